@@ -1,0 +1,61 @@
+# Everything a newcomer needs: `make convert`, `make test`. Nothing is written outside this folder
+# but the cache folder that `zoo doctor` names (MENAGERIE_HOME moves it).
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+# numpy and torch come first and by pip: some machines offer a CPU build of torch that only pip finds.
+TORCH := torch==2.13.0
+
+.PHONY: help setup convert test test-all check format lock clean
+.DELETE_ON_ERROR:
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(VENV)/.ready ## the environment, with the C++ runtime built
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25"
+
+$(VENV)/.locked: requirements.lock | $(BIN)/python
+	$(BIN)/python -m pip install --quiet "$(TORCH)"
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement requirements.lock
+	touch $@
+
+RUNTIME_SOURCES := $(shell find runtime -name '*.cpp' -o -name '*.h' -o -name 'CMakeLists.txt' -o -name 'shims.*')
+
+$(VENV)/.ready: $(VENV)/.locked pyproject.toml $(RUNTIME_SOURCES)
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+convert: setup ## convert, prove and publish the default models
+	$(BIN)/zoo convert --random-weights 0
+
+test: setup ## the test suite
+	$(BIN)/python -m pytest
+
+test-all: test ## the suite, then every model of the zoo (hours)
+	$(BIN)/python -m pytest -m sweep
+
+check: setup ## lint and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $$(git ls-files '*.cpp' '*.h')
+
+format: setup ## rewrite sources in the house style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $$(git ls-files '*.cpp' '*.h')
+
+lock: setup ## resolve pyproject.toml anew into requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
+	  --generate-hashes --no-header --no-annotate --quiet --output-file requirements.lock \
+	  $$(for p in torch triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas nvidia-cuda-cupti \
+	    nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cudnn-cu13 nvidia-cufft nvidia-cufile nvidia-curand \
+	    nvidia-cusolver nvidia-cusparse nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvjitlink \
+	    nvidia-nvshmem-cu13 nvidia-nvtx; do echo --no-emit-package $$p; done)
+
+clean: ## remove the environment and the build
+	rm -rf $(VENV) build

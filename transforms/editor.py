@@ -1,0 +1,201 @@
+"""ProgramEditor: changes the graph of an ExportedProgram and keeps its signature and weights true.
+
+An ExportedProgram lists its constants three times: as placeholders of the graph, as entries of the
+graph signature and as tensors of the state dict. The editor is the one place that keeps the three
+in step, and that gives every new node the metadata (fake value, module path, source line) that
+lowering and error messages rely on.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+from torch.utils._pytree import tree_map
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch._ops import OpOverload
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.export import ExportedProgram
+    from torch.fx import Graph, Node
+
+__all__ = ["ProgramEditor", "fake_value"]
+
+# Where a node comes from; copied from the node that a new one replaces.
+_ORIGIN_KEYS = ("stack_trace", "nn_module_stack", "torch_fn", "from_node", "seq_nr")
+_CONSTANT_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+
+
+def fake_value(node: Node) -> Any:
+    """The fake tensor (or tuple, or number) that `node` yields: shape, strides, dtype, no data."""
+    return node.meta["val"]
+
+
+class ProgramEditor:
+    """An editable copy of a program; the program it was made from is never touched.
+
+    Args:
+        program: any ExportedProgram. Weights are shared with it, not copied.
+    """
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self._program = program
+        self.graph: Graph = copy.deepcopy(program.graph)
+        # deepcopy of a Graph remaps nodes; their names stay, and the signature refers to names.
+        self.module = torch.fx.GraphModule(program.graph_module, self.graph)
+        self.module.meta = copy.copy(program.graph_module.meta)
+        self._specs: list[InputSpec] = list(program.graph_signature.input_specs)
+        self._state: dict[str, Any] = dict(program.state_dict)
+        self._constants: dict[str, Any] = dict(program.constants)
+        self._by_name = {spec.arg.name: spec for spec in self._specs}
+        self._mutated = set(program.graph_signature.buffers_to_mutate.values())
+
+    # Looking
+
+    @property
+    def fake_mode(self) -> FakeTensorMode:
+        """The mode that the program's fake values live in, with its symbolic shapes."""
+        for node in self.graph.nodes:
+            if isinstance(node.meta.get("val"), torch.Tensor):
+                mode: FakeTensorMode = node.meta["val"].fake_mode
+                return mode
+        raise ValueError("the program has no tensor")
+
+    def calls(self, *targets: Any) -> list[Node]:
+        """The nodes that call one of `targets`, in graph order."""
+        return [n for n in self.graph.nodes if n.op == "call_function" and n.target in targets]
+
+    def constant(self, node: Any) -> torch.Tensor | None:
+        """The tensor behind a weight, buffer or lifted constant; None for what can change."""
+        spec = self._by_name.get(getattr(node, "name", ""))
+        if spec is None or node.op != "placeholder" or spec.kind not in _CONSTANT_KINDS:
+            return None
+        if spec.target is None or spec.target in self._mutated:
+            return None
+        value = self._state.get(spec.target, self._constants.get(spec.target))
+        return value if isinstance(value, torch.Tensor) else None
+
+    def constant_name(self, node: Node) -> str:
+        """The fully qualified name of the constant behind a placeholder, e.g. `layer1.0.weight`."""
+        return str(self._by_name[node.name].target)
+
+    # Changing
+
+    def call(self, target: OpOverload | Any, *args: Any, like: Node, **kwargs: Any) -> Node:
+        """Insert a call before the graph's insertion point, with value and origin filled in.
+
+        Args:
+            target: the operator.
+            args: its arguments, nodes among them.
+            like: the node whose module path and source line the new one takes.
+            kwargs: its keyword arguments.
+        """
+        node = self.graph.call_function(target, args, kwargs)
+        for key in _ORIGIN_KEYS:
+            if key in like.meta:
+                node.meta[key] = like.meta[key]
+        self.refresh(node)
+        return node
+
+    def refresh(self, node: Node) -> None:
+        """Compute `node`'s fake value anew from those of its arguments."""
+        args, kwargs = tree_map(
+            lambda a: fake_value(a) if isinstance(a, torch.fx.Node) else a,
+            (node.args, node.kwargs),
+        )
+        with self.fake_mode, torch.no_grad():
+            node.meta["val"] = node.target(*args, **kwargs)  # type: ignore[operator]
+        node.meta.pop("tensor_meta", None)
+
+    def refresh_users(self, nodes: Iterable[Node]) -> None:
+        """Compute anew the fake values of everything downstream of `nodes`, in graph order."""
+        stale = set(nodes)
+        for node in self.graph.nodes:
+            if node.op == "call_function" and stale.intersection(node.all_input_nodes):
+                self.refresh(node)
+                stale.add(node)
+
+    def add_constant(self, name: str, value: torch.Tensor) -> Node:
+        """Add a frozen weight and return its placeholder; `name` is made unique."""
+        fqn, count = name, 0
+        while fqn in self._state or fqn in self._constants:
+            count += 1
+            fqn = f"{name}_{count}"
+        first = next(iter(self.graph.nodes))
+        with self.graph.inserting_before(first):
+            node = self.graph.placeholder("p_" + fqn.replace(".", "_"))
+        with self.fake_mode:
+            node.meta["val"] = self.fake_mode.from_tensor(value.detach(), static_shapes=True)
+        spec = InputSpec(InputKind.PARAMETER, TensorArgument(name=node.name), fqn)
+        self._specs.insert(0, spec)
+        self._by_name[node.name] = spec
+        self._state[fqn] = torch.nn.Parameter(value.detach(), requires_grad=False)
+        return node
+
+    def set_constant(self, node: Node, value: torch.Tensor) -> None:
+        """Put another tensor of the same shape and dtype behind a weight's placeholder."""
+        target = self.constant_name(node)
+        holder = self._state if target in self._state else self._constants
+        holder[target] = torch.nn.Parameter(value.detach(), requires_grad=False)
+        node.meta["val"] = self.fake_mode.from_tensor(value.detach(), static_shapes=True)
+
+    def replace(self, old: Node, new: Node) -> None:
+        """Let every user of `old`, outputs included, use `new`; `old` goes if nothing needs it."""
+        old.replace_all_uses_with(new)
+        for spec in self._program.graph_signature.output_specs:
+            if getattr(spec.arg, "name", None) == old.name:
+                new.meta.setdefault("val", old.meta["val"])
+        if not old.users:
+            self.graph.erase_node(old)
+
+    # Handing back
+
+    def finish(self) -> ExportedProgram:
+        """The edited program: dead nodes and unused constants gone, signature and weights true."""
+        self.graph.eliminate_dead_code()
+        self._drop_unused_constants()
+        self.graph.lint()
+        self.module.recompile()
+        signature = copy.copy(self._program.graph_signature)
+        signature.input_specs = self._specs
+        signature.output_specs = self._renamed_outputs()
+        return torch.export.ExportedProgram(
+            root=self.module,
+            graph=self.graph,
+            graph_signature=signature,
+            state_dict=self._state,
+            range_constraints=self._program.range_constraints,
+            module_call_graph=self._program.module_call_graph,
+            example_inputs=self._program.example_inputs,
+            constants=self._constants,
+            verifiers=self._program.verifiers,
+        )
+
+    def _drop_unused_constants(self) -> None:
+        for node in list(self.graph.nodes):
+            spec = self._by_name.get(node.name)
+            if node.op != "placeholder" or node.users or spec is None:
+                continue
+            if spec.kind in _CONSTANT_KINDS and spec.target not in self._mutated:
+                self.graph.erase_node(node)
+                self._specs.remove(spec)
+        kept = {spec.target for spec in self._specs}
+        self._state = {k: v for k, v in self._state.items() if k in kept}
+        self._constants = {k: v for k, v in self._constants.items() if k in kept}
+
+    def _renamed_outputs(self) -> list[Any]:
+        """Output specs name nodes; after a replacement they must name the new ones."""
+        output = next(n for n in reversed(self.graph.nodes) if n.op == "output")
+        specs = []
+        for spec, arg in zip(
+            self._program.graph_signature.output_specs, output.args[0], strict=True
+        ):
+            fresh = copy.copy(spec)
+            if isinstance(arg, torch.fx.Node) and isinstance(spec.arg, TensorArgument):
+                fresh.arg = TensorArgument(name=arg.name)
+            specs.append(fresh)
+        return specs

@@ -1,0 +1,139 @@
+"""torch.export of a model's programs, with their named dynamic dimensions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from zoo.errors import ExportError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch.export import Dim, ExportedProgram
+
+    from zoo.spec import ProgramSpec
+
+__all__ = ["CallableProgram", "Exported", "export_program"]
+
+
+class CallableProgram(torch.nn.Module):
+    """One program of a model as a function of tensors: fixed arguments set, outputs picked.
+
+    Args:
+        model: the whole model, in eval mode.
+        spec: which part to call, with what, and which of its results to keep.
+
+    Raises:
+        ExportError: if the model has no such part.
+    """
+
+    def __init__(self, model: torch.nn.Module, spec: ProgramSpec) -> None:
+        super().__init__()
+        try:
+            self.model = model.get_submodule(spec.part)
+        except AttributeError as error:
+            children = ", ".join(name for name, _ in model.named_children())
+            raise ExportError(
+                f"program {spec.name}",
+                f"the model has no part {spec.part!r}",
+                f"It has: {children}",
+            ) from error
+        self._spec = spec
+        self.output_names: tuple[str, ...] = ()
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Call the part with `inputs` in the order of the spec; return its tensors in order."""
+        named = {i.name: value for i, value in zip(self._spec.inputs, inputs, strict=True)}
+        result = self.model(**named, **self._spec.arguments)
+        outputs = self._pick(result)
+        self.output_names = tuple(outputs)
+        return tuple(outputs.values())
+
+    def _pick(self, result: Any) -> dict[str, torch.Tensor]:
+        wanted = self._spec.outputs
+        if isinstance(result, torch.Tensor):
+            return {wanted[0] if wanted else "output": result}
+        if isinstance(result, (tuple, list)):
+            names = wanted or tuple(f"output_{i}" for i in range(len(result)))
+            return dict(zip(names, result, strict=False))
+        if not isinstance(result, dict) and not hasattr(result, "keys"):
+            raise ExportError(f"program {self._spec.name}", f"returns a {type(result).__name__}")
+        missing = [name for name in wanted if name not in result]
+        if missing:
+            raise ExportError(
+                f"program {self._spec.name}",
+                f"its result has no {missing[0]!r}",
+                f"It has: {', '.join(result.keys())}",
+            )
+        names = wanted or tuple(k for k, v in result.items() if isinstance(v, torch.Tensor))
+        return {name: result[name] for name in names}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A program, and how its tensors are called."""
+
+    program: ExportedProgram
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+
+
+def export_program(
+    model: torch.nn.Module, spec: ProgramSpec, example: Mapping[str, torch.Tensor]
+) -> Exported:
+    """Export one program in inference form: functional, composite operators kept.
+
+    Args:
+        model: the whole model, in eval mode.
+        spec: the program.
+        example: one tensor an input, shaped within the ranges; its sizes are not specialised.
+
+    Raises:
+        ExportError: if tracing fails, or finds a dimension's range too wide.
+    """
+    module = CallableProgram(model, spec)
+    arguments = tuple(example[i.name] for i in spec.inputs)
+    try:
+        with torch.no_grad():
+            traced = torch.export.export(
+                module, arguments, dynamic_shapes=(_dynamic_shapes(spec),), strict=False
+            )
+            program = traced.run_decompositions({})
+    except ExportError:
+        raise
+    except Exception as error:  # torch raises many kinds here; all mean the same to the user
+        raise ExportError(
+            f"program {spec.name}", f"torch.export failed: {_first_lines(error)}", _advice(error)
+        ) from error
+    return Exported(program, tuple(i.name for i in spec.inputs), module.output_names)
+
+
+def _dynamic_shapes(spec: ProgramSpec) -> tuple[dict[int, Dim], ...]:
+    dims = {name: _dim(name, spec) for name in spec.dimensions}
+    return tuple(
+        {axis: dims[size] for axis, size in enumerate(i.shape) if isinstance(size, str)}
+        for i in spec.inputs
+    )
+
+
+def _dim(name: str, spec: ProgramSpec) -> Dim:
+    bounds = spec.dimensions[name]
+    step = bounds.multiple_of
+    if step == 1:
+        return torch.export.Dim(name, min=bounds.low, max=bounds.high)
+    units = torch.export.Dim(f"{name}_units", min=-(-bounds.low // step), max=bounds.high // step)
+    return step * units
+
+
+def _first_lines(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:3]) or type(error).__name__
+
+
+def _advice(error: Exception) -> str:
+    if "Constraints violated" in str(error):
+        return "Narrow the range of the dimension in the manifest to what the model allows"
+    return "Try the model under torch.export by itself; the manifest's `arguments` can switch paths"

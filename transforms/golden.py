@@ -1,0 +1,170 @@
+"""Golden cases: seeded inputs, and what eager PyTorch makes of them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from transforms.export import CallableProgram
+from zoo.errors import ExportError
+from zoo.evidence import Measurement
+from zoo.spec import Dimension, InputSpec, ProgramSpec, SampleKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["GoldenCase", "case_dimensions", "make_goldens", "make_inputs", "measure_eager"]
+
+
+_FEWEST_RUNS, _MOST_RUNS = 3, 200  # of a timing
+
+
+@dataclass(frozen=True)
+class GoldenCase:
+    """One call of a program: sizes of the dynamic dimensions, inputs, and eager's outputs."""
+
+    dimensions: dict[str, int]
+    inputs: dict[str, torch.Tensor]
+    outputs: dict[str, torch.Tensor]
+
+
+def case_dimensions(spec: ProgramSpec) -> list[dict[str, int]]:
+    """Sizes for every case: each dimension is seen at an odd middle value, low and high.
+
+    The first case is the middle one, so that it serves as a typical size where one is needed.
+    Further cases repeat middle, low and high with other seeds until `golden_cases` are reached.
+    """
+    levels = [
+        {n: _middle(d) for n, d in spec.dimensions.items()},
+        {n: _aligned_up(d.low, d.multiple_of) for n, d in spec.dimensions.items()},
+        {n: d.high - d.high % d.multiple_of for n, d in spec.dimensions.items()},
+    ]
+    if not spec.dimensions:
+        return [{}] * spec.golden_cases
+    mixed = [
+        {n: levels[level][n] for n, level in zip(spec.dimensions, choice, strict=True)}
+        for choice in itertools.product((1, 2), repeat=len(spec.dimensions))
+        if len(set(choice)) > 1
+    ]
+    cases = levels + mixed
+    return [cases[i % len(cases)] for i in range(max(len(cases), spec.golden_cases))]
+
+
+def make_inputs(
+    spec: ProgramSpec, dimensions: Mapping[str, int], *, seed: int, dtype: torch.dtype
+) -> dict[str, torch.Tensor]:
+    """Sample every input of a program.
+
+    Args:
+        spec: the program.
+        dimensions: a size for each dynamic dimension.
+        seed: of this case; each input draws from its own generator, so order does not matter.
+        dtype: the model's; inputs declared float32 take it, so that half models get half inputs.
+    """
+    return {i.name: _sample(i, dimensions, seed, dtype) for i in spec.inputs}
+
+
+def make_goldens(
+    model: torch.nn.Module, spec: ProgramSpec, *, dtype: torch.dtype = torch.float32
+) -> list[GoldenCase]:
+    """Run eager on every case.
+
+    Raises:
+        ExportError: if eager itself fails on a case, naming its sizes.
+    """
+    module = CallableProgram(model, spec)
+    cases = []
+    for seed, dimensions in enumerate(case_dimensions(spec)):
+        inputs = make_inputs(spec, dimensions, seed=seed, dtype=dtype)
+        try:
+            with torch.no_grad():
+                results = module(*(t.clone() for t in inputs.values()))
+        except ExportError:
+            raise
+        except Exception as error:
+            raise ExportError(
+                f"program {spec.name}",
+                f"eager PyTorch fails at {dimensions or 'its fixed sizes'}: {error}",
+                "Mend the inputs, arguments or ranges in the manifest",
+            ) from error
+        outputs = dict(zip(module.output_names, results, strict=True))
+        cases.append(GoldenCase(dict(dimensions), inputs, outputs))
+    return cases
+
+
+def measure_eager(
+    model: torch.nn.Module,
+    spec: ProgramSpec,
+    case: GoldenCase,
+    *,
+    threads: int,
+    seconds: float = 2.0,
+) -> Measurement:
+    """Time eager on one case: one warm-up, then runs for about `seconds`, at least three."""
+    module = CallableProgram(model, spec)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    times: list[float] = []
+    try:
+        with torch.no_grad():
+            module(*case.inputs.values())
+            end = time.perf_counter() + seconds
+            while len(times) < _FEWEST_RUNS or (
+                time.perf_counter() < end and len(times) < _MOST_RUNS
+            ):
+                start = time.perf_counter()
+                module(*case.inputs.values())
+                times.append((time.perf_counter() - start) * 1e3)
+    finally:
+        torch.set_num_threads(before)
+    times.sort()
+    return Measurement(
+        minimum_ms=times[0],
+        median_ms=times[len(times) // 2],
+        p90_ms=times[int(len(times) * 0.9)],
+        runs=len(times),
+        threads=threads,
+    )
+
+
+def _aligned_up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+def _middle(dimension: Dimension) -> int:
+    """An odd value near the middle; an odd multiple where the dimension has a step."""
+    step = dimension.multiple_of
+    units = (dimension.low + dimension.high) // 2 // step
+    units += 1 - units % 2
+    low, high = _aligned_up(dimension.low, step) // step, dimension.high // step
+    return min(max(units, low), high) * step
+
+
+def _sample(
+    spec: InputSpec, dimensions: Mapping[str, int], seed: int, model_dtype: torch.dtype
+) -> torch.Tensor:
+    shape = tuple(s if isinstance(s, int) else dimensions[s] for s in spec.shape)
+    digest = hashlib.sha256(f"{spec.name}:{seed}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:6], "big"))
+    declared = getattr(torch, spec.dtype.value)
+    dtype = model_dtype if declared is torch.float32 else declared
+    sample = spec.sample
+    match sample.kind:
+        case SampleKind.NORMAL:
+            drawn = torch.randn(shape, generator=generator) * sample.std + sample.mean
+        case SampleKind.UNIFORM:
+            span = sample.high - sample.low
+            drawn = torch.rand(shape, generator=generator) * span + sample.low
+        case SampleKind.INTEGERS:
+            drawn = torch.randint(int(sample.low), int(sample.high), shape, generator=generator)
+        case SampleKind.PREFIX_MASK:
+            length = torch.randint(1, shape[-1] + 1, (*shape[:-1], 1), generator=generator)
+            drawn = torch.arange(shape[-1]).expand(shape) < length
+        case SampleKind.ONES:
+            drawn = torch.ones(shape)
+    return drawn.to(dtype).contiguous()

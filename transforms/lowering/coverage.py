@@ -1,0 +1,60 @@
+"""Compares what a program calls with what the target's runtime offers."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+from runtime.shim_list import supported_symbols
+
+from zoo.errors import LoweringError, UnsupportedKernels
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from zoo.spec import Target
+
+__all__ = ["check_kernels", "check_library"]
+
+# Left undefined on purpose by every shared library, or resolved by the C and C++ libraries.
+_SHIM_PREFIXES = ("aoti_torch_", "Sleef_", "menagerie_")
+_FOREIGN_PREFIXES = ("_ZN2at", "_ZN3c10", "_ZN5torch", "_ZNK2at", "_ZNK3c10", "_ZNK5torch")
+
+
+def check_kernels(place: str, uses: Mapping[str, tuple[str, ...]], target: Target) -> None:
+    """Raise UnsupportedKernels with every fallback kernel that `target` lacks, and its users."""
+    offered = supported_symbols(target.value)
+    missing = {kernel: sites for kernel, sites in uses.items() if kernel not in offered}
+    if missing:
+        raise UnsupportedKernels(place, missing)
+
+
+def check_library(place: str, library: Path, target: Target) -> tuple[str, ...]:
+    """The shim symbols that a finished library imports, sorted.
+
+    Raises:
+        UnsupportedKernels: if the runtime does not offer one of them.
+        LoweringError: if the library needs anything of libtorch.
+    """
+    listing = subprocess.run(
+        [_nm(), "-D", "--undefined-only", "--format=posix", str(library)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    undefined = [line.split()[0] for line in listing.splitlines()]
+    foreign = [s for s in undefined if s.startswith(_FOREIGN_PREFIXES)]
+    if foreign:
+        raise LoweringError(place, f"the library needs libtorch: {foreign[0]}")
+    symbols = tuple(sorted(s for s in undefined if s.startswith(_SHIM_PREFIXES)))
+    check_kernels(place, dict.fromkeys(symbols, ()), target)
+    return symbols
+
+
+def _nm() -> str:
+    path = shutil.which("nm")
+    if path is None:
+        raise LoweringError("coverage", "there is no `nm` on the PATH", "Install binutils")
+    return path

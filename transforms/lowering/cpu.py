@@ -1,0 +1,187 @@
+"""Lowers a program to a shared library for the CPU shim runtime, weights left outside."""
+
+from __future__ import annotations
+
+import platform
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from transforms.editor import ProgramEditor
+from transforms.lowering.coverage import check_kernels, check_library
+from transforms.lowering.inductor import generate_code
+from transforms.lowering.toolchain import Compiler, Source, find_compiler
+from zoo.errors import LoweringError
+from zoo.evidence import LoweringRecord
+from zoo.spec import Target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+__all__ = ["LoweredProgram", "instructions", "lower"]
+
+aten = torch.ops.aten
+
+_OPTIONS: dict[str, object] = {
+    "aot_inductor.package": True,
+    "aot_inductor.package_constants_in_so": False,
+    "aot_inductor.link_libtorch": False,
+    # The runtime packs weights at load for the machine at hand (infra/adr/0003).
+    "cpp.weight_prepack": False,
+    # Not this machine's thread count: decide loops' parallelism for eight, run with any number.
+    "cpp.threads": 8,
+    "cpp.dynamic_threads": True,
+    # Take the vector width from the baseline below instead of probing this machine.
+    "cpp.vec_isa_ok": True,
+}
+
+# Inductor's own choices: keep IEEE results (no contraction, no finite-math) at full optimisation.
+_FLAGS = (
+    "-std=c++20", "-O3", "-DNDEBUG", "-fPIC", "-fopenmp", "-fvisibility=hidden", "-w",
+    "-fno-trapping-math", "-fno-math-errno", "-ffp-contract=off", "-fno-tree-loop-vectorize",
+    "-DTORCH_INDUCTOR_CPP_WRAPPER", "-DSTANDALONE_TORCH_HEADER",
+    "-DC10_USING_CUSTOM_GENERATED_MACROS",
+)  # fmt: skip
+
+_CONVOLUTIONS = (
+    aten.conv2d.default,
+    aten.convolution.default,
+    aten.conv_transpose2d.input,
+)
+
+_IMAGE_RANK = 4  # weights of two-dimensional convolutions: out, in, height, width
+
+# Inductor asks for this symbol even when no constant is embedded.
+_NO_CONSTANTS = 'extern "C" { unsigned char _binary_constants_bin_start[64]; \
+unsigned char _binary_constants_bin_end[1]; }\n'
+
+
+@dataclass(frozen=True)
+class _Baseline:
+    """The oldest processor an artifact runs on."""
+
+    flags: tuple[str, ...]
+    vector_bits: int
+    instructions: tuple[str, ...]
+
+
+_BASELINES = {
+    "x86_64": _Baseline(
+        flags=("-march=x86-64-v3", "-DCPU_CAPABILITY=AVX2", "-DCPU_CAPABILITY_AVX2",
+               "-DHAVE_AVX2_CPU_DEFINITION"),
+        vector_bits=256,
+        instructions=("avx2", "bmi2", "f16c", "fma"),
+    ),
+    "arm64": _Baseline(
+        flags=("-DCPU_CAPABILITY=NEON", "-DCPU_CAPABILITY_NEON", "-DAT_BUILD_ARM_VEC256_WITH_SLEEF"),
+        vector_bits=128,
+        instructions=(),
+    ),
+}  # fmt: skip
+_BASELINES["aarch64"] = _BASELINES["arm64"]
+
+
+@dataclass(frozen=True)
+class LoweredProgram:
+    """A compiled program: its library, and the tensors it expects by constant name."""
+
+    library: Path
+    constants: dict[str, torch.Tensor]
+    record: LoweringRecord
+
+
+def instructions() -> tuple[str, ...]:
+    """The instruction sets that an artifact lowered here needs, as /proc/cpuinfo names them."""
+    return _baseline().instructions
+
+
+def lower(
+    program: ExportedProgram, library: Path, *, name: str = "main", compiler: Compiler | None = None
+) -> LoweredProgram:
+    """Compile one program.
+
+    Args:
+        program: after the graph passes.
+        library: where the shared library goes; its folder must exist.
+        name: the program's name, the place in errors.
+        compiler: left out: the machine's own.
+
+    Raises:
+        UnsupportedKernels: listing every fallback kernel that the CPU runtime lacks.
+        LoweringError: if code generation or the compiler fails.
+    """
+    started = time.perf_counter()
+    place = f"program {name}"
+    baseline = _baseline()
+    code = generate_code(
+        _with_claimed_layouts(program), {**_OPTIONS, "cpp.simdlen": baseline.vector_bits}
+    )
+    check_kernels(place, code.kernel_uses, Target.CPU)
+    flags = (*_FLAGS, *baseline.flags)
+    sources = [
+        Source("kernels", code.kernels, flags, header="torch/csrc/inductor/cpp_prefix.h"),
+        # The wrapper runs once a call and only calls: -O1 compiles it three times as fast.
+        Source(
+            "wrapper",
+            code.wrapper,
+            (*flags, "-O1"),
+            header="torch/csrc/inductor/aoti_include/cpu.h",
+        ),
+        Source("constants", _NO_CONSTANTS, flags),
+    ]
+    (compiler or find_compiler()).link_library(sources, library, ["-fopenmp", "-Wl,-s"])
+    return LoweredProgram(
+        library=library,
+        constants=code.constants,
+        record=LoweringRecord(
+            program=name,
+            library_bytes=library.stat().st_size,
+            symbols=check_library(place, library, Target.CPU),
+            fallback_kernels=tuple(sorted(code.kernel_uses)),
+            generated_kernels=code.generated_kernels,
+            seconds=time.perf_counter() - started,
+        ),
+    )
+
+
+def _baseline() -> _Baseline:
+    machine = platform.machine()
+    if machine not in _BASELINES:
+        raise LoweringError(
+            "cpu", f"there is no baseline for {machine}", "x86_64 and arm64 are known"
+        )
+    return _BASELINES[machine]
+
+
+def _with_claimed_layouts(program: ExportedProgram) -> ExportedProgram:
+    """Tell Inductor that convolution weights are channels-last already, and all others plain.
+
+    Inductor asks for channels-last operands and would reorder plain weights at every call. The
+    runtime's convolution reads any strides and packs the weight once, so only the claim changes:
+    the artifact keeps the plain weights. Only weights that nothing but convolutions use qualify,
+    since generated loops would index by the claimed strides.
+    """
+    editor = ProgramEditor(program)
+    for node in list(editor.graph.nodes):
+        value = editor.constant(node)
+        if value is None:
+            continue
+        if value.dim() == _IMAGE_RANK and _only_convolution_weight(node):
+            editor.set_constant(node, value.contiguous(memory_format=torch.channels_last))
+        elif not value.is_contiguous():
+            editor.set_constant(node, value.contiguous())
+    return editor.finish()
+
+
+def _only_convolution_weight(node: Node) -> bool:
+    return bool(node.users) and all(
+        user.target in _CONVOLUTIONS
+        and user.args[1] is node
+        and user.all_input_nodes.count(node) == 1
+        for user in node.users
+    )

@@ -1,0 +1,154 @@
+"""Asks TorchInductor for the C++ of a program, and keeps it from compiling anything itself.
+
+This is the only file that touches torch's private parts. Each is named here with its reason:
+
+- `codecache.AotCodeCompiler.compile`: receives the finished wrapper and kernel sources, which is
+  what we want; what it would do with them (its own compiler flags, its own packaging) is not.
+- `GraphLowering.operations`, `.constants`, `.allocated_constant_name`,
+  `.dynamo_flat_name_to_original_fqn`: which fallback kernels the program uses and where they come
+  from, and which tensor stands behind each constant of the wrapper.
+
+`tests/transforms/test_inductor.py` fails with a clear message when torch changes any of them.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import torch
+from torch._inductor import codecache
+
+from zoo.errors import LoweringError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch._inductor.graph import GraphLowering
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+__all__ = ["GeneratedCode", "generate_code"]
+
+_SYMBOL = re.compile(r"\baoti_torch_\w+")
+_PROXY = "aoti_torch_proxy_executor_call_function"
+_SOURCE_LINE = re.compile(r'File "(.+?)", line (\d+)')
+
+
+@dataclass(frozen=True)
+class GeneratedCode:
+    """What Inductor wrote for one program.
+
+    `kernel_uses` maps each fallback kernel (its shim symbol, or the operator's name where torch
+    has no shim for it) to the places of the model that need it.
+    """
+
+    wrapper: str
+    kernels: str
+    constants: dict[str, torch.Tensor]  # by the library's constant name (original FQN)
+    kernel_uses: dict[str, tuple[str, ...]]
+    generated_kernels: int
+
+
+class _Captured(BaseException):
+    """Carries the sources out of Inductor; a BaseException so that nothing on the way eats it."""
+
+    def __init__(self, code: GeneratedCode) -> None:
+        super().__init__()
+        self.code = code
+
+
+def generate_code(program: ExportedProgram, options: Mapping[str, Any]) -> GeneratedCode:
+    """Run Inductor's code generation over a program; nothing is compiled.
+
+    Args:
+        program: the program after the graph passes.
+        options: Inductor's configuration, by dotted name.
+
+    Raises:
+        LoweringError: if Inductor cannot generate code for the program.
+    """
+    arguments, keywords = program.example_inputs
+    module = program.module(check_guards=False)
+    try:
+        with (
+            patch.object(codecache.AotCodeCompiler, "compile", _capture),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")  # torch's own deprecations, of no use to our reader
+            torch._inductor.aot_compile(module, arguments, keywords, options=dict(options))
+    except _Captured as captured:
+        return captured.code
+    except Exception as error:
+        first = str(error).strip().splitlines()
+        raise LoweringError(
+            "inductor", f"code generation failed: {first[0] if first else type(error).__name__}"
+        ) from error
+    raise LoweringError(
+        "inductor",
+        "torch no longer calls AotCodeCompiler.compile",
+        "Install the pinned torch, or adapt transforms/lowering/inductor.py",
+    )
+
+
+def _capture(
+    graph: GraphLowering, wrapper: str, kernels: str, _extern_nodes: str | None, **_: Any
+) -> None:
+    names = {
+        name: graph.dynamo_flat_name_to_original_fqn.get(name, graph.allocated_constant_name[name])
+        for name in graph.constants
+    }
+    raise _Captured(
+        GeneratedCode(
+            wrapper=wrapper,
+            kernels=kernels,
+            constants={names[n]: graph.get_original_value_of_constant(n) for n in graph.constants},
+            kernel_uses=_kernel_uses(graph, wrapper),
+            generated_kernels=len(re.findall(r'^extern "C"', kernels, re.MULTILINE)),
+        )
+    )
+
+
+def _kernel_uses(graph: GraphLowering, wrapper: str) -> dict[str, tuple[str, ...]]:
+    """Every `aoti_torch_<device>_*` function and proxied operator, with its sites."""
+    sites: defaultdict[str, list[str]] = defaultdict(list)
+    operations: list[Any] = graph.operations
+    for operation in operations:
+        overload = getattr(operation, "op_overload", None)
+        if getattr(operation, "use_runtime_dispatch", False):
+            sites[str(overload)] += _sites(operation.origins)
+        elif getattr(operation, "cpp_kernel_name", None) is not None:
+            sites[operation.get_kernel_name()] += _sites(operation.origins)
+    prefix = f"aoti_torch_{graph.device_type}_"
+    called = {s for s in _SYMBOL.findall(wrapper) if s.startswith(prefix)}
+    uses = {symbol: tuple(dict.fromkeys(_match(symbol, sites))) for symbol in called}
+    if _PROXY in wrapper:
+        uses |= {k: tuple(dict.fromkeys(v)) for k, v in sites.items() if not k.startswith("aoti_")}
+    return uses
+
+
+def _match(symbol: str, sites: Mapping[str, list[str]]) -> list[str]:
+    # Inductor may append a version to the name that the operation bears: foo_v2 for foo.
+    return sites.get(symbol) or sites.get(re.sub(r"_v\d+$", "", symbol)) or []
+
+
+def _sites(origins: Any) -> list[str]:
+    return [_site(node) for node in sorted(origins, key=lambda n: n.name)]
+
+
+def _site(node: Node) -> str:
+    """`model.layer1.0 (resnet.py:92, aten.add.Tensor)` of an fx node."""
+    stack = node.meta.get("nn_module_stack") or {}
+    path = next(reversed([entry[0] for entry in stack.values()]), "") or "model"
+    lines = [
+        (Path(file), line)
+        for file, line in _SOURCE_LINE.findall(node.meta.get("stack_trace") or "")
+        if "torch/nn/modules" not in file
+    ]
+    where = f"{'/'.join(lines[-1][0].parts[-3:])}:{lines[-1][1]}, " if lines else ""
+    return f"{path} ({where}{node.target})"

@@ -1,0 +1,125 @@
+"""The host C++ compiler: sources in, a shared library out, and nothing of this machine inside."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch.utils import cpp_extension
+from zoo.home import home
+
+from zoo.errors import LoweringError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Compiler", "Source", "find_compiler"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One C++ file to compile: its text, its own flags, and the header to precompile for it."""
+
+    name: str
+    text: str
+    flags: tuple[str, ...]
+    header: str | None = None
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler driver.
+
+    `version` is the first line of its own `--version`, part of every build key.
+    """
+
+    path: str
+    version: str
+
+    def link_library(
+        self, sources: Sequence[Source], output: Path, link_flags: Sequence[str]
+    ) -> None:
+        """Compile `sources` side by side and link them to the shared library `output`.
+
+        Raises:
+            LoweringError: with the compiler's first error.
+        """
+        with tempfile.TemporaryDirectory(prefix="menagerie-") as folder:
+            with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+                objects = list(pool.map(lambda s: self._compile(s, Path(folder)), sources))
+            partial = output.with_suffix(".partial")
+            self._run([*map(str, objects), "-shared", *link_flags, "-o", str(partial)])
+            partial.replace(output)
+
+    def _compile(self, source: Source, folder: Path) -> Path:
+        text, target = folder / f"{source.name}.cpp", folder / f"{source.name}.o"
+        text.write_text(source.text)
+        header = self._precompiled(source)
+        flags = [*source.flags, *_include_flags(), f"-ffile-prefix-map={folder}=."]
+        self._run([*flags, *header, "-c", str(text), "-o", str(target)])
+        return target
+
+    def _precompiled(self, source: Source) -> list[str]:
+        """Flags that use a precompiled header, made once per compiler, flags and torch."""
+        if source.header is None:
+            return []
+        key = hashlib.sha256(
+            "\0".join([self.version, *source.flags, *_include_flags(), source.header]).encode()
+        ).hexdigest()[:32]
+        folder = home() / "headers" / key
+        header = folder / "prelude.h"
+        if not header.with_suffix(".h.gch").exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            header.write_text(f"#include <{source.header}>\n")
+            with tempfile.NamedTemporaryFile(dir=folder, suffix=".gch", delete=False) as partial:
+                pass
+            flags = [*source.flags, *_include_flags(), "-x", "c++-header"]
+            self._run([*flags, str(header), "-o", partial.name])
+            Path(partial.name).replace(header.with_suffix(".h.gch"))
+        return ["-include", str(header)]
+
+    def _run(self, arguments: Sequence[str]) -> None:
+        result = subprocess.run(
+            [self.path, *arguments], capture_output=True, text=True, check=False
+        )
+        if result.returncode != 0:
+            errors = [line for line in result.stderr.splitlines() if "error" in line]
+            raise LoweringError(
+                self.path,
+                f"failed: {errors[0] if errors else result.stderr.strip()[-300:]}",
+                "Run `zoo doctor` to see whether the compiler and torch's headers fit",
+            )
+
+
+@functools.cache
+def find_compiler() -> Compiler:
+    """The C++ compiler of this machine: $CXX, else c++, g++ or clang++.
+
+    Raises:
+        LoweringError: if there is none.
+    """
+    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
+        path = shutil.which(name) if name else None
+        if path:
+            shown = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
+            return Compiler(path, shown.stdout.splitlines()[0])
+    raise LoweringError(
+        "compiler", "there is no C++ compiler on the PATH", "Install g++ 11 or clang 15, or newer"
+    )
+
+
+@functools.cache
+def _include_flags() -> tuple[str, ...]:
+    # -isystem: warnings in torch's headers are not ours to mend
+    flags: list[str] = []
+    for path in cpp_extension.include_paths("cpu"):
+        flags += ["-isystem", path, f"-ffile-prefix-map={path}=torch"]
+    return tuple(flags)

@@ -1,0 +1,146 @@
+"""Folds inference batch normalisation into the convolution before it."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from transforms.base import GraphPass, Journal
+from zoo.errors import PassError
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+    from transforms.editor import ProgramEditor
+
+__all__ = ["FoldBatchNorm"]
+
+aten = torch.ops.aten
+
+_CONVOLUTIONS = (
+    aten.conv1d.default,
+    aten.conv2d.default,
+    aten.conv3d.default,
+    aten.convolution.default,
+)
+
+
+class _Norm(NamedTuple):
+    """The operands of y = (x - mean) / sqrt(var + eps) * scale + shift."""
+
+    source: Node
+    scale: Node | None
+    shift: Node | None
+    mean: Node
+    var: Node
+    eps: float
+
+
+class FoldBatchNorm(GraphPass):
+    """Replaces BatchNorm(Conv(x, w, b)) with Conv(x, w', b').
+
+    With g = scale / sqrt(var + eps) per output channel: w' = w * g and b' = (b - mean) * g + shift.
+    (Ioffe and Szegedy, "Batch Normalization", 2015, algorithm 2, step 11.) The factors are formed
+    in float64 and rounded once.
+
+    Refuses when the convolution's result has another user, when a weight or a statistic is not a
+    constant, when a weight is shared with another node, and for transposed convolutions.
+    """
+
+    name = "fold_batch_norm"
+    summary = "Replaces BatchNorm(Conv(x)) with Conv(x)"
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Fold every batch normalisation that may be folded."""
+        for node in editor.calls(
+            aten.batch_norm.default, aten._native_batch_norm_legit_no_training.default
+        ):
+            norm = _read(node)
+            if norm is None or norm.source.target not in _CONVOLUTIONS:
+                continue
+            reason = _refusal(editor, node, norm)
+            if reason:
+                journal.refused(node, reason)
+            else:
+                _fold(editor, node, norm)
+                journal.changed(f"folded {node.name} into {norm.source.name}")
+
+
+def _read(node: Node) -> _Norm | None:
+    """The operands, in either of the two spellings; None where batch statistics are asked for."""
+    if node.target is aten.batch_norm.default:
+        source, scale, shift, mean, var, training, _, eps, _ = node.args
+        return None if training else _Norm(source, scale, shift, mean, var, eps)  # type: ignore[arg-type]
+    source, scale, shift, mean, var, _, eps = node.args
+    return _Norm(source, scale, shift, mean, var, eps)  # type: ignore[arg-type]
+
+
+def _refusal(editor: ProgramEditor, node: Node, norm: _Norm) -> str | None:
+    conv = norm.source
+    weight = _argument(conv, 1)
+    bias = _argument(conv, 2)
+    if len(conv.users) > 1:
+        return f"{conv.name} has other users, which need its result unnormalised"
+    if conv.target is aten.convolution.default and conv.args[6]:
+        return f"{conv.name} is transposed: its output channels are not the weight's first axis"
+    if weight is None:
+        return f"{conv.name} has no weight"
+    for operand in (weight, bias, norm.scale, norm.shift, norm.mean, norm.var):
+        if operand is not None and editor.constant(operand) is None:
+            return f"{operand} is not a constant"
+    if any(u is not conv for u in weight.users):
+        return f"the weight {editor.constant_name(weight)} is shared with another node"
+    if node.target is not aten.batch_norm.default and any(
+        u.target is not operator.getitem or u.args[1] != 0 for u in node.users
+    ):
+        return f"the statistics that {node.name} returns are used"
+    return None
+
+
+def _argument(conv: Node, position: int) -> Node | None:
+    names = {1: "weight", 2: "bias"}
+    if len(conv.args) > position:
+        return conv.args[position]  # type: ignore[return-value]
+    return conv.kwargs.get(names[position])  # type: ignore[return-value]
+
+
+def _fold(editor: ProgramEditor, node: Node, norm: _Norm) -> None:
+    conv = norm.source
+    weight_node, bias_node = _argument(conv, 1), _argument(conv, 2)
+    weight = _tensor(editor, weight_node)
+    mean, var = _tensor(editor, norm.mean), _tensor(editor, norm.var)
+    scale = torch.ones_like(mean) if norm.scale is None else _tensor(editor, norm.scale)
+    shift = torch.zeros_like(mean) if norm.shift is None else _tensor(editor, norm.shift)
+    bias = torch.zeros_like(mean) if bias_node is None else _tensor(editor, bias_node)
+    gain = scale / torch.sqrt(var + norm.eps)
+    dtype = node.meta["val"].dtype if node.target is aten.batch_norm.default else None
+    dtype = dtype or editor.constant(weight_node).dtype  # type: ignore[union-attr]
+    name = editor.constant_name(weight_node)  # type: ignore[arg-type]
+    folded = (weight * gain.reshape(-1, *[1] * (weight.dim() - 1))).to(dtype)
+    new_weight = editor.add_constant(f"{name}_folded", folded)
+    new_bias = editor.add_constant(f"{name}_folded_bias", ((bias - mean) * gain + shift).to(dtype))
+    with editor.graph.inserting_before(node):
+        fresh = editor.call(
+            conv.target,
+            conv.args[0],
+            new_weight,
+            new_bias,
+            *conv.args[3:],
+            like=conv,
+            **{k: v for k, v in conv.kwargs.items() if k not in ("weight", "bias")},
+        )
+    if node.target is aten.batch_norm.default:
+        editor.replace(node, fresh)
+        return
+    for user in list(node.users):  # getitem(0), the normalised tensor
+        editor.replace(user, fresh)
+    editor.graph.erase_node(node)
+
+
+def _tensor(editor: ProgramEditor, node: Node | None) -> torch.Tensor:
+    value = editor.constant(node)
+    if value is None:
+        raise PassError("pass fold_batch_norm", f"{node} was not refused, yet is no constant")
+    return value.detach().double()

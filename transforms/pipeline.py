@@ -1,0 +1,77 @@
+"""The graph passes of each target, in order; a line of why for each position."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from transforms.check import check_program
+from transforms.passes.fold_batch_norm import FoldBatchNorm
+from zoo.errors import UsageError
+from zoo.evidence import PassLog
+from zoo.spec import PassChoice, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch.export import ExportedProgram
+
+    from transforms.base import GraphPass
+
+__all__ = ["DEFAULT_PASSES", "available_passes", "run_passes"]
+
+_PASSES: tuple[type[GraphPass], ...] = (FoldBatchNorm,)
+
+DEFAULT_PASSES: dict[Target, tuple[str, ...]] = {
+    Target.CPU: (
+        # Where it stands makes no difference while it is alone: fewer nodes for all after it.
+        "fold_batch_norm",
+    ),
+}
+
+
+def available_passes() -> dict[str, type[GraphPass]]:
+    """Every pass by its name."""
+    return {p.name: p for p in _PASSES}
+
+
+def run_passes(
+    program: ExportedProgram,
+    passes: Sequence[str | PassChoice] | None = None,
+    *,
+    target: Target = Target.CPU,
+    name: str = "main",
+) -> tuple[ExportedProgram, PassLog]:
+    """Run graph passes over a program.
+
+    Args:
+        program: any ExportedProgram; never changed.
+        passes: names or choices with options, in order; None for the target's default list.
+        target: whose default list to take.
+        name: the program's name in the log.
+
+    Returns:
+        The rewritten program and what each pass did to it.
+
+    Raises:
+        UsageError: for a pass that does not exist or an option it does not take.
+        PassError: if a pass broke its contract.
+    """
+    check_program(program, "before the passes")
+    records = []
+    for graph_pass in [_make(p) for p in (DEFAULT_PASSES[target] if passes is None else passes)]:
+        program, record = graph_pass(program)
+        records.append(record)
+    return program, PassLog(program=name, records=tuple(records))
+
+
+def _make(choice: str | PassChoice) -> GraphPass:
+    choice = PassChoice(name=choice) if isinstance(choice, str) else choice
+    known = available_passes()
+    if choice.name not in known:
+        raise UsageError(
+            "passes", f"there is no pass {choice.name!r}", f"Known: {', '.join(known)}"
+        )
+    try:
+        return known[choice.name](**choice.options)
+    except TypeError as error:
+        raise UsageError(f"pass {choice.name}", f"does not take these options ({error})") from error

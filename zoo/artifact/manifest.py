@@ -1,0 +1,152 @@
+"""The bundle's manifest.json as types; the rules are in zoo/artifact/FORMAT.md."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from zoo.artifact.paths import bundle_path
+from zoo.spec import Dtype, Name, Sha256, Tolerance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = [
+    "AccuracyData",
+    "BundleManifest",
+    "BundleProgram",
+    "FileEntry",
+    "ReleaseState",
+    "Requirements",
+    "TensorSpec",
+]
+
+FORMAT_NAME: Final = "menagerie-bundle"
+FORMAT_VERSION: Final = 1
+
+
+def _moment(text: str) -> str:
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("a moment names its time zone, e.g. 2030-01-31T12:00:00+00:00")
+    return text
+
+
+BundlePath = Annotated[str, AfterValidator(bundle_path)]
+Moment = Annotated[str, AfterValidator(_moment)]
+Axis = Annotated[int, Field(ge=0)] | str
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ReleaseState(StrEnum):
+    """How far an artifact has been proven; a store holds only `emulated` and `validated` ones."""
+
+    LOWERED = "lowered"
+    EMULATED = "emulated"
+    VALIDATED = "validated"
+
+
+class FileEntry(_Frozen):
+    """Size and digest of one file of the bundle."""
+
+    sha256: Sha256
+    bytes: int = Field(ge=0)
+
+
+class Requirements(_Frozen):
+    """What a machine must offer to run this artifact."""
+
+    system: str  # as platform.system().lower(): linux, darwin
+    machine: str  # as platform.machine(): x86_64, arm64
+    instructions: tuple[str, ...] = ()  # as /proc/cpuinfo names them: avx2, fma, f16c ...
+    runtime_abi: int
+
+
+class TensorSpec(_Frozen):
+    """A program's input or output; an axis is a size or the name of a dynamic dimension.
+
+    Output axes that depend on a dynamic dimension in another way than being equal to it are "?".
+    """
+
+    name: str
+    dtype: Dtype
+    shape: tuple[Axis, ...]
+
+
+class BundleProgram(_Frozen):
+    """One program: its library, how to call it, and which tensors of the weights it wants."""
+
+    name: Name
+    library: BundlePath
+    golden: BundlePath  # safetensors: `<case>/input/<name>` and `<case>/output/<name>`
+    golden_cases: int = Field(ge=1)
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    dimensions: dict[str, tuple[int, int]]  # name -> lowest and highest size
+    constants: dict[str, str]  # the library's constant name -> tensor in the weights file
+    symbols: tuple[str, ...]  # shim functions the library imports
+
+    @model_validator(mode="after")
+    def _axes_known(self) -> Self:
+        for name, (low, high) in self.dimensions.items():
+            if not 0 <= low <= high:
+                raise ValueError(f"dimension {name!r} has no sizes from {low} to {high}")
+        _check_axes(self.inputs, self.dimensions.keys())
+        _check_axes(self.outputs, self.dimensions.keys() | {"?"})
+        return self
+
+
+def _check_axes(tensors: tuple[TensorSpec, ...], known: Iterable[str]) -> None:
+    names = [tensor.name for tensor in tensors]
+    if len(set(names)) != len(names):
+        raise ValueError("two inputs or two outputs bear the same name")
+    for tensor in tensors:
+        for axis in tensor.shape:
+            if isinstance(axis, str) and axis not in known:
+                raise ValueError(f"{tensor.name}: axis {axis!r} is no dimension of this program")
+
+
+class AccuracyData(_Frozen):
+    """The accuracy gate's data inside the bundle."""
+
+    file: BundlePath  # safetensors: the program's inputs by name, and `labels`, int64
+    program: str
+    output: str
+    batch: int
+    eager_accuracy: float
+
+
+class BundleManifest(_Frozen):
+    """manifest.json: written last, names every other file by path, size and sha256."""
+
+    format: Literal["menagerie-bundle"] = FORMAT_NAME
+    version: Literal[1] = FORMAT_VERSION
+    model: Name
+    target: Name
+    build_key: Sha256
+    state: ReleaseState
+    requires: Requirements
+    programs: tuple[BundleProgram, ...] = Field(min_length=1)
+    weights: BundlePath
+    accuracy: AccuracyData | None = None
+    tolerances: dict[Dtype, Tolerance]
+    random_weights: int | None
+    source: str
+    licence: str
+    versions: dict[str, str]
+    created: Moment
+    files: dict[BundlePath, FileEntry]
+
+    @model_validator(mode="after")
+    def _programs_named_once(self) -> Self:
+        names = [program.name for program in self.programs]
+        if len(set(names)) != len(names):
+            raise ValueError("two programs bear the same name")
+        if self.accuracy is not None and self.accuracy.program not in names:
+            raise ValueError("the accuracy data names no program of this bundle")
+        return self

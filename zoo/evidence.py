@@ -1,0 +1,204 @@
+"""What each stage of a conversion found out, as frozen records that travel between stages.
+
+Filled in by transforms and runtime, kept in the bundle's report.json, drawn by `zoo.report`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+from zoo.spec import Dtype, Tolerance
+
+__all__ = [
+    "AccuracyResult",
+    "CaseShape",
+    "ConversionReport",
+    "ErrorHistogram",
+    "LoweringRecord",
+    "Measurement",
+    "OutputParity",
+    "PassLog",
+    "PassRecord",
+    "ProgramValidation",
+    "Refusal",
+    "StageTime",
+    "ValidationReport",
+    "Verdict",
+]
+
+
+class _Record(BaseModel):
+    # JSON has no infinity: as strings they survive the round trip and every other reader
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class Refusal(_Record):
+    """A place where a pass matched but would not rewrite, and why."""
+
+    node: str
+    reason: str
+
+
+class PassRecord(_Record):
+    """What one pass did to one program."""
+
+    name: str
+    modified: bool
+    nodes_before: int
+    nodes_after: int
+    changes: tuple[str, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    seconds: float = 0.0
+
+
+class PassLog(_Record):
+    """Every pass that ran over a program, in order."""
+
+    program: str
+    records: tuple[PassRecord, ...] = ()
+
+
+class LoweringRecord(_Record):
+    """What the target compiler made of a program."""
+
+    program: str
+    library_bytes: int
+    symbols: tuple[str, ...]  # shim functions the library imports, sorted
+    fallback_kernels: tuple[str, ...]  # those of them that compute, sorted
+    generated_kernels: int  # loops Inductor wrote itself
+    seconds: float
+
+
+class ErrorHistogram(_Record):
+    """How many elements err by how much: |out - ref| of the finite ones, by half decades.
+
+    `exact` elements are equal; `counts[i]` lie in [10^((first+i)/2), 10^((first+i+1)/2)), in the
+    output's own units.
+    """
+
+    exact: int
+    first: int
+    counts: tuple[int, ...]
+
+
+class OutputParity(_Record):
+    """One output of one golden case against eager.
+
+    `snr_db` is 20 log10(|ref|2 / |ref - out|2), infinite where both are bit-equal; `max_rel` is
+    max(|a-b| / max(|ref|)), so that zeros in the reference do not make it meaningless.
+    """
+
+    case: int
+    output: str
+    dtype: Dtype
+    shape: tuple[int, ...]
+    max_abs: float
+    max_rel: float
+    snr_db: float
+    cosine: float
+    nonfinite_match: bool
+    tolerance: Tolerance | None
+    passed: bool
+    fact: str = ""  # what is wrong, when not passed
+    errors: ErrorHistogram | None = None
+
+
+class CaseShape(_Record):
+    """The sizes that the dynamic dimensions took in one golden case."""
+
+    case: int
+    dimensions: dict[str, int]
+
+
+class Measurement(_Record):
+    """Repeated timings in milliseconds."""
+
+    minimum_ms: float
+    median_ms: float
+    p90_ms: float
+    runs: int
+    threads: int
+    case: int | None = None  # the golden case whose inputs were timed
+
+
+class ProgramValidation(_Record):
+    """One program's golden cases, determinism and speed in the fresh process."""
+
+    program: str
+    cases: tuple[CaseShape, ...]
+    parity: tuple[OutputParity, ...]
+    deterministic: bool
+    latency: Measurement | None
+    passed: bool
+
+
+class AccuracyResult(_Record):
+    """Top-1 accuracy of eager and of the artifact on the gate's samples, as fractions."""
+
+    samples: int
+    eager: float
+    artifact: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the artifact is exactly as accurate as eager."""
+        return self.artifact == self.eager
+
+
+class Verdict(StrEnum):
+    """How a validation ended."""
+
+    PASSED = "passed"
+    DIVERGED = "diverged"  # a number was out of tolerance
+    REFUSED = "refused"  # the runtime raised an error
+    CRASHED = "crashed"  # a signal ended the process
+    TIMED_OUT = "timed_out"
+
+
+class ValidationReport(_Record):
+    """The judgement over a whole bundle, made in a fresh process without torch."""
+
+    verdict: Verdict
+    detail: str  # empty when passed; else the first fact, e.g. "killed by SIGSEGV in program main"
+    programs: tuple[ProgramValidation, ...]
+    accuracy: AccuracyResult | None = None
+    load_ms: float | None = None
+    peak_memory_bytes: int | None = None  # of the whole process, resident
+    second_model_coexists: bool | None = None  # a second session beside it gave the same bits
+    machine: str = ""
+    runtime: str = ""  # version of the shim runtime and its kernel library
+
+    @property
+    def passed(self) -> bool:
+        """Whether this bundle may be published."""
+        return self.verdict is Verdict.PASSED
+
+
+class StageTime(_Record):
+    """How long one stage took, in seconds."""
+
+    stage: str
+    seconds: float
+
+
+class ConversionReport(_Record):
+    """All that is known of one conversion; report.json in the bundle, and what a person reads."""
+
+    model: str
+    summary: str
+    target: str
+    build_key: str
+    source: str
+    random_weights: int | None  # the seed, when weights are random
+    licence: str
+    parameters: int
+    weights_bytes: int
+    passes: tuple[PassLog, ...]
+    lowering: tuple[LoweringRecord, ...]
+    validation: ValidationReport
+    eager_latency: tuple[tuple[str, Measurement], ...] = ()  # per program, same inputs and threads
+    stages: tuple[StageTime, ...] = ()
+    versions: dict[str, str] = {}
+    created: str = ""  # ISO 8601, UTC

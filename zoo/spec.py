@@ -1,0 +1,301 @@
+"""The types of the manifest: what a person may write about a model.
+
+All are frozen Pydantic models that refuse unknown fields. Reading them from YAML, with file and
+line in every complaint, is `zoo.manifest`'s work.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+__all__ = [
+    "AccuracyGate",
+    "CheckpointSource",
+    "Dimension",
+    "Dtype",
+    "FactorySource",
+    "InputSpec",
+    "Licence",
+    "ModelSpec",
+    "PassChoice",
+    "ProgramSpec",
+    "Sample",
+    "SampleKind",
+    "SourceSpec",
+    "Target",
+    "Tolerance",
+    "TorchvisionSource",
+    "TransformersSource",
+]
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError(
+            "a name is lower-case letters, digits and underscores, and starts with a letter"
+        )
+    return text
+
+
+def _sha256(text: str) -> str:
+    if not _SHA256.fullmatch(text):
+        raise ValueError("a sha256 is 64 lower-case hexadecimal digits")
+    return text
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Sha256 = Annotated[str, AfterValidator(_sha256)]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Dtype(StrEnum):
+    """Element types; the values are torch's and numpy's names (numpy has no bfloat16)."""
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+    FLOAT64 = "float64"
+    INT64 = "int64"
+    INT32 = "int32"
+    INT16 = "int16"
+    INT8 = "int8"
+    UINT8 = "uint8"
+    BOOL = "bool"
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether values of this type can be NaN or infinite."""
+        return self in (Dtype.FLOAT32, Dtype.FLOAT16, Dtype.BFLOAT16, Dtype.FLOAT64)
+
+
+class Target(StrEnum):
+    """Where an artifact runs."""
+
+    CPU = "cpu"
+
+
+class TorchvisionSource(_Frozen):
+    """A torchvision builder, with one of its weights enum members or none."""
+
+    kind: Literal["torchvision"]
+    builder: str = Field(description="name in torchvision.models, e.g. `resnet18`")
+    weights: str | None = Field(
+        default=None, description="weights enum member, e.g. `ResNet18_Weights.IMAGENET1K_V1`"
+    )
+
+
+class TransformersSource(_Frozen):
+    """A model of the transformers library: a hub id at a pinned revision, or a local folder.
+
+    Only safetensors are read; code from the hub is never run.
+    """
+
+    kind: Literal["transformers"]
+    architecture: str = Field(description="class in transformers, e.g. `ParakeetForCTC`")
+    id: str | None = Field(default=None, description="hub id, e.g. `nvidia/parakeet-ctc-0.6b`")
+    revision: str | None = Field(
+        default=None, description="commit of the hub repository, 40 hexadecimal digits"
+    )
+    folder: str | None = Field(
+        default=None, description="local folder with config.json and *.safetensors"
+    )
+    config: dict[str, object] = Field(
+        default_factory=dict,
+        description="configuration for seeded random weights, as the class's config takes it",
+    )
+
+    @model_validator(mode="after")
+    def _pinned(self) -> Self:
+        if self.id is not None and self.folder is not None:
+            raise ValueError("give `id` or `folder`, not both")
+        if self.id is not None and not re.fullmatch(r"[0-9a-f]{40}", self.revision or ""):
+            raise ValueError("`id` needs `revision`, a 40-digit commit: a branch or tag can move")
+        return self
+
+
+class CheckpointSource(_Frozen):
+    """A state dict on disk or behind a URL, for a module built by `builder`."""
+
+    kind: Literal["checkpoint"]
+    builder: str = Field(
+        description="what the weights are for: `module:callable`, under `zoo.models.` or, "
+        "with --allow-factories, anywhere"
+    )
+    path: str = Field(description="path beside the manifest file, or an https URL")
+    sha256: Sha256
+    arguments: dict[str, object] = Field(default_factory=dict)
+
+
+class FactorySource(_Frozen):
+    """A callable of the manifest's owner that returns an nn.Module: code, so off by default."""
+
+    kind: Literal["factory"]
+    builder: str = Field(description="`module:callable`")
+    arguments: dict[str, object] = Field(default_factory=dict)
+
+
+SourceSpec = Annotated[
+    TorchvisionSource | TransformersSource | CheckpointSource | FactorySource,
+    Field(discriminator="kind"),
+]
+
+
+class Dimension(_Frozen):
+    """The range of a named dynamic dimension, both ends included."""
+
+    low: int = Field(ge=1)
+    high: int = Field(ge=2, le=2**31)
+    multiple_of: int = Field(default=1, ge=1)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.high <= self.low:
+            raise ValueError(f"high ({self.high}) must exceed low ({self.low})")
+        return self
+
+
+class SampleKind(StrEnum):
+    """How the elements of a sample input are drawn."""
+
+    NORMAL = "normal"
+    UNIFORM = "uniform"
+    INTEGERS = "integers"
+    PREFIX_MASK = "prefix_mask"
+    ONES = "ones"
+
+
+class Sample(_Frozen):
+    """How golden inputs are made; always from the case's own seed.
+
+    `normal` has mean `mean` and deviation `std`; `uniform` lies in [low, high); `integers` in
+    [low, high); `prefix_mask` is true for a random, non-empty prefix of the last axis; `ones` is 1.
+    """
+
+    kind: SampleKind = SampleKind.NORMAL
+    mean: float = 0.0
+    std: float = Field(default=1.0, gt=0)
+    low: float = 0.0
+    high: float = 1.0
+
+
+class InputSpec(_Frozen):
+    """One tensor a program takes: its shape's entries are sizes or names of dimensions."""
+
+    name: Name
+    shape: tuple[Annotated[int, Field(ge=1)] | Name, ...]
+    dtype: Dtype = Dtype.FLOAT32
+    sample: Sample = Sample()
+
+
+class ProgramSpec(_Frozen):
+    """One callable of a model, exported on its own; a model's programs share its weights."""
+
+    name: Name = "main"
+    part: str = Field(
+        default="", description="dotted path of the submodule to export; empty: the model itself"
+    )
+    inputs: tuple[InputSpec, ...] = Field(min_length=1)
+    outputs: tuple[str, ...] = Field(
+        default=(),
+        description="fields or keys of the result to keep, in order; empty: all tensors returned",
+    )
+    arguments: dict[str, bool | int | float | str | None] = Field(
+        default_factory=dict, description="constant keyword arguments of forward"
+    )
+    dimensions: dict[Name, Dimension] = Field(default_factory=dict)
+    golden_cases: int = Field(default=3, ge=1, le=64, description="seeded cases at least")
+
+    @model_validator(mode="after")
+    def _dimensions_known(self) -> Self:
+        used = {axis for i in self.inputs for axis in i.shape if isinstance(axis, str)}
+        if missing := sorted(used - set(self.dimensions)):
+            raise ValueError(f"dimension {missing[0]!r} is used in a shape but has no range")
+        if spare := sorted(set(self.dimensions) - used):
+            raise ValueError(f"dimension {spare[0]!r} has a range but no input uses it")
+        names = [i.name for i in self.inputs]
+        if len(set(names)) != len(names):
+            raise ValueError("two inputs bear the same name")
+        return self
+
+
+class Tolerance(_Frozen):
+    """When an output equals eager's: max |a-b| <= absolute, or SNR >= snr_db where that is given.
+
+    `absolute` is in the output's own units; `snr_db` in decibels, 20 log10(|ref| / |ref - out|).
+    """
+
+    absolute: float = Field(gt=0)
+    snr_db: float | None = Field(default=None, gt=0)
+
+
+DEFAULT_TOLERANCES: dict[Dtype, Tolerance] = {
+    Dtype.FLOAT32: Tolerance(absolute=1e-4, snr_db=80.0),
+    Dtype.FLOAT16: Tolerance(absolute=1e-2, snr_db=40.0),
+    Dtype.BFLOAT16: Tolerance(absolute=1e-2, snr_db=30.0),
+}
+
+
+class PassChoice(_Frozen):
+    """A graph pass by name, with its options."""
+
+    name: Name
+    options: dict[str, bool | int | float | str] = Field(default_factory=dict)
+
+
+class Licence(_Frozen):
+    """Under what terms the weights may be used."""
+
+    spdx: str = Field(description="SPDX identifier, e.g. `Apache-2.0`; `LicenseRef-...` if none")
+    url: str = ""
+    attribution: str = ""
+
+
+class AccuracyGate(_Frozen):
+    """Labelled data on which the artifact's top-1 accuracy must equal eager's exactly."""
+
+    data: str = Field(
+        description="safetensors beside the manifest file: the program's inputs and `labels`"
+    )
+    program: Name = "main"
+    output: str = ""
+    batch: int = Field(default=64, ge=1)
+
+
+class ModelSpec(_Frozen):
+    """A model of the zoo: where it comes from, what of it is exported, and what counts as equal."""
+
+    summary: str
+    source: SourceSpec
+    programs: tuple[ProgramSpec, ...] = Field(min_length=1)
+    dtype: Dtype = Dtype.FLOAT32
+    targets: tuple[Target, ...] = (Target.CPU,)
+    passes: tuple[PassChoice, ...] | None = Field(
+        default=None, description="graph passes in order; left out: the target's default list"
+    )
+    tolerances: dict[Dtype, Tolerance] = Field(default_factory=dict)
+    accuracy: AccuracyGate | None = None
+    licence: Licence
+    tags: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _programs_named_once(self) -> Self:
+        names = [p.name for p in self.programs]
+        if len(set(names)) != len(names):
+            raise ValueError("two programs bear the same name")
+        if self.accuracy is not None and self.accuracy.program not in names:
+            raise ValueError(f"the accuracy gate names no program of this model: {names}")
+        return self
+
+    def tolerance(self, dtype: Dtype) -> Tolerance | None:
+        """The tolerance for outputs of `dtype`; None means bit for bit (integers, booleans)."""
+        return self.tolerances.get(dtype) or DEFAULT_TOLERANCES.get(dtype)
