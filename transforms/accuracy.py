@@ -44,6 +44,6 @@ def eager_accuracy(
         batch = slice(start, start + gate.batch)
         with torch.no_grad():
             results = module(*(tensors[i.name][batch] for i in program.inputs))
-        position = module.output_names.index(gate.output) if gate.output else 0
-        right += int((results[position].argmax(-1) == labels[batch]).sum())
+        scores = results[gate.output] if gate.output else next(iter(results.values()))
+        right += int((scores.argmax(-1) == labels[batch]).sum())
     return right / len(labels)

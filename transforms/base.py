@@ -9,9 +9,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import torch
+from typing import TYPE_CHECKING, ClassVar
 
 from transforms.check import check_program
 from transforms.editor import ProgramEditor
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["GraphPass", "Journal", "fingerprint"]
+__all__ = ["GraphPass", "Journal"]
 
 
 @dataclass
@@ -73,58 +71,25 @@ class GraphPass(ABC):
         started = time.perf_counter()
         journal = Journal()
         editor = ProgramEditor(program)
-        before = len(editor.graph.nodes)
+        before = editor.fingerprint()
         try:
             self.requires(editor)
             self.rewrite(editor, journal)
-            result = editor.finish()
+            modified = editor.fingerprint() != before
+            result = editor.finish() if modified else program
         except MenagerieError:
             raise
         except Exception as error:
             raise PassError(f"pass {self.name}", f"failed: {error}") from error
         check_program(result, f"pass {self.name}")
         self.ensures(result)
-        modified = fingerprint(result) != fingerprint(program)
         record = PassRecord(
             name=self.name,
             modified=modified,
-            nodes_before=before,
+            nodes_before=len(program.graph.nodes),
             nodes_after=len(result.graph.nodes),
             changes=tuple(journal.changes),
             refusals=tuple(journal.refusals),
             seconds=time.perf_counter() - started,
         )
-        return (result if modified else program), record
-
-
-def fingerprint(program: ExportedProgram) -> tuple[Any, ...]:
-    """A value equal for two programs exactly when graph, signature and constants are the same.
-
-    Constants are compared by identity of their tensors: a pass never edits a weight in place.
-    """
-    index = {node: i for i, node in enumerate(program.graph.nodes)}
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, torch.fx.Node):
-            return ("node", index[value])
-        if isinstance(value, (list, tuple)):
-            return tuple(plain(v) for v in value)
-        if isinstance(value, slice):
-            return ("slice", plain(value.start), plain(value.stop), plain(value.step))
-        if isinstance(value, dict):
-            return tuple(sorted((k, plain(v)) for k, v in value.items()))
-        return repr(value)  # numbers, dtypes, devices, symbolic sizes; tells 1 from True and 1.0
-
-    nodes = tuple(
-        (n.op, str(n.target), plain(n.args), plain(n.kwargs)) for n in program.graph.nodes
-    )
-    constants = tuple(
-        (spec.kind, spec.target, id(_tensor_of(program, spec.target)))
-        for spec in program.graph_signature.input_specs
-        if spec.target is not None
-    )
-    return nodes, constants
-
-
-def _tensor_of(program: ExportedProgram, target: str) -> Any:
-    return program.state_dict.get(target, program.constants.get(target))
+        return result, record

@@ -11,9 +11,9 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import torch
-from runtime.shim_list import RUNTIME_ABI
 from safetensors.torch import save_file
 
+from runtime.shim_list import RUNTIME_ABI
 from transforms.lowering import cpu
 from transforms.lowering.toolchain import find_compiler
 from zoo.artifact.bundle import seal

@@ -45,7 +45,8 @@ class ProgramEditor:
     def __init__(self, program: ExportedProgram) -> None:
         self._program = program
         self.graph: Graph = copy.deepcopy(program.graph)
-        # deepcopy of a Graph remaps nodes; their names stay, and the signature refers to names.
+        for old, new in zip(program.graph.nodes, self.graph.nodes, strict=True):
+            new.name = old.name  # a copy renames `input` to `input_1`; the signature would not know
         self.module = torch.fx.GraphModule(program.graph_module, self.graph)
         self.module.meta = copy.copy(program.graph_module.meta)
         self._specs: list[InputSpec] = list(program.graph_signature.input_specs)
@@ -76,12 +77,40 @@ class ProgramEditor:
             return None
         if spec.target is None or spec.target in self._mutated:
             return None
-        value = self._state.get(spec.target, self._constants.get(spec.target))
+        value = self._value(spec)
         return value if isinstance(value, torch.Tensor) else None
+
+    def _value(self, spec: InputSpec) -> Any:
+        target = spec.target or ""
+        return self._state.get(target, self._constants.get(target))
 
     def constant_name(self, node: Node) -> str:
         """The fully qualified name of the constant behind a placeholder, e.g. `layer1.0.weight`."""
         return str(self._by_name[node.name].target)
+
+    def fingerprint(self) -> tuple[Any, ...]:
+        """A value equal for two states exactly when graph, signature and constants are the same.
+
+        Constants are compared by identity of their tensors: nobody edits a weight in place.
+        """
+        index = {node: i for i, node in enumerate(self.graph.nodes)}
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, torch.fx.Node):
+                return ("node", index[value])
+            if isinstance(value, (list, tuple)):
+                return tuple(plain(v) for v in value)
+            if isinstance(value, slice):
+                return ("slice", plain(value.start), plain(value.stop), plain(value.step))
+            if isinstance(value, dict):
+                return tuple(sorted((k, plain(v)) for k, v in value.items()))
+            return repr(value)  # numbers, dtypes, symbolic sizes; tells 1 from True and from 1.0
+
+        nodes = tuple(
+            (n.op, str(n.target), plain(n.args), plain(n.kwargs)) for n in self.graph.nodes
+        )
+        constants = tuple((spec.kind, spec.target, id(self._value(spec))) for spec in self._specs)
+        return nodes, constants
 
     # Changing
 

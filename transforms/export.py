@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._pytree import tree_unflatten
 
 from zoo.errors import ExportError
 
@@ -42,15 +43,11 @@ class CallableProgram(torch.nn.Module):
                 f"It has: {children}",
             ) from error
         self._spec = spec
-        self.output_names: tuple[str, ...] = ()
 
-    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Call the part with `inputs` in the order of the spec; return its tensors in order."""
+    def forward(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Call the part with `inputs` in the order of the spec; return its tensors by name."""
         named = {i.name: value for i, value in zip(self._spec.inputs, inputs, strict=True)}
-        result = self.model(**named, **self._spec.arguments)
-        outputs = self._pick(result)
-        self.output_names = tuple(outputs)
-        return tuple(outputs.values())
+        return self._pick(self.model(**named, **self._spec.arguments))
 
     def _pick(self, result: Any) -> dict[str, torch.Tensor]:
         wanted = self._spec.outputs
@@ -108,7 +105,14 @@ def export_program(
         raise ExportError(
             f"program {spec.name}", f"torch.export failed: {_first_lines(error)}", _advice(error)
         ) from error
-    return Exported(program, tuple(i.name for i in spec.inputs), module.output_names)
+    return Exported(program, tuple(i.name for i in spec.inputs), _output_names(program))
+
+
+def _output_names(program: ExportedProgram) -> tuple[str, ...]:
+    """The keys of the returned dictionary, in the order in which the graph returns its tensors."""
+    spec = program.call_spec.out_spec
+    positions = tree_unflatten(list(range(spec.num_leaves)), spec)
+    return tuple(sorted(positions, key=positions.__getitem__))
 
 
 def _dynamic_shapes(spec: ProgramSpec) -> tuple[dict[int, Dim], ...]:

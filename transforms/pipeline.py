@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING
 
 from transforms.check import check_program
@@ -71,7 +72,9 @@ def _make(choice: str | PassChoice) -> GraphPass:
         raise UsageError(
             "passes", f"there is no pass {choice.name!r}", f"Known: {', '.join(known)}"
         )
-    try:
-        return known[choice.name](**choice.options)
-    except TypeError as error:
-        raise UsageError(f"pass {choice.name}", f"does not take these options ({error})") from error
+    options = inspect.signature(known[choice.name]).parameters
+    for option in choice.options:
+        if option not in options:
+            takes = f"It takes: {', '.join(options)}" if options else "It takes none"
+            raise UsageError(f"pass {choice.name}", f"has no option {option!r}", takes)
+    return known[choice.name](**choice.options)

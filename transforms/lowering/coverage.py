@@ -7,7 +7,6 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from runtime.shim_list import supported_symbols
-
 from zoo.errors import LoweringError, UnsupportedKernels
 
 if TYPE_CHECKING:

@@ -70,19 +70,27 @@ class _Baseline:
     instructions: tuple[str, ...]
 
 
+def _vector_macros(capability: str) -> tuple[str, ...]:
+    """What torch's vector headers are told about the instruction set they may use."""
+    return (
+        f"-DCPU_CAPABILITY={capability}",
+        f"-DCPU_CAPABILITY_{capability}",
+        f"-DHAVE_{capability}_CPU_DEFINITION",
+    )
+
+
 _BASELINES = {
     "x86_64": _Baseline(
-        flags=("-march=x86-64-v3", "-DCPU_CAPABILITY=AVX2", "-DCPU_CAPABILITY_AVX2",
-               "-DHAVE_AVX2_CPU_DEFINITION"),
+        flags=("-march=x86-64-v3", *_vector_macros("AVX2")),
         vector_bits=256,
         instructions=("avx2", "bmi2", "f16c", "fma"),
     ),
     "arm64": _Baseline(
-        flags=("-DCPU_CAPABILITY=NEON", "-DCPU_CAPABILITY_NEON", "-DAT_BUILD_ARM_VEC256_WITH_SLEEF"),
+        flags=(*_vector_macros("NEON"), "-DAT_BUILD_ARM_VEC256_WITH_SLEEF"),
         vector_bits=128,
         instructions=(),
     ),
-}  # fmt: skip
+}
 _BASELINES["aarch64"] = _BASELINES["arm64"]
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torch.utils import cpp_extension
-from zoo.home import home
 
 from zoo.errors import LoweringError
+from zoo.home import home
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

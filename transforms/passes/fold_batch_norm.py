@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -79,67 +78,60 @@ def _read(node: Node) -> _Norm | None:
 
 def _refusal(editor: ProgramEditor, node: Node, norm: _Norm) -> str | None:
     conv = norm.source
-    weight = _argument(conv, 1)
-    bias = _argument(conv, 2)
+    weight, bias = _weight(conv), _bias(conv)
     if len(conv.users) > 1:
         return f"{conv.name} has other users, which need its result unnormalised"
     if conv.target is aten.convolution.default and conv.args[6]:
         return f"{conv.name} is transposed: its output channels are not the weight's first axis"
-    if weight is None:
-        return f"{conv.name} has no weight"
     for operand in (weight, bias, norm.scale, norm.shift, norm.mean, norm.var):
         if operand is not None and editor.constant(operand) is None:
             return f"{operand} is not a constant"
-    if any(u is not conv for u in weight.users):
+    if any(user is not conv for user in weight.users):
         return f"the weight {editor.constant_name(weight)} is shared with another node"
-    if node.target is not aten.batch_norm.default and any(
-        u.target is not operator.getitem or u.args[1] != 0 for u in node.users
-    ):
+    if any(user.args[1:] != (0,) for user in _statistics_readers(node)):
         return f"the statistics that {node.name} returns are used"
     return None
 
 
-def _argument(conv: Node, position: int) -> Node | None:
-    names = {1: "weight", 2: "bias"}
-    if len(conv.args) > position:
-        return conv.args[position]  # type: ignore[return-value]
-    return conv.kwargs.get(names[position])  # type: ignore[return-value]
+def _weight(conv: Node) -> Node:
+    return conv.args[1]  # type: ignore[return-value]
+
+
+def _bias(conv: Node) -> Node | None:
+    _, _, *rest = conv.args
+    return rest[0] if rest else conv.kwargs.get("bias")  # type: ignore[return-value]
+
+
+def _statistics_readers(node: Node) -> list[Node]:
+    """The users that pick from the norm's tuple; none where the norm returns a single tensor."""
+    return [] if node.target is aten.batch_norm.default else list(node.users)
 
 
 def _fold(editor: ProgramEditor, node: Node, norm: _Norm) -> None:
     conv = norm.source
-    weight_node, bias_node = _argument(conv, 1), _argument(conv, 2)
+    weight_node, bias_node = _weight(conv), _bias(conv)
+    dtype = weight_node.meta["val"].dtype
     weight = _tensor(editor, weight_node)
     mean, var = _tensor(editor, norm.mean), _tensor(editor, norm.var)
     scale = torch.ones_like(mean) if norm.scale is None else _tensor(editor, norm.scale)
     shift = torch.zeros_like(mean) if norm.shift is None else _tensor(editor, norm.shift)
     bias = torch.zeros_like(mean) if bias_node is None else _tensor(editor, bias_node)
     gain = scale / torch.sqrt(var + norm.eps)
-    dtype = node.meta["val"].dtype if node.target is aten.batch_norm.default else None
-    dtype = dtype or editor.constant(weight_node).dtype  # type: ignore[union-attr]
-    name = editor.constant_name(weight_node)  # type: ignore[arg-type]
-    folded = (weight * gain.reshape(-1, *[1] * (weight.dim() - 1))).to(dtype)
-    new_weight = editor.add_constant(f"{name}_folded", folded)
+    name = editor.constant_name(weight_node)
+    folded = weight * gain.reshape(-1, *[1] * (weight.dim() - 1))
+    new_weight = editor.add_constant(f"{name}_folded", folded.to(dtype))
     new_bias = editor.add_constant(f"{name}_folded_bias", ((bias - mean) * gain + shift).to(dtype))
+    rest = {k: v for k, v in conv.kwargs.items() if k != "bias"}
     with editor.graph.inserting_before(node):
         fresh = editor.call(
-            conv.target,
-            conv.args[0],
-            new_weight,
-            new_bias,
-            *conv.args[3:],
-            like=conv,
-            **{k: v for k, v in conv.kwargs.items() if k not in ("weight", "bias")},
+            conv.target, conv.args[0], new_weight, new_bias, *conv.args[3:], like=conv, **rest
         )
-    if node.target is aten.batch_norm.default:
-        editor.replace(node, fresh)
-        return
-    for user in list(node.users):  # getitem(0), the normalised tensor
-        editor.replace(user, fresh)
-    editor.graph.erase_node(node)
+    for reader in _statistics_readers(node):
+        editor.replace(reader, fresh)
+    editor.replace(node, fresh)
 
 
-def _tensor(editor: ProgramEditor, node: Node | None) -> torch.Tensor:
+def _tensor(editor: ProgramEditor, node: Node) -> torch.Tensor:
     value = editor.constant(node)
     if value is None:
         raise PassError("pass fold_batch_norm", f"{node} was not refused, yet is no constant")

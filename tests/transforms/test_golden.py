@@ -1,0 +1,92 @@
+"""Golden inputs: seeded, in range, and of the kind the manifest asked for."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transforms.golden import case_dimensions, make_inputs
+from zoo.spec import Dimension, ProgramSpec, Sample, SampleKind
+
+
+def _spec(sample: Sample, dtype: str = "float32") -> ProgramSpec:
+    return ProgramSpec.model_validate(
+        {"inputs": ({"name": "x", "shape": (4, 50), "dtype": dtype, "sample": sample},)}
+    )
+
+
+def _draw(sample: Sample, dtype: str = "float32", seed: int = 0) -> torch.Tensor:
+    return make_inputs(_spec(sample, dtype), {}, seed=seed, dtype=torch.float32)["x"]
+
+
+def test_same_seed_same_values_other_seed_other_values() -> None:
+    """A golden case can be made again from its number alone, whatever torch drew before."""
+    first = _draw(Sample(), seed=7)
+    torch.rand(10)
+    assert torch.equal(first, _draw(Sample(), seed=7))
+    assert not torch.equal(first, _draw(Sample(), seed=8))
+
+
+@pytest.mark.parametrize(
+    ("sample", "dtype", "low", "high"),
+    [
+        (Sample(kind=SampleKind.UNIFORM, low=-2, high=3), "float32", -2.0, 3.0),
+        (Sample(kind=SampleKind.INTEGERS, low=5, high=9), "int64", 5, 8),
+        (Sample(kind=SampleKind.ONES), "int32", 1, 1),
+    ],
+)
+def test_values_lie_in_their_range(sample: Sample, dtype: str, low: float, high: float) -> None:
+    """Every kind of sample respects its bounds and dtype."""
+    drawn = _draw(sample, dtype)
+    assert drawn.dtype is getattr(torch, dtype)
+    assert low <= drawn.min().item()
+    assert drawn.max().item() <= high
+
+
+def test_prefix_mask_is_true_for_a_prefix() -> None:
+    """Each row of a mask is some trues, at least one, and then only falses."""
+    mask = _draw(Sample(kind=SampleKind.PREFIX_MASK), "bool")
+    lengths = mask.sum(-1)
+    assert (lengths >= 1).all()
+    assert torch.equal(mask, torch.arange(50).expand(4, 50) < lengths[:, None])
+
+
+def test_half_models_get_half_inputs() -> None:
+    """Inputs declared float32 take the model's dtype; integers stay integers."""
+    spec = ProgramSpec.model_validate(
+        {
+            "inputs": (
+                {"name": "x", "shape": (2,)},
+                {
+                    "name": "ids",
+                    "shape": (2,),
+                    "dtype": "int64",
+                    "sample": Sample(kind=SampleKind.INTEGERS, high=9),
+                },
+            )
+        }
+    )
+    inputs = make_inputs(spec, {}, seed=0, dtype=torch.bfloat16)
+    assert inputs["x"].dtype is torch.bfloat16
+    assert inputs["ids"].dtype is torch.int64
+
+
+@given(
+    low=st.integers(1, 50), span=st.integers(16, 400), step=st.sampled_from([1, 2, 8]),
+    cases=st.integers(1, 9),
+)  # fmt: skip
+def test_cases_cover_low_high_and_an_odd_middle(low: int, span: int, step: int, cases: int) -> None:
+    """Every dimension is seen at its lowest, highest and an odd multiple between."""
+    bounds = Dimension(low=low * step, high=(low + span) * step, multiple_of=step)
+    spec = ProgramSpec.model_validate({
+        "inputs": ({"name": "x", "shape": ("n",)},), "dimensions": {"n": bounds},
+        "golden_cases": cases,
+    })  # fmt: skip
+    seen = [c["n"] for c in case_dimensions(spec)]
+    allowed = [n * step for n in range(low, low + span + 1)]
+    assert len(seen) >= max(cases, 3)
+    assert set(seen) <= set(allowed)
+    assert {allowed[0], allowed[-1]} <= set(seen)
+    assert any(n // step % 2 == 1 for n in seen)

@@ -1,0 +1,68 @@
+"""What we rely on of torch's private parts: if torch changes one, it is said here, clearly."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from torch import nn
+from torch._inductor import codecache
+from torch._inductor.graph import GraphLowering
+
+from transforms.lowering.coverage import check_kernels
+from transforms.lowering.inductor import generate_code
+from zoo.errors import UnsupportedKernels
+from zoo.spec import Target
+
+_OPTIONS = {"aot_inductor.package": True, "cpp.vec_isa_ok": True, "cpp.simdlen": 256}
+
+
+def test_the_compile_hook_takes_what_we_capture() -> None:
+    """AotCodeCompiler.compile gets graph, wrapper and kernel source, in that order."""
+    names = list(inspect.signature(codecache.AotCodeCompiler.compile).parameters)
+    assert names[:4] == ["graph", "wrapper_code", "kernel_code", "serialized_extern_kernel_nodes"]
+
+
+@pytest.mark.parametrize("attribute", ["get_original_value_of_constant"])
+def test_the_graph_still_tells_its_constants(attribute: str) -> None:
+    """GraphLowering has the method that hands out a constant's first value."""
+    assert hasattr(GraphLowering, attribute)
+
+
+class Cumulative(nn.Module):
+    """Needs a convolution (offered) and a sort (a fallback kernel)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(2, 3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A spectrum of a convolution."""
+        y = self.conv(x)
+        return torch.ops.aten._fft_r2c.default(y, [2], 0, True).abs()
+
+
+def _generate(module: nn.Module, x: torch.Tensor):  # noqa: ANN202 - the type is private to lowering
+    program = torch.export.export(module.eval(), (x,), strict=False).run_decompositions({})
+    return generate_code(program, _OPTIONS)
+
+
+def test_code_and_constants_come_out() -> None:
+    """The wrapper's sources and every weight by its name (tiny ones Inductor writes out)."""
+    module = nn.Sequential(nn.Conv1d(2, 16, 3), nn.ReLU())
+    code = _generate(module, torch.randn(1, 2, 9))
+    assert "AOTInductorModel" in code.wrapper
+    assert set(code.constants) == {"0.weight", "0.bias"}
+    assert torch.equal(code.constants["0.weight"], module[0].weight)
+    assert code.generated_kernels == code.kernels.count('extern "C"')
+
+
+def test_missing_kernels_are_listed_with_module_and_line() -> None:
+    """One error lists every kernel the runtime lacks with the place in the model's own source."""
+    code = _generate(Cumulative(), torch.randn(1, 2, 9))
+    with pytest.raises(UnsupportedKernels) as caught:
+        check_kernels("program main", code.kernel_uses, Target.CPU)
+    kernel = next(k for k in caught.value.uses if "_fft_r2c" in k)
+    line = inspect.getsourcelines(Cumulative.forward)[1] + 3
+    assert f"test_inductor.py:{line}" in caught.value.uses[kernel][0]

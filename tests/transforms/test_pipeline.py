@@ -1,0 +1,147 @@
+"""The pipeline and the contract every pass is held to."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+from transforms import available_passes, run_passes
+from transforms.base import GraphPass, Journal
+from transforms.check import check_program
+from transforms.editor import ProgramEditor
+from transforms.pipeline import DEFAULT_PASSES
+from zoo.errors import PassError, UsageError
+from zoo.spec import PassChoice
+
+
+@pytest.fixture
+def program() -> torch.export.ExportedProgram:
+    """relu(linear(x)) + 1, with a weight and a bias."""
+
+    class Small(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.linear(x)) + 1
+
+    exported = torch.export.export(Small().eval(), (torch.randn(4, 3),), strict=False)
+    return exported.run_decompositions({})
+
+
+class _Named(GraphPass):
+    """A pass of the tests' own."""
+
+    name: ClassVar[str] = "test_pass"
+    summary: ClassVar[str] = ""
+
+
+def test_default_lists_name_passes_that_exist() -> None:
+    """Each target's list can be run as it stands."""
+    for names in DEFAULT_PASSES.values():
+        assert set(names) <= set(available_passes())
+
+
+def test_unknown_pass_is_a_usage_error(program: torch.export.ExportedProgram) -> None:
+    """A misspelt pass is named, with those that exist."""
+    with pytest.raises(UsageError, match=r"no pass 'fold_batchnorm'.*fold_batch_norm"):
+        run_passes(program, ["fold_batchnorm"])
+
+
+def test_unknown_option_is_a_usage_error(program: torch.export.ExportedProgram) -> None:
+    """An option that a pass does not take is named."""
+    with pytest.raises(UsageError, match="epsilon"):
+        run_passes(program, [PassChoice(name="fold_batch_norm", options={"epsilon": 1.0})])
+
+
+def test_modified_is_computed_not_claimed(program: torch.export.ExportedProgram) -> None:
+    """A pass that only talks about changes has modified nothing."""
+
+    class Boaster(_Named):
+        def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+            journal.changed("everything")
+
+    result, record = Boaster()(program)
+    assert result is program
+    assert not record.modified
+    assert record.nodes_before == record.nodes_after
+
+
+def test_a_changed_argument_counts_as_modified(program: torch.export.ExportedProgram) -> None:
+    """1 and 1.0 and True are different arguments: each change is seen."""
+
+    class Swap(_Named):
+        def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+            add = editor.calls(torch.ops.aten.add.Tensor)[0]
+            add.args = (add.args[0], True)
+
+    _, record = Swap()(program)
+    assert record.modified
+
+
+def test_crash_in_a_pass_names_the_pass(program: torch.export.ExportedProgram) -> None:
+    """Whatever a pass raises comes out as one PassError with its name."""
+
+    class Broken(_Named):
+        def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+            raise KeyError("gone")
+
+    with pytest.raises(PassError, match="pass test_pass: failed"):
+        Broken()(program)
+
+
+def test_wrong_weight_shape_is_caught_after_the_pass(
+    program: torch.export.ExportedProgram,
+) -> None:
+    """The graph check compares every constant with what its placeholder claims."""
+
+    class Reshaper(_Named):
+        def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+            node = next(n for n in editor.graph.nodes if editor.constant(n) is not None)
+            claimed = node.meta["val"]
+            editor.set_constant(node, torch.zeros(7, 7))
+            node.meta["val"] = claimed
+
+    with pytest.raises(PassError, match=r"claims model|claims linear"):
+        Reshaper()(program)
+
+
+def test_node_without_a_value_is_caught(program: torch.export.ExportedProgram) -> None:
+    """A call that a pass made without metadata fails the check, not the lowering."""
+    add = next(n for n in program.graph.nodes if n.target is torch.ops.aten.add.Tensor)
+    del add.meta["val"]
+    with pytest.raises(PassError, match=r"a stage: left a malformed graph .*missing val"):
+        check_program(program, "a stage")
+
+
+def test_new_nodes_say_where_they_come_from(program: torch.export.ExportedProgram) -> None:
+    """A node made by the editor has a fake value, a module path and a source line."""
+    editor = ProgramEditor(program)
+    relu = editor.calls(torch.ops.aten.relu.default)[0]
+    with editor.graph.inserting_after(relu):
+        node = editor.call(torch.ops.aten.neg.default, relu, like=relu)
+    assert tuple(node.meta["val"].shape) == (4, 2)
+    assert node.meta["stack_trace"] == relu.meta["stack_trace"]
+    assert node.meta["nn_module_stack"] == relu.meta["nn_module_stack"]
+
+
+def test_replacing_an_output_keeps_the_signature_true(
+    program: torch.export.ExportedProgram,
+) -> None:
+    """When the returned node is replaced the program returns the new one."""
+
+    class Negate(_Named):
+        def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+            add = editor.calls(torch.ops.aten.add.Tensor)[0]
+            with editor.graph.inserting_after(add):
+                fresh = editor.call(torch.ops.aten.sub.Tensor, add.args[0], 1, like=add)
+            editor.replace(add, fresh)
+
+    x = torch.randn(4, 3)
+    result, record = Negate()(program)
+    assert record.modified
+    torch.testing.assert_close(result.module()(x), program.module()(x) - 2)

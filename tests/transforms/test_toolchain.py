@@ -1,0 +1,73 @@
+"""The compiler driver: clean libraries, cached headers, errors that say what the compiler said."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import pytest
+
+from transforms.lowering.toolchain import Compiler, Source, find_compiler
+from zoo.errors import LoweringError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "home"))
+
+
+def test_sources_become_one_library(tmp_path: Path) -> None:
+    """Two sources are compiled and linked; functions of both can be called."""
+    library = tmp_path / "both.so"
+    sources = [
+        Source("one", 'extern "C" int one() { return 1; }', ("-fPIC",)),
+        Source("two", 'extern "C" int one(), two(); int two() { return 1 + one(); }', ("-fPIC",)),
+    ]
+    find_compiler().link_library(sources, library, [])
+    assert ctypes.CDLL(str(library)).two() == 2
+
+
+def test_library_names_no_folder_of_this_machine(tmp_path: Path) -> None:
+    """`__FILE__` and debug information hold no absolute path of the build."""
+    library = tmp_path / "file.so"
+    text = 'extern "C" const char* file() { return __FILE__; }'
+    find_compiler().link_library([Source("file", text, ("-fPIC", "-g"))], library, [])
+    assert b"/tmp" not in library.read_bytes()
+    assert str(tmp_path).encode() not in library.read_bytes()
+
+
+def test_compiler_error_is_one_line_with_the_first_error(tmp_path: Path) -> None:
+    """A fault in the source comes out as LoweringError; no half-made library stays behind."""
+    library = tmp_path / "bad.so"
+    with pytest.raises(LoweringError, match="no_such_name"):
+        find_compiler().link_library(
+            [Source("bad", "int f() { return no_such_name; }", ())], library, []
+        )
+    assert not library.exists()
+
+
+def test_missing_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a compiler the error names the packages."""
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.delenv("CXX", raising=False)
+    find_compiler.cache_clear()
+    try:
+        with pytest.raises(LoweringError, match=r"Install g\+\+"):
+            find_compiler()
+    finally:
+        find_compiler.cache_clear()
+
+
+def test_precompiled_header_is_made_once(tmp_path: Path) -> None:
+    """The second compilation with the same flags and header reuses the first one's header."""
+    compiler: Compiler = find_compiler()
+    source = Source("a", "std::string s;", ("-fPIC", "-std=c++20"), header="string")
+    compiler.link_library([source], tmp_path / "a.so", [])
+    headers = list((tmp_path / "home" / "headers").rglob("*.gch"))
+    stamp = [h.stat().st_mtime_ns for h in headers]
+    compiler.link_library([source], tmp_path / "b.so", [])
+    assert [h.stat().st_mtime_ns for h in headers] == stamp
+    assert len(headers) == 1
