@@ -22,15 +22,27 @@ __all__ = [
     "ReleaseState",
     "Requirements",
     "TensorSpec",
+    "moment",
 ]
 
 FORMAT_NAME: Final = "menagerie-bundle"
 FORMAT_VERSION: Final = 1
 
 
+def moment(text: str) -> datetime:
+    """The time that `text` names in ISO 8601.
+
+    Raises:
+        ValueError: it names none, or no time zone.
+    """
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError("a time names its zone, e.g. 2030-01-31T12:00:00+00:00")
+    return time
+
+
 def _moment(text: str) -> str:
-    if datetime.fromisoformat(text).tzinfo is None:
-        raise ValueError("a moment names its time zone, e.g. 2030-01-31T12:00:00+00:00")
+    moment(text)
     return text
 
 

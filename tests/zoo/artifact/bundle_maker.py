@@ -1,0 +1,69 @@
+"""Small bundles for tests, sealed by the code under test, their files made here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from zoo.artifact.bundle import seal
+from zoo.artifact.manifest import BundleManifest
+from zoo.spec import DEFAULT_TOLERANCES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BUILD_KEY = "ab" * 32
+
+FILES = {
+    "weights.safetensors": b"the weights",
+    "programs/main/model.so": b"the library",
+    "programs/main/golden.safetensors": b"the goldens",
+    "report.json": b"{}",
+}
+
+
+def draft(**changes: Any) -> BundleManifest:
+    """A manifest without files; `changes` replace its fields."""
+    tensor = {"name": "x", "dtype": "float32", "shape": [1, "length"]}
+    program = {
+        "name": "main",
+        "library": "programs/main/model.so",
+        "golden": "programs/main/golden.safetensors",
+        "golden_cases": 3,
+        "inputs": [tensor],
+        "outputs": [{**tensor, "name": "y"}],
+        "dimensions": {"length": [1, 8]},
+        "constants": {"fc.weight": "fc.weight"},
+        "symbols": ["aoti_torch_cpu_mm_out"],
+    }
+    fields: dict[str, Any] = {
+        "model": "tiny",
+        "target": "cpu",
+        "build_key": BUILD_KEY,
+        "state": "validated",
+        "requires": {"system": "linux", "machine": "x86_64", "runtime_abi": 1},
+        "programs": [program],
+        "weights": "weights.safetensors",
+        "tolerances": {dtype.value: t.model_dump() for dtype, t in DEFAULT_TOLERANCES.items()},
+        "random_weights": 0,
+        "source": "made by a test",
+        "licence": "Apache-2.0",
+        "versions": {"torch": "2.13.0"},
+        "created": "2030-01-31T12:00:00+00:00",
+        "files": {},
+    }
+    return BundleManifest.model_validate(fields | changes)
+
+
+def write_files(folder: Path, files: dict[str, bytes]) -> None:
+    """Writes `files` by their paths under `folder`."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def make_bundle(folder: Path, files: dict[str, bytes] | None = None, **changes: Any) -> Path:
+    """A sealed bundle; `files` are added to or replace the usual ones."""
+    write_files(folder, FILES | (files or {}))
+    seal(folder, draft(**changes))
+    return folder

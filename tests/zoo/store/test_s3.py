@@ -1,0 +1,379 @@
+"""S3 when things go wrong: killed clients, killed servers, broken connections, refusals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from bundle_maker import BUILD_KEY, make_bundle
+from forwarder import Forwarder
+
+from zoo.artifact.bundle import open_bundle
+from zoo.errors import MenagerieError, NotInStore, StoreError, StoreUnreachable
+from zoo.store import S3Options, Store, open_store
+from zoo.store.layout import blob_key
+from zoo.store.multipart import MAX_PARTS, plan
+from zoo.store.s3 import S3Objects
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from swift_server import SwiftServer
+
+MIB = 2**20
+PART = 5 * MIB
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """A bundle whose weights travel in four parts, the last a short one."""
+    return make_bundle(tmp_path / "large", {"weights.safetensors": os.urandom(3 * PART + 1000)})
+
+
+@pytest.fixture
+def fresh(s3: Any) -> Iterator[Callable[..., S3Objects]]:
+    """Makes stores whose clients no other test shares, so that their events may be watched."""
+    made: list[S3Objects] = []
+
+    def make(**changes: object) -> S3Objects:
+        options = S3Options.model_validate(s3.options.model_dump() | changes)
+        objects = S3Objects("zoo", s3.prefix, options)
+        assert objects._client is not None  # made here, once, and not in each child of a fork
+        made.append(objects)
+        return objects
+
+    yield make
+    for objects in made:
+        objects._client.close()
+
+
+def watch(objects: S3Objects, act: Callable[[str], object]) -> None:
+    """Calls `act` with the operation's name before each request is sent."""
+
+    def before_send(event_name: str, **_: object) -> None:
+        act(event_name.rpartition(".")[2])
+
+    objects._client.meta.events.register("before-send.s3", before_send)
+
+
+def killed_at(objects: S3Objects, bundle: Path, operation: str, count: int) -> bool:
+    """Publishes in a child that SIGKILLs itself before the `count`-th request of `operation`.
+
+    An empty operation counts all. `objects` is not used in this process, lest two share a socket.
+    Returns whether the child was killed; else it published.
+    """
+    child = os.fork()
+    if child == 0:
+        left = count
+
+        def act(name: str) -> None:
+            nonlocal left
+            if operation in ("", name):
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        try:
+            watch(objects, act)
+            Store(objects).publish(bundle)
+        except BaseException:  # noqa: BLE001 - a child of a fork must never return into pytest
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return True
+    assert os.WEXITSTATUS(status) == 0
+    return False
+
+
+def line(error: MenagerieError) -> str:
+    """The message, which must be a single line."""
+    assert "\n" not in str(error)
+    return str(error)
+
+
+def test_parts_cover_the_file() -> None:
+    """Parts follow each other without a gap, and are never more than a server takes."""
+    for size in (1, PART, PART + 1, 3 * PART, 100 * MIB + 1, 10 * 2**40):
+        parts = plan(size, PART)
+        assert len(parts) <= MAX_PARTS
+        assert [part.number for part in parts] == list(range(1, len(parts) + 1))
+        ends = [part.offset + part.length for part in parts]
+        assert [part.offset for part in parts] == [0, *ends[:-1]]
+        assert ends[-1] == size
+        assert all(part.length >= PART for part in parts[:-1])
+
+
+def test_killed_before_every_request_of_publishing(
+    fresh: Callable[[], S3Objects], tmp_path: Path, bundle: Path
+) -> None:
+    """Whenever the publisher dies, all that is listed is whole; taken up, it completes."""
+    store, victim = Store(fresh()), fresh()
+    count = 0
+    alive = False
+    while not alive:
+        count += 1
+        build = make_bundle(tmp_path / f"b{count}", {"x": os.urandom(9)}, model=f"m{count}")
+        alive = not killed_at(victim, build, "", count)
+        listed = store.releases(f"m{count}")
+        assert len(listed) <= 1
+        for release in listed:
+            assert store.find(release.model, "cpu") == release
+            store.pull(release, tmp_path / f"out{count}")
+        store.publish(build)
+        assert store.find(f"m{count}", "cpu").build_key == BUILD_KEY
+    assert count > 8  # the requests were seen at all
+
+
+def test_killed_in_the_middle_of_a_large_file(
+    fresh: Callable[..., S3Objects], large: Path, tmp_path: Path
+) -> None:
+    """Finished parts are not sent again, and nothing was listed before."""
+    assert killed_at(fresh(concurrency=1), large, "UploadPart", 3)
+    objects = fresh()
+    store = Store(objects)
+    assert store.releases() == []
+    assert not store.has("tiny", "cpu", BUILD_KEY)
+    requests: list[str] = []
+    watch(objects, requests.append)
+    seen: list[int] = []
+    release = store.publish(large, lambda done, _: seen.append(done))
+    assert requests.count("UploadPart") == 2
+    assert requests.count("CreateMultipartUpload") == 0
+    assert seen == sorted(seen)
+    assert seen[-1] == release.size
+    pulled = open_bundle(store.pull(release, tmp_path / "out"))
+    assert pulled.document == open_bundle(large).document
+
+
+def test_foreign_parts_are_not_trusted(
+    fresh: Callable[..., S3Objects], large: Path, tmp_path: Path
+) -> None:
+    """A part with other bytes, found in an unfinished upload, is sent again."""
+    objects = fresh()
+    client = objects._client
+    key = objects._prefix + blob_key(
+        open_bundle(large).manifest.files["weights.safetensors"].sha256
+    )
+    upload = client.create_multipart_upload(Bucket="zoo", Key=key)["UploadId"]
+    for number, body in ((1, bytes(PART)), (2, b"short"), (9, b"more than there are")):
+        client.upload_part(Bucket="zoo", Key=key, UploadId=upload, PartNumber=number, Body=body)
+    store = Store(objects)
+    store.pull(store.publish(large), tmp_path / "out")
+
+
+def test_two_publishers_of_the_same_bytes(
+    fresh: Callable[..., S3Objects], large: Path, tmp_path: Path
+) -> None:
+    """One completes the upload that the other is about to complete: both succeed."""
+    slow, quick = fresh(), fresh()
+
+    def overtake(operation: str) -> None:
+        if operation == "CompleteMultipartUpload":
+            Store(quick).publish(large)
+
+    watch(slow, overtake)
+    release = Store(slow).publish(large)
+    assert Store(quick).releases() == [release]
+    Store(quick).pull(release, tmp_path / "out")
+
+
+def test_a_broken_upload_is_taken_up(
+    s3: Any, swift: SwiftServer, fresh: Callable[..., S3Objects], large: Path
+) -> None:
+    """The server is killed in the middle of a body: one line; when it is back, it goes on."""
+    with Forwarder(swift.ports["http"]) as forwarder:
+        forwarder.cuts["up"] = [(PART + 2 * MIB, lambda: swift.kill("http"))]
+        broken = fresh(endpoint=f"http://127.0.0.1:{forwarder.port}", concurrency=1, attempts=2)
+        try:
+            with pytest.raises(StoreUnreachable) as caught:
+                Store(broken).publish(large)
+        finally:
+            swift.start()
+        assert line(caught.value).startswith(f"{broken.url} at http://127.0.0.1:")
+        objects = fresh()
+        store = Store(objects)
+        assert store.releases() == []
+        requests: list[str] = []
+        watch(objects, requests.append)
+        store.publish(large)
+        assert requests.count("UploadPart") == 3
+        assert len(store.releases()) == 1
+
+
+def test_a_killed_server_forgets_nothing(
+    swift: SwiftServer, fresh: Callable[..., S3Objects], bundle: Path, tmp_path: Path
+) -> None:
+    """What was published before a SIGKILL of every server process is there after it."""
+    store = Store(fresh())
+    release = store.publish(bundle)
+    swift.kill()
+    swift.start()
+    assert store.releases() == [release]
+    store.pull(release, tmp_path / "out")
+
+
+def test_a_broken_download_goes_on_by_itself(
+    swift: SwiftServer, fresh: Callable[..., S3Objects], large: Path, tmp_path: Path
+) -> None:
+    """Cut twice, a download asks for the rest: hardly more bytes flow than there are."""
+    release = Store(fresh()).publish(large)
+    with Forwarder(swift.ports["http"]) as forwarder:
+        forwarder.cuts["down"] = [(4 * MIB, int), (9 * MIB, int)]
+        through = fresh(endpoint=f"http://127.0.0.1:{forwarder.port}", attempts=4)
+        seen: list[int] = []
+        Store(through).pull(release, tmp_path / "out", lambda done, _: seen.append(done))
+        assert forwarder.cuts["down"] == []
+        assert forwarder.sent["down"] < release.size + 2 * MIB
+        assert seen[-1] == release.size
+    assert open_bundle(tmp_path / "out").document == release.document
+
+
+def test_a_connection_that_keeps_breaking(
+    swift: SwiftServer, fresh: Callable[..., S3Objects], large: Path, tmp_path: Path
+) -> None:
+    """Retries are bounded, the error is one line, and what came is kept for the next pull."""
+    release = Store(fresh()).publish(large)
+    with Forwarder(swift.ports["http"]) as forwarder:
+        forwarder.cuts["down"] = [(count * MIB, int) for count in range(2, 20, 2)]
+        through = fresh(endpoint=f"http://127.0.0.1:{forwarder.port}", attempts=2)
+        with pytest.raises(StoreUnreachable, match="the connection broke") as caught:
+            Store(through).pull(release, tmp_path / "out")
+        line(caught.value)
+    assert not (tmp_path / "out").exists()
+    (partial,) = tmp_path.glob(".out.*.partial")
+    assert (partial / "weights.safetensors").stat().st_size > MIB
+    Store(fresh()).pull(release, tmp_path / "out")
+    assert not partial.exists()
+
+
+def test_nobody_at_the_endpoint(fresh: Callable[..., S3Objects], bundle: Path) -> None:
+    """A refused connection is told at once, with what to do."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        store = Store(fresh(endpoint=endpoint))
+        start = time.monotonic()
+        for work in (store.releases, lambda: store.publish(bundle)):
+            with pytest.raises(StoreUnreachable) as caught:
+                work()
+            assert line(caught.value) == (
+                f"{store.url} at {endpoint}: nobody answers (connection refused). "
+                "Check the endpoint and the network, or run `zoo doctor`"
+            )
+        assert time.monotonic() - start < 20
+        check = store.check()
+    assert not check.passed
+    assert len(check.findings) == 1
+
+
+def test_an_unknown_host(fresh: Callable[..., S3Objects]) -> None:
+    """A name that does not resolve is told as such."""
+    store = Store(fresh(endpoint="http://no-such-host.invalid", attempts=1))
+    with pytest.raises(StoreUnreachable, match=r"nobody answers \(.*name") as caught:
+        store.releases()
+    line(caught.value)
+
+
+def test_a_silent_server(fresh: Callable[..., S3Objects]) -> None:
+    """A server that accepts and says nothing is given up after the read timeout."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        store = Store(fresh(endpoint=endpoint, read_timeout=0.2, attempts=1))
+        with pytest.raises(StoreUnreachable, match=r"nobody answers \(timed out\)"):
+            store.releases()
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"secret_key": "wrong"}, "SignatureDoesNotMatch"),
+        ({"access_key": "test:nobody"}, "InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied"),
+    ],
+)
+def test_wrong_credentials(
+    fresh: Callable[..., S3Objects], bundle: Path, changes: dict[str, str], code: str
+) -> None:
+    """Refused, in one line that names the variables; the secret is not in it."""
+    store = Store(fresh(**changes))
+    with pytest.raises(StoreError, match=rf"refused \(({code})\)\. Check MENAGERIE_S3") as caught:
+        store.releases()
+    assert "wrong" not in line(caught.value)
+    with pytest.raises(StoreError, match=r"refused \((403|" + code + r")\)"):
+        store.publish(bundle)
+
+
+def test_no_credentials(
+    s3: Any, fresh: Callable[..., S3Objects], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where boto3 finds none either, the variables to set are named."""
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    store = Store(fresh(access_key=None, secret_key=None))
+    with pytest.raises(StoreError, match=r"no credentials\. Set MENAGERIE_S3_ACCESS_KEY"):
+        store.releases()
+
+
+def test_no_bucket(s3: Any, bundle: Path) -> None:
+    """A bucket that does not exist is named, for reading and for publishing."""
+    store = open_store("s3://missing/prefix", s3.options)
+    try:
+        for work in (store.releases, lambda: store.publish(bundle)):
+            with pytest.raises(StoreError, match=r"there is no bucket 'missing'\. Create it"):
+                work()
+    finally:
+        store._objects._client.close()
+
+
+def test_a_certificate_that_nobody_vouches_for(
+    swift: SwiftServer, fresh: Callable[..., S3Objects]
+) -> None:
+    """Without the authority's file TLS refuses, and the variable to set is named."""
+    store = Store(fresh(endpoint=swift.tls, ca_bundle=None, attempts=1))
+    with pytest.raises(StoreUnreachable, match="Set MENAGERIE_S3_CA_BUNDLE") as caught:
+        store.releases()
+    assert "its certificate is not trusted" in line(caught.value)
+
+
+@pytest.mark.parametrize("endpoint", ["http", "tls"])
+def test_without_checksums(
+    swift: SwiftServer,
+    fresh: Callable[..., S3Objects],
+    large: Path,
+    tmp_path: Path,
+    endpoint: str,
+) -> None:
+    """Servers that refuse checksums are served by the other mode, large files included."""
+    objects = fresh(
+        endpoint=getattr(swift, endpoint), ca_bundle=swift.ca_bundle, checksums="when_required"
+    )
+    store = Store(objects)
+    store.pull(store.publish(large), tmp_path / "out")
+
+
+def test_many_keys_are_all_listed(fresh: Callable[..., S3Objects]) -> None:
+    """A listing that comes in pages is read to its end."""
+    objects = fresh()
+    real = objects._client.get_paginator
+
+    def small_pages(name: str) -> Any:
+        pages = real(name)
+        paginate = pages.paginate
+        pages.paginate = lambda **k: paginate(**k, PaginationConfig={"PageSize": 2})
+        return pages
+
+    objects._client.get_paginator = small_pages
+    for number in range(5):
+        objects.put_small(f"notes/{number}", b"")
+    assert objects.list_keys("notes/") == [f"notes/{number}" for number in range(5)]
+    with pytest.raises(NotInStore):
+        objects.read_small("notes/5", 10)

@@ -1,0 +1,176 @@
+"""A bundle as one zip file: stored, in a fixed order, the same bytes on every machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zoo.artifact.bundle import MAX_FILES, Bundle, check_references, open_bundle
+from zoo.artifact.document import MAX_MANIFEST_BYTES, parse_manifest
+from zoo.artifact.durable import disk_errors, require_space, sync
+from zoo.artifact.paths import MANIFEST
+from zoo.errors import ArtifactError, UsageError
+
+if TYPE_CHECKING:
+    from zoo.artifact.manifest import BundleManifest
+
+__all__ = ["pack", "require_free_place", "unpack"]
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that zip can tell
+_MODE = (stat.S_IFREG | 0o644) << 16
+_UNIX = 3
+_ENCRYPTED = 0x1
+_CHUNK = 2**20
+_AGAIN = "The archive is damaged or was not made by Menagerie: get it again"
+
+
+def pack(folder: Path, zip_path: Path) -> Path:
+    """Packs the bundle `folder` into `zip_path`, which is replaced atomically.
+
+    The archive's bytes depend on the bundle's alone: manifest.json first, then the files by name,
+    uncompressed (weights do not compress, and a reader then needs no bound on inflation).
+
+    Raises:
+        ArtifactError: the folder is not a sound bundle.
+        StoreFull: no space for the archive.
+    """
+    bundle = open_bundle(folder)
+    size = len(bundle.document) + sum(entry.bytes for entry in bundle.manifest.files.values())
+    partial = zip_path.with_name(f".{zip_path.name}.partial")
+    with disk_errors(zip_path.parent, size):
+        require_space(zip_path.parent, size)
+        try:
+            _write_zip(bundle, partial)
+            sync(partial)
+            partial.replace(zip_path)
+        finally:
+            partial.unlink(missing_ok=True)
+        sync(zip_path.parent)
+    return zip_path
+
+
+def unpack(zip_path: Path, folder: Path) -> Path:
+    """Unpacks an archive into `folder`, which is absent or empty before and a whole bundle after.
+
+    Raises:
+        ArtifactError: the archive breaks rule 9 of FORMAT.md, or its bundle any other rule.
+        UsageError: `folder` is not empty.
+        StoreFull: no space for the files.
+    """
+    require_free_place(folder)
+    size = zip_path.stat().st_size if zip_path.is_file() else 0
+    with disk_errors(folder.parent, size):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        require_space(folder.parent, size)
+        scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        try:
+            _extract(zip_path, scratch)
+            open_bundle(scratch)
+            scratch.chmod(0o755)
+            scratch.replace(folder)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        sync(folder.parent)
+    return folder
+
+
+def require_free_place(folder: Path) -> None:
+    """Raises UsageError unless `folder` is absent or an empty folder."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise UsageError(str(folder), "exists and is not a folder", "Choose another place")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(str(folder), "exists and is not empty", "Remove it or choose another")
+
+
+def _write_zip(bundle: Bundle, path: Path) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name in (MANIFEST, *sorted(bundle.manifest.files)):
+            source = bundle.folder / name
+            entry = zipfile.ZipInfo(name, _EPOCH)
+            entry.create_system = _UNIX
+            entry.external_attr = _MODE
+            entry.file_size = source.stat().st_size
+            with source.open("rb") as reader, archive.open(entry, "w") as writer:
+                shutil.copyfileobj(reader, writer, _CHUNK)
+
+
+def _extract(zip_path: Path, scratch: Path) -> None:
+    place = str(zip_path)
+    try:
+        with zipfile.ZipFile(zip_path) as archive:
+            entries = _checked_entries(archive, zip_path)
+            manifest = _manifest_of(archive, place)
+            _check_contents(entries, manifest, place)
+            for name, entry in entries.items():
+                _extract_entry(archive, entry, scratch / name)
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, UnicodeError) as error:
+        raise ArtifactError(place, f"is not a sound zip archive: {error}", _AGAIN) from None
+    except FileNotFoundError:
+        raise ArtifactError(place, "there is no such file", "Check the path") from None
+
+
+def _checked_entries(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
+    """Rule 9's bounds, before a byte is unpacked; names are compared with the manifest later."""
+    place = str(path)
+    listed = archive.infolist()
+    if len(listed) > MAX_FILES + 1:
+        raise ArtifactError(place, f"holds more than {MAX_FILES + 1:,} entries", _AGAIN)
+    entries: dict[str, zipfile.ZipInfo] = {}
+    for entry in listed:
+        if entry.orig_filename in entries:
+            raise ArtifactError(place, f"entry {entry.orig_filename!r} stands twice", _AGAIN)
+        _check_entry(entry, place)
+        entries[entry.orig_filename] = entry
+    # stored entries that do not overlap cannot hold more than the archive itself
+    if sum(entry.file_size for entry in listed) > path.stat().st_size:
+        raise ArtifactError(
+            place, "its entries overlap: it would unpack to more than it is", _AGAIN
+        )
+    return entries
+
+
+def _check_entry(entry: zipfile.ZipInfo, place: str) -> None:
+    mode = entry.external_attr >> 16
+    if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size:
+        raise ArtifactError(place, f"entry {entry.filename!r} is compressed, not stored", _AGAIN)
+    if entry.flag_bits & _ENCRYPTED:
+        raise ArtifactError(place, f"entry {entry.filename!r} is encrypted", _AGAIN)
+    if entry.is_dir() or (stat.S_IFMT(mode) and not stat.S_ISREG(mode)):
+        raise ArtifactError(place, f"entry {entry.filename!r} is not a regular file", _AGAIN)
+
+
+def _manifest_of(archive: zipfile.ZipFile, place: str) -> BundleManifest:
+    try:
+        with archive.open(MANIFEST) as file:
+            document = file.read(MAX_MANIFEST_BYTES + 1)
+    except KeyError:
+        raise ArtifactError(place, f"holds no {MANIFEST}", _AGAIN) from None
+    manifest = parse_manifest(document, f"{place}/{MANIFEST}")
+    check_references(manifest, f"{place}/{MANIFEST}")
+    return manifest
+
+
+def _check_contents(
+    entries: dict[str, zipfile.ZipInfo], manifest: BundleManifest, place: str
+) -> None:
+    """No name is used as a path before it is found in the manifest, whose paths were checked."""
+    expected = manifest.files.keys() | {MANIFEST}
+    for name in sorted(entries.keys() ^ expected):
+        fact = "is not listed in the manifest" if name in entries else "is missing"
+        raise ArtifactError(place, f"entry {name!r} {fact}", _AGAIN)
+    for name, listed in manifest.files.items():
+        if entries[name].file_size != listed.bytes:
+            raise ArtifactError(place, f"entry {name!r} has not the size that was sealed", _AGAIN)
+
+
+def _extract_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with archive.open(entry) as reader, path.open("xb") as writer:
+        shutil.copyfileobj(reader, writer, _CHUNK)
+        writer.flush()
+        os.fsync(writer.fileno())

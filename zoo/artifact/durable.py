@@ -1,0 +1,126 @@
+"""Files that are whole or absent, whatever happens: hashing, syncing, atomic replacement.
+
+POSIX promises that ``rename`` is atomic; that the new name survives a power cut takes ``fsync`` of
+the file before it and of the folder after it.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zoo.errors import StoreError, StoreFull
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "disk_errors",
+    "make_folders",
+    "require_space",
+    "sha256_of",
+    "sync",
+    "write_durably",
+]
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file's bytes, 64 lower-case hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Returns when the file's bytes, or the folder's names, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folders(folder: Path) -> None:
+    """Makes `folder` and its missing parents, so that their names survive a power cut."""
+    if folder.is_dir():
+        return
+    make_folders(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync(folder.parent)
+
+
+def write_durably(path: Path, content: bytes, *, partial: Path) -> None:
+    """Replaces `path` by `content`: a reader sees the old bytes or the new ones, never a mixture.
+
+    Args:
+        path: the file to make or replace; its folder exists.
+        content: all of its bytes.
+        partial: where the bytes are gathered first, on the same file system.
+    """
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    sync(path.parent)
+
+
+@contextmanager
+def disk_errors(place: str | Path, needed: int = 0) -> Iterator[None]:
+    """Turns what the operating system says about files under `place` into errors of ours.
+
+    Args:
+        place: the folder that is written.
+        needed: how many bytes the work needs there, for the message.
+
+    Raises:
+        StoreFull: no space, no quota, or a file above the process's size limit.
+        StoreError: any other refusal of the operating system.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise _translated(error, str(place), needed) from error
+
+
+def require_space(folder: Path, needed: int) -> None:
+    """Raises StoreFull when the file system of `folder` has less than `needed` bytes free."""
+    if _free(folder) < needed:
+        raise _full(str(folder), needed)
+
+
+def _translated(error: OSError, place: str, needed: int) -> StoreError:
+    reason = (error.strerror or type(error).__name__).lower()
+    if error.errno in _NO_SPACE:
+        return _full(place, needed)
+    if error.errno == errno.EFBIG:
+        return StoreFull(
+            place,
+            f"a file grew above the size this process may write ({needed:,} bytes needed)",
+            "Raise the limit (`ulimit -f`) and try again",
+        )
+    if error.errno in _NOT_ALLOWED:
+        return StoreError(place, f"may not be written: {reason}", "Choose a folder you may write")
+    where = f" ({error.filename})" if error.filename else ""
+    return StoreError(place, f"{reason}{where}", "Check the folder and the disk, then try again")
+
+
+def _full(place: str, needed: int) -> StoreFull:
+    return StoreFull(
+        place,
+        f"no space left: {needed:,} bytes needed, {_free(Path(place)):,} free",
+        "Free some space or choose a folder on another disk",
+    )
+
+
+def _free(folder: Path) -> int:
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return shutil.disk_usage(folder).free

@@ -1,0 +1,59 @@
+"""Where releases live: a local folder or an S3 bucket, with one contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from zoo.errors import UsageError
+from zoo.store.base import ObjectStore, Progress, silent
+from zoo.store.local import LocalObjects
+from zoo.store.options import Addressing, Checksums, S3Options
+from zoo.store.probe import Finding, StoreCheck
+from zoo.store.releases import Release, Store
+
+__all__ = [
+    "Addressing",
+    "Checksums",
+    "Finding",
+    "Progress",
+    "Release",
+    "S3Options",
+    "Store",
+    "StoreCheck",
+    "open_store",
+    "silent",
+]
+
+_FORMS = "Give a folder, file:///folder or s3://bucket/prefix"
+
+
+def open_store(url: str, options: S3Options | None = None) -> Store:
+    """Opens the store at `url`; nothing is read or written yet.
+
+    Args:
+        url: a folder, `file:///folder` or `s3://bucket/prefix`.
+        options: for S3; left out, they come from the MENAGERIE_S3_* variables.
+
+    Raises:
+        UsageError: the address has another form, or a variable is wrong.
+    """
+    return Store(_objects(url, options))
+
+
+def _objects(url: str, options: S3Options | None) -> ObjectStore:
+    if "://" not in url:
+        if not url:
+            raise UsageError("store", "its address is empty", _FORMS)
+        return LocalObjects(Path(url).expanduser().absolute(), url)
+    parts = urlsplit(url)
+    if parts.query or parts.fragment:
+        raise UsageError(url, "a store's address has no query or fragment", _FORMS)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path:
+        return LocalObjects(Path(unquote(parts.path)), url)
+    if parts.scheme == "s3" and parts.netloc:
+        from zoo.store.s3 import S3Objects
+
+        prefix = parts.path.strip("/")
+        return S3Objects(parts.netloc, prefix, options or S3Options.from_environment())
+    raise UsageError(url, "is not the address of a store", _FORMS)

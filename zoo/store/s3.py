@@ -1,0 +1,270 @@
+"""A store in a bucket of an S3 server, through boto3: the only module that imports it."""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import closing, contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionClosedError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    HTTPClientError,
+    IncompleteReadError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    ReadTimeoutError,
+    SSLError,
+)
+
+from zoo.errors import NotInStore, StoreError, StoreFull, StoreUnreachable
+from zoo.store.base import Advance, ObjectStore
+from zoo.store.multipart import PartUpload, plan
+from zoo.store.options import Addressing, Checksums, S3Options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pydantic import SecretStr
+
+__all__ = ["S3Objects"]
+
+_CHUNK = 2**20
+_BACKOFF_SECONDS = (0.1, 5.0)  # first pause and longest
+_DOCTOR = "run `zoo doctor`"
+_ABSENT = {"404", "NoSuchKey", "NotFound"}
+_REFUSED = {"403", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
+_SHORT = {"416", "InvalidRange"}
+_FULL = {"507", "InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}
+
+
+class S3Objects(ObjectStore):
+    """Keys are keys of the bucket, under `prefix`."""
+
+    def __init__(self, bucket: str, prefix: str, options: S3Options) -> None:
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._options = options
+        self.part_bytes = options.part_bytes
+        self.url = f"s3://{bucket}/{prefix}".rstrip("/")
+
+    def put_file(self, source: Path, key: str, advance: Advance) -> None:
+        """Sends the file in one request, or in parts when it is large."""
+        size = source.stat().st_size
+        with self._errors(key):
+            if size > self.part_bytes:
+                self._put_parts(source, size, key, advance)
+            else:
+                with source.open("rb") as file:
+                    self._client.put_object(**self._where(key), Body=file)
+                advance(size)
+
+    def get_file(self, key: str, destination: Path, size: int, advance: Advance) -> None:
+        """Asks for the range that `destination` lacks, again when the connection breaks."""
+        destination.touch()
+        for attempt in range(1, self._options.attempts + 1):
+            if destination.stat().st_size >= size:
+                return
+            try:
+                with self._errors(key):
+                    self._append(key, destination, size, advance)
+            except StoreUnreachable:
+                if attempt == self._options.attempts:
+                    raise
+                _pause(attempt)
+            else:
+                return
+
+    def put_small(self, key: str, content: bytes) -> None:
+        """Sends the bytes in one request, which S3 does atomically."""
+        with self._errors(key):
+            self._client.put_object(**self._where(key), Body=content)
+
+    def read_small(self, key: str, limit: int) -> bytes:
+        """Reads the object, but never more than `limit` bytes and one."""
+        with (
+            self._errors(key),
+            closing(self._client.get_object(**self._where(key))["Body"]) as body,
+        ):
+            content: bytes = body.read(limit + 1)
+        if len(content) > limit:
+            raise StoreError(f"{self.url}/{key}", f"more than {limit:,} bytes", "Remove it")
+        return content
+
+    def list_keys(self, prefix: str) -> list[str]:
+        """Lists page by page."""
+        with self._errors(prefix):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=self._prefix + prefix
+            )
+            keys = [found["Key"] for page in pages for found in page.get("Contents", ())]
+        return sorted(key.removeprefix(self._prefix) for key in keys)
+
+    def size_of(self, key: str) -> int | None:
+        """Asks for the object's head."""
+        try:
+            with self._errors(key):
+                size: int = self._client.head_object(**self._where(key))["ContentLength"]
+        except NotInStore:
+            return None
+        return size
+
+    def delete(self, key: str) -> None:
+        """Removes the object."""
+        with self._errors(key):
+            self._client.delete_object(**self._where(key))
+
+    @cached_property
+    def _client(self) -> Any:
+        options = self._options
+        named = options.endpoint is not None and options.addressing is Addressing.AUTO
+        style = Addressing.PATH if named else options.addressing
+        return boto3.session.Session().client(
+            "s3",
+            endpoint_url=options.endpoint,
+            region_name=options.region,
+            verify=None if options.ca_bundle is None else str(options.ca_bundle),
+            aws_access_key_id=_revealed(options.access_key),
+            aws_secret_access_key=_revealed(options.secret_key),
+            aws_session_token=_revealed(options.session_token),
+            config=Config(
+                s3={"addressing_style": style.value},
+                request_checksum_calculation=options.checksums.value,
+                response_checksum_validation=options.checksums.value,
+                retries={"mode": "standard", "total_max_attempts": options.attempts},
+                connect_timeout=options.connect_timeout,
+                read_timeout=options.read_timeout,
+                max_pool_connections=max(10, options.concurrency),
+            ),
+        )
+
+    @property
+    def _checksums(self) -> dict[str, str]:
+        """An upload in parts must be told of the checksum from its start."""
+        return (
+            {"ChecksumAlgorithm": "CRC32"} if self._options.checksums is Checksums.SUPPORTED else {}
+        )
+
+    def _where(self, key: str) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": self._prefix + key}
+
+    def _put_parts(self, source: Path, size: int, key: str, advance: Advance) -> None:
+        upload = PartUpload(self._client, self._bucket, self._prefix + key, source, self._checksums)
+        try:
+            upload.run(plan(size, self.part_bytes), self._options.concurrency, advance)
+        except self._client.exceptions.NoSuchUpload:
+            # another publisher of the same bytes took up the same upload and was done first
+            if self.size_of(key) != size:
+                raise
+
+    def _append(self, key: str, destination: Path, size: int, advance: Advance) -> None:
+        start = destination.stat().st_size
+        answer = self._client.get_object(**self._where(key), Range=f"bytes={start}-{size - 1}")
+        with destination.open("ab") as file, closing(answer["Body"]) as body:
+            if start and "ContentRange" not in answer:  # a server that knows no ranges sends all
+                file.truncate(0)
+                advance(-start)
+            for chunk in body.iter_chunks(_CHUNK):
+                file.write(chunk)
+                advance(len(chunk))
+
+    @contextmanager
+    def _errors(self, key: str) -> Iterator[None]:
+        """Turns what boto3 raises into one line of ours."""
+        try:
+            yield
+        except ClientError as error:
+            raise self._answered(error, key) from error
+        except BotoCoreError as error:
+            raise self._unanswered(error) from error
+
+    @property
+    def _place(self) -> str:
+        return f"{self.url} at {self._options.endpoint or 'AWS'}"
+
+    def _answered(self, error: ClientError, key: str) -> StoreError:
+        """The server answered, with a refusal."""
+        code = str(error.response.get("Error", {}).get("Code", "?"))
+        message = " ".join(str(error.response.get("Error", {}).get("Message", "")).split())
+        if code == "NoSuchBucket":
+            return StoreError(
+                self._place, f"there is no bucket {self._bucket!r}", f"Create it, or {_DOCTOR}"
+            )
+        if code in _ABSENT:
+            return NotInStore(f"{self.url}/{key}", "there is no such object", "Publish it again")
+        if code in _REFUSED:
+            return StoreError(
+                self._place,
+                f"refused ({code})",
+                "Check MENAGERIE_S3_ACCESS_KEY, MENAGERIE_S3_SECRET_KEY and the bucket's policy",
+            )
+        if code in _SHORT:
+            return StoreError(
+                f"{self.url}/{key}", "fewer bytes than were published", "Remove it, publish again"
+            )
+        if code in _FULL:
+            return StoreFull(self._place, f"no space left ({code})", "Free some space there")
+        operation = error.operation_name
+        return StoreError(
+            self._place, f"{operation} failed: {code} {message}".strip(), f"Try again, or {_DOCTOR}"
+        )
+
+    def _unanswered(self, error: BotoCoreError) -> StoreError:
+        """No answer came, or the request was never sent."""
+        if isinstance(error, NoCredentialsError | PartialCredentialsError):
+            return StoreError(
+                self._place,
+                "no credentials",
+                "Set MENAGERIE_S3_ACCESS_KEY and MENAGERIE_S3_SECRET_KEY",
+            )
+        if isinstance(error, SSLError):
+            return StoreUnreachable(
+                self._place,
+                f"its certificate is not trusted ({_innermost(error)})",
+                "Set MENAGERIE_S3_CA_BUNDLE to the PEM file of the authority that signed it",
+            )
+        if isinstance(error, HTTPClientError | IncompleteReadError | EndpointConnectionError):
+            return StoreUnreachable(
+                self._place, _silence(error), f"Check the endpoint and the network, or {_DOCTOR}"
+            )
+        return StoreError(self._place, _innermost(error), f"Check the options, or {_DOCTOR}")
+
+
+def _pause(attempt: int) -> None:
+    first, longest = _BACKOFF_SECONDS
+    seconds = min(longest, first * 2**attempt)
+    time.sleep(seconds * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
+
+
+def _revealed(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()
+
+
+def _silence(error: BotoCoreError) -> str:
+    if isinstance(error, ConnectTimeoutError | ReadTimeoutError):
+        return "nobody answers (timed out)"
+    if isinstance(error, ConnectionClosedError | IncompleteReadError):
+        return "the connection broke"
+    reason = _innermost(error)
+    return f"nobody answers ({reason})" if isinstance(error, EndpointConnectionError) else reason
+
+
+def _innermost(error: BaseException) -> str:
+    """What the operating system or TLS said first, in one line."""
+    seen = error
+    while True:
+        deeper = getattr(seen, "kwargs", {}).get("error") or seen.__cause__ or seen.__context__
+        deeper = deeper or getattr(seen, "reason", None)
+        if not isinstance(deeper, BaseException):
+            break
+        seen = deeper
+    text = getattr(seen, "strerror", None) or str(seen)
+    return " ".join(text.split()).rstrip(".").lower()
