@@ -81,6 +81,9 @@ class ManifestError(MenagerieError):
         super().__init__(place, "\n".join(faults))
         self.faults = faults
 
+    def __str__(self) -> str:
+        return "\n".join(self.faults)
+
 
 class SourceError(MenagerieError):
     """A model could not be fetched or loaded from its source."""

@@ -113,7 +113,11 @@ class CaseShape(_Record):
 
 
 class Measurement(_Record):
-    """Repeated timings in milliseconds."""
+    """Repeated timings in milliseconds.
+
+    `processor_ms` is the mean time that the process's threads computed in a call; unlike wall time
+    it leaves out waiting for a core, so one-thread figures compare even on a busy machine.
+    """
 
     minimum_ms: float
     median_ms: float
@@ -121,6 +125,7 @@ class Measurement(_Record):
     runs: int
     threads: int
     case: int | None = None  # the golden case whose inputs were timed
+    processor_ms: float | None = None
 
 
 class ProgramValidation(_Record):

@@ -6,13 +6,22 @@ line in every complaint, is `zoo.manifest`'s work.
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from typing import Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from zoo.spec_base import Axis, Frozen, Name, Sha256
+from zoo.spec_sources import (
+    CheckpointSource,
+    FactorySource,
+    SourceSpec,
+    TorchvisionSource,
+    TransformersSource,
+)
 
 __all__ = [
+    "DEFAULT_TOLERANCES",
     "AccuracyGate",
     "CheckpointSource",
     "Dimension",
@@ -21,41 +30,18 @@ __all__ = [
     "InputSpec",
     "Licence",
     "ModelSpec",
+    "Name",
     "PassChoice",
     "ProgramSpec",
     "Sample",
     "SampleKind",
+    "Sha256",
     "SourceSpec",
     "Target",
     "Tolerance",
     "TorchvisionSource",
     "TransformersSource",
 ]
-
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-def _name(text: str) -> str:
-    if not _NAME.fullmatch(text):
-        raise ValueError(
-            "a name is lower-case letters, digits and underscores, and starts with a letter"
-        )
-    return text
-
-
-def _sha256(text: str) -> str:
-    if not _SHA256.fullmatch(text):
-        raise ValueError("a sha256 is 64 lower-case hexadecimal digits")
-    return text
-
-
-Name = Annotated[str, AfterValidator(_name)]
-Sha256 = Annotated[str, AfterValidator(_sha256)]
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Dtype(StrEnum):
@@ -84,73 +70,7 @@ class Target(StrEnum):
     CPU = "cpu"
 
 
-class TorchvisionSource(_Frozen):
-    """A torchvision builder, with one of its weights enum members or none."""
-
-    kind: Literal["torchvision"]
-    builder: str = Field(description="name in torchvision.models, e.g. `resnet18`")
-    weights: str | None = Field(
-        default=None, description="weights enum member, e.g. `ResNet18_Weights.IMAGENET1K_V1`"
-    )
-
-
-class TransformersSource(_Frozen):
-    """A model of the transformers library: a hub id at a pinned revision, or a local folder.
-
-    Only safetensors are read; code from the hub is never run.
-    """
-
-    kind: Literal["transformers"]
-    architecture: str = Field(description="class in transformers, e.g. `ParakeetForCTC`")
-    id: str | None = Field(default=None, description="hub id, e.g. `nvidia/parakeet-ctc-0.6b`")
-    revision: str | None = Field(
-        default=None, description="commit of the hub repository, 40 hexadecimal digits"
-    )
-    folder: str | None = Field(
-        default=None, description="local folder with config.json and *.safetensors"
-    )
-    config: dict[str, object] = Field(
-        default_factory=dict,
-        description="configuration for seeded random weights, as the class's config takes it",
-    )
-
-    @model_validator(mode="after")
-    def _pinned(self) -> Self:
-        if self.id is not None and self.folder is not None:
-            raise ValueError("give `id` or `folder`, not both")
-        if self.id is not None and not re.fullmatch(r"[0-9a-f]{40}", self.revision or ""):
-            raise ValueError("`id` needs `revision`, a 40-digit commit: a branch or tag can move")
-        return self
-
-
-class CheckpointSource(_Frozen):
-    """A state dict on disk or behind a URL, for a module built by `builder`."""
-
-    kind: Literal["checkpoint"]
-    builder: str = Field(
-        description="what the weights are for: `module:callable`, under `zoo.models.` or, "
-        "with --allow-factories, anywhere"
-    )
-    path: str = Field(description="path beside the manifest file, or an https URL")
-    sha256: Sha256
-    arguments: dict[str, object] = Field(default_factory=dict)
-
-
-class FactorySource(_Frozen):
-    """A callable of the manifest's owner that returns an nn.Module: code, so off by default."""
-
-    kind: Literal["factory"]
-    builder: str = Field(description="`module:callable`")
-    arguments: dict[str, object] = Field(default_factory=dict)
-
-
-SourceSpec = Annotated[
-    TorchvisionSource | TransformersSource | CheckpointSource | FactorySource,
-    Field(discriminator="kind"),
-]
-
-
-class Dimension(_Frozen):
+class Dimension(Frozen):
     """The range of a named dynamic dimension, both ends included."""
 
     low: int = Field(ge=1)
@@ -161,6 +81,8 @@ class Dimension(_Frozen):
     def _ordered(self) -> Self:
         if self.high <= self.low:
             raise ValueError(f"high ({self.high}) must exceed low ({self.low})")
+        if self.low % self.multiple_of or self.high % self.multiple_of:
+            raise ValueError(f"low and high must be multiples of multiple_of ({self.multiple_of})")
         return self
 
 
@@ -174,7 +96,7 @@ class SampleKind(StrEnum):
     ONES = "ones"
 
 
-class Sample(_Frozen):
+class Sample(Frozen):
     """How golden inputs are made; always from the case's own seed.
 
     `normal` has mean `mean` and deviation `std`; `uniform` lies in [low, high); `integers` in
@@ -187,17 +109,33 @@ class Sample(_Frozen):
     low: float = 0.0
     high: float = 1.0
 
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.high <= self.low:
+            raise ValueError(f"high ({self.high:g}) must exceed low ({self.low:g})")
+        return self
 
-class InputSpec(_Frozen):
+
+class InputSpec(Frozen):
     """One tensor a program takes: its shape's entries are sizes or names of dimensions."""
 
-    name: Name
-    shape: tuple[Annotated[int, Field(ge=1)] | Name, ...]
+    name: Name = Field(description="as the parameter of forward is called")
+    shape: tuple[Axis, ...]
     dtype: Dtype = Dtype.FLOAT32
     sample: Sample = Sample()
 
+    @model_validator(mode="after")
+    def _sampled_sensibly(self) -> Self:
+        continuous = self.sample.kind in (SampleKind.NORMAL, SampleKind.UNIFORM)
+        if continuous and not self.dtype.is_floating:
+            raise ValueError(
+                f"an input of {self.dtype} needs `sample: {{kind: integers, ...}}`, "
+                "`prefix_mask` or `ones`"
+            )
+        return self
 
-class ProgramSpec(_Frozen):
+
+class ProgramSpec(Frozen):
     """One callable of a model, exported on its own; a model's programs share its weights."""
 
     name: Name = "main"
@@ -228,7 +166,7 @@ class ProgramSpec(_Frozen):
         return self
 
 
-class Tolerance(_Frozen):
+class Tolerance(Frozen):
     """When an output equals eager's: max |a-b| <= absolute, or SNR >= snr_db where that is given.
 
     `absolute` is in the output's own units; `snr_db` in decibels, 20 log10(|ref| / |ref - out|).
@@ -245,14 +183,14 @@ DEFAULT_TOLERANCES: dict[Dtype, Tolerance] = {
 }
 
 
-class PassChoice(_Frozen):
+class PassChoice(Frozen):
     """A graph pass by name, with its options."""
 
     name: Name
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
 
 
-class Licence(_Frozen):
+class Licence(Frozen):
     """Under what terms the weights may be used."""
 
     spdx: str = Field(description="SPDX identifier, e.g. `Apache-2.0`; `LicenseRef-...` if none")
@@ -260,7 +198,7 @@ class Licence(_Frozen):
     attribution: str = ""
 
 
-class AccuracyGate(_Frozen):
+class AccuracyGate(Frozen):
     """Labelled data on which the artifact's top-1 accuracy must equal eager's exactly."""
 
     data: str = Field(
@@ -271,7 +209,7 @@ class AccuracyGate(_Frozen):
     batch: int = Field(default=64, ge=1)
 
 
-class ModelSpec(_Frozen):
+class ModelSpec(Frozen):
     """A model of the zoo: where it comes from, what of it is exported, and what counts as equal."""
 
     summary: str

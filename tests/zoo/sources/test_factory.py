@@ -1,0 +1,79 @@
+"""Builders: ours always, others only with permission, and failures in one line."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from zoo.errors import SourceError, SourceRefused
+from zoo.models.builders.yolo_style import YoloStyle
+from zoo.sources.context import Context
+from zoo.sources.factory import build
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_CODE = """
+from pathlib import Path
+from torch import nn
+Path(__file__).with_suffix('.ran').touch()
+def linear(width=4): return nn.Linear(width, 2)
+def number(): return 5
+def broken(): raise RuntimeError('no such day')
+"""
+
+
+@pytest.fixture
+def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a module of the manifest's owner."""
+    (tmp_path / "owners_models.py").write_text(_CODE)
+    monkeypatch.delitem(sys.modules, "owners_models", raising=False)
+    return tmp_path
+
+
+def test_foreign_code_does_not_run_unasked(owner: Path) -> None:
+    """Without leave the module is not even imported."""
+    with pytest.raises(SourceRefused, match="allow it with --allow-factories"):
+        build("owners_models:linear", {}, Context("m", owner))
+    assert not (owner / "owners_models.ran").exists()
+
+
+def test_permitted_builder_beside_the_manifest(owner: Path) -> None:
+    """With leave it is found beside the manifest file and called with the entry's arguments."""
+    path = list(sys.path)
+    module = build("owners_models:linear", {"width": 7}, Context("m", owner, allow_factories=True))
+    assert [tuple(p.shape) for p in module.parameters()] == [(2, 7), (2,)]
+    assert sys.path == path
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("owners_models:number", "returned a int"),
+        ("owners_models:broken", r"failed \(RuntimeError: no such day\)"),
+        ("owners_models:absent", "failed"),
+        ("no_such_module_at_all:build", "failed .ModuleNotFoundError"),
+    ],
+)
+def test_failing_builders(owner: Path, reference: str, message: str) -> None:
+    """Whatever a builder does wrong is a SourceError that names it."""
+    with pytest.raises(SourceError, match=message) as caught:
+        build(reference, {}, Context("m", owner, allow_factories=True))
+    assert reference in str(caught.value)
+
+
+def test_ours_need_no_permission(tmp_path: Path) -> None:
+    """Builders of this project run for every manifest."""
+    reference = "zoo.models.builders.yolo_style:yolo_style"
+    assert isinstance(build(reference, {"width": 4}, Context("m", tmp_path)), YoloStyle)
+
+
+def test_ours_do_not_lend_what_they_import(tmp_path: Path) -> None:
+    """A manifest cannot reach a library's functions through a module of ours."""
+    reference = "zoo.models.builders.yolo_style:nn"
+    with pytest.raises(SourceError):
+        build(reference, {}, Context("m", tmp_path))
+    with pytest.raises(SourceError, match="returned a NoneType"):
+        build("zoo.models.builders.digits_cnn:Tensor", {}, Context("m", tmp_path))

@@ -1,0 +1,95 @@
+"""Seeded random weights: repeatable, private, and such that every layer matters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import nn
+
+from zoo.errors import SourceError
+from zoo.sources.random_weights import enliven
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from zoo.spec import ModelSpec
+
+_FACTORY = {"kind": "factory", "builder": "a:b", "has_weights": False}
+
+
+class _Net(nn.Module):
+    """What libraries initialise in ways that compute nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4, affine=False)
+        self.scale = nn.Parameter(torch.full((4, 1), 1e-6))
+        self.bias = nn.Parameter(torch.zeros(4))
+        self.head = nn.Linear(4, 3, bias=False)
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scaled: torch.Tensor = self.head(self.norm(x) * self.scale.squeeze(1) + self.bias)
+        return scaled
+
+
+def _net(spec: ModelSpec, seed: int) -> _Net:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        net = _Net().eval()
+        enliven(net, spec, "m")
+    return net
+
+
+def test_constants_become_alive(make_spec: Callable[..., ModelSpec]) -> None:
+    """Scales are gains around one, biases small, zero matrices of unit gain; seeds repeat."""
+    spec = make_spec(_FACTORY, programs=[{"inputs": [{"name": "x", "shape": [64, 4]}]}])
+    net, same, other = (_net(spec, seed).requires_grad_(requires_grad=False) for seed in (0, 0, 1))
+    assert bool(((net.scale >= 0.5) & (net.scale <= 1.5)).all())
+    assert 0 < float(net.bias.abs().max()) < 1
+    assert 0.1 < float(net.head.weight.std()) < 1.5
+    for a, b, c in zip(net.parameters(), same.parameters(), other.parameters(), strict=True):
+        assert torch.equal(a, b)
+        assert not torch.equal(a, c)
+
+
+def test_statistics_are_those_of_what_arrives(make_spec: Callable[..., ModelSpec]) -> None:
+    """Mean and second moment of the sampled input, to the 8 bits that are kept."""
+    sample = {"kind": "uniform", "low": 2.0, "high": 6.0}
+    program = {"inputs": [{"name": "x", "shape": [8192, 4], "sample": sample}]}
+    net = _net(make_spec(_FACTORY, programs=[program]), seed=0)
+    mean, square = 4.0, 4.0**2 + 4.0**2 / 12
+    assert net.norm.running_mean is not None
+    assert net.norm.running_var is not None
+    torch.testing.assert_close(net.norm.running_mean, torch.full((4,), mean), rtol=0.02, atol=0)
+    torch.testing.assert_close(net.norm.running_var, torch.full((4,), square), rtol=0.02, atol=0)
+    kept = net.norm.running_var
+    assert torch.equal(kept, kept.to(torch.bfloat16).float())
+
+
+def test_weak_matrices_get_unit_gain(make_spec: Callable[..., ModelSpec]) -> None:
+    """A matrix drawn at a tenth of what keeps a signal alive is scaled, its pattern kept."""
+    layer = nn.Linear(400, 300, bias=False)
+    nn.init.normal_(layer.weight, std=0.005)
+    before = layer.weight.detach().clone()
+    enliven(layer, make_spec(_FACTORY), "m")
+    after = layer.weight.detach()
+    torch.testing.assert_close(after.std(), torch.tensor(400**-0.5))
+    torch.testing.assert_close(after / after.std(), before / before.std())
+
+
+def test_lively_parameters_stay(make_spec: Callable[..., ModelSpec]) -> None:
+    """What the library drew well is kept bit for bit."""
+    layer = nn.Linear(4, 3)
+    before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
+    enliven(layer, make_spec(_FACTORY), "m")
+    assert all(torch.equal(before[name], tensor) for name, tensor in layer.state_dict().items())
+
+
+def test_entry_that_does_not_fit(make_spec: Callable[..., ModelSpec]) -> None:
+    """An input the model refuses is told as the entry's fault."""
+    spec = make_spec(_FACTORY, programs=[{"inputs": [{"name": "y", "shape": [2, 4]}]}])
+    with pytest.raises(SourceError, match=r"cannot be called as its entry says .*'y'"):
+        enliven(_Net().eval(), spec, "m")

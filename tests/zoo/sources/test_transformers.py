@@ -1,0 +1,114 @@
+"""The transformers source: folders saved by the test, and everything that must be refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import huggingface_hub.constants
+import pytest
+import torch
+
+from zoo.errors import SourceError, SourceRefused
+from zoo.sources import transformers
+from zoo.sources.context import Context
+from zoo.spec import TransformersSource
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_CONFIG = {
+    "vocab_size": 9,
+    "encoder_config": {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+        "subsampling_conv_channels": 4,
+    },
+}
+
+
+def _source(**changes: Any) -> TransformersSource:
+    entry = {"kind": "transformers", "architecture": "ParakeetForCTC", "config": _CONFIG}
+    return TransformersSource.model_validate(entry | changes)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> torch.nn.Module:
+    """A tiny Parakeet, saved in `tmp_path/saved` as safetensors."""
+    module: Any = transformers.untrained(_source(), Context("m", tmp_path))
+    module.save_pretrained(tmp_path / "saved")
+    loaded: torch.nn.Module = module
+    return loaded
+
+
+def test_configuration_makes_the_structure(tmp_path: Path) -> None:
+    """The entry's `config` reaches the class, nested configurations included."""
+    module: Any = transformers.untrained(_source(), Context("m", tmp_path))
+    assert module.ctc_head.weight.shape == (9, 16, 1)
+    assert len(module.encoder.layers) == 1
+
+
+def test_folder_gives_its_weights(saved: torch.nn.Module, tmp_path: Path) -> None:
+    """Every tensor of a folder that the library saved comes back bit for bit."""
+    loaded = transformers.trained(_source(folder="saved"), Context("m", tmp_path)).state_dict()
+    expected = saved.state_dict()
+    assert loaded.keys() == expected.keys()
+    assert all(torch.equal(loaded[key], expected[key]) for key in expected)
+
+
+@pytest.mark.usefixtures("saved")
+def test_pickles_are_not_read(tmp_path: Path) -> None:
+    """A folder whose weights are a .bin is refused, whatever is in it."""
+    (tmp_path / "saved" / "model.safetensors").rename(tmp_path / "saved" / "pytorch_model.bin")
+    with pytest.raises(SourceError, match="saved cannot be loaded"):
+        transformers.trained(_source(folder="saved"), Context("m", tmp_path))
+
+
+@pytest.mark.usefixtures("saved")
+def test_parameters_without_a_value_are_refused(tmp_path: Path) -> None:
+    """What transformers only warns of is an error, unless the entry says no program uses it."""
+    from safetensors.torch import load_file, save_file
+
+    file = tmp_path / "saved" / "model.safetensors"
+    state = load_file(file)
+    del state["ctc_head.bias"]
+    save_file(state, file, metadata={"format": "pt"})
+    with pytest.raises(SourceError, match=r"no value for 1 parameter\(s\), first ctc_head\.bias"):
+        transformers.trained(_source(folder="saved"), Context("m", tmp_path))
+    lenient = _source(folder="saved", may_lack=["ctc_head.*"])
+    first, second = (
+        transformers.trained(lenient, Context("m", tmp_path)).state_dict() for _ in range(2)
+    )
+    assert torch.equal(first["ctc_head.bias"], second["ctc_head.bias"])
+
+
+def test_folder_outside_is_refused(tmp_path: Path) -> None:
+    """A folder is beside the manifest, like every file an entry names."""
+    with pytest.raises(SourceRefused, match="leads out"):
+        transformers.trained(_source(folder=".."), Context("m", tmp_path))
+
+
+def test_hub_out_of_reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offline, one line says what cannot be had and what else to do."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    source = _source(id="nobody/nothing", revision="1" * 40)
+    with pytest.raises(SourceError, match="nobody/nothing at 1111") as caught:
+        transformers.trained(source, Context("m", tmp_path))
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith("or give --random-weights SEED")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"architecture": "ParakeetForCTX"}, "Did you mean 'ParakeetForCTC'"),
+        ({"architecture": "pipeline"}, "has no model class pipeline"),
+        ({"config": {"vocab_size": "many"}}, "refuses the entry's config"),
+    ],
+)
+def test_mistaken_entries(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    """Only model classes are built, and the library's refusals come in one line."""
+    with pytest.raises(SourceError, match=message) as caught:
+        transformers.untrained(_source(**changes), Context("m", tmp_path))
+    assert "\n" not in str(caught.value)

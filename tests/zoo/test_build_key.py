@@ -1,0 +1,92 @@
+"""The build key: equal for equal work, different for anything that changes the artifact."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import pytest
+
+from zoo.build_key import build_key
+from zoo.spec import DEFAULT_TOLERANCES, Dtype, ModelSpec, Target, Tolerance
+
+_ENTRY: dict[str, Any] = {
+    "summary": "a model",
+    "source": {"kind": "torchvision", "builder": "resnet18"},
+    "programs": [
+        {"inputs": [{"name": "x", "shape": [1, "n"]}], "dimensions": {"n": {"low": 1, "high": 8}}}
+    ],
+    "licence": {"spdx": "MIT"},
+}
+_FACTS: dict[str, Any] = {
+    "name": "one",
+    "target": Target.CPU,
+    "weights": "random 0",
+    "code": "c0de",
+    "versions": {"torch": "2.13.0", "gcc": "12"},
+}
+
+
+class _Metal(Enum):
+    METAL = "metal"
+
+
+def _key(entry: dict[str, Any] | None = None, **changes: Any) -> str:
+    facts = _FACTS | changes
+    return build_key(
+        facts.pop("name"), ModelSpec.model_validate(entry or _ENTRY), facts.pop("target"), **facts
+    )
+
+
+def test_equal_facts_equal_key() -> None:
+    """Order of keys, defaults spelled out, tags and the other targets do not matter."""
+    spelled = _ENTRY | {"dtype": "float32", "tags": ["new"], "targets": ["cpu"]}
+    reordered = dict(reversed(_FACTS["versions"].items()))
+    assert _key() == _key(spelled, versions=reordered)
+    assert len(_key()) == 64
+    assert set(_key()) <= set("0123456789abcdef")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "two"},
+        {"target": _Metal.METAL},
+        {"weights": "random 1"},
+        {"code": "c0df"},
+        {"versions": {"torch": "2.13.1", "gcc": "12"}},
+        {"versions": {"torch": "2.13.0"}},
+    ],
+)
+def test_each_fact_counts(changes: dict[str, Any]) -> None:
+    """Another value of any fact is other work."""
+    assert _key(**changes) != _key()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dtype": "float16"},
+        {"passes": []},
+        {"passes": [{"name": "fold"}, {"name": "split"}]},
+        {"tolerances": {"float32": {"absolute": 1}}},
+        {"licence": {"spdx": "Apache-2.0"}},
+        {"summary": "printed in the report"},
+    ],
+)
+def test_what_the_artifact_shows_counts(changes: dict[str, Any]) -> None:
+    """The entry's parts that shape the artifact or its report are in the key."""
+    assert _key(_ENTRY | changes) != _key()
+
+
+def test_the_order_of_passes_counts() -> None:
+    """Passes do not commute."""
+    passes = [{"name": "fold"}, {"name": "split"}]
+    assert _key(_ENTRY | {"passes": passes}) != _key(_ENTRY | {"passes": passes[::-1]})
+
+
+def test_default_tolerances_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stricter default proves anew what an entry leaves to it."""
+    before = _key()
+    monkeypatch.setitem(DEFAULT_TOLERANCES, Dtype.FLOAT32, Tolerance(absolute=1e-9))
+    assert _key() != before

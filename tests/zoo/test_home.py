@@ -1,0 +1,41 @@
+"""The cache folder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from zoo.errors import UsageError
+from zoo.home import home
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_named_folder_is_created_for_its_owner_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """$MENAGERIE_HOME decides; others on the machine cannot swap files in it."""
+    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "a" / "b"))
+    assert home() == tmp_path / "a" / "b"
+    assert home().stat().st_mode & 0o777 == 0o700
+
+
+def test_default_is_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unset or empty, the platform's cache folder is taken."""
+    monkeypatch.setenv("MENAGERIE_HOME", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert home().is_relative_to(tmp_path)
+    assert home().name == "menagerie"
+
+
+def test_impossible_folder_is_one_line_of_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file in the way is a UsageError that names the variable to set."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "file" / "home"))
+    with pytest.raises(UsageError, match="Set MENAGERIE_HOME to a folder you can write to"):
+        home()

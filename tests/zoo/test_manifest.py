@@ -1,0 +1,238 @@
+"""The manifest: what is read, how faults are told, and how models are selected."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import zoo.models
+from zoo.errors import ManifestError, UsageError
+from zoo.manifest import Manifest, Origin, json_schema, load_manifest
+
+_ENTRY = """\
+  {name}:
+    summary: a model
+    source: {{kind: torchvision, builder: resnet18}}
+    programs: [{{inputs: [{{name: x, shape: [1, 3, 8, 8]}}]}}]
+    licence: {{spdx: MIT}}
+    tags: [{tags}]
+"""
+
+
+def _file(*entries: tuple[str, str]) -> str:
+    body = "".join(_ENTRY.format(name=name, tags=tags) for name, tags in entries)
+    return f"version: 1\nfamily: Some\nmodels:\n{body}"
+
+
+def _faults(folder: Path, text: str, name: str = "file.yaml") -> list[str]:
+    """Faults of a manifest of one file, without the folder in front."""
+    (folder / name).write_text(text)
+    with pytest.raises(ManifestError) as caught:
+        load_manifest(folder)
+    assert str(caught.value) == "\n".join(caught.value.faults)
+    return [fault.removeprefix(f"{folder}/") for fault in caught.value.faults]
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Manifest:
+    """Four models in two files."""
+    (tmp_path / "b.yaml").write_text(_file(("resnet18", "default, vision"), ("resnet50", "vision")))
+    (tmp_path / "a.yaml").write_text(_file(("whisper", "speech"), ("digits", "default")))
+    return load_manifest(tmp_path)
+
+
+def test_entries_come_in_the_order_of_files_and_lines(manifest: Manifest) -> None:
+    """Lists made of the manifest look the same every time."""
+    assert list(manifest.models) == ["whisper", "digits", "resnet18", "resnet50"]
+
+
+def test_origin_is_file_and_line(manifest: Manifest, tmp_path: Path) -> None:
+    """An entry can be opened where it is written."""
+    assert manifest.origin("resnet50") == Origin(tmp_path / "b.yaml", 10)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "tags", "names"),
+    [
+        ([], [], ["digits", "resnet18"]),
+        (["whisper"], [], ["whisper"]),
+        (["resnet*", "whisper", "resnet18"], [], ["whisper", "resnet18", "resnet50"]),
+        ([], ["vision"], ["resnet18", "resnet50"]),
+        (["d*"], ["speech"], ["whisper", "digits"]),
+        (["*"], [], ["whisper", "digits", "resnet18", "resnet50"]),
+    ],
+)
+def test_selection(
+    manifest: Manifest, patterns: list[str], tags: list[str], names: list[str]
+) -> None:
+    """Names, globs and tags add up; nothing asked means the tag `default`."""
+    assert manifest.select(patterns, tags) == names
+
+
+@pytest.mark.parametrize(
+    ("patterns", "tags", "message"),
+    [
+        (["resnet81"], [], "resnet81: there is no such model. Did you mean 'resnet18'? "),
+        (["zzz*"], [], "zzz*: no model's name matches. "),
+        ([], ["visoin"], "tag visoin: no model bears it. Did you mean 'vision'? "),
+    ],
+)
+def test_selecting_nothing_is_misuse(
+    manifest: Manifest, patterns: list[str], tags: list[str], message: str
+) -> None:
+    """Each pattern and tag must select something; the nearest name is suggested."""
+    with pytest.raises(UsageError) as caught:
+        manifest.select(patterns, tags)
+    assert str(caught.value).startswith(message)
+
+
+def test_unknown_names_are_misuse(manifest: Manifest) -> None:
+    """`spec` and `origin` suggest as `select` does."""
+    for ask in (manifest.spec, manifest.origin):
+        with pytest.raises(UsageError, match="Did you mean 'digits'"):
+            ask("digit")
+
+
+_FAULTY = """\
+version: 1
+family: Some
+models:
+  resnet18:
+    summary: a model
+    sauce: 3
+    source: {kind: torchvisoin, builder: resnet18}
+    programs:
+      - inputs:
+          - {name: x, shape: [1, h]}
+          - name: y
+            shape: [1, 3.5, true, Wide]
+            dtype: flaot32
+          - {name: ids, shape: [1], dtype: int64}
+        dimensions: {h: {low: 5, high: 2}}
+        arguments: {a: [1]}
+    targets: [gpu]
+    licens: {spdx: MIT}
+    tolerances: {float31: {absolute: 1}}
+    tags: 5
+  Bad:
+    summary: [1]
+    source: {kind: torchvision, biulder: resnet18}
+    programs: []
+    licence: {}
+  again:
+    source: {builder: resnet18}
+    summary: twice
+    summary: written
+"""
+
+_EXPECTED = """\
+file.yaml:6: models.resnet18.sauce: unknown key; did you mean 'source'?
+file.yaml:7: models.resnet18.source.kind: 'torchvisoin' is not a kind; did you mean 'torchvision'?
+file.yaml:12: models.resnet18.programs[0].inputs[1].shape[1]: an axis is a size of at least 1 or \
+the name of a dimension; 3.5 is not
+file.yaml:12: models.resnet18.programs[0].inputs[1].shape[2]: an axis is a size of at least 1 or \
+the name of a dimension; True is not
+file.yaml:12: models.resnet18.programs[0].inputs[1].shape[3]: an axis is a size of at least 1 or \
+the name of a dimension; 'Wide' is not
+file.yaml:13: models.resnet18.programs[0].inputs[1].dtype: 'flaot32' is not a dtype; \
+did you mean 'float32'?
+file.yaml:14: models.resnet18.programs[0].inputs[2]: an input of int64 needs \
+`sample: {kind: integers, ...}`, `prefix_mask` or `ones`
+file.yaml:15: models.resnet18.programs[0].dimensions.h: high (2) must exceed low (5)
+file.yaml:16: models.resnet18.programs[0].arguments.a: [1] is of no kind that is allowed here
+file.yaml:17: models.resnet18.targets[0]: 'gpu' is not a target; did you mean 'cpu'?
+file.yaml:18: models.resnet18.licens: unknown key; did you mean 'licence'?
+file.yaml:19: models.resnet18.tolerances.float31: 'float31' is not a key here; \
+did you mean 'float32'?
+file.yaml:20: models.resnet18.tags: should be a valid array; 5 is not
+file.yaml:21: models.Bad: a name is lower-case letters, digits and underscores, and starts with a \
+letter; 'Bad' is not
+file.yaml:22: models.Bad.summary: should be a valid string; [1] is not
+file.yaml:23: models.Bad.source.biulder: unknown key; did you mean 'builder'?
+file.yaml:24: models.Bad.programs: must not be empty
+file.yaml:25: models.Bad.licence.spdx: is missing
+file.yaml:26: models.again.programs: is missing
+file.yaml:26: models.again.licence: is missing
+file.yaml:27: models.again.source.kind: is missing; \
+known: checkpoint, factory, torchvision, transformers
+file.yaml:29: models.again.summary: written twice, first on line 28
+"""
+
+
+def test_every_fault_is_told_at_once(tmp_path: Path) -> None:
+    """File, line, path, fact and the nearest known word, sorted by line; none twice."""
+    assert _faults(tmp_path, _FAULTY) == _EXPECTED.splitlines()
+
+
+def test_faults_of_every_file_are_told_at_once(tmp_path: Path) -> None:
+    """One run shows what is wrong in all files."""
+    (tmp_path / "a.yaml").write_text("version: 1\n")
+    faults = _faults(tmp_path, "models: [", "b.yaml")
+    assert [fault.split(":")[0] for fault in faults] == ["a.yaml", "a.yaml", "b.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("version: 2\nmodles: {}\n", ["file.yaml:1: version: 2 is not supported"]),
+        ("version: '1'\nfamily: a\nmodels: {}\n", ["file.yaml:1: version: '1' is not supported"]),
+        ("- a\n", ["file.yaml:1: "]),
+        ("just text\n", ["file.yaml:1: "]),
+        ("version: 1\nfamily: a\nmodels: {}\n", ["file.yaml:3: models: "]),
+        (
+            _file(("one", "")).replace("tags: []", "tolerances: {float32: {absolute: .inf}}"),
+            ["file.yaml:9: models.one.tolerances.float32.absolute: should be a finite number"],
+        ),
+        (
+            _file(("one", "")).replace("[1, 3, 8, 8]", "['1', 3]"),
+            ["file.yaml:7: models.one.programs[0].inputs[0].shape[0]: an axis"],
+        ),
+    ],
+)
+def test_single_faults(tmp_path: Path, text: str, expected: list[str]) -> None:
+    """A foreign version hides the rest; text is never taken for a number, nor infinity for one."""
+    found = _faults(tmp_path, text)
+    assert len(found) == len(expected)
+    for fault, start in zip(found, expected, strict=True):
+        assert fault.startswith(start)
+
+
+def test_a_name_belongs_to_one_file(tmp_path: Path) -> None:
+    """The second entry of a name is a fault that points at the first."""
+    (tmp_path / "a.yaml").write_text(_file(("one", "")))
+    faults = _faults(tmp_path, _file(("two", ""), ("one", "")), "b.yaml")
+    assert faults == [f"b.yaml:10: models.one: this name is taken, by {tmp_path}/a.yaml:4"]
+
+
+def test_no_manifest_there(tmp_path: Path) -> None:
+    """A folder without YAML and no folder at all are misuse."""
+    with pytest.raises(UsageError, match="holds no"):
+        load_manifest(tmp_path)
+    with pytest.raises(UsageError, match="no such folder"):
+        load_manifest(tmp_path / "missing")
+
+
+def test_committed_schema_is_current() -> None:
+    """Editors complete what is really read; `zoo schema -o zoo/models/schema.json` renews it."""
+    committed = Path(zoo.models.__file__).parent / "schema.json"
+    assert json.loads(committed.read_text()) == json_schema()
+
+
+def test_reading_the_manifest_imports_no_heavy_library() -> None:
+    """`zoo list` and skipping unchanged work stay quick and need no torch."""
+    script = (
+        "import sys, zoo.build_key, zoo.sources.fingerprint as f, zoo.manifest as m\n"
+        "manifest = m.load_manifest()\n"
+        "for n in manifest.models:\n"
+        "    f.fingerprint(manifest.spec(n), origin=manifest.origin(n).file, random_weights=0)\n"
+        "heavy = {'torch', 'torchvision', 'transformers', 'prefect', 'boto3', 'numpy'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"

@@ -1,0 +1,149 @@
+"""The manifest's types: what an entry may say, and what contradicts itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from zoo.spec import (
+    CheckpointSource,
+    Dimension,
+    Dtype,
+    FactorySource,
+    InputSpec,
+    ModelSpec,
+    ProgramSpec,
+    Sample,
+    SampleKind,
+    Tolerance,
+    TorchvisionSource,
+    TransformersSource,
+)
+from zoo.spec_sources import is_ours
+
+_SHA = "0" * 64
+_REVISION = "1" * 40
+
+
+def _spec(**changes: Any) -> ModelSpec:
+    entry: dict[str, Any] = {
+        "summary": "a model",
+        "source": {"kind": "torchvision", "builder": "resnet18"},
+        "programs": [{"inputs": [{"name": "x", "shape": [1]}]}],
+        "licence": {"spdx": "MIT"},
+    }
+    return ModelSpec.model_validate(entry | changes)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Dimension(low=4, high=4), "must exceed low"),
+        (lambda: Dimension(low=4, high=10, multiple_of=4), "must be multiples of"),
+        (lambda: Sample(low=1, high=0), "must exceed low"),
+        (lambda: InputSpec(name="Big", shape=(1,)), "a name is lower-case"),
+        (lambda: InputSpec(name="x", shape=(0,)), "an axis is a size"),
+        (lambda: InputSpec(name="x", shape=(1,), dtype=Dtype.BOOL), "an input of bool needs"),
+        (lambda: ProgramSpec(inputs=()), "at least 1"),
+        (
+            lambda: ProgramSpec(inputs=(InputSpec(name="x", shape=("n",)),)),
+            "'n' is used in a shape",
+        ),
+        (
+            lambda: ProgramSpec(
+                inputs=(InputSpec(name="x", shape=(1,)),),
+                dimensions={"n": Dimension(low=1, high=2)},
+            ),
+            "'n' has a range but no input uses it",
+        ),
+        (
+            lambda: ProgramSpec(inputs=(InputSpec(name="x", shape=(1,)),) * 2),
+            "two inputs bear the same name",
+        ),
+        (
+            lambda: TransformersSource(kind="transformers", architecture="A", id="a/b"),
+            "needs `revision`",
+        ),
+        (
+            lambda: TransformersSource(
+                kind="transformers", architecture="A", id="a/b", revision="main"
+            ),
+            "a branch or tag can move",
+        ),
+        (
+            lambda: TransformersSource(
+                kind="transformers", architecture="A", id="a/b", revision=_REVISION, folder="f"
+            ),
+            "not both",
+        ),
+        (
+            lambda: CheckpointSource(kind="checkpoint", builder="a:b", path="p", sha256="ABC"),
+            "64 lower-case",
+        ),
+        (
+            lambda: CheckpointSource(
+                kind="checkpoint", builder="a:b", path="http://h/p", sha256=_SHA
+            ),
+            "starts with https://",
+        ),
+        (lambda: FactorySource(kind="factory", builder="a.b"), "is written `module:callable`"),
+        (lambda: _spec(programs=[{"inputs": [{"name": "x", "shape": [1]}]}] * 2), "same name"),
+        (lambda: _spec(accuracy={"data": "d", "program": "other"}), "names no program"),
+        (lambda: _spec(surprise=1), "Extra inputs are not permitted"),
+    ],
+)
+def test_contradictions_are_refused(build: Any, message: str) -> None:
+    """What cannot be meant does not become a spec."""
+    with pytest.raises(ValidationError, match=message):
+        build()
+
+
+def test_whose_weights_must_be_fetched() -> None:
+    """Only these does `--random-weights` replace; what is at hand stays."""
+    checkpoint = {"kind": "checkpoint", "builder": "a:b", "sha256": _SHA}
+    hub = {"kind": "transformers", "architecture": "A"}
+    for source, has_weights, is_fetched in (
+        (TorchvisionSource(kind="torchvision", builder="r"), False, True),
+        (TorchvisionSource(kind="torchvision", builder="r", weights="W.V"), True, True),
+        (TransformersSource.model_validate(hub), False, True),
+        (TransformersSource.model_validate(hub | {"folder": "f"}), True, False),
+        (
+            TransformersSource.model_validate(hub | {"id": "a/b", "revision": _REVISION}),
+            True,
+            True,
+        ),
+        (CheckpointSource.model_validate(checkpoint | {"path": "w.safetensors"}), True, False),
+        (CheckpointSource.model_validate(checkpoint | {"path": "https://h/w"}), True, True),
+        (FactorySource(kind="factory", builder="a:b"), True, False),
+        (FactorySource(kind="factory", builder="a:b", has_weights=False), False, True),
+    ):
+        assert (source.has_weights, source.is_fetched) == (has_weights, is_fetched)
+
+
+def test_our_builders_are_those_in_their_own_folder() -> None:
+    """Neither a neighbour nor a look-alike may run without leave."""
+    assert is_ours("zoo.models.builders.yolo_style:yolo_style")
+    for reference in ("zoo.models.digits.train:main", "zoo.models.builders_2:f", "os:system"):
+        assert not is_ours(reference)
+
+
+def test_tolerances_have_defaults_for_floating_types_only() -> None:
+    """An entry overrides by type; integers and booleans must be equal bit for bit."""
+    spec = _spec(tolerances={"float16": {"absolute": 0.5}})
+    assert spec.tolerance(Dtype.FLOAT32) == Tolerance(absolute=1e-4, snr_db=80.0)
+    assert spec.tolerance(Dtype.FLOAT16) == Tolerance(absolute=0.5)
+    assert spec.tolerance(Dtype.INT64) is None
+
+
+def test_specs_are_frozen() -> None:
+    """A stage cannot change what the next one reads."""
+    with pytest.raises(ValidationError, match="frozen"):
+        _spec().summary = "other"  # type: ignore[misc]
+
+
+def test_samples_that_fit_integers_are_accepted() -> None:
+    """The same input is fine once it says how whole numbers are drawn."""
+    for kind in (SampleKind.INTEGERS, SampleKind.PREFIX_MASK, SampleKind.ONES):
+        InputSpec(name="x", shape=(1,), dtype=Dtype.INT64, sample=Sample(kind=kind))

@@ -1,0 +1,194 @@
+"""The manifest: every model of the zoo, read from a folder with one YAML file a family."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from zoo.errors import ManifestError, UsageError
+from zoo.manifest_faults import explain
+from zoo.nearest import advice
+from zoo.spec import ModelSpec, Name
+from zoo.yaml_source import Fault, YamlFile, read_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["DEFAULT_TAG", "Manifest", "Origin", "json_schema", "load_manifest"]
+
+DEFAULT_TAG = "default"
+VERSION = 1
+_OUR_MODELS = Path(__file__).parent / "models"
+_GLOB = frozenset("*?[")
+
+
+class ManifestFile(BaseModel):
+    """One YAML file: a family of models."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = Field(description="of the manifest's format")
+    family: str = Field(description="what these models have in common, as a heading")
+    models: dict[Name, ModelSpec] = Field(min_length=1, description="entries by model name")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an entry is written; `line` counts from 1."""
+
+    file: Path
+    line: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Every entry by name, in the order of the files' names and of the lines in them."""
+
+    models: Mapping[str, ModelSpec]
+    _origins: Mapping[str, Origin]
+
+    def spec(self, name: str) -> ModelSpec:
+        """The entry called `name`.
+
+        Raises:
+            UsageError: if there is none; names the nearest.
+        """
+        self._require(name)
+        return self.models[name]
+
+    def origin(self, name: str) -> Origin:
+        """Where the entry called `name` is written.
+
+        Raises:
+            UsageError: if there is none; names the nearest.
+        """
+        self._require(name)
+        return self._origins[name]
+
+    def select(self, patterns: Sequence[str], tags: Sequence[str] = ()) -> list[str]:
+        """Names that match any pattern or bear any tag, each once, in the manifest's order.
+
+        Args:
+            patterns: names, or globs with `*`, `?`, `[...]`.
+            tags: taken in addition; with neither patterns nor tags, the tag `default`.
+
+        Raises:
+            UsageError: for a pattern or tag that selects nothing.
+        """
+        tags = tags if patterns or tags else (DEFAULT_TAG,)
+        chosen: set[str] = set()
+        for pattern in patterns:
+            chosen |= self._matching(pattern)
+        for tag in tags:
+            chosen |= self._tagged(tag)
+        return [name for name in self.models if name in chosen]
+
+    def _matching(self, pattern: str) -> set[str]:
+        if not _GLOB & set(pattern):
+            self._require(pattern)
+            return {pattern}
+        found = {name for name in self.models if fnmatchcase(name, pattern)}
+        if not found:
+            raise UsageError(pattern, "no model's name matches", "`zoo list` shows them all")
+        return found
+
+    def _tagged(self, tag: str) -> set[str]:
+        found = {name for name, spec in self.models.items() if tag in spec.tags}
+        if not found:
+            known = sorted({t for spec in self.models.values() for t in spec.tags})
+            step = advice(tag, known, "Name models, or '*' for all of them")
+            raise UsageError(f"tag {tag}", "no model bears it", step)
+        return found
+
+    def _require(self, name: str) -> None:
+        if name not in self.models:
+            step = advice(name, self.models, "`zoo list` shows them all")
+            raise UsageError(name, "there is no such model", step)
+
+
+def load_manifest(folder: Path | None = None) -> Manifest:
+    """Read every `*.yaml` of a folder.
+
+    Args:
+        folder: None for the models that come with Menagerie.
+
+    Raises:
+        UsageError: if the folder does not exist or holds no YAML file.
+        ManifestError: with every fault of every file, a line each.
+    """
+    folder = _OUR_MODELS if folder is None else folder
+    paths = sorted(folder.glob("*.yaml"))
+    if not paths:
+        fact = "holds no *.yaml file" if folder.is_dir() else "there is no such folder"
+        raise UsageError(str(folder), fact, "A manifest is a folder with a YAML file a family")
+    models: dict[str, ModelSpec] = {}
+    origins: dict[str, Origin] = {}
+    faults: list[str] = []
+    schema = json_schema()
+    for path in paths:
+        file = read_yaml(path)
+        for name, spec in _entries(file, schema).items():
+            here = Origin(path, file.line(("models", name)))
+            if name in origins:
+                first = f"{_shown(origins[name].file)}:{origins[name].line}"
+                fact = f"this name is taken, by {first}"
+                file.faults.append(Fault(here.line, ("models", name), fact))
+                continue
+            models[name], origins[name] = spec, here
+        ordered = sorted(file.faults, key=lambda fault: fault.line)
+        faults.extend(_format(path, fault) for fault in ordered)
+    if faults:
+        raise ManifestError(_shown(folder), tuple(faults))
+    return Manifest(MappingProxyType(models), MappingProxyType(origins))
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of a manifest file, for editors."""
+    schema = ManifestFile.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _entries(file: YamlFile, schema: dict[str, Any]) -> Mapping[str, ModelSpec]:
+    """The file's entries; none, and its faults noted, if anything in it is wrong."""
+    value = file.value
+    known = {fault.location for fault in file.faults}  # these read as None: say it once
+    if value is None:
+        return {}
+    if isinstance(value, dict) and value.get("version", VERSION) != VERSION:
+        fact = f"{value['version']!r} is not supported; this Menagerie reads version {VERSION}"
+        file.faults.append(Fault(file.line(("version",)), ("version",), fact))
+        return {}
+    try:
+        # As JSON and strictly: lists become tuples and text enums, but '1' never a number.
+        read = ManifestFile.model_validate_json(json.dumps(value), strict=True)
+    except ValidationError as error:
+        for location, fact in explain(error, schema):
+            if location not in known:
+                file.faults.append(Fault(file.line(location), location, fact))
+        return {}
+    return read.models
+
+
+def _format(path: Path, fault: Fault) -> str:
+    where = _dotted(fault.location)
+    return f"{_shown(path)}:{fault.line}: {where}{': ' if where else ''}{fault.fact}"
+
+
+def _dotted(location: tuple[str | int, ...]) -> str:
+    """`models.resnet18.programs[0].dtype` for a location."""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in location)
+    return "".join(steps).removeprefix(".")
+
+
+def _shown(path: Path) -> str:
+    """`path` as a person in the current folder would type it."""
+    try:
+        return str(path.absolute().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

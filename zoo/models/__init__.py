@@ -1,0 +1,1 @@
+"""The zoo's entries: a YAML file a family, and the modules of ours that some of them build."""

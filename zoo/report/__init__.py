@@ -1,0 +1,7 @@
+"""What a person reads about a conversion: report.json, report.html, Markdown, an index."""
+
+from zoo.report.files import read_report, write_index, write_report
+from zoo.report.markdown import markdown
+from zoo.report.summary import Summary, summarise
+
+__all__ = ["Summary", "markdown", "read_report", "summarise", "write_index", "write_report"]

@@ -1,0 +1,96 @@
+"""Reports on disk: written whole or not at all, read back with a clear complaint."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from pydantic import ValidationError as MalformedRecord
+
+from zoo.artifact.durable import disk_errors, make_folders, write_durably
+from zoo.errors import ArtifactError
+from zoo.evidence import ConversionReport
+from zoo.report.page import IndexRow, render_index, render_report
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["read_report", "write_index", "write_report"]
+
+
+def _write(folder: Path, name: str, content: str) -> Path:
+    with disk_errors(folder, len(content)):
+        make_folders(folder)
+        write_durably(folder / name, content.encode(), partial=folder / f".{name}.partial")
+    return folder / name
+
+
+def write_report(report: ConversionReport, folder: Path) -> Path:
+    """Writes report.json and the self-contained report.html.
+
+    Args:
+        report: of one conversion, passed or failed.
+        folder: made when missing.
+
+    Returns:
+        The path of report.html.
+
+    Raises:
+        StoreFull: no space left.
+        StoreError: the folder cannot be written.
+    """
+    _write(folder, "report.json", report.model_dump_json(indent=1) + "\n")
+    return _write(folder, "report.html", render_report(report))
+
+
+def read_report(folder: Path) -> ConversionReport:
+    """Reads the report.json that lies in a folder, e.g. a bundle.
+
+    Raises:
+        ArtifactError: there is none, or it is not a conversion report.
+    """
+    path = folder / "report.json"
+    try:
+        return ConversionReport.model_validate_json(path.read_bytes())
+    except OSError as error:
+        fact = f"cannot be read ({(error.strerror or 'unknown reason').lower()})"
+        raise ArtifactError(str(path), fact, "Convert or pull the model again") from error
+    except MalformedRecord as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the document"
+        fact = f"is not a conversion report ({where}: {first['msg']})"
+        raise ArtifactError(str(path), fact, "Convert or pull the model again") from error
+
+
+def write_index(
+    reports: Sequence[ConversionReport],
+    folder: Path,
+    *,
+    pages: Mapping[str, Path] | None = None,
+) -> Path:
+    """Writes index.html, a table of several conversions in the given order.
+
+    Args:
+        reports: one a row.
+        folder: made when missing.
+        pages: where a report's page lies, by build key; those rows link to it.
+
+    Returns:
+        The path of index.html.
+
+    Raises:
+        StoreFull: no space left.
+        StoreError: the folder cannot be written.
+    """
+    pages = pages or {}
+    rows = [IndexRow(report, _link(pages.get(report.build_key), folder)) for report in reports]
+    return _write(folder, "index.html", render_index(rows))
+
+
+def _link(page: Path | None, folder: Path) -> str:
+    """A relative link; its quoting leaves no colon, so no scheme can hide in a file's name."""
+    if page is None:
+        return ""
+    return quote(os.path.relpath(page.absolute(), folder.absolute()))

@@ -1,0 +1,137 @@
+"""The report as Markdown: short enough to be read on a flow run's page."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from zoo.report.numbers import (
+    count,
+    decibels,
+    error,
+    milliseconds,
+    scientific,
+    seconds,
+    size,
+    speed,
+)
+from zoo.report.summary import latencies, parities
+from zoo.report.words import HEADINGS, proof, tiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from zoo.evidence import ConversionReport
+
+__all__ = ["markdown"]
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&:])")
+_MOST_OUTPUTS = 12
+
+
+def _plain(content: str) -> str:
+    """A text in which nothing is Markdown or HTML, on one line."""
+    return _SPECIAL.sub(r"\\\1", " ".join(content.split()))
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
+def _parity(report: ConversionReport) -> list[str]:
+    """The worst outputs, failed ones first."""
+    found = sorted(parities(report), key=lambda p: (p[1].passed, -p[1].max_abs))
+    if not found:
+        return []
+    rows = [
+        (
+            _plain(f"{program} · {p.output}"),
+            str(p.case),
+            error(p.max_abs),
+            decibels(p.snr_db),
+            scientific(p.tolerance.absolute) if p.tolerance is not None else "every bit",
+            "passed" if p.passed else "**failed**",
+        )
+        for program, p in found[:_MOST_OUTPUTS]
+    ]
+    more = len(found) - len(rows)
+    note = [f"… and {more} more, none of them worse.", ""] if more else []
+    head = ("output", "case", "max abs error", "SNR", "tolerance", "result")
+    return ["### Parity with eager", "", *_table(head, rows), *note]
+
+
+def _latency(report: ConversionReport) -> list[str]:
+    rows = [
+        (
+            _plain(t.program),
+            milliseconds(t.artifact.median_ms),
+            milliseconds(t.eager.median_ms) if t.eager is not None else "",
+            speed(t.ratio),
+            str(t.artifact.threads),
+        )
+        for t in latencies(report)
+        if t.artifact is not None
+    ]
+    head = ("program", "artifact, median", "eager, median", "", "threads")
+    return ["### Latency", "", *_table(head, rows)] if rows else []
+
+
+def _passes(report: ConversionReport) -> list[str]:
+    rows = [
+        (
+            _plain(log.program),
+            _plain(record.name),
+            f"{record.nodes_before} → {record.nodes_after}",
+            count(len(record.changes), "change"),
+            count(len(record.refusals), "refusal"),
+        )
+        for log in report.passes
+        for record in log.records
+    ]
+    head = ("program", "pass", "nodes", "", "")
+    return ["### Passes", "", *_table(head, rows)] if rows else []
+
+
+def _kernels(report: ConversionReport) -> list[str]:
+    rows = [
+        (
+            _plain(record.program),
+            str(record.generated_kernels),
+            _plain(", ".join(record.fallback_kernels)) or "none",
+            size(record.library_bytes),
+        )
+        for record in report.lowering
+    ]
+    head = ("program", "generated kernels", "kernels of the runtime", "library")
+    return ["### Kernels", "", *_table(head, rows)] if rows else []
+
+
+def markdown(report: ConversionReport) -> str:
+    """Renders a report for a Prefect artifact or a pull request.
+
+    Args:
+        report: of one conversion, passed or failed.
+
+    Returns:
+        Markdown in which no name of the report can become markup.
+    """
+    heading = HEADINGS[report.validation.verdict].lower()
+    sign = "✅" if report.validation.passed else "❌"
+    lines = [
+        f"## {sign} {_plain(report.model)} on {_plain(report.target)}: {heading}",
+        "",
+        _plain(proof(report)),
+        "",
+    ]
+    if report.random_weights is not None:
+        lines += [f"> **Random weights**, seed {report.random_weights}: for testing only.", ""]
+    lines += _table(
+        ("", "", ""), [(f"**{t.label}**", t.value, _plain(t.note)) for t in tiles(report)]
+    )
+    lines += _parity(report) + _latency(report) + _passes(report) + _kernels(report)
+    if report.stages:
+        stages = ", ".join(f"{_plain(s.stage)} {seconds(s.seconds)}" for s in report.stages)
+        lines += ["### Stages", "", stages, ""]
+    lines += [f"Build key {_plain(report.build_key)}, licence {_plain(report.licence)}."]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,93 @@
+"""The sentences of a report that depend on how a conversion ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from zoo.evidence import Verdict
+from zoo.report.numbers import count, decibels, error, milliseconds, seconds, size, speed, thousands
+from zoo.report.summary import parities, summarise
+
+if TYPE_CHECKING:
+    from zoo.evidence import ConversionReport
+
+__all__ = ["HEADINGS", "Command", "Tile", "commands", "proof", "tiles"]
+
+HEADINGS = {
+    Verdict.PASSED: "Proven equal to eager",
+    Verdict.DIVERGED: "Diverges from eager",
+    Verdict.REFUSED: "Refused by the runtime",
+    Verdict.CRASHED: "Crashed while it was tried",
+    Verdict.TIMED_OUT: "Not done in time",
+}
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One number at the head of the page."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line, and what it is for."""
+
+    purpose: str
+    line: str
+
+
+def proof(report: ConversionReport) -> str:
+    """One sentence that says what was found out, and where it was."""
+    if not report.validation.passed:
+        return report.validation.detail
+    outputs = [parity for _, parity in parities(report)]
+    cases = sum(len(program.cases) for program in report.validation.programs)
+    return (
+        f"{count(len(outputs), 'output tensor')} of {count(cases, 'golden case')} reproduced, "
+        "twice with the same bits, in a fresh process without PyTorch."
+    )
+
+
+def tiles(report: ConversionReport) -> tuple[Tile, ...]:
+    """The numbers that a reader looks for first, as far as they are known."""
+    row, validation = summarise(report), report.validation
+    found: list[Tile] = []
+    if row.worst_snr_db is not None and row.worst_abs is not None:
+        found.append(
+            Tile("worst SNR", decibels(row.worst_snr_db), f"max error {error(row.worst_abs)}")
+        )
+    if validation.accuracy is not None:
+        gate = validation.accuracy
+        note = f"eager {gate.eager:.2%}, {count(gate.samples, 'sample')}"
+        found.append(Tile("accuracy", f"{gate.artifact:.2%}", note))
+    if row.artifact_ms is not None:
+        note = "" if row.ratio is None else speed(row.ratio)
+        found.append(Tile("latency", milliseconds(row.artifact_ms), note))
+    found.append(Tile("size", size(row.bytes), f"{thousands(report.parameters)} parameters"))
+    if validation.peak_memory_bytes is not None:
+        note = "" if validation.load_ms is None else f"loads in {milliseconds(validation.load_ms)}"
+        found.append(Tile("peak memory", size(validation.peak_memory_bytes), note))
+    if row.seconds:
+        found.append(Tile("conversion", seconds(row.seconds), count(len(report.stages), "stage")))
+    return tuple(found)
+
+
+def commands(report: ConversionReport) -> tuple[Command, ...]:
+    """How to get, prove again, run and make this artifact; only the last when it failed."""
+    model, target = report.model, report.target
+    seed = "" if report.random_weights is None else f" --random-weights {report.random_weights}"
+    again = Command("Convert it yourself", f"zoo convert {model} --target {target}{seed}")
+    if not report.validation.passed:
+        return (again,)
+    return (
+        Command("Download it", f"zoo pull {model} --target {target} -o {model}"),
+        Command("Prove it again on this machine", f"zoo verify {model}"),
+        Command(
+            "Run it, with no PyTorch installed", f"zoo run {model} --input x.npy --output y.npy"
+        ),
+        again,
+    )

@@ -1,0 +1,104 @@
+"""Where models come from: torchvision, transformers, checkpoints and factories."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from zoo.errors import SourceError
+from zoo.sources.context import Context
+from zoo.sources.fingerprint import seed_used
+from zoo.spec import CheckpointSource, TorchvisionSource, TransformersSource
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+    from torch import nn
+
+    from zoo.spec import ModelSpec, SourceSpec
+
+__all__ = ["LoadedModel", "load"]
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model ready for export: in eval mode, in the entry's dtype, without gradients.
+
+    `random_weights` is the seed where the weights are random, and None where they are real.
+    """
+
+    module: nn.Module
+    description: str
+    random_weights: int | None
+
+
+def load(
+    name: str,
+    spec: ModelSpec,
+    *,
+    origin: Path,
+    random_weights: int | None,
+    allow_factories: bool,
+) -> LoadedModel:
+    """Fetch and build a model.
+
+    Args:
+        name: its name in the manifest, for messages.
+        spec: its entry.
+        origin: the manifest file the entry stands in; relative paths start beside it.
+        random_weights: a seed that replaces fetching. Weights that are at hand (a checkpoint or
+            folder beside the manifest, a factory's own) are used all the same, and the result
+            says so by `random_weights=None`.
+        allow_factories: whether builders from outside Menagerie may run.
+
+    Raises:
+        SourceError: if the model cannot be had; SourceRefused or HashMismatch where that is why.
+    """
+    context = Context(name, origin.parent, allow_factories)
+    seed = seed_used(spec, random_weights)
+    if seed is not None:
+        module = _random(spec, context, seed)
+    elif spec.source.has_weights:
+        module = _kind(spec.source).trained(spec.source, context).eval()
+    else:
+        raise SourceError(
+            name, "its entry names no weights", "Convert it with --random-weights SEED"
+        )
+    import torch
+
+    module = module.to(getattr(torch, spec.dtype.value)).requires_grad_(requires_grad=False)
+    return LoadedModel(module, _describe(spec.source, seed), seed)
+
+
+def _random(spec: ModelSpec, context: Context, seed: int) -> nn.Module:
+    """Seeded weights; the caller's random numbers go on as if nothing had been drawn."""
+    import torch
+
+    from zoo.sources.random_weights import enliven
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module: nn.Module = _kind(spec.source).untrained(spec.source, context).float().eval()
+        enliven(module, spec, context.model)
+    return module
+
+
+def _kind(source: SourceSpec) -> ModuleType:
+    """The submodule for this kind of source: each has `trained` and `untrained`."""
+    return importlib.import_module(f"zoo.sources.{source.kind}")
+
+
+def _describe(source: SourceSpec, seed: int | None) -> str:
+    """One line for reports: what was built, and where its weights are from."""
+    if isinstance(source, TransformersSource):
+        what = f"transformers {source.architecture}"
+        place = f"folder {source.folder}" if source.folder else f"{source.id} at {source.revision}"
+    elif isinstance(source, TorchvisionSource):
+        what, place = f"torchvision {source.builder}", str(source.weights)
+    elif isinstance(source, CheckpointSource):
+        what, place = source.builder, f"{source.path}, sha256 {source.sha256}"
+    else:
+        what, place = source.builder, "the builder's own"
+    return f"{what}; weights: " + (place if seed is None else f"random, seed {seed}")

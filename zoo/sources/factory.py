@@ -1,0 +1,84 @@
+"""Models that a callable builds: our own always, anyone else's only with permission."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from zoo.errors import SourceError, SourceRefused
+from zoo.spec_sources import is_ours
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from zoo.sources.context import Context
+    from zoo.spec import FactorySource
+
+__all__ = ["build", "trained", "untrained"]
+
+
+def untrained(source: FactorySource, context: Context) -> nn.Module:
+    """What the callable returns; see `build`."""
+    return build(source.builder, source.arguments, context)
+
+
+trained = untrained  # the callable knows whether it gives weights
+
+
+def build(reference: str, arguments: Mapping[str, object], context: Context) -> nn.Module:
+    """Call a builder.
+
+    Args:
+        reference: `module:callable`.
+        arguments: its keyword arguments.
+        context: where to look for the module, and whether code from outside may run.
+
+    Raises:
+        SourceRefused: if the code is not ours and was not permitted.
+        SourceError: if there is no such callable, it fails, or it returns no module.
+    """
+    module_name, _, name = reference.partition(":")
+    ours = is_ours(reference)
+    if not ours and not context.allow_factories:
+        raise SourceRefused(
+            context.model,
+            f"its builder {reference} is code from outside Menagerie",
+            "If you trust the manifest, allow it with --allow-factories",
+        )
+    try:
+        with _importable(context.folder if not ours else None):
+            builder = getattr(importlib.import_module(module_name), name)
+            # What a module merely imports is not offered: it could be any function of a library.
+            foreign = getattr(builder, "__module__", None) != module_name
+            built = builder(**arguments) if not (ours and foreign) else None
+    except Exception as error:  # a builder is anyone's code and raises anything
+        raise SourceError(
+            context.model,
+            f"builder {reference} failed ({type(error).__name__}: {error})",
+            "Mend it",
+        ) from error
+    if not isinstance(built, nn.Module):
+        raise SourceError(
+            context.model,
+            f"builder {reference} returned a {type(built).__name__}",
+            "Return an nn.Module",
+        )
+    return built
+
+
+@contextmanager
+def _importable(folder: Path | None) -> Iterator[None]:
+    """Let modules beside the manifest file be imported, by the manifest's owner's leave."""
+    if folder is None:
+        yield
+        return
+    sys.path.insert(0, str(folder.absolute()))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder.absolute()))

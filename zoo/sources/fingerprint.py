@@ -1,0 +1,96 @@
+"""What an entry refers to, as text for the build key; found out without loading any weights."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zoo.sources.context import Context, resolve_inside
+from zoo.sources.download import sha256_of
+from zoo.spec import CheckpointSource, FactorySource, TorchvisionSource, TransformersSource
+from zoo.spec_sources import is_ours
+
+if TYPE_CHECKING:
+    from zoo.spec import ModelSpec, SourceSpec
+
+__all__ = ["fingerprint", "seed_used"]
+
+_PROJECT = Path(__file__).parents[2]
+
+
+def seed_used(spec: ModelSpec, random_weights: int | None) -> int | None:
+    """`random_weights` where the seed replaces fetching; None for weights that are at hand."""
+    return random_weights if spec.source.is_fetched else None
+
+
+def fingerprint(spec: ModelSpec, *, origin: Path, random_weights: int | None) -> str:
+    """Content identity of what an entry refers to: weights, the builder's code, accuracy data.
+
+    Args:
+        spec: the entry.
+        origin: the manifest file it stands in.
+        random_weights: the seed the command asked for.
+
+    Returns:
+        Text that differs whenever the content does. For a factory of the manifest's owner it tells
+        its source file apart, not what that goes on to read.
+
+    Raises:
+        SourceError: if a local folder or the accuracy gate's data is not there.
+        SourceRefused: if one leads out of the manifest's folder.
+    """
+    source, folder = spec.source, origin.parent
+    seed = seed_used(spec, random_weights)
+    facts = [_weights(source, folder) if seed is None else f"random {seed}"]
+    if isinstance(source, CheckpointSource | FactorySource):
+        facts.append(f"builder {_code_digest(source.builder, folder)}")
+    if spec.accuracy is not None:
+        context = Context("accuracy gate", folder)
+        facts.append(f"data {sha256_of(resolve_inside(spec.accuracy.data, context))}")
+    return ", ".join(facts)
+
+
+def _weights(source: SourceSpec, folder: Path) -> str:
+    match source:
+        case TorchvisionSource():
+            return f"torchvision {source.weights}"
+        case CheckpointSource():
+            return f"sha256 {source.sha256}"
+        case FactorySource():
+            return "factory"
+        case TransformersSource(folder=None):
+            return f"hub {source.id} {source.revision}"
+        case TransformersSource():
+            context = Context(source.architecture, folder)
+            return f"folder {_folder_digest(resolve_inside(source.folder or '', context))}"
+
+
+def _folder_digest(folder: Path) -> str:
+    """Digest over the names and bytes of what transformers reads from a folder."""
+    files = sorted(p for p in folder.iterdir() if p.suffix in {".safetensors", ".json"})
+    lines = (f"{path.name} {sha256_of(path)}\n" for path in files)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _code_digest(reference: str, folder: Path) -> str:
+    """Digest of the builder's source file; found without importing, which would run it."""
+    module = reference.partition(":")[0]
+    places = [str(_PROJECT)] if is_ours(reference) else None
+    path = _locate(module, places or [str(folder)])
+    if path is None and places is None:
+        path = _locate(module, None)
+    return sha256_of(path) if path is not None else "unlocated"
+
+
+def _locate(module: str, places: list[str] | None) -> Path | None:
+    found = None
+    for depth in range(module.count(".") + 1):
+        name = ".".join(module.split(".")[: depth + 1])
+        found = PathFinder.find_spec(name, places)
+        if found is None:
+            return None
+        places = list(found.submodule_search_locations or ())
+    origin = found.origin if found is not None else None
+    return Path(origin) if origin is not None and Path(origin).is_file() else None

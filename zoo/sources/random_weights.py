@@ -1,0 +1,120 @@
+"""Makes seeded random weights worth proving a converter on.
+
+Libraries initialise for the first step of training: heads at zero, normalisation at identity,
+layer scales at 1e-6, small weights everywhere, and batch norm statistics that match nothing. In
+evaluation such a model computes almost nothing: the logits of a fresh ViT are exactly 0, those of
+a fresh MobileNetV3 are 1e-9, and those of a fresh Parakeet hardly depend on the audio, so that any
+tolerance accepts any answer. Here constant parameters are redrawn, weak ones strengthened, and
+batch norm statistics taken from the activations that really arrive: every layer matters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from zoo.errors import SourceError
+from zoo.spec import SampleKind
+
+if TYPE_CHECKING:
+    from zoo.spec import InputSpec, ModelSpec, ProgramSpec
+
+__all__ = ["enliven"]
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+_BIAS_STD = 0.1
+_SCALES = (0.5, 1.5)
+_WEAK_GAIN = 0.5
+_FEWEST = 2  # elements of which one can say that they are all alike
+
+
+def enliven(module: nn.Module, spec: ModelSpec, model: str) -> None:
+    """Mend degenerate parameters in place; draws from torch's current random state.
+
+    Args:
+        module: float32, in eval mode.
+        spec: its entry; its programs' inputs are what batch norm statistics are taken on.
+        model: its name, for messages.
+
+    Raises:
+        SourceError: if the module cannot be called as the entry says.
+    """
+    with torch.no_grad():
+        for parameter in module.parameters():
+            _enliven_parameter(parameter)
+        if any(isinstance(layer, _BATCH_NORMS) for layer in module.modules()):
+            _take_statistics(module, spec, model)
+
+
+def _enliven_parameter(parameter: Tensor) -> None:
+    """Constant vectors become biases where they were zero, else gains; matrices get unit gain.
+
+    A matrix's gain is by how much it scales the deviation of independent inputs.
+    """
+    if not parameter.is_floating_point() or parameter.numel() < _FEWEST:
+        return
+    constant = bool((parameter == parameter.flatten()[0]).all())
+    if parameter.numel() == max(parameter.shape):
+        if constant and not parameter.any():
+            parameter.normal_(0.0, _BIAS_STD)
+        elif constant:
+            parameter.uniform_(*_SCALES)
+        return
+    fan_in = parameter.numel() / parameter.shape[0]
+    if constant:
+        parameter.normal_(0.0, fan_in**-0.5)
+    elif (gain := float(parameter.std()) * fan_in**0.5) < _WEAK_GAIN:
+        parameter.div_(gain)
+
+
+def _take_statistics(module: nn.Module, spec: ModelSpec, model: str) -> None:
+    """Run every program once; each batch norm takes its input's statistics as it is reached."""
+    hooks = [
+        layer.register_forward_pre_hook(_set_statistics)
+        for layer in module.modules()
+        if isinstance(layer, _BATCH_NORMS)
+    ]
+    try:
+        for program in spec.programs:
+            inputs = {i.name: _draw(i, program) for i in program.inputs}
+            module.get_submodule(program.part)(**inputs, **program.arguments)
+    except Exception as error:  # torch raises many kinds; all mean that the entry does not fit
+        fact = f"cannot be called as its entry says ({next(iter(str(error).splitlines()), '')})"
+        raise SourceError(model, fact, "Mend its programs' parts, inputs or arguments") from error
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _set_statistics(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+    """Mean and second moment of every channel of the input (batch, channels, ...).
+
+    The second moment stands for the variance: it is larger by the mean's square, so a channel that
+    hardly varies is not blown up together with its rounding errors. bfloat16's 8 bits keep the
+    last bits, in which machines differ, out of the weights.
+    """
+    values = arguments[0]
+    axes = [axis for axis in range(values.dim()) if axis != 1]
+    moments = {"running_mean": values.mean(axes), "running_var": values.square().mean(axes)}
+    for name, moment in moments.items():
+        statistic = getattr(layer, name)
+        if statistic is not None:
+            statistic.copy_(moment.to(torch.bfloat16))
+
+
+def _draw(spec: InputSpec, program: ProgramSpec) -> Tensor:
+    """A sample of an input at the lowest size of its dynamic dimensions."""
+    shape = tuple(s if isinstance(s, int) else program.dimensions[s].low for s in spec.shape)
+    sample = spec.sample
+    match sample.kind:
+        case SampleKind.NORMAL:
+            drawn = torch.randn(shape) * sample.std + sample.mean
+        case SampleKind.UNIFORM:
+            drawn = torch.rand(shape) * (sample.high - sample.low) + sample.low
+        case SampleKind.INTEGERS:
+            drawn = torch.randint(int(sample.low), int(sample.high), shape)
+        case SampleKind.PREFIX_MASK | SampleKind.ONES:
+            drawn = torch.ones(shape)
+    return drawn.to(torch.float32 if spec.dtype.is_floating else getattr(torch, spec.dtype.value))

@@ -1,0 +1,104 @@
+"""Models of torchvision, seeded or with one of its weights enums."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import SourceError, SourceRefused
+from zoo.nearest import advice
+from zoo.sources.checkpoint import read_state
+from zoo.sources.download import fetch
+from zoo.sources.operators import define_missing_operators
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import ModuleType
+
+    from torch import Tensor, nn
+
+    from zoo.sources.context import Context
+    from zoo.spec import TorchvisionSource
+
+__all__ = ["trained", "untrained"]
+
+_FILE_HASH = re.compile(r"-([0-9a-f]{8,64})\.pth$")
+_door = threading.Lock()
+
+
+def untrained(source: TorchvisionSource, context: Context) -> nn.Module:
+    """The builder's module as torchvision initialises it.
+
+    Raises:
+        SourceError: if torchvision has no such builder.
+    """
+    builder = _builder(source, context)
+    # Segmentation and detection would fetch a trained backbone unless told otherwise.
+    spare = {"weights_backbone"} & set(inspect.signature(builder).parameters)
+    module: nn.Module = builder(weights=None, **dict.fromkeys(spare))
+    return module
+
+
+def trained(source: TorchvisionSource, context: Context) -> nn.Module:
+    """The builder's module with the weights the entry names.
+
+    Raises:
+        SourceError: if torchvision has no such builder or weights, or they cannot be fetched.
+        SourceRefused: if torchvision publishes no hash for them.
+    """
+    builder = _builder(source, context)
+    known = {str(member): member for member in _torchvision().models.get_model_weights(builder)}
+    if source.weights not in known:
+        fact = f"{source.builder} has no weights {source.weights}"
+        step = advice(source.weights, known, f"It has: {', '.join(known)}")
+        raise SourceError(context.model, fact, step)
+    with _safe_door(context):
+        module: nn.Module = builder(weights=known[source.weights])
+    return module
+
+
+@functools.cache
+def _torchvision() -> ModuleType:
+    define_missing_operators()
+    import torchvision
+
+    library: ModuleType = torchvision
+    return library
+
+
+def _builder(source: TorchvisionSource, context: Context) -> Any:
+    models = _torchvision().models
+    try:
+        return models.get_model_builder(source.builder)
+    except ValueError as error:
+        step = advice(source.builder, models.list_models(), "Mend the entry")
+        fact = f"torchvision has no builder {source.builder!r}"
+        raise SourceError(context.model, fact, step) from error
+
+
+@contextmanager
+def _safe_door(context: Context) -> Iterator[None]:
+    """Let torchvision's builders read weights through us: hash first, tensors only.
+
+    A builder sets its own options to fit its weights, so the builder must do the loading; but
+    torchvision's loader unpickles whatever the file holds. All builders share one function for it.
+    """
+    api = _torchvision().models._api  # noqa: SLF001 (the one door there is)
+
+    def load(url: str, *_: object, **__: object) -> Mapping[str, Tensor]:
+        found = _FILE_HASH.search(url)
+        if found is None:
+            raise SourceRefused(context.model, f"{url} names no hash", "Use a checkpoint source")
+        return read_state(fetch(url, found[1], model=context.model), context.model)
+
+    with _door:
+        before = api.load_state_dict_from_url
+        api.load_state_dict_from_url = load
+        try:
+            yield
+        finally:
+            api.load_state_dict_from_url = before

@@ -1,0 +1,115 @@
+"""Models of the transformers library: safetensors at a pinned revision, or seeded."""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from zoo.errors import SourceError
+from zoo.home import home
+from zoo.nearest import advice
+from zoo.sources.context import resolve_inside
+from zoo.sources.operators import define_missing_operators
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from torch import nn
+
+    from zoo.sources.context import Context
+    from zoo.spec import TransformersSource
+
+__all__ = ["trained", "untrained"]
+
+
+def untrained(source: TransformersSource, context: Context) -> nn.Module:
+    """The architecture with the entry's configuration, as transformers initialises it.
+
+    Raises:
+        SourceError: if there is no such architecture or it refuses the configuration.
+    """
+    architecture = _architecture(source, context)
+    try:
+        module: nn.Module = architecture(architecture.config_class(**source.config))
+    except Exception as error:  # configurations validate themselves, each in its way
+        fact = f"{source.architecture} refuses the entry's config ({_first_line(error)})"
+        raise SourceError(context.model, fact, "Mend `config`") from error
+    return module
+
+
+def trained(source: TransformersSource, context: Context) -> nn.Module:
+    """The architecture with weights from the hub or from a folder beside the manifest.
+
+    Raises:
+        SourceError: if they cannot be had, or leave a parameter without a value.
+        SourceRefused: if the folder leads out of the manifest's.
+    """
+    architecture = _architecture(source, context)
+    local = source.folder is not None
+    place = str(resolve_inside(source.folder, context)) if source.folder else str(source.id)
+    try:
+        # What `may_lack` leaves to chance must not differ from run to run.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            module, info = architecture.from_pretrained(
+                place,
+                revision=None if local else source.revision,
+                cache_dir=home() / "huggingface",
+                local_files_only=local,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
+    except Exception as error:  # hub, file system and tensor errors all mean: no weights
+        advice = "Mend the folder" if local else "Check the network, or give --random-weights SEED"
+        shown = source.folder if local else f"{source.id} at {source.revision}"
+        fact = f"{shown} cannot be loaded ({_first_line(error)})"
+        raise SourceError(context.model, fact, advice) from error
+    _require_complete(info, source, context)
+    loaded: nn.Module = module
+    return loaded
+
+
+@functools.cache
+def _library() -> ModuleType:
+    define_missing_operators()
+    import transformers
+
+    # Its notes and bars would land in the middle of ours; what matters is raised or checked.
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    library: ModuleType = transformers
+    return library
+
+
+def _architecture(source: TransformersSource, context: Context) -> Any:
+    library = _library()
+    found = getattr(library, source.architecture, None)
+    if not isinstance(found, type) or not issubclass(found, library.PreTrainedModel):
+        fact = f"transformers has no model class {source.architecture}"
+        step = advice(source.architecture, dir(library), "Mend `architecture`")
+        raise SourceError(context.model, fact, step)
+    return found
+
+
+def _require_complete(info: dict[str, Any], source: TransformersSource, context: Context) -> None:
+    """Refuse what transformers only warns of: parameters it had no value for."""
+    mismatched = {entry[0] for entry in info["mismatched_keys"]}
+    lacking = sorted(
+        key
+        for key in {*info["missing_keys"], *mismatched}
+        if not any(fnmatch.fnmatchcase(key, pattern) for pattern in source.may_lack)
+    )
+    if lacking:
+        raise SourceError(
+            context.model,
+            f"the weights have no value for {len(lacking)} parameter(s), first {lacking[0]}",
+            "Mend `architecture`, or list under `may_lack` what no program uses",
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

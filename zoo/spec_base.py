@@ -1,0 +1,75 @@
+"""What the manifest's types are made of: names, digests, references and axes."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+)
+
+__all__ = ["Axis", "Frozen", "Name", "Reference", "Sha256"]
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError(
+            "a name is lower-case letters, digits and underscores, and starts with a letter"
+        )
+    return text
+
+
+def _sha256(text: str) -> str:
+    if not _SHA256.fullmatch(text):
+        raise ValueError("a sha256 is 64 lower-case hexadecimal digits")
+    return text
+
+
+def _reference(text: str) -> str:
+    if not _REFERENCE.fullmatch(text):
+        raise ValueError("a builder is written `module:callable`, e.g. `my_models.unet:build`")
+    return text
+
+
+def _axis(value: object) -> int | str:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    if isinstance(value, str) and _NAME.fullmatch(value):
+        return value
+    raise ValueError("an axis is a size of at least 1 or the name of a dimension")
+
+
+Name = Annotated[
+    str, AfterValidator(_name), Field(json_schema_extra={"pattern": f"^{_NAME.pattern}$"})
+]
+Sha256 = Annotated[str, AfterValidator(_sha256)]
+Reference = Annotated[str, AfterValidator(_reference)]
+Axis = Annotated[
+    int | str,
+    PlainValidator(_axis),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1},
+                {"type": "string", "pattern": f"^{_NAME.pattern}$"},
+            ],
+            "description": "a size, or the name of a dimension under `dimensions`",
+        }
+    ),
+]
+
+
+class Frozen(BaseModel):
+    """Cannot be changed, and refuses fields it does not know and numbers that are not finite."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
