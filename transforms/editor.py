@@ -15,6 +15,8 @@ import torch
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.utils._pytree import tree_map
 
+from transforms.aliasing import Aliasing, writes_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -54,6 +56,7 @@ class ProgramEditor:
         self._constants: dict[str, Any] = dict(program.constants)
         self._by_name = {spec.arg.name: spec for spec in self._specs}
         self._mutated = set(program.graph_signature.buffers_to_mutate.values())
+        self._mutated |= self._written_in_place()
 
     # Looking
 
@@ -79,6 +82,27 @@ class ProgramEditor:
             return None
         value = self._value(spec)
         return value if isinstance(value, torch.Tensor) else None
+
+    def aliasing(self) -> Aliasing:
+        """Which nodes of the graph as it stands now may share memory, and when it is written."""
+        by_storage: dict[int, list[Node]] = {}
+        for node in self.graph.nodes:
+            spec = self._by_name.get(node.name) if node.op == "placeholder" else None
+            value = None if spec is None or spec.target is None else self._value(spec)
+            if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+                by_storage.setdefault(value.untyped_storage()._cdata, []).append(node)
+        return Aliasing(self.graph, by_storage.values())
+
+    def _written_in_place(self) -> set[str | None]:
+        """Constants that the graph itself writes: before decomposition no signature names them."""
+        if not any(writes_of(node) for node in self.graph.nodes):
+            return set()
+        shared = self.aliasing()
+        return {
+            self._by_name[node.name].target
+            for node in self.graph.nodes
+            if node.op == "placeholder" and node.name in self._by_name and shared.is_written(node)
+        }
 
     def _value(self, spec: InputSpec) -> Any:
         target = spec.target or ""
@@ -186,7 +210,7 @@ class ProgramEditor:
     def finish(self) -> ExportedProgram:
         """The edited program: dead nodes and unused constants gone, signature and weights true."""
         self.graph.eliminate_dead_code()
-        self._drop_unused_constants()
+        self.drop_unused_constants()
         self.graph.lint()
         self.module.recompile()
         signature = copy.copy(self._program.graph_signature)
@@ -204,7 +228,8 @@ class ProgramEditor:
             verifiers=self._program.verifiers,
         )
 
-    def _drop_unused_constants(self) -> None:
+    def drop_unused_constants(self) -> None:
+        """Let go of the weights and buffers that no node reads and that do not change."""
         for node in list(self.graph.nodes):
             spec = self._by_name.get(node.name)
             if node.op != "placeholder" or node.users or spec is None:

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
+from runtime.validation.measure import latency
 from transforms.export import CallableProgram
 from zoo.errors import ExportError
-from zoo.evidence import Measurement
 from zoo.spec import Dimension, InputSpec, ProgramSpec, SampleKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from zoo.evidence import Measurement
 
 __all__ = ["GoldenCase", "case_dimensions", "make_goldens", "make_inputs", "measure_eager"]
 
 
-_FEWEST_RUNS, _MOST_RUNS = 3, 200  # of a timing
+_EAGER_SECONDS = 2.0  # that eager is timed for
 
 
 @dataclass(frozen=True)
@@ -97,38 +98,24 @@ def make_goldens(
 
 
 def measure_eager(
-    model: torch.nn.Module,
-    spec: ProgramSpec,
-    case: GoldenCase,
-    *,
-    threads: int,
-    seconds: float = 2.0,
+    model: torch.nn.Module, spec: ProgramSpec, cases: Sequence[GoldenCase], *, threads: int
 ) -> Measurement:
-    """Time eager on one case: one warm-up, then runs for about `seconds`, at least three."""
+    """Time eager on the case that validation times: the one with the most input elements."""
     module = CallableProgram(model, spec)
+    elements = [sum(t.numel() for t in case.inputs.values()) for case in cases]
+    number = elements.index(max(elements))
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    times: list[float] = []
     try:
         with torch.no_grad():
-            module(*case.inputs.values())
-            end = time.perf_counter() + seconds
-            while len(times) < _FEWEST_RUNS or (
-                time.perf_counter() < end and len(times) < _MOST_RUNS
-            ):
-                start = time.perf_counter()
-                module(*case.inputs.values())
-                times.append((time.perf_counter() - start) * 1e3)
+            return latency(
+                lambda: module(*cases[number].inputs.values()),
+                seconds=_EAGER_SECONDS,
+                threads=threads,
+                case=number,
+            )
     finally:
         torch.set_num_threads(before)
-    times.sort()
-    return Measurement(
-        minimum_ms=times[0],
-        median_ms=times[len(times) // 2],
-        p90_ms=times[int(len(times) * 0.9)],
-        runs=len(times),
-        threads=threads,
-    )
 
 
 def _aligned_up(value: int, step: int) -> int:

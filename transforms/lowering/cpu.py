@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from transforms.editor import ProgramEditor
+from transforms.lowering.conform import conform_results
 from transforms.lowering.coverage import check_kernels, check_library
 from transforms.lowering.inductor import generate_code
 from transforms.lowering.toolchain import Compiler, Source, find_compiler
@@ -136,7 +137,7 @@ def lower(
         # The wrapper runs once a call and only calls: -O1 compiles it three times as fast.
         Source(
             "wrapper",
-            code.wrapper,
+            conform_results(code.wrapper),
             (*flags, "-O1"),
             header="torch/csrc/inductor/aoti_include/cpu.h",
         ),
@@ -180,10 +181,19 @@ def _with_claimed_layouts(program: ExportedProgram) -> ExportedProgram:
         if value is None:
             continue
         if value.dim() == _IMAGE_RANK and _only_convolution_weight(node):
-            editor.set_constant(node, value.contiguous(memory_format=torch.channels_last))
+            editor.set_constant(node, _channels_last(value))
         elif not value.is_contiguous():
             editor.set_constant(node, value.contiguous())
     return editor.finish()
+
+
+def _channels_last(weight: torch.Tensor) -> torch.Tensor:
+    """`weight` with channels-last strides, spelt out where an axis of size 1 leaves a choice."""
+    out, channels, height, width = weight.shape
+    strides = (height * width * channels, 1, width * channels, channels)
+    return torch.empty_strided((out, channels, height, width), strides, dtype=weight.dtype).copy_(
+        weight
+    )
 
 
 def _only_convolution_weight(node: Node) -> bool:

@@ -1,0 +1,100 @@
+"""One contender of `latency.py`, in a process of its own: `contender.py KIND MODEL THREADS BUNDLE`.
+
+Reads a line, runs the model once on golden case 0, answers with the milliseconds it took.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file
+
+
+def main() -> None:
+    """Load, warm up, then answer every line on standard input."""
+    kind, model, threads, bundle = sys.argv[1:]
+    answers = sys.stdout
+    sys.stdout = sys.stderr
+    run = _CONTENDERS[kind](model, int(threads), Path(bundle))
+    for _ in range(3):
+        run()
+    for _ in sys.stdin:
+        started = time.perf_counter()
+        run()
+        answers.write(f"{(time.perf_counter() - started) * 1e3}\n")
+        answers.flush()
+
+
+def _inputs(bundle: Path) -> dict[str, np.ndarray]:
+    program = next((bundle / "programs").iterdir())
+    tensors = load_file(program / "golden.safetensors")
+    return {k.split("/")[2]: v for k, v in tensors.items() if k.startswith("0/input/")}
+
+
+def _menagerie(model: str, threads: int, bundle: Path) -> Callable[[], Any]:
+    from runtime.session import Session
+
+    program = next((bundle / "programs").iterdir()).name
+    session = Session(bundle, program=program, threads=threads)
+    inputs = _inputs(bundle)
+    return lambda: session.run(inputs)
+
+
+def _callable(model: str) -> tuple[Any, Any]:
+    from transforms.export import CallableProgram
+    from zoo import sources
+    from zoo.manifest import load_manifest
+
+    manifest = load_manifest()
+    spec = manifest.spec(model)
+    loaded = sources.load(
+        model,
+        spec,
+        origin=manifest.origin(model).file,
+        random_weights=0,
+        allow_factories=False,
+    )
+    return CallableProgram(loaded.module, spec.programs[0]), spec.programs[0]
+
+
+def _eager(model: str, threads: int, bundle: Path) -> Callable[[], Any]:
+    import torch
+
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    module, program = _callable(model)
+    inputs = _inputs(bundle)
+    tensors = [torch.from_numpy(inputs[i.name]) for i in program.inputs]
+    return lambda: module(*tensors)
+
+
+def _onnxruntime(model: str, threads: int, bundle: Path) -> Callable[[], Any]:
+    import tempfile
+
+    import onnxruntime
+    import torch
+
+    torch.set_grad_enabled(False)
+    module, program = _callable(model)
+    inputs = _inputs(bundle)
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/model.onnx"
+        tensors = tuple(torch.from_numpy(inputs[i.name]) for i in program.inputs)
+        torch.onnx.export(module, tensors, path, dynamo=True, external_data=False)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [i.name for i in session.get_inputs()]
+    feed = {name: inputs[i.name] for name, i in zip(names, program.inputs, strict=True)}
+    return lambda: session.run(None, feed)
+
+
+_CONTENDERS = {"eager": _eager, "menagerie": _menagerie, "onnxruntime": _onnxruntime}
+
+if __name__ == "__main__":
+    main()

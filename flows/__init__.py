@@ -1,0 +1,1 @@
+"""The flows that arrange the tasks, and the `zoo` command line."""

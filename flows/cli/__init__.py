@@ -1,0 +1,73 @@
+"""The `zoo` command line: Typer and Rich, one command a file.
+
+Nothing heavy is imported here; each command imports what it needs when it runs, so that `--help`,
+`pull` and `run` need neither torch nor Prefect.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from flows.cli.convert import convert
+from flows.cli.doctor import doctor
+from flows.cli.listing import list_models
+from flows.cli.output import complain
+from flows.cli.pull import pull
+from flows.cli.report import report
+from flows.cli.run import run
+from flows.cli.schema import schema
+from flows.cli.show import show
+from flows.cli.verify import verify
+from zoo.errors import MenagerieError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["app", "invoke", "main"]
+
+INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
+app = typer.Typer(
+    name="zoo",
+    help="Models that run without PyTorch: convert them, prove them, pull them, run them.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 all that was asked for is done, 1 a model failed, 2 misuse.",
+)
+app.command("list")(list_models)
+for command in (show, convert, pull, verify, run, report, schema, doctor):
+    app.command()(command)
+
+
+def main() -> None:
+    """Entry point of the `zoo` script."""
+    sys.exit(invoke(sys.argv[1:]))
+
+
+def invoke(arguments: Sequence[str]) -> int:
+    """Run one command line.
+
+    Returns:
+        The exit code: 0 all done, 1 a model failed, 2 misuse, 130 interrupted.
+    """
+    try:
+        app(args=list(arguments), prog_name="zoo")
+    except SystemExit as finished:
+        return finished.code if isinstance(finished.code, int) else 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has left, `zoo list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if os.environ.get("MENAGERIE_DEBUG"):
+            raise
+        complain(error)
+        return error.exit_code if isinstance(error, MenagerieError) else 1
+    return 0

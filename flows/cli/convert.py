@@ -1,0 +1,124 @@
+"""`zoo convert`."""
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.cli.options import (
+    JsonOption,
+    ManifestOption,
+    StoreOption,
+    absolute,
+    complete_models,
+    store_url,
+)
+from zoo.spec import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flows.parameters import ConversionOptions
+    from flows.plan import PlannedModel
+    from flows.results import ModelResult, RunResult
+
+__all__ = ["convert"]
+
+
+def convert(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODELS]...",
+            help="Names or globs such as `resnet*`. Left out: those with the tag `default`.",
+            autocompletion=complete_models,
+        ),
+    ] = None,
+    *,
+    tag: Annotated[list[str] | None, typer.Option("--tag", help="All with this tag.")] = None,
+    target: Annotated[
+        list[Target] | None,
+        typer.Option("--target", "-t", help="Default: all that a model supports."),
+    ] = None,
+    random_weights: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=2**32 - 1, metavar="SEED", help="Seeded random weights instead of fetching."
+        ),
+    ] = None,
+    allow_factories: Annotated[
+        bool, typer.Option("--allow-factories", help="Run code that the manifest names.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Convert again what the store already holds.")
+    ] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=64, help="Models at a time.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, max=256, help="For measured latencies.")] = 1,
+    store: StoreOption = None,
+    manifest: ManifestOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Convert models, prove them and publish them to the store.
+
+    What the store already holds from the same code, weights and versions is skipped.
+
+    Examples: `zoo convert` · `zoo convert resnet18 --random-weights 0` ·
+    `zoo convert 'mobilenet*' --jobs 2 --store s3://models/zoo`
+    """
+    from flows.cli.output import emit
+    from flows.cli.results_table import announce_weights, print_results
+    from flows.parameters import ConversionOptions
+    from flows.plan import plan
+
+    options = ConversionOptions(
+        random_weights=random_weights,
+        allow_factories=allow_factories,
+        force=force,
+        threads=threads,
+        store=store_url(store),
+        manifest=absolute(str(manifest)) if manifest else "",
+    )
+    began = time.perf_counter()
+    planned = plan(models or [], target or [], options, tags=tag or [])
+    announce_weights(planned, random_weights, quiet=as_json)
+    result = _convert(planned, target or [], options, jobs).model_copy(
+        update={"seconds": time.perf_counter() - began}
+    )
+    if as_json:
+        emit(result.model_dump(mode="json"))
+    else:
+        print_results(result)
+    if not result.succeeded:
+        raise typer.Exit(1)
+
+
+def _convert(
+    planned: "Sequence[PlannedModel]",
+    targets: "Sequence[Target]",
+    options: "ConversionOptions",
+    jobs: int,
+) -> "RunResult":
+    """Rows for what needs no run, and one Prefect run for the rest, in the planned order."""
+    from flows.plan import failed_row, skipped_row
+    from flows.reports import index_page
+    from flows.results import RunResult
+
+    rows: dict[tuple[str, str], ModelResult] = {}
+    work: list[str] = []
+    for one in planned:
+        if one.error is not None:
+            rows[one.model, one.target] = failed_row(one)
+        elif one.in_store:
+            rows[one.model, one.target] = skipped_row(one)
+        elif one.model not in work:
+            work.append(one.model)
+    if work:
+        from flows.cli.flow_run import run_flow
+
+        run = run_flow(work, targets, options, jobs)
+        rows |= {(row.model, row.target): row for row in run.results}
+    ordered = tuple(rows[one.model, one.target] for one in planned)
+    page = index_page()
+    return RunResult(
+        results=ordered, store=options.store_url, report=str(page) if page is not None else None
+    )

@@ -1,0 +1,34 @@
+"""`zoo doctor`."""
+
+import typer
+
+from flows.cli.options import JsonOption, StoreOption, store_url
+from flows.cli.output import emit, messages, results
+
+__all__ = ["doctor"]
+
+_STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Look at this machine, the store and Prefect's API, and say what to mend.
+
+    Examples: `zoo doctor` · `zoo doctor --store s3://models/zoo`
+    """
+    from rich.text import Text
+
+    from flows.health import Health, checks
+
+    found = []
+    with messages().status("looking around") as status:
+        for check in checks(store_url(store), status.update):
+            found.append(check)
+            if not as_json:
+                line = Text(f"{check.health:4}", style=_STYLES[check.health])
+                results().print(line.append(f"  {check.name:10} {check.detail}", style="default"))
+                if check.advice:
+                    results().print(Text(f"      {'':10} {check.advice}", style="default"))
+    if as_json:
+        emit([check.model_dump(mode="json") for check in found])
+    if any(check.health is Health.FAIL for check in found):
+        raise typer.Exit(1)

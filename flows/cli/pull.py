@@ -1,0 +1,84 @@
+"""`zoo pull`."""
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.cli.options import (
+    JsonOption,
+    StoreOption,
+    TargetOption,
+    complete_models,
+    store_url,
+)
+from flows.cli.output import emit, results, size
+from flows.cli.transfer import transfer
+from zoo.spec import Target
+
+if TYPE_CHECKING:
+    from zoo.store import Release, Store
+    from zoo.store.base import Progress
+
+__all__ = ["pull"]
+
+
+def pull(
+    model: Annotated[
+        str, typer.Argument(help="Name of a published model.", autocompletion=complete_models)
+    ],
+    *,
+    target: TargetOption = Target.CPU,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="PLACE", help="Folder or zip file to make."),
+    ] = None,
+    build: Annotated[
+        str | None, typer.Option("--build", metavar="KEY", help="Not the latest, but this build.")
+    ] = None,
+    as_zip: Annotated[
+        bool, typer.Option("--zip", help="One zip file instead of a folder.")
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Download a released artifact; every file's sha256 is checked before anything appears.
+
+    Examples: `zoo pull resnet18 -o out` · `zoo pull resnet18 --zip -o resnet18.zip` ·
+    `zoo pull resnet18 --store s3://models/zoo`
+    """
+    from zoo.store import open_store
+
+    opened = open_store(store_url(store))
+    release = opened.find(model, target.value, build)
+    place = output or Path(f"{model}-{target.value}" + (".zip" if as_zip else ""))
+    with transfer(f"{model} for {target.value}") as progress:
+        if as_zip:
+            _pull_zip(opened, release, place, progress)
+        else:
+            opened.pull(release, place, progress)
+    if as_json:
+        emit(
+            {
+                "model": model,
+                "target": target.value,
+                "build_key": release.build_key,
+                "path": str(place.resolve()),
+                "bytes": release.size,
+                "random_weights": release.manifest.random_weights,
+            }
+        )
+        return
+    seed = release.manifest.random_weights
+    weights = "" if seed is None else f", random weights (seed {seed})"
+    results().print(f"{place}: {model} for {target.value}, {size(release.size)}{weights}")
+
+
+def _pull_zip(store: "Store", release: "Release", place: Path, progress: "Progress") -> None:
+    from zoo.artifact.archive import pack
+
+    place.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the goal, not in the system's temporary folder: that one may be small.
+    with tempfile.TemporaryDirectory(prefix=".pull-", dir=place.parent) as folder:
+        pack(store.pull(release, Path(folder) / "bundle", progress), place)

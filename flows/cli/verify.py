@@ -1,0 +1,80 @@
+"""`zoo verify`."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.cli.bundles import bundle_at
+from flows.cli.options import JsonOption, StoreOption, TargetOption, complete_models, store_url
+from flows.cli.output import emit, figure, messages, results, size, table
+from zoo.spec import Target
+
+if TYPE_CHECKING:
+    from zoo.evidence import ValidationReport
+
+__all__ = ["verify"]
+
+
+def verify(
+    bundle: Annotated[
+        str,
+        typer.Argument(
+            metavar="DIR|MODEL",
+            help="A bundle's folder or zip file, or the name of a published model.",
+            autocompletion=complete_models,
+        ),
+    ],
+    *,
+    target: TargetOption = Target.CPU,
+    threads: Annotated[int, typer.Option(min=1, max=256, help="Threads to run with.")] = 1,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Prove an artifact on this machine: its golden cases in a fresh process, without PyTorch.
+
+    Examples: `zoo verify out` · `zoo verify resnet18 --json`
+    """
+    from runtime.validation import Limits, validate
+
+    with (
+        bundle_at(bundle, target.value, store_url(store)) as folder,
+        messages().status(f"running the golden cases of {bundle}"),
+    ):
+        report = validate(folder, limits=Limits(threads=threads))
+    if as_json:
+        emit(report.model_dump(mode="json"))
+    else:
+        _print(report)
+    if not report.passed:
+        raise typer.Exit(1)
+
+
+def _print(report: "ValidationReport") -> None:
+    shown = table(
+        "program", "case", "output", "max abs", "SNR", "passed", right=("case", "max abs", "SNR")
+    )
+    for program in report.programs:
+        for parity in program.parity:
+            shown.add_row(
+                program.program,
+                str(parity.case),
+                parity.output,
+                f"{parity.max_abs:.1e}",
+                f"{parity.snr_db:.0f} dB",
+                "yes" if parity.passed else "[red]no[/red]",
+            )
+    console = results()
+    console.print(shown)
+    for program in report.programs:
+        if program.latency is not None:
+            console.print(
+                f"{program.program}: {program.latency.median_ms:.2f} ms median on "
+                f"{program.latency.threads} thread(s)"
+            )
+    console.print(
+        f"load {figure(report.load_ms, '{:.0f} ms')}, memory {size(report.peak_memory_bytes)}"
+    )
+    if report.passed:
+        console.print("[green]verified[/green]")
+    else:
+        console.print(f"[red]{report.verdict}[/red]: {report.detail}")

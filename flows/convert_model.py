@@ -1,0 +1,81 @@
+"""The flow that converts one model for one target."""
+
+import os
+import uuid
+from typing import Annotated
+
+from prefect import State, flow
+from prefect.states import Failed
+from pydantic import Field
+
+from flows.artifacts import leave_artifact
+from flows.conversion import Conversion, ConversionFailed
+from flows.parameters import ConversionOptions
+from flows.plan import PlannedModel, failed_row, plan, skipped_row
+from flows.reports import report_folder
+from flows.results import ModelResult
+from flows.settings import NOTHING_KEPT
+from flows.workplace import workplace
+from tasks.job import Job
+from zoo.errors import UsageError
+from zoo.home import home
+from zoo.report import markdown
+from zoo.spec import Target
+
+__all__ = ["convert_model"]
+
+
+@flow(name="convert-model", flow_run_name="{model} for {target}", **NOTHING_KEPT)
+def convert_model(
+    model: Annotated[str, Field(description="Name of a model in the manifest")],
+    target: Target = Target.CPU,
+    options: ConversionOptions = ConversionOptions(),  # noqa: B008 - frozen
+) -> ModelResult | State[ModelResult]:
+    """Convert one model: pull, export, transform, lower, validate, publish.
+
+    Skipped when the store already holds a release under the same build key, unless forced. The
+    result is the model's row, in a failed state if the model failed: call it with `return_state`.
+    """
+    planned = _plan_single(model, target, options)
+    if planned.error is not None:
+        return failed(failed_row(planned))
+    if planned.in_store:
+        return skipped_row(planned)
+    try:
+        result, report = Conversion(_job(planned, options), workplace()).run()
+    except ConversionFailed as stopped:
+        return failed(stopped.result)
+    leave_artifact(
+        f"{model}-{target}", f"Conversion report of {model} for {target}", lambda: markdown(report)
+    )
+    return result
+
+
+def failed(result: ModelResult) -> State[ModelResult]:
+    """A failed state that holds the row; raised exceptions Prefect would write to its storage."""
+    message = f"{result.outcome} in {result.stage}: {result.reason}"
+    return Failed(message=message, data=result)
+
+
+def _plan_single(model: str, target: Target, options: ConversionOptions) -> PlannedModel:
+    planned = plan([model], [target], options)
+    if len(planned) != 1:
+        raise UsageError(model, f"is not one model for {target}", "Run `zoo list` to see them")
+    return planned[0]
+
+
+def _job(planned: PlannedModel, options: ConversionOptions) -> Job:
+    name = f"{planned.model}-{planned.target}"
+    return Job(
+        model=planned.model,
+        target=planned.target,
+        spec=planned.spec,
+        origin=planned.origin,
+        build_key=planned.build_key,
+        seed=planned.seed,
+        allow_factories=options.allow_factories,
+        store=options.store_url,
+        threads=options.threads,
+        folder=home() / "work" / f"{name}.{os.getpid()}.{uuid.uuid4().hex[:8]}",
+        reports=report_folder(planned.model, planned.target),
+    )

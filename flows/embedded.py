@@ -1,0 +1,192 @@
+"""Prefect's API for a command line: the configured server, or one of our own for the run.
+
+Nothing of Prefect is imported before the API stands: its settings are read once, at import, so all
+environment variables must stand before that. The embedded server listens on loopback, keeps its
+SQLite file under `zoo.home`, and ends with this process, however that ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from zoo.errors import MenagerieError
+from zoo.home import home
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+__all__ = ["STARTUP_SECONDS", "prefect_api", "probe"]
+
+STARTUP_SECONDS = 120.0  # a fresh database took 14 s on two idle cores, a known one 4 s
+_ATTEMPTS = 2  # the first start on a fresh home can fail where the second finds its tables made
+_STOP_SECONDS = 5.0
+
+_QUIET = {
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "DO_NOT_TRACK": "1",
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",  # our own progress speaks; runs keep logs
+}
+_SERVER_ONLY = {
+    "PREFECT_UI_ENABLED": "0",
+    "PREFECT_SERVER_LOGGING_LEVEL": "ERROR",
+    "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
+    "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "60",
+    # Ephemeral servers start no schedulers or late-run marking, and leave out the telemetry.
+    "PREFECT__SERVER_EPHEMERAL": "1",
+    "PREFECT__SERVER_FINAL": "1",
+}
+
+
+@contextmanager
+def prefect_api(
+    status: Callable[[str], None] = lambda _: None, meanwhile: Callable[[], None] = lambda: None
+) -> Iterator[str]:
+    """Make Prefect's API available to this process and its children.
+
+    Args:
+        status: called with a line for a person when something slow begins.
+        meanwhile: called while the embedded server starts, with the environment set; the place to
+            import what imports Prefect.
+
+    Yields:
+        The URL of the API; `PREFECT_API_URL` in the environment says the same.
+
+    Raises:
+        MenagerieError: if the configured server does not answer or the embedded one does not start.
+    """
+    os.environ.update({key: os.environ.get(key, value) for key, value in _QUIET.items()})
+    if configured := os.environ.get("PREFECT_API_URL"):
+        probe(configured)
+        meanwhile()
+        yield configured
+        return
+    folder = home() / "prefect"
+    folder.mkdir(exist_ok=True)
+    os.environ["PREFECT_HOME"] = str(folder)
+    first = "" if (folder / "prefect.db").exists() else " (first time: up to a minute)"
+    status(f"starting Prefect's embedded API{first}")
+    # Bound here and inherited: the address is known at once, and nobody can take it in between.
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(128)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
+        os.environ["PREFECT_API_URL"] = url
+        try:
+            server = _start(folder, listener, url, meanwhile)
+        except BaseException:
+            del os.environ["PREFECT_API_URL"]
+            raise
+    try:
+        yield url
+    finally:
+        del os.environ["PREFECT_API_URL"]
+        _flush()
+        _stop(server)
+
+
+def probe(url: str, *, seconds: float = 10.0) -> None:
+    """Ask the API at `url` for a sign of life.
+
+    Raises:
+        MenagerieError: if nobody answers.
+    """
+    advice = "Start that server, or unset PREFECT_API_URL to use the embedded one"
+    try:
+        _health(url, seconds)
+    except urllib.error.HTTPError as error:
+        if error.code >= 500:  # noqa: PLR2004 - 401 and 403 are answers too: Prefect has the key
+            raise MenagerieError(url, f"Prefect's API answers {error.code}", advice) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise MenagerieError(url, f"Prefect's API does not answer ({reason})", advice) from error
+
+
+def _start(
+    folder: Path, listener: socket.socket, url: str, meanwhile: Callable[[], None]
+) -> subprocess.Popen[bytes]:
+    """Start the server; one at a time on a machine, so that two never create the same tables."""
+    log = folder / "server.log"
+    with (folder / "start.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for attempt in range(_ATTEMPTS):
+            server = _spawn(log, listener.fileno())
+            try:
+                if attempt == 0:
+                    meanwhile()
+                if _await_health(server, url):
+                    return server
+            except BaseException:
+                _stop(server)
+                raise
+            _stop(server)
+    raise MenagerieError(
+        "Prefect's embedded API",
+        f"did not start: {_last_line(log)}",
+        f"The whole story is in {log}; deleting {folder} starts it afresh",
+    )
+
+
+def _spawn(log: Path, listener: int) -> subprocess.Popen[bytes]:
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "flows.api_server", str(listener)],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            pass_fds=[listener],
+            env={**os.environ, **_SERVER_ONLY},
+            start_new_session=True,  # Ctrl-C is for us; we end the server when we are done
+        )
+
+
+def _await_health(server: subprocess.Popen[bytes], url: str) -> bool:
+    end = time.monotonic() + STARTUP_SECONDS
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            _health(url, 1.0)
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return True
+    return False
+
+
+def _health(url: str, seconds: float) -> None:
+    if not url.startswith(("http://", "https://")):
+        raise ValueError(f"{url!r} is no http(s) URL")
+    with urllib.request.urlopen(f"{url.rstrip('/')}/health", timeout=seconds):  # noqa: S310
+        pass
+
+
+def _flush() -> None:
+    """Let Prefect's background threads send what they hold: logs, and the last states of tasks."""
+    if "prefect" in sys.modules:
+        from prefect.events.worker import EventsWorker
+        from prefect.logging.handlers import APILogWorker
+
+        EventsWorker.drain_all(timeout=_STOP_SECONDS, at_exit=False)
+        APILogWorker.drain_all(timeout=_STOP_SECONDS, at_exit=False)
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    server.terminate()  # politely: it still writes down the last states of the run
+    try:
+        server.communicate(timeout=_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.communicate()
+
+
+def _last_line(log: Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "it said nothing"

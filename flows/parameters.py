@@ -1,0 +1,64 @@
+"""What a conversion can be asked for, as Prefect's UI shows it in a form."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from zoo.home import home
+
+__all__ = ["ConversionOptions", "default_store"]
+
+
+class ConversionOptions(BaseModel):
+    """How models are converted; the same for every model of a run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    random_weights: int | None = Field(
+        default=None,
+        ge=0,
+        lt=2**32,
+        title="Random weights",
+        description="Seed of random weights in place of fetched ones. Empty: fetch the real ones.",
+    )
+    allow_factories: bool = Field(
+        default=False,
+        title="Allow factories",
+        description="Run the model-building code that manifest entries of kind `factory` name.",
+    )
+    force: bool = Field(
+        default=False,
+        title="Convert again",
+        description="Convert even what the store already holds under the same build key.",
+    )
+    threads: int = Field(
+        default=1, ge=1, le=256, title="Threads", description="Threads for measuring latencies."
+    )
+    store: str = Field(
+        default="",
+        title="Store",
+        description="Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.",
+    )
+    manifest: str = Field(
+        default="",
+        title="Manifest",
+        description="Folder of manifest files. Empty: the models that come with Menagerie.",
+    )
+
+    @property
+    def store_url(self) -> str:
+        """The store that is meant."""
+        return self.store or default_store()
+
+    @property
+    def manifest_folder(self) -> Path | None:
+        """The manifest that is meant, None for our own."""
+        return Path(self.manifest) if self.manifest else None
+
+
+def default_store() -> str:
+    """`MENAGERIE_STORE`, or a folder under `zoo.home`."""
+    return os.environ.get("MENAGERIE_STORE") or str(home() / "store")

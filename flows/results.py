@@ -1,0 +1,122 @@
+"""How the conversions of a run ended: the rows of its table."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from zoo.evidence import StageTime
+from zoo.report import summarise
+from zoo.spec import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from zoo.evidence import ConversionReport
+
+__all__ = ["ModelResult", "Outcome", "RunResult", "results_markdown"]
+
+
+class Outcome(StrEnum):
+    """How one model's conversion ended."""
+
+    PUBLISHED = "published"
+    SKIPPED = "skipped"  # the store held it already, under the same build key
+    FAILED = "failed"  # a stage said no, and why
+    CRASHED = "crashed"  # something ended it that is not a judgement over the model
+
+
+class ModelResult(BaseModel):
+    """One model for one target: how it ended, and its figures as far as it came."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str
+    target: Target
+    outcome: Outcome
+    stage: str | None = None  # where it failed or crashed
+    reason: str | None = None  # one line
+    build_key: str | None = None
+    random_weights: int | None = None
+    worst_absolute: float | None = None  # largest |artifact - eager| of any output
+    worst_snr_db: float | None = None  # smallest signal-to-noise ratio of any output
+    latency_ms: float | None = None  # sum of the programs' medians
+    eager_ms: float | None = None
+    bytes: int | None = None  # weights and libraries
+    seconds: float = 0.0
+    stages: tuple[StageTime, ...] = ()
+    report: str | None = None  # path of report.html
+
+    def with_report(self, report: ConversionReport, folder: Path) -> Self:
+        """This row with the figures of `report`, which lies in `folder`."""
+        summary = summarise(report)
+        return self.model_copy(
+            update={
+                "worst_absolute": summary.worst_abs,
+                "worst_snr_db": summary.worst_snr_db,
+                "latency_ms": summary.artifact_ms,
+                "eager_ms": summary.eager_ms,
+                "bytes": summary.bytes,
+                "report": str(folder / "report.html"),
+            }
+        )
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether what was asked for is now in the store."""
+        return self.outcome in (Outcome.PUBLISHED, Outcome.SKIPPED)
+
+
+class RunResult(BaseModel):
+    """All models of a run, one row each, whatever happened to them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    results: tuple[ModelResult, ...]
+    store: str
+    report: str | None = None  # path of the page over all reports
+    seconds: float = 0.0
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether all asked-for work succeeded."""
+        return all(result.succeeded for result in self.results)
+
+    def count(self, outcome: Outcome) -> int:
+        """How many models ended so."""
+        return sum(result.outcome is outcome for result in self.results)
+
+    @property
+    def summary(self) -> str:
+        """One line, e.g. `3 published, 1 failed`."""
+        counts = ((outcome, self.count(outcome)) for outcome in Outcome)
+        return ", ".join(f"{n} {outcome}" for outcome, n in counts if n) or "nothing to do"
+
+
+def results_markdown(results: Iterable[ModelResult]) -> str:
+    """A table for the artifact on the parent flow run."""
+    rows = [
+        "| model | target | outcome | worst difference | latency | eager | seconds | why |",
+        "|---|---|---|---:|---:|---:|---:|---|",
+    ]
+    for r in results:
+        why = f"{r.stage}: {r.reason}" if r.stage else ""
+        cells = (
+            r.model,
+            r.target,
+            r.outcome,
+            _figure(r.worst_absolute, "{:.1e}"),
+            _figure(r.latency_ms, "{:.2f} ms"),
+            _figure(r.eager_ms, "{:.2f} ms"),
+            f"{r.seconds:.0f}",
+            why.replace("|", "\\|").replace("\n", " "),
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _figure(value: float | None, form: str) -> str:
+    return "" if value is None else form.format(value)

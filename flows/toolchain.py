@@ -1,0 +1,72 @@
+"""Which versions make an artifact what it is, found out without importing any of them."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+from zoo.errors import UsageError
+
+__all__ = ["code_digest", "find_compiler", "versions"]
+
+_PACKAGES = ("torch", "torchvision", "transformers", "numpy", "safetensors")
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Packages, compiler and host system by name; `absent` for what is not installed."""
+    found = {name: _version(name) for name in _PACKAGES}
+    compiler = find_compiler()
+    found["compiler"] = compiler[1] if compiler is not None else "absent"
+    found["host"] = f"{platform.system().lower()}-{platform.machine()}"
+    return found
+
+
+@functools.cache
+def find_compiler() -> tuple[str, str] | None:
+    """Path and version line of the C++ compiler: `$CXX`, else c++, g++ or clang++.
+
+    The same choice as `transforms.lowering.toolchain` makes, which cannot be asked without torch.
+    """
+    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
+        if name and (path := shutil.which(name)):
+            shown = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+            return path, (shown.stdout.splitlines() or ["unknown"])[0]
+    return None
+
+
+@functools.cache
+def code_digest() -> str:
+    """sha256 over the code whose change makes another artifact of the same model."""
+    transforms, runtime, zoo = (_package_folder(p) for p in ("transforms", "runtime", "zoo"))
+    files = [
+        *((f"transforms/{f.relative_to(transforms)}", f) for f in transforms.rglob("*.py")),
+        *((f"sources/{f.relative_to(zoo)}", f) for f in (zoo / "sources").rglob("*.py")),
+        ("shims.toml", runtime / "shims.toml"),
+    ]
+    digest = hashlib.sha256()
+    for name, file in sorted(files):
+        digest.update(f"{name} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
+
+
+def _package_folder(name: str) -> Path:
+    # find_spec does not import a top-level package, so transforms does not bring torch.
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise UsageError(name, "this package is not installed", "Run `make setup`")
+    return Path(spec.origin).parent

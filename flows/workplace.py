@@ -1,0 +1,60 @@
+"""What the flows work with besides their parameters, which Prefect must be able to write as JSON.
+
+A context variable and not a parameter: it reaches child flows and threads, and a test can put its
+own in place without replacing any function of Prefect's.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from flows.listener import Listener, Silence
+from tasks.isolated import IsolatedBench
+from tasks.publish import publish_bundle
+from tasks.validate import prove
+from zoo.home import home
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tasks.bench import Bench
+    from tasks.job import Evidence, Job, PublishRecord
+    from zoo.evidence import ConversionReport
+
+__all__ = ["Workplace", "use_workplace", "workplace"]
+
+
+def _isolated(job: Job) -> Bench:
+    return IsolatedBench(job, home() / "logs" / f"{job.model}-{job.target}.log")
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """The machinery of a conversion, and who listens to it."""
+
+    open_bench: Callable[[Job], Bench] = _isolated
+    prove: Callable[[Job, Evidence], ConversionReport] = prove
+    publish: Callable[[Job], PublishRecord] = publish_bundle
+    stop: Callable[[], None] = IsolatedBench.stop_all
+    listener: Listener = field(default_factory=Silence)
+
+
+_WORKPLACE: ContextVar[Workplace | None] = ContextVar("workplace", default=None)
+
+
+def workplace() -> Workplace:
+    """The one in use, by default the real one with nobody listening."""
+    return _WORKPLACE.get() or Workplace()
+
+
+@contextmanager
+def use_workplace(place: Workplace) -> Iterator[None]:
+    """Let the flows that are called inside the block work with `place`."""
+    token = _WORKPLACE.set(place)
+    try:
+        yield
+    finally:
+        _WORKPLACE.reset(token)

@@ -1,0 +1,79 @@
+// Numbers that the generated code asks for instead of knowing them, and calls that mean nothing
+// without autograd. The values are c10's (DeviceType.h, ScalarType.h, Layout.h, MemoryFormat.h).
+#include <omp.h>
+
+#include <string>
+
+#include "common/shim_support.h"
+
+using namespace menagerie;
+
+int32_t aoti_torch_device_type_cpu() { return kCpuDevice; }
+int32_t aoti_torch_device_type_cuda() { return 1; }
+int32_t aoti_torch_device_type_xpu() { return 12; }
+int32_t aoti_torch_device_type_mps() { return 13; }
+int32_t aoti_torch_device_type_meta() { return 14; }
+int32_t aoti_torch_device_type_privateuse1() { return 20; }
+
+int32_t aoti_torch_dtype_uint8() { return 0; }
+int32_t aoti_torch_dtype_int8() { return 1; }
+int32_t aoti_torch_dtype_int16() { return 2; }
+int32_t aoti_torch_dtype_int32() { return 3; }
+int32_t aoti_torch_dtype_int64() { return 4; }
+int32_t aoti_torch_dtype_float16() { return 5; }
+int32_t aoti_torch_dtype_float32() { return 6; }
+int32_t aoti_torch_dtype_float64() { return 7; }
+int32_t aoti_torch_dtype_complex32() { return 8; }
+int32_t aoti_torch_dtype_complex64() { return 9; }
+int32_t aoti_torch_dtype_complex128() { return 10; }
+int32_t aoti_torch_dtype_bool() { return 11; }
+int32_t aoti_torch_dtype_bfloat16() { return 15; }
+int32_t aoti_torch_dtype_float8_e5m2() { return 23; }
+int32_t aoti_torch_dtype_float8_e4m3fn() { return 24; }
+int32_t aoti_torch_dtype_float8_e5m2fnuz() { return 25; }
+int32_t aoti_torch_dtype_float8_e4m3fnuz() { return 26; }
+int32_t aoti_torch_dtype_uint16() { return 27; }
+int32_t aoti_torch_dtype_uint32() { return 28; }
+int32_t aoti_torch_dtype_uint64() { return 29; }
+
+size_t aoti_torch_dtype_element_size(int32_t dtype) {
+  size_t bytes = 0;  // of a dtype the runtime does not know
+  guarded(__func__, [&] { bytes = static_cast<size_t>(element_size(to_dtype(dtype))); });
+  return bytes;
+}
+
+int32_t aoti_torch_layout_strided() { return 0; }
+int32_t aoti_torch_layout_sparse_coo() { return 1; }
+int32_t aoti_torch_layout_sparse_csr() { return 2; }
+int32_t aoti_torch_layout__mkldnn() { return 3; }
+int32_t aoti_torch_layout_sparse_csc() { return 4; }
+int32_t aoti_torch_layout_sparse_bsr() { return 5; }
+int32_t aoti_torch_layout_sparse_bsc() { return 6; }
+int32_t aoti_torch_layout_jagged() { return 7; }
+
+int32_t aoti_torch_memory_format_contiguous_format() { return 0; }
+int32_t aoti_torch_memory_format_preserve_format() { return 1; }
+int32_t aoti_torch_memory_format_channels_last() { return 2; }
+int32_t aoti_torch_memory_format_channels_last_3d() { return 3; }
+
+bool aoti_torch_grad_mode_is_enabled() { return false; }
+void aoti_torch_grad_mode_set_enabled(bool) {}
+
+void aoti_torch_check(bool cond, const char* func, const char*, uint32_t, const char* msg) {
+  if (cond) return;
+  const std::string fact = std::string("a check failed: ") + (msg != nullptr ? msg : "");
+  set_last_error(func != nullptr ? func : __func__, fact);
+  // The function returns nothing and its caller goes on to use what it has just found wrong: only
+  // an exception stops it. It is caught by the library's own C functions.
+  throw Error(last_error());
+}
+
+void aoti_torch_warn(const char*, const char*, uint32_t, const char*) {}
+
+AOTITorchError aoti_torch_proxy_executor_call_function(AOTIProxyExecutorHandle,
+                                                       int extern_node_index, int, int64_t*, int,
+                                                       AtenTensorHandle*) {
+  return guarded(__func__, [&] {
+    fail("operator number ", extern_node_index, " needs PyTorch's dispatcher, which is not here");
+  });
+}

@@ -1,0 +1,163 @@
+#include "common/copy.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "common/element.h"
+
+namespace menagerie {
+namespace {
+
+// One axis of a copy, strides in bytes.
+struct Loop {
+  int64_t size;
+  int64_t from;
+  int64_t to;
+};
+
+// The axes from outermost to innermost by target stride, merged where both sides are dense.
+std::vector<Loop> plan(const Tensor& source, const Tensor& target) {
+  const int64_t width = element_size(source.dtype);
+  std::vector<Loop> loops;
+  for (int32_t axis = 0; axis < source.dimensions; ++axis) {
+    if (source.size[axis] == 1) continue;
+    loops.push_back({source.size[axis], source.stride[axis] * width, target.stride[axis] * width});
+  }
+  std::ranges::stable_sort(loops, [](const Loop& a, const Loop& b) {
+    return a.to != b.to ? a.to > b.to : a.from > b.from;
+  });
+  std::vector<Loop> merged;
+  for (const Loop& loop : loops) {
+    if (!merged.empty() && merged.back().from == loop.from * loop.size &&
+        merged.back().to == loop.to * loop.size) {
+      merged.back() = {merged.back().size * loop.size, loop.from, loop.to};
+    } else {
+      merged.push_back(loop);
+    }
+  }
+  if (merged.empty()) merged.push_back({1, width, width});
+  return merged;
+}
+
+template <class T>
+void copy_row(const std::byte* from, std::byte* to, const Loop& loop) {
+  for (int64_t i = 0; i < loop.size; ++i) {
+    std::memcpy(to + i * loop.to, from + i * loop.from, sizeof(T));
+  }
+}
+
+using CopyRow = void (*)(const std::byte*, std::byte*, const Loop&);
+
+CopyRow row_copier(int64_t width) {
+  switch (width) {
+    case 1:
+      return copy_row<uint8_t>;
+    case 2:
+      return copy_row<uint16_t>;
+    case 4:
+      return copy_row<uint32_t>;
+    default:
+      return copy_row<uint64_t>;
+  }
+}
+
+void copy_loops(const std::byte* from, std::byte* to, const std::vector<Loop>& loops, size_t depth,
+                int64_t width, CopyRow row) {
+  const Loop& loop = loops[depth];
+  if (depth + 1 == loops.size()) {
+    if (loop.from == width && loop.to == width) {
+      std::memcpy(to, from, static_cast<size_t>(loop.size * width));
+    } else {
+      row(from, to, loop);
+    }
+    return;
+  }
+  for (int64_t i = 0; i < loop.size; ++i) {
+    copy_loops(from + i * loop.from, to + i * loop.to, loops, depth + 1, width, row);
+  }
+}
+
+bool overlap(const Tensor& a, const Tensor& b) {
+  const auto* first = a.data<std::byte>();
+  const auto* second = b.data<std::byte>();
+  const int64_t width = element_size(a.dtype);
+  return first < second + extent(b.sizes(), b.strides()) * width &&
+         second < first + extent(a.sizes(), a.strides()) * width;
+}
+
+// A view of the source with the given sizes: missing and one-sized axes get stride nought.
+Tensor broadcast(const Tensor& source, std::span<const int64_t> sizes) {
+  const auto missing = static_cast<int32_t>(sizes.size()) - source.dimensions;
+  require(missing >= 0, source.describe(), " has more axes than its target");
+  Tensor view = source;
+  view.dimensions = static_cast<int32_t>(sizes.size());
+  for (int32_t axis = 0; axis < view.dimensions; ++axis) {
+    const int64_t own = axis < missing ? 1 : source.size[axis - missing];
+    require(own == 1 || own == sizes[axis], "axis ", axis, " of size ", sizes[axis],
+            " cannot take ", source.describe());
+    view.size[axis] = sizes[axis];
+    view.stride[axis] = own == 1 ? 0 : source.stride[axis - missing];
+  }
+  return view;
+}
+
+template <class From, class To>
+void convert(const Tensor& source, const Tensor& target) {
+  const auto* from = source.data<From>();
+  auto* to = target.data<To>();
+  for_each_index(target.sizes(), [&](std::span<const int64_t> index) {
+    int64_t from_offset = 0;
+    int64_t to_offset = 0;
+    for (size_t axis = 0; axis < index.size(); ++axis) {
+      from_offset += index[axis] * source.stride[axis];
+      to_offset += index[axis] * target.stride[axis];
+    }
+    to[to_offset] = static_cast<To>(from[from_offset]);
+  });
+}
+
+}  // namespace
+
+void copy(const Tensor& source, const Tensor& target) {
+  require(source.dtype == target.dtype && std::ranges::equal(source.sizes(), target.sizes()),
+          "cannot copy ", source.describe(), " into ", target.describe());
+  if (source.empty()) return;
+  if (source.raw() == target.raw() && std::ranges::equal(source.strides(), target.strides())) return;
+  require(!overlap(source, target), "source and target of a copy overlap");
+  const int64_t width = element_size(source.dtype);
+  copy_loops(source.data<std::byte>(), target.data<std::byte>(), plan(source, target), 0, width,
+             row_copier(width));
+}
+
+void assign(const Tensor& source, const Tensor& target) {
+  const Tensor wide = broadcast(source, target.sizes());
+  if (wide.dtype == target.dtype) return copy(wide, target);
+  require(!overlap(wide, target), "source and target of a copy overlap");
+  with_type(wide.dtype, [&]<class From>(From) {
+    with_type(target.dtype, [&]<class To>(To) { convert<From, To>(wide, target); });
+  });
+}
+
+void fill_zero(const Tensor& target) {
+  if (target.empty()) return;
+  // A zero of stride nought stands for every element.
+  Tensor zero = empty_contiguous(target.dtype, {});
+  std::memset(zero.raw(), 0, static_cast<size_t>(element_size(target.dtype)));
+  copy(broadcast(zero, target.sizes()), target);
+}
+
+Tensor contiguous(const Tensor& source) {
+  Tensor fresh = empty_contiguous(source.dtype, source.sizes());
+  copy(source, fresh);
+  return fresh;
+}
+
+Tensor clone(const Tensor& source) {
+  Tensor fresh = empty_like(source);
+  copy(source, fresh);
+  return fresh;
+}
+
+}  // namespace menagerie

@@ -1,0 +1,23 @@
+// Copies between tensors of any strides, and conversions of layout that the kernels need.
+#pragma once
+
+#include "common/tensor.h"
+
+namespace menagerie {
+
+// Copies source into target, element by element where the strides differ; the sizes and dtypes must
+// be equal. Overlapping memory is refused unless it is the same tensor.
+void copy(const Tensor& source, const Tensor& target);
+
+// Assigns source to target as torch's copy_ does: broadcasts it, and converts its dtype.
+void assign(const Tensor& source, const Tensor& target);
+
+void fill_zero(const Tensor& target);
+
+// A fresh contiguous tensor of the same values.
+Tensor contiguous(const Tensor& source);
+
+// A fresh tensor of the same values and, where the source is dense, the same order of axes.
+Tensor clone(const Tensor& source);
+
+}  // namespace menagerie

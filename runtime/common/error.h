@@ -1,0 +1,51 @@
+// Errors inside the runtime are exceptions; at the ABI they become a code and a message of the thread.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace menagerie {
+
+class Error : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Throws an Error whose message is all parts one after another.
+template <class... Parts>
+[[noreturn]] void fail(const Parts&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  throw Error(text.str());
+}
+
+template <class... Parts>
+void require(bool condition, const Parts&... parts) {
+  if (!condition) [[unlikely]] fail(parts...);
+}
+
+// The message of the calling thread; an empty function name leaves the fact alone.
+void set_last_error(std::string_view function, std::string_view fact) noexcept;
+void clear_last_error() noexcept;
+const char* last_error() noexcept;
+
+// Runs body and turns whatever it throws into 1 and a message that names the function; 0 if it ends well.
+template <class Body>
+int32_t guarded(std::string_view function, Body&& body) noexcept {
+  try {
+    body();
+    return 0;
+  } catch (const std::bad_alloc&) {
+    set_last_error(function, "out of memory");
+  } catch (const std::exception& error) {
+    set_last_error(function, error.what());
+  } catch (...) {
+    set_last_error(function, "unknown failure");
+  }
+  return 1;
+}
+
+}  // namespace menagerie

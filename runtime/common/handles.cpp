@@ -1,0 +1,245 @@
+// Tensor handles of the shim ABI: making, viewing, asking, giving back.
+#include <algorithm>
+#include <cstring>
+
+#include "common/copy.h"
+#include "common/shim_support.h"
+
+using namespace menagerie;
+
+namespace {
+
+void check_cpu(int32_t device_type) {
+  require(device_type == kCpuDevice, "device type ", device_type, " is not the CPU");
+}
+
+void check_strided(int32_t layout, int64_t metadata_size) {
+  require(layout == 0 && metadata_size == 0, "layout ", layout, " with ", metadata_size,
+          " bytes of metadata is not supported, only strided tensors are");
+}
+
+// A tensor over caller's memory; its storage begins at data and ends with the last element.
+Tensor over_blob(void* data, std::span<const int64_t> sizes, std::span<const int64_t> strides,
+                 int64_t offset, int32_t dtype_number) {
+  const Dtype dtype = to_dtype(dtype_number);
+  require(offset >= 0, "storage offset ", offset, " is negative");
+  const int64_t touched = extent(sizes, strides);
+  require(data != nullptr || touched == 0, "the data pointer is null");
+  int64_t elements = 0;
+  int64_t bytes = 0;
+  require(!__builtin_add_overflow(offset, touched, &elements) &&
+              !__builtin_mul_overflow(elements, element_size(dtype), &bytes),
+          "sizes overflow");
+  return make_view(Storage::borrow(data, static_cast<size_t>(bytes)), dtype, sizes, strides, offset);
+}
+
+int64_t axis_of(const Tensor& tensor, int64_t axis) {
+  require(axis >= -tensor.dimensions && axis < tensor.dimensions, "axis ", axis, " is not in ",
+          tensor.describe());
+  return axis < 0 ? axis + tensor.dimensions : axis;
+}
+
+// The ABI gives out pointers to non-const, which nobody writes through.
+int64_t* borrowed(const Extents& extents) { return const_cast<int64_t*>(extents.data()); }
+
+int64_t whole_elements(int64_t bytes, Dtype dtype) {
+  require(bytes % element_size(dtype) == 0, bytes, " bytes are not whole elements of ",
+          info(dtype).name);
+  return bytes / element_size(dtype);
+}
+
+}  // namespace
+
+AOTITorchError aoti_torch_empty_strided(int64_t ndim, const int64_t* sizes_ptr,
+                                        const int64_t* strides_ptr, int32_t dtype,
+                                        int32_t device_type, int32_t, AtenTensorHandle* ret) {
+  return guarded(__func__, [&] {
+    check_cpu(device_type);
+    *ret = to_handle(
+        empty_strided(to_dtype(dtype), numbers(sizes_ptr, ndim), numbers(strides_ptr, ndim)));
+  });
+}
+
+AOTITorchError aoti_torch_create_tensor_from_blob(void* data, int64_t ndim,
+                                                  const int64_t* sizes_ptr,
+                                                  const int64_t* strides_ptr,
+                                                  int64_t storage_offset, int32_t dtype,
+                                                  int32_t device_type, int32_t,
+                                                  AtenTensorHandle* ret) {
+  return guarded(__func__, [&] {
+    check_cpu(device_type);
+    *ret = to_handle(over_blob(data, numbers(sizes_ptr, ndim), numbers(strides_ptr, ndim),
+                               storage_offset, dtype));
+  });
+}
+
+AOTITorchError aoti_torch_create_tensor_from_blob_v2(
+    void* data, int64_t ndim, const int64_t* sizes_ptr, const int64_t* strides_ptr,
+    int64_t storage_offset, int32_t dtype, int32_t device_type, int32_t, AtenTensorHandle* ret,
+    int32_t layout, const uint8_t*, int64_t opaque_metadata_size) {
+  return guarded(__func__, [&] {
+    check_cpu(device_type);
+    check_strided(layout, opaque_metadata_size);
+    *ret = to_handle(over_blob(data, numbers(sizes_ptr, ndim), numbers(strides_ptr, ndim),
+                               storage_offset, dtype));
+  });
+}
+
+AOTITorchError aoti_torch__reinterpret_tensor(AtenTensorHandle self, int64_t ndim,
+                                              const int64_t* sizes_ptr, const int64_t* strides_ptr,
+                                              int64_t storage_offset, AtenTensorHandle* ret) {
+  return guarded(__func__, [&] {
+    const Tensor& base = operand(self);
+    *ret = to_handle(make_view(base.storage, base.dtype, numbers(sizes_ptr, ndim),
+                               numbers(strides_ptr, ndim), storage_offset));
+  });
+}
+
+AOTITorchError aoti_torch__alloc_from_pool(AtenTensorHandle self, int64_t offset_bytes,
+                                           int32_t dtype, int64_t ndim, const int64_t* sizes_ptr,
+                                           const int64_t* strides_ptr, AtenTensorHandle* ret) {
+  return guarded(__func__, [&] {
+    const Dtype element = to_dtype(dtype);
+    *ret = to_handle(make_view(operand(self).storage, element, numbers(sizes_ptr, ndim),
+                               numbers(strides_ptr, ndim), whole_elements(offset_bytes, element)));
+  });
+}
+
+AOTITorchError aoti_torch_as_strided(AtenTensorHandle self, const int64_t* sizes_ptr,
+                                     const int64_t* strides_ptr, AtenTensorHandle* ret) {
+  return guarded(__func__, [&] {
+    const Tensor& base = operand(self);
+    *ret = to_handle(make_view(base.storage, base.dtype, numbers(sizes_ptr, base.dimensions),
+                               numbers(strides_ptr, base.dimensions),
+                               whole_elements(base.offset_bytes, base.dtype)));
+  });
+}
+
+AOTITorchError aoti_torch_new_tensor_handle(AtenTensorHandle orig_handle, AtenTensorHandle* ret) {
+  return guarded(__func__, [&] { *ret = to_handle(tensor_of(orig_handle)); });
+}
+
+AOTITorchError aoti_torch_new_uninitialized_tensor(AtenTensorHandle* ret) {
+  return guarded(__func__, [&] { *ret = to_handle(Tensor()); });
+}
+
+AOTITorchError aoti_torch_assign_tensors(AtenTensorHandle src, AtenTensorHandle dst) {
+  return guarded(__func__, [&] { tensor_of(dst) = tensor_of(src); });
+}
+
+AOTITorchError aoti_torch_assign_tensors_out(AtenTensorHandle src, AtenTensorHandle* ret_dst) {
+  return guarded(__func__, [&] { *ret_dst = to_handle(tensor_of(src)); });
+}
+
+AOTITorchError aoti_torch_delete_tensor_object(AtenTensorHandle tensor) {
+  return guarded(__func__, [&] { delete reinterpret_cast<Tensor*>(tensor); });
+}
+
+AOTITorchError aoti_torch_clone(AtenTensorHandle self, AtenTensorHandle* ret) {
+  return guarded(__func__, [&] { *ret = to_handle(clone(operand(self))); });
+}
+
+AOTITorchError aoti_torch_clone_preserve_strides(AtenTensorHandle self, AtenTensorHandle* ret) {
+  return guarded(__func__, [&] {
+    const Tensor& source = operand(self);
+    Tensor fresh = empty_strided(source.dtype, source.sizes(), source.strides());
+    // Strides may make elements share memory, so the bytes are copied, not the elements.
+    const int64_t bytes = extent(source.sizes(), source.strides()) * element_size(source.dtype);
+    if (bytes > 0) std::memcpy(fresh.raw(), source.raw(), static_cast<size_t>(bytes));
+    *ret = to_handle(std::move(fresh));
+  });
+}
+
+AOTITorchError aoti_torch_copy_(AtenTensorHandle self, AtenTensorHandle src, int32_t) {
+  return guarded(__func__, [&] { assign(operand(src), operand(self)); });
+}
+
+AOTITorchError aoti_torch_zero_(AtenTensorHandle self) {
+  return guarded(__func__, [&] { fill_zero(operand(self)); });
+}
+
+AOTITorchError aoti_torch_get_data_ptr(AtenTensorHandle tensor, void** ret_data_ptr) {
+  return guarded(__func__, [&] { *ret_data_ptr = operand(tensor).raw(); });
+}
+
+AOTITorchError aoti_torch_get_storage_size(AtenTensorHandle tensor, int64_t* ret_size) {
+  return guarded(__func__,
+                 [&] { *ret_size = static_cast<int64_t>(operand(tensor).storage->bytes()); });
+}
+
+AOTITorchError aoti_torch_get_storage_numel(AtenTensorHandle tensor, int64_t* ret_numel) {
+  return guarded(__func__, [&] {
+    const Tensor& self = operand(tensor);
+    *ret_numel = static_cast<int64_t>(self.storage->bytes()) / element_size(self.dtype);
+  });
+}
+
+AOTITorchError aoti_torch_get_dim(AtenTensorHandle tensor, int64_t* ret_dim) {
+  return guarded(__func__, [&] { *ret_dim = operand(tensor).dimensions; });
+}
+
+AOTITorchError aoti_torch_get_numel(AtenTensorHandle tensor, int64_t* ret_numel) {
+  return guarded(__func__, [&] { *ret_numel = operand(tensor).elements(); });
+}
+
+AOTITorchError aoti_torch_get_sizes(AtenTensorHandle tensor, int64_t** ret_sizes) {
+  return guarded(__func__, [&] { *ret_sizes = borrowed(operand(tensor).size); });
+}
+
+AOTITorchError aoti_torch_get_size(AtenTensorHandle tensor, int64_t d, int64_t* ret_size) {
+  return guarded(__func__, [&] {
+    const Tensor& self = operand(tensor);
+    *ret_size = self.size[axis_of(self, d)];
+  });
+}
+
+AOTITorchError aoti_torch_get_strides(AtenTensorHandle tensor, int64_t** ret_strides) {
+  return guarded(__func__, [&] { *ret_strides = borrowed(operand(tensor).stride); });
+}
+
+AOTITorchError aoti_torch_get_stride(AtenTensorHandle tensor, int64_t d, int64_t* ret_stride) {
+  return guarded(__func__, [&] {
+    const Tensor& self = operand(tensor);
+    *ret_stride = self.stride[axis_of(self, d)];
+  });
+}
+
+AOTITorchError aoti_torch_get_dtype(AtenTensorHandle tensor, int32_t* ret_dtype) {
+  return guarded(__func__, [&] { *ret_dtype = static_cast<int32_t>(operand(tensor).dtype); });
+}
+
+AOTITorchError aoti_torch_get_device_type(AtenTensorHandle tensor, int32_t* ret_device_type) {
+  return guarded(__func__, [&] {
+    operand(tensor);
+    *ret_device_type = kCpuDevice;
+  });
+}
+
+AOTITorchError aoti_torch_get_device_index(AtenTensorHandle tensor, int32_t* ret_device_index) {
+  return guarded(__func__, [&] {
+    operand(tensor);
+    *ret_device_index = 0;
+  });
+}
+
+AOTITorchError aoti_torch_get_layout(AtenTensorHandle tensor, int32_t* ret_layout) {
+  return guarded(__func__, [&] {
+    operand(tensor);
+    *ret_layout = aoti_torch_layout_strided();
+  });
+}
+
+AOTITorchError aoti_torch_get_storage_offset(AtenTensorHandle tensor, int64_t* ret_offset) {
+  return guarded(__func__, [&] {
+    const Tensor& self = operand(tensor);
+    *ret_offset = whole_elements(self.offset_bytes, self.dtype);
+  });
+}
+
+AOTITorchError aoti_torch_is_contiguous(AtenTensorHandle tensor, bool* ret_is_contiguous) {
+  return guarded(__func__, [&] { *ret_is_contiguous = operand(tensor).is_contiguous(); });
+}
+
+AOTITorchError aoti_torch_is_defined(AtenTensorHandle tensor, bool* ret_is_defined) {
+  return guarded(__func__, [&] { *ret_is_defined = tensor_of(tensor).storage != nullptr; });
+}

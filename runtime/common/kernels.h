@@ -1,0 +1,89 @@
+// The one door to the kernel library: heavy operators over tensors of any strides. Callers have
+// checked shapes; an implementation honours strides and offsets of every operand, or gathers a dense
+// copy. The build chooses the implementation by platform.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "common/tensor.h"
+
+namespace menagerie::kernels {
+
+// What is applied to a result before it is stored.
+enum class Activation {
+  kNone,
+  kRelu,
+  kLeakyRelu,    // alpha: slope below nought
+  kClamp,        // alpha, beta: lowest and highest value
+  kGeluErf,
+  kGeluTanh,
+  kSwish,        // x * sigmoid(x)
+  kSigmoid,
+  kTanh,
+  kHardSwish,    // x * clamp(x / 6 + 1/2, 0, 1)
+  kHardSigmoid,  // clamp(x / 6 + 1/2, 0, 1)
+};
+
+enum class Binary { kNone, kAdd, kMultiply };
+
+// result = activation(binary(product + bias, other)).
+struct Epilogue {
+  Activation activation = Activation::kNone;
+  float alpha = 0;
+  float beta = 0;
+  Binary binary = Binary::kNone;
+  const Tensor* other = nullptr;  // of the output's sizes; may be the output itself
+};
+
+inline constexpr size_t kMaxSpatial = 3;
+
+struct ConvolutionParameters {
+  size_t spatial = 2;  // axes that the window moves along
+  std::array<int64_t, kMaxSpatial> stride{1, 1, 1};
+  std::array<int64_t, kMaxSpatial> padding{};
+  std::array<int64_t, kMaxSpatial> dilation{1, 1, 1};
+  std::array<int64_t, kMaxSpatial> output_padding{};
+  bool transposed = false;
+  int64_t groups = 1;
+};
+
+// output[N, O, ...] = epilogue(input[N, C, ...] * weight + bias). The weight is [O, C/groups, ...],
+// or [C, O/groups, ...] when transposed. A constant weight is packed once.
+void convolution(const Tensor& input, const Tensor& weight, const Tensor* bias,
+                 const ConvolutionParameters& parameters, const Epilogue& epilogue,
+                 const Tensor& output);
+
+// output[..., M, N] = epilogue(alpha * a[..., M, K] * b[..., K, N] + bias[N] + beta * output). All
+// have the same number of axes, 2 or 3. A constant b is packed once.
+struct Product {
+  const Tensor& a;
+  const Tensor& b;
+  const Tensor* bias = nullptr;
+  float alpha = 1;
+  float beta = 0;
+  Epilogue epilogue = {};
+};
+void matrix_product(const Product& product, const Tensor& output);
+
+// A plain single-threaded c = alpha * a * b (+ c if accumulate) over row-major matrices with leading
+// dimensions in elements, for use inside parallel regions; b is [N, K] if transposed.
+struct SmallProduct {
+  int64_t m, n, k;
+  const float* a;
+  int64_t lda;
+  const float* b;
+  int64_t ldb;
+  bool b_transposed;
+  float* c;
+  int64_t ldc;
+  float alpha;
+  bool accumulate;
+};
+void small_product(const SmallProduct& product);
+
+// Name and version of the kernel library.
+std::string library_version();
+
+}  // namespace menagerie::kernels

@@ -1,0 +1,65 @@
+// A bundle's manifest.json as the runtime needs it; the rules are in zoo/artifact/FORMAT.md.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/dtype.h"
+
+namespace menagerie {
+
+// One axis of an input or output: lowest == highest is a fixed size; a named axis must have the same
+// size wherever its name occurs. highest == -1: not known before the run.
+struct Axis {
+  std::string name;
+  int64_t lowest = 0;
+  int64_t highest = 0;
+};
+
+struct TensorSpec {
+  std::string name;
+  Dtype dtype = Dtype::kFloat32;
+  std::vector<Axis> shape;
+};
+
+struct ProgramSpec {
+  std::string name;
+  std::string library;
+  std::string golden;
+  int64_t golden_cases = 0;
+  std::vector<TensorSpec> inputs;
+  std::vector<TensorSpec> outputs;
+  std::vector<std::pair<std::string, std::string>> constants;  // library's name -> weights' name
+};
+
+struct FileEntry {
+  std::string path;
+  std::string sha256;
+  int64_t bytes = 0;
+};
+
+struct Manifest {
+  static constexpr size_t kMaxBytes = size_t{64} << 20;
+
+  std::string model;
+  std::string target;
+  std::string system;
+  std::string machine;
+  std::vector<std::string> instructions;
+  int64_t runtime_abi = 0;
+  std::vector<ProgramSpec> programs;
+  std::string weights;
+  std::vector<FileEntry> files;
+
+  // Reads folder/manifest.json; fails with the file and the member that breaks a rule.
+  static Manifest read(const std::filesystem::path& folder);
+
+  const ProgramSpec& program(const std::string& name) const;
+  // The entry of a file the manifest names; fails if it names none such.
+  const FileEntry& file(const std::string& path) const;
+};
+
+}  // namespace menagerie

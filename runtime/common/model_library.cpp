@@ -1,0 +1,148 @@
+#include "common/model_library.h"
+
+#include <dlfcn.h>
+
+#include <memory>
+
+#include "common/error.h"
+#include "common/platform/load_flags.h"
+#include "common/shim_support.h"
+
+namespace menagerie {
+
+namespace {
+struct ConstantPair {  // AOTInductorConstantMapEntry
+  const char* name;
+  TensorHandle handle;
+};
+using Container = void*;
+}  // namespace
+
+struct ModelLibrary::Functions {
+  int32_t (*create)(Container*, size_t models, const char* device, const char* cubin_folder);
+  int32_t (*destroy)(Container);
+  int32_t (*run)(Container, TensorHandle*, size_t, TensorHandle*, size_t, void* stream, void* proxy);
+  int32_t (*constant_count)(Container, size_t*);
+  int32_t (*constant_name)(Container, size_t, const char**);
+  int32_t (*constant_original_name)(Container, size_t, const char**);
+  int32_t (*constant_folded)(Container, size_t, bool*);
+  int32_t (*constant_dtype)(Container, size_t, int32_t*);
+  int32_t (*constant_bytes)(Container, size_t, size_t*);
+  int32_t (*set_constants)(Container, const ConstantPair*, size_t, bool inactive, bool validate);
+  int32_t (*fold_constants)(Container, bool inactive, void* stream, void* proxy);
+  int32_t (*input_count)(Container, size_t*);
+  int32_t (*output_count)(Container, size_t*);
+  int32_t (*last_error)(const char**);
+};
+
+// A library that was not linked against this runtime finds the shim functions in the global scope only.
+void make_global() {
+  Dl_info self{};
+  if (::dladdr(reinterpret_cast<void*>(&aoti_torch_device_type_cpu), &self) != 0) {
+    ::dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
+  }
+}
+
+ModelLibrary::ModelLibrary(const std::filesystem::path& path) : path_(path.string()) {
+  library_ = ::dlopen(path_.c_str(), kModelLoadFlags);
+  if (library_ == nullptr) {
+    make_global();
+    library_ = ::dlopen(path_.c_str(), kModelLoadFlags);
+  }
+  require(library_ != nullptr, "the model library cannot be loaded: ", ::dlerror());
+  const auto bind = [this](auto& function, const char* name) {
+    void* symbol = ::dlsym(library_, name);
+    require(symbol != nullptr, path_, ": has no function ", name);
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(symbol);
+  };
+  try {
+    call_ = std::make_unique<Functions>();
+    bind(call_->create, "AOTInductorModelContainerCreateWithDevice");
+    bind(call_->destroy, "AOTInductorModelContainerDelete");
+    bind(call_->run, "AOTInductorModelContainerRun");
+    bind(call_->constant_count, "AOTInductorModelContainerGetNumConstants");
+    bind(call_->constant_name, "AOTInductorModelContainerGetConstantName");
+    bind(call_->constant_original_name, "AOTInductorModelContainerGetConstantOriginalFQN");
+    bind(call_->constant_folded, "AOTInductorModelContainerGetConstantFromFolded");
+    bind(call_->constant_dtype, "AOTInductorModelContainerGetConstantDtype");
+    bind(call_->constant_bytes, "AOTInductorModelContainerGetConstantDataSize");
+    bind(call_->set_constants, "AOTInductorModelContainerUpdateUserManagedConstantBufferPairs");
+    bind(call_->fold_constants, "AOTInductorModelContainerRunConstantFolding");
+    bind(call_->input_count, "AOTInductorModelContainerGetNumInputs");
+    bind(call_->output_count, "AOTInductorModelContainerGetNumOutputs");
+    bind(call_->last_error, "AOTInductorGetLastError");
+    check(call_->create(&container_, 1, "cpu", nullptr), "creating the model");
+  } catch (...) {
+    ::dlclose(library_);
+    throw;
+  }
+}
+
+ModelLibrary::~ModelLibrary() {
+  if (container_ != nullptr) call_->destroy(container_);
+  ::dlclose(library_);
+}
+
+void ModelLibrary::check(int32_t code, const char* action) const {
+  if (code == 0) return;
+  // A shim that failed has said why; otherwise the generated code has.
+  const std::string shim = last_error();
+  const char* generated = nullptr;
+  call_->last_error(&generated);
+  fail(path_, ": ", action, " failed: ",
+       !shim.empty() ? shim : std::string(generated != nullptr ? generated : "no reason given"));
+}
+
+std::vector<ConstantInfo> ModelLibrary::constants() const {
+  size_t count = 0;
+  check(call_->constant_count(container_, &count), "reading its constants");
+  std::vector<ConstantInfo> all(count);
+  for (size_t i = 0; i < count; ++i) {
+    const char* name = nullptr;
+    const char* original = nullptr;
+    check(call_->constant_name(container_, i, &name), "reading its constants");
+    check(call_->constant_original_name(container_, i, &original), "reading its constants");
+    check(call_->constant_folded(container_, i, &all[i].folded), "reading its constants");
+    check(call_->constant_dtype(container_, i, &all[i].dtype), "reading its constants");
+    check(call_->constant_bytes(container_, i, &all[i].bytes), "reading its constants");
+    all[i].name = name != nullptr ? name : "";
+    all[i].original_name = original != nullptr ? original : "";
+  }
+  return all;
+}
+
+size_t ModelLibrary::input_count() const {
+  size_t count = 0;
+  check(call_->input_count(container_, &count), "counting its inputs");
+  return count;
+}
+
+size_t ModelLibrary::output_count() const {
+  size_t count = 0;
+  check(call_->output_count(container_, &count), "counting its outputs");
+  return count;
+}
+
+void ModelLibrary::set_constants(
+    const std::vector<std::pair<std::string, TensorHandle>>& constants) {
+  std::vector<ConstantPair> pairs;
+  for (const auto& [name, handle] : constants) pairs.push_back({name.c_str(), handle});
+  check(call_->set_constants(container_, pairs.data(), pairs.size(), /*inactive=*/false,
+                             /*validate=*/false),
+        "setting its constants");
+}
+
+void ModelLibrary::fold_constants() {
+  clear_last_error();
+  check(call_->fold_constants(container_, /*inactive=*/false, nullptr, nullptr),
+        "folding its constants");
+}
+
+void ModelLibrary::run(std::vector<TensorHandle>& inputs, std::vector<TensorHandle>& outputs) {
+  clear_last_error();
+  check(call_->run(container_, inputs.data(), inputs.size(), outputs.data(), outputs.size(),
+                   nullptr, nullptr),
+        "running it");
+}
+
+}  // namespace menagerie

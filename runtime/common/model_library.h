@@ -1,0 +1,57 @@
+// A lowered model's shared library and the AOTInductor functions it exports
+// (torch/csrc/inductor/aoti_runtime/interface.h of the pinned torch).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/tensor.h"
+
+namespace menagerie {
+
+// What a container wants to know of one of its constants.
+struct ConstantInfo {
+  std::string name;           // the container's own
+  std::string original_name;  // of the PyTorch module's parameter or buffer
+  int32_t dtype = 0;
+  size_t bytes = 0;
+  bool folded = false;  // computed by the library from other constants
+};
+
+// Tensors cross the ABI as owned pointers.
+using TensorHandle = Tensor*;
+
+class ModelLibrary {
+ public:
+  // Loads the library so that its shim symbols bind to this runtime even beside a loaded libtorch.
+  explicit ModelLibrary(const std::filesystem::path& path);
+  ModelLibrary(const ModelLibrary&) = delete;
+  ModelLibrary& operator=(const ModelLibrary&) = delete;
+  ~ModelLibrary();
+
+  std::vector<ConstantInfo> constants() const;
+  size_t input_count() const;
+  size_t output_count() const;
+
+  // Gives the container its constants by name. The handles stay the caller's and must outlive it.
+  void set_constants(const std::vector<std::pair<std::string, TensorHandle>>& constants);
+  // Computes the folded constants; done once, before the first run.
+  void fold_constants();
+  // Runs the model. It takes the inputs over; the caller owns the outputs.
+  void run(std::vector<TensorHandle>& inputs, std::vector<TensorHandle>& outputs);
+
+ private:
+  struct Functions;
+
+  void check(int32_t code, const char* function) const;
+
+  std::string path_;
+  void* library_ = nullptr;
+  std::unique_ptr<Functions> call_;
+  void* container_ = nullptr;
+};
+
+}  // namespace menagerie

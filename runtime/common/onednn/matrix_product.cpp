@@ -1,0 +1,134 @@
+// Matrix products by oneDNN: a constant right-hand side runs as an inner product over packed
+// weights, which is its fastest path; everything else as a matmul over strided operands.
+#include "common/copy.h"
+#include "common/kernels.h"
+#include "common/onednn/support.h"
+
+namespace menagerie::onednn {
+namespace {
+
+using kernels::Product;
+
+bool is_transposable(const Tensor& tensor) {
+  const int32_t n = tensor.dimensions;
+  const int64_t rows = tensor.stride[n - 2];
+  const int64_t columns = tensor.stride[n - 1];
+  const bool row_major = columns == 1 && rows >= tensor.size[n - 1];
+  const bool column_major = rows == 1 && columns >= tensor.size[n - 2];
+  const bool batched = n == 2 || tensor.size[0] == 1 || tensor.stride[0] > 0;
+  return (row_major || column_major) && batched;
+}
+
+// oneDNN's fast kernels take rows or columns that are dense; anything else is gathered.
+Tensor gathered(const Tensor& tensor) {
+  return is_transposable(tensor) ? tensor : contiguous(tensor);
+}
+
+void key_of(Key& key, const Product& product, const Tensor& output) {
+  key.add(int64_t{Context::current().threads()});
+  for (const Tensor* tensor : {&product.a, &product.b, &output}) add_to_key(key, *tensor);
+  if (product.bias != nullptr) add_to_key(key, *product.bias);
+  key.add(double{product.alpha}).add(double{product.beta});
+  add_to_key(key, product.epilogue);
+}
+
+Desc other_desc(const Product& product) {
+  return product.epilogue.binary == kernels::Binary::kNone ? Desc()
+                                                           : strided(*product.epilogue.other);
+}
+
+// Index of the binary operation among the post-operations.
+int binary_index(const Product& product) { return (product.alpha != 1) + (product.beta != 0); }
+
+void finish(const Product& product, const Primitive& primitive, Arguments arguments,
+            const Tensor& output) {
+  if (product.bias != nullptr) {
+    arguments.emplace(DNNL_ARG_BIAS, over(primitive.bias, product.bias->raw()));
+  }
+  if (product.epilogue.binary != kernels::Binary::kNone) {
+    const Tensor& other = *product.epilogue.other;
+    arguments.emplace(DNNL_ARG_ATTR_MULTIPLE_POST_OP(binary_index(product)) | DNNL_ARG_SRC_1,
+                      over(strided(other), other.raw()));
+  }
+  arguments.emplace(DNNL_ARG_DST, over(primitive.target, output.raw()));
+  primitive.run(std::move(arguments));
+}
+
+// a[M, K] * b[K, N], b seen as weights [N, K].
+void run_inner_product(const Product& product, const Tensor& output) {
+  using dnnl::inner_product_forward;
+  Context& context = Context::current();
+  const Dims weight_sizes{product.b.size[1], product.b.size[0]};
+  const Dims weight_strides{product.b.stride[1], product.b.stride[0]};
+  Key key("inner product");
+  key_of(key, product, output);
+  const auto primitive = context.kernels().get<Primitive>(key, [&] {
+    const inner_product_forward::primitive_desc descriptor(
+        engine(), dnnl::prop_kind::forward_inference, strided(product.a),
+        any_layout(product.b.dtype, weight_sizes),
+        product.bias == nullptr ? Desc() : strided(*product.bias), strided(output),
+        attributes(product.epilogue, product.alpha, product.beta, other_desc(product)));
+    return prepare<inner_product_forward::primitive_desc, inner_product_forward>(descriptor);
+  });
+  const InLayout weights(product.b, strided(product.b.dtype, weight_sizes, weight_strides),
+                         primitive->weights);
+  finish(product, *primitive,
+         {{DNNL_ARG_SRC, over(primitive->source, product.a.raw())},
+          {DNNL_ARG_WEIGHTS, weights.memory()}},
+         output);
+}
+
+void run_matmul(const Product& product, const Tensor& output) {
+  using dnnl::matmul;
+  Context& context = Context::current();
+  Key key("matmul");
+  key_of(key, product, output);
+  const auto primitive = context.kernels().get<Primitive>(key, [&] {
+    Desc bias;
+    if (product.bias != nullptr) {
+      Dims sizes(static_cast<size_t>(output.dimensions), 1);
+      sizes.back() = product.bias->size[0];
+      const Dims strides(sizes.size(), 1);
+      bias = strided(product.bias->dtype, sizes, strides);
+    }
+    const matmul::primitive_desc descriptor(
+        engine(), strided(product.a), strided(product.b), bias, strided(output),
+        attributes(product.epilogue, product.alpha, product.beta, other_desc(product)));
+    return prepare<matmul::primitive_desc, matmul>(descriptor);
+  });
+  finish(product, *primitive,
+         {{DNNL_ARG_SRC, over(primitive->source, product.a.raw())},
+          {DNNL_ARG_WEIGHTS, over(primitive->weights, product.b.raw())}},
+         output);
+}
+
+}  // namespace
+}  // namespace menagerie::onednn
+
+namespace menagerie::kernels {
+
+void matrix_product(const Product& product, const Tensor& output) {
+  const Tensor a = onednn::gathered(product.a);
+  if (product.b.dimensions == 2 && product.b.storage->is_constant()) {
+    const Product packed{a.stride[1] == 1 && a.stride[0] == a.size[1] ? a : contiguous(a),
+                         product.b,
+                         product.bias,
+                         product.alpha,
+                         product.beta,
+                         product.epilogue};
+    onednn::run_inner_product(packed, output);
+    return;
+  }
+  const Product plain{a,           onednn::gathered(product.b), product.bias, product.alpha,
+                      product.beta, product.epilogue};
+  onednn::run_matmul(plain, output);
+}
+
+void small_product(const SmallProduct& p) {
+  const dnnl_status_t status =
+      dnnl_sgemm('N', p.b_transposed ? 'T' : 'N', p.m, p.n, p.k, p.alpha, p.a, p.lda, p.b, p.ldb,
+                 p.accumulate ? 1.0F : 0.0F, p.c, p.ldc);
+  require(status == dnnl_success, "sgemm failed with status ", static_cast<int>(status));
+}
+
+}  // namespace menagerie::kernels

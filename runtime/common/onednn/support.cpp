@@ -1,0 +1,226 @@
+#include "common/onednn/support.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <sstream>
+
+namespace menagerie::onednn {
+namespace {
+
+// A constant in a kernel's layout, in memory of its own: it stays, so the arena is not for it.
+struct Packed : Prepared {
+  explicit Packed(const Desc& desc) : memory(desc, engine()), size(desc.get_size()) {}
+  size_t bytes() const override { return size; }
+
+  dnnl::memory memory;
+  size_t size;
+};
+
+struct Reorder : Prepared {
+  Reorder(const Desc& from, const Desc& to) {
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    const dnnl::reorder::primitive_desc descriptor(engine(), from, engine(), to, attributes);
+    primitive = dnnl::reorder(descriptor);
+    scratchpad = descriptor.scratchpad_desc();
+  }
+
+  dnnl::reorder primitive;
+  Desc scratchpad;
+};
+
+// The file's pages behind a packed constant are not needed again; the system may take them back.
+void release_pages(const Storage& storage) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(storage.data());
+  const uintptr_t first = (begin + page - 1) / page * page;
+  const uintptr_t last = (begin + storage.bytes()) / page * page;
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
+
+void append_activation(dnnl::post_ops& operations, const kernels::Epilogue& epilogue) {
+  using dnnl::algorithm;
+  using kernels::Activation;
+  switch (epilogue.activation) {
+    case Activation::kNone:
+      return;
+    case Activation::kRelu:
+      return operations.append_eltwise(algorithm::eltwise_relu, 0, 0);
+    case Activation::kLeakyRelu:
+      return operations.append_eltwise(algorithm::eltwise_relu, epilogue.alpha, 0);
+    case Activation::kClamp:
+      return operations.append_eltwise(algorithm::eltwise_clip, epilogue.alpha, epilogue.beta);
+    case Activation::kGeluErf:
+      return operations.append_eltwise(algorithm::eltwise_gelu_erf, 0, 0);
+    case Activation::kGeluTanh:
+      return operations.append_eltwise(algorithm::eltwise_gelu_tanh, 0, 0);
+    case Activation::kSwish:
+      return operations.append_eltwise(algorithm::eltwise_swish, 1, 0);
+    case Activation::kSigmoid:
+      return operations.append_eltwise(algorithm::eltwise_logistic, 0, 0);
+    case Activation::kTanh:
+      return operations.append_eltwise(algorithm::eltwise_tanh, 0, 0);
+    case Activation::kHardSwish:
+      return operations.append_eltwise(algorithm::eltwise_hardswish, 1.0F / 6, 0.5F);
+    case Activation::kHardSigmoid:
+      return operations.append_eltwise(algorithm::eltwise_hardsigmoid, 1.0F / 6, 0.5F);
+  }
+}
+
+}  // namespace
+
+const dnnl::engine& engine() {
+  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  return cpu;
+}
+
+dnnl::stream& stream() {
+  thread_local dnnl::stream own(engine());
+  return own;
+}
+
+dnnl::memory::data_type data_type(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kFloat32:
+      return dnnl::memory::data_type::f32;
+    case Dtype::kFloat16:
+      return dnnl::memory::data_type::f16;
+    case Dtype::kBFloat16:
+      return dnnl::memory::data_type::bf16;
+    default:
+      fail("the kernel library does not compute with ", info(dtype).name);
+  }
+}
+
+Desc strided(Dtype dtype, std::span<const int64_t> sizes, std::span<const int64_t> strides) {
+  return {Dims(sizes.begin(), sizes.end()), data_type(dtype), Dims(strides.begin(), strides.end())};
+}
+
+Desc any_layout(Dtype dtype, std::span<const int64_t> sizes) {
+  return {Dims(sizes.begin(), sizes.end()), data_type(dtype), dnnl::memory::format_tag::any};
+}
+
+Scratch::Scratch(const Desc& desc)
+    : desc_(desc), storage_(Storage::allocate(Context::current().arena(), desc.get_size())) {}
+
+void Primitive::run(Arguments arguments) const {
+  const Scratch scratch(scratchpad);
+  arguments.emplace(DNNL_ARG_SCRATCHPAD, scratch.memory());
+  primitive.execute(stream(), arguments);
+}
+
+void reorder(const dnnl::memory& from, const dnnl::memory& to) {
+  Context& context = Context::current();
+  Key key("reorder");
+  key.add(int64_t{context.threads()});
+  add_to_key(key, from.get_desc());
+  add_to_key(key, to.get_desc());
+  const auto made = context.kernels().get<Reorder>(key, [&] {
+    return std::make_shared<Reorder>(from.get_desc(), to.get_desc());
+  });
+  const Scratch scratch(made->scratchpad);
+  made->primitive.execute(
+      stream(),
+      {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}, {DNNL_ARG_SCRATCHPAD, scratch.memory()}});
+}
+
+bool same_layout(const Desc& a, const Desc& b) {
+  if (a == b) return true;
+  const auto plain = [](const Desc& desc) {
+    return desc.get_format_kind() == dnnl::memory::format_kind::blocked &&
+           desc.get_inner_nblks() == 0 && desc.get_dims() == desc.get_padded_dims();
+  };
+  if (!plain(a) || !plain(b) || a.get_dims() != b.get_dims() ||
+      a.get_data_type() != b.get_data_type()) {
+    return false;
+  }
+  const Dims sizes = a.get_dims();
+  const Dims first = a.get_strides();
+  const Dims second = b.get_strides();
+  for (size_t axis = 0; axis < sizes.size(); ++axis) {
+    // The stride of an axis of one element means nothing.
+    if (sizes[axis] > 1 && first[axis] != second[axis]) return false;
+  }
+  return true;
+}
+
+InLayout::InLayout(const Tensor& tensor, const Desc& given, const Desc& wanted) {
+  if (same_layout(given, wanted)) {
+    memory_ = over(wanted, tensor.raw());
+    return;
+  }
+  const dnnl::memory source = over(given, tensor.raw());
+  if (!tensor.storage->is_constant()) {
+    copied_ = Storage::allocate(Context::current().arena(), wanted.get_size());
+    memory_ = over(wanted, copied_->data());
+    reorder(source, memory_);
+    return;
+  }
+  Context& context = Context::current();
+  Key key("packed");
+  key.add(tensor.raw()).add(int64_t{context.threads()});
+  add_to_key(key, given);
+  add_to_key(key, wanted);
+  const auto packed = context.kernels().get<Packed>(key, [&] {
+    auto made = std::make_shared<Packed>(wanted);
+    reorder(source, made->memory);
+    release_pages(*tensor.storage);
+    return made;
+  });
+  memory_ = packed->memory;
+  kept_ = packed;
+}
+
+dnnl::primitive_attr attributes(const kernels::Epilogue& epilogue, float alpha, float sum_scale,
+                                const Desc& other) {
+  dnnl::post_ops operations;
+  if (alpha != 1) operations.append_eltwise(dnnl::algorithm::eltwise_linear, alpha, 0);
+  if (sum_scale != 0) operations.append_sum(sum_scale);
+  if (epilogue.binary == kernels::Binary::kAdd && other) {
+    operations.append_binary(dnnl::algorithm::binary_add, other);
+  } else if (epilogue.binary == kernels::Binary::kMultiply) {
+    operations.append_binary(dnnl::algorithm::binary_mul, other);
+  }
+  append_activation(operations, epilogue);
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  attributes.set_post_ops(operations);
+  return attributes;
+}
+
+void add_to_key(Key& key, const Desc& desc) {
+  require(desc.get_format_kind() == dnnl::memory::format_kind::blocked,
+          "the kernel library has chosen a layout that cannot be described");
+  key.add(static_cast<int64_t>(desc.get_data_type()))
+      .add(desc.get_dims())
+      .add(desc.get_strides())
+      .add(desc.get_padded_dims())
+      .add(desc.get_inner_blks())
+      .add(desc.get_inner_idxs());
+}
+
+void add_to_key(Key& key, const Tensor& tensor) {
+  key.add(static_cast<int64_t>(tensor.dtype)).add(tensor.sizes()).add(tensor.strides());
+}
+
+void add_to_key(Key& key, const kernels::Epilogue& epilogue) {
+  key.add(static_cast<int64_t>(epilogue.activation))
+      .add(double{epilogue.alpha})
+      .add(double{epilogue.beta})
+      .add(static_cast<int64_t>(epilogue.binary));
+  if (epilogue.other != nullptr) add_to_key(key, *epilogue.other);
+}
+
+}  // namespace menagerie::onednn
+
+namespace menagerie::kernels {
+
+std::string library_version() {
+  const dnnl::version_t* version = dnnl::version();
+  std::ostringstream text;
+  text << "oneDNN " << version->major << '.' << version->minor << '.' << version->patch;
+  return text.str();
+}
+
+}  // namespace menagerie::kernels

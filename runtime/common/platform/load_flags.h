@@ -1,0 +1,6 @@
+// How dlopen loads a model library on this platform.
+#pragma once
+
+namespace menagerie {
+extern const int kModelLoadFlags;
+}

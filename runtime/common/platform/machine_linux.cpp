@@ -1,0 +1,47 @@
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "common/error.h"
+#include "common/platform/machine.h"
+
+namespace menagerie::machine {
+namespace {
+
+utsname names() {
+  utsname name{};
+  require(::uname(&name) == 0, "the system does not tell its name");
+  return name;
+}
+
+// The flags line of /proc/cpuinfo, a blank before and after every word.
+std::string read_flags() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    if (line.starts_with("flags") || line.starts_with("Features")) {
+      return " " + line.substr(std::min(line.find(':') + 1, line.size())) + " ";
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string system() {
+  std::string name = names().sysname;
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name;
+}
+
+std::string architecture() { return names().machine; }
+
+bool has_instructions(std::string_view name) {
+  static const std::string flags = read_flags();
+  return flags.find(" " + std::string(name) + " ") != std::string::npos;
+}
+
+}  // namespace menagerie::machine

@@ -1,0 +1,120 @@
+#include "common/program.h"
+
+#include <map>
+
+#include "common/copy.h"
+
+namespace menagerie {
+namespace {
+
+// The library and the weights speak of one constant by different names.
+std::map<std::string, std::string> weight_names(const ProgramSpec& spec) {
+  return {spec.constants.begin(), spec.constants.end()};
+}
+
+// The library states a constant's size in bytes as it would lie in its own blob: rounded up.
+bool fills(size_t bytes, size_t stated) {
+  constexpr size_t kBlobAlignment = 64;
+  const size_t rounded = (bytes + kBlobAlignment - 1) / kBlobAlignment * kBlobAlignment;
+  return stated == bytes || stated == rounded;
+}
+
+void check_axis(const TensorSpec& spec, size_t axis, int64_t size,
+                std::map<std::string, int64_t>& seen) {
+  const Axis& wanted = spec.shape[axis];
+  require(size >= wanted.lowest && size <= wanted.highest, "input ", spec.name, ": axis ", axis,
+          " has size ", size,
+          wanted.lowest == wanted.highest
+              ? ", the program takes " + std::to_string(wanted.lowest)
+              : ", the program takes " + std::to_string(wanted.lowest) + " to " +
+                    std::to_string(wanted.highest) + " (" + wanted.name + ")");
+  if (wanted.name.empty()) return;
+  const auto [place, fresh] = seen.emplace(wanted.name, size);
+  require(fresh || place->second == size, "input ", spec.name, ": axis ", axis, " has size ", size,
+          ", but ", wanted.name, " is ", place->second, " in an earlier axis");
+}
+
+}  // namespace
+
+Program::Program(std::shared_ptr<const Bundle> bundle, const std::string& name, int32_t threads)
+    : bundle_(std::move(bundle)),
+      spec_(bundle_->manifest().program(name)),
+      context_(threads),
+      library_(bundle_->checked_hash(spec_.library)) {
+  require(library_.input_count() == spec_.inputs.size(), "program ", name, ": the library takes ",
+          library_.input_count(), " inputs, the manifest lists ", spec_.inputs.size());
+  require(library_.output_count() == spec_.outputs.size(), "program ", name, ": the library gives ",
+          library_.output_count(), " outputs, the manifest lists ", spec_.outputs.size());
+  load_constants();
+}
+
+void Program::load_constants() {
+  const auto names = weight_names(spec_);
+  std::vector<std::pair<std::string, TensorHandle>> handles;
+  bool folds = false;
+  for (const ConstantInfo& info : library_.constants()) {
+    folds = folds || info.folded;
+    if (info.folded) continue;
+    auto found = names.find(info.original_name);
+    if (found == names.end()) found = names.find(info.name);  // a constant that a pass made
+    require(found != names.end(), "program ", spec_.name, ": the manifest gives no weights for ",
+            info.original_name.empty() ? info.name : info.original_name);
+    Tensor tensor = bundle_->weights().tensor(found->second);
+    require(static_cast<int32_t>(tensor.dtype) == info.dtype &&
+                fills(tensor.storage->bytes(), info.bytes),
+            "program ", spec_.name, ": weights ", found->second, " are ", tensor.describe(),
+            ", the library wants ", info.bytes, " bytes of dtype number ", info.dtype);
+    constants_.push_back(std::make_unique<Tensor>(std::move(tensor)));
+    handles.emplace_back(info.name, constants_.back().get());
+  }
+  const Context::Loan loan(context_);
+  library_.set_constants(handles);
+  if (folds) library_.fold_constants();
+}
+
+void Program::check_inputs(std::span<const Tensor> inputs) const {
+  require(inputs.size() == spec_.inputs.size(), "program ", spec_.name, " takes ",
+          spec_.inputs.size(), " inputs, not ", inputs.size());
+  std::map<std::string, int64_t> seen;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const TensorSpec& wanted = spec_.inputs[i];
+    const Tensor& given = inputs[i];
+    require(given.dtype == wanted.dtype, "input ", wanted.name, ": dtype is ",
+            info(given.dtype).name, ", the program takes ", info(wanted.dtype).name);
+    require(given.dimensions == static_cast<int32_t>(wanted.shape.size()), "input ", wanted.name,
+            ": has ", given.dimensions, " axes, the program takes ", wanted.shape.size());
+    for (size_t axis = 0; axis < wanted.shape.size(); ++axis) {
+      check_axis(wanted, axis, given.size[axis], seen);
+    }
+  }
+}
+
+std::span<const Tensor> Program::run(std::span<const Tensor> inputs) {
+  const std::lock_guard lock(mutex_);
+  check_inputs(inputs);
+  outputs_.clear();
+  const Context::Loan loan(context_);
+  std::vector<std::unique_ptr<Tensor>> owned;
+  for (const Tensor& input : inputs) {
+    // The generated code indexes its inputs as contiguous.
+    owned.push_back(std::make_unique<Tensor>(input.is_contiguous() ? input : contiguous(input)));
+  }
+  std::vector<TensorHandle> given;
+  for (auto& tensor : owned) given.push_back(tensor.release());
+  std::vector<TensorHandle> results(spec_.outputs.size(), nullptr);
+  library_.run(given, results);
+  for (TensorHandle result : results) {
+    const std::unique_ptr<Tensor> handle(result);
+    // An output that is an input passed through must not outlive the caller's memory.
+    outputs_.push_back(handle->storage->is_owned() ? *handle : contiguous(*handle));
+  }
+  context_.arena()->end_run();
+  return outputs_;
+}
+
+void Program::set_threads(int32_t threads) {
+  const std::lock_guard lock(mutex_);
+  context_.set_threads(threads);
+}
+
+}  // namespace menagerie

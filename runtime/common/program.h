@@ -1,0 +1,42 @@
+// A loaded program: its library with constants, memory and prepared kernels of its own. Two programs
+// share nothing that either may change.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/bundle.h"
+#include "common/context.h"
+#include "common/model_library.h"
+
+namespace menagerie {
+
+class Program {
+ public:
+  Program(std::shared_ptr<const Bundle> bundle, const std::string& name, int32_t threads);
+
+  const ProgramSpec& spec() const { return spec_; }
+  // The input's values are read during the call only. Fails unless dtypes and shapes are as spec()
+  // says. The outputs stay valid until the next run.
+  std::span<const Tensor> run(std::span<const Tensor> inputs);
+  void set_threads(int32_t threads);
+  uint64_t kernel_calls() const { return context_.kernel_calls(); }
+
+ private:
+  void load_constants();
+  void check_inputs(std::span<const Tensor> inputs) const;
+
+  std::shared_ptr<const Bundle> bundle_;
+  const ProgramSpec& spec_;
+  mutable std::mutex mutex_;
+  Context context_;
+  std::vector<std::unique_ptr<Tensor>> constants_;  // before library_, which points to them
+  ModelLibrary library_;
+  std::vector<Tensor> outputs_;
+};
+
+}  // namespace menagerie

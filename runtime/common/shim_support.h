@@ -1,0 +1,57 @@
+// What every shim implementation needs: operands from handles, results to handles.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "common/context.h"
+#include "common/error.h"
+#include "common/shim_types.h"
+#include "common/tensor.h"
+#include "shims.h"  // made from shims.toml by the build
+
+namespace menagerie {
+
+inline Tensor& tensor_of(AtenTensorHandle handle) {
+  require(handle != nullptr, "a tensor handle is null");
+  return *reinterpret_cast<Tensor*>(handle);
+}
+
+// An operand to compute with: it must have a tensor behind it.
+inline const Tensor& operand(AtenTensorHandle handle) {
+  const Tensor& tensor = tensor_of(handle);
+  require(tensor.storage != nullptr, "a tensor handle is undefined");
+  return tensor;
+}
+
+// Optional tensors come as a pointer to a handle, null for none.
+inline const Tensor* optional_operand(AtenTensorHandle* handle) {
+  return handle == nullptr || *handle == nullptr ? nullptr : &operand(*handle);
+}
+
+inline AtenTensorHandle to_handle(Tensor tensor) {
+  return reinterpret_cast<AtenTensorHandle>(new Tensor(std::move(tensor)));
+}
+
+// Lists come as a pointer and a length.
+template <class T>
+std::span<const T> list(const T* first, int64_t count) {
+  require(count >= 0 && (first != nullptr || count == 0), "a list is malformed");
+  return {first, static_cast<size_t>(count)};
+}
+
+inline std::span<const int64_t> numbers(const int64_t* first, int64_t count) {
+  return list(first, count);
+}
+
+// A guarded kernel call, counted for its program.
+template <class Body>
+AOTITorchError kernel(std::string_view function, Body&& body) noexcept {
+  return guarded(function, [&] {
+    Context::current().count_kernel();
+    body();
+  });
+}
+
+}  // namespace menagerie

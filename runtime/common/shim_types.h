@@ -1,0 +1,21 @@
+// The C types of the shim ABI, and the step from a handle to the tensor behind it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#define MENAGERIE_SHIM __attribute__((visibility("default")))
+
+// Registers as the vectorised functions take them: the same as __m256 and __m256d.
+using Float8 = float __attribute__((vector_size(32)));
+using Double4 = double __attribute__((vector_size(32)));
+
+// Where torch's own headers are included too, as a test does, theirs are the same.
+#ifndef AOTI_TORCH_MACRO_H
+struct AtenTensorOpaque;
+using AtenTensorHandle = AtenTensorOpaque*;
+struct AOTIProxyExecutorOpaque;
+using AOTIProxyExecutorHandle = AOTIProxyExecutorOpaque*;
+using AOTITorchError = int32_t;
+#endif

@@ -1,0 +1,102 @@
+// The tensor handle behind the shim ABI: shared storage, byte offset, sizes, strides, dtype. A view
+// shares its storage and keeps its own offset; nothing is looked up by address.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "common/arena.h"
+#include "common/dtype.h"
+
+namespace menagerie {
+
+inline constexpr int32_t kCpuDevice = 0;   // c10::DeviceType::CPU
+inline constexpr int32_t kMaxDimensions = 16;
+
+// A piece of memory and how to give it back.
+class Storage {
+ public:
+  // Fresh memory from an arena, which the storage keeps alive.
+  static std::shared_ptr<Storage> allocate(const std::shared_ptr<Arena>& arena, size_t bytes);
+  // Memory of somebody else, who keeps it valid for as long as the storage is used.
+  static std::shared_ptr<Storage> borrow(void* data, size_t bytes);
+  // A part of the mapped weights: never written, so what is computed from it may be kept.
+  static std::shared_ptr<Storage> constant(const void* data, size_t bytes,
+                                           std::shared_ptr<const void> owner);
+
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+  ~Storage();
+
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  bool is_constant() const { return owner_ != nullptr; }
+  // Whether the memory lives as long as the storage, whatever the caller does.
+  bool is_owned() const { return arena_ != nullptr || owner_ != nullptr; }
+
+ private:
+  Storage(void* data, size_t bytes) : data_(data), bytes_(bytes) {}
+
+  void* data_;
+  size_t bytes_;
+  std::shared_ptr<Arena> arena_;
+  Arena::Block block_;
+  std::shared_ptr<const void> owner_;
+};
+
+using Extents = std::array<int64_t, kMaxDimensions>;
+
+struct Tensor {
+  std::shared_ptr<Storage> storage;
+  int64_t offset_bytes = 0;
+  Dtype dtype = Dtype::kFloat32;
+  int32_t dimensions = 0;
+  Extents size{};
+  Extents stride{};
+
+  std::span<const int64_t> sizes() const { return {size.data(), static_cast<size_t>(dimensions)}; }
+  std::span<const int64_t> strides() const {
+    return {stride.data(), static_cast<size_t>(dimensions)};
+  }
+  int64_t elements() const;
+  bool empty() const { return elements() == 0; }
+  bool is_contiguous() const;
+
+  void* raw() const { return static_cast<std::byte*>(storage->data()) + offset_bytes; }
+  template <class T>
+  T* data() const {
+    return static_cast<T*>(raw());
+  }
+
+  // "float32[1, 3, 224, 224] strides [150528, 1, 672, 3]", for messages.
+  std::string describe() const;
+};
+
+// A view of storage with checked geometry: fails if any element would lie outside the storage, if a
+// stride or size is negative, or if numbers overflow. The offset counts elements.
+Tensor make_view(std::shared_ptr<Storage> storage, Dtype dtype, std::span<const int64_t> sizes,
+                 std::span<const int64_t> strides, int64_t offset_elements);
+
+// A new tensor in the current context's arena with these strides, uninitialised.
+Tensor empty_strided(Dtype dtype, std::span<const int64_t> sizes, std::span<const int64_t> strides);
+Tensor empty_contiguous(Dtype dtype, std::span<const int64_t> sizes);
+// The same sizes and dtype, dense, with the axes in the other's order.
+Tensor empty_like(const Tensor& other);
+
+// Elements from the first to one past the last that the geometry touches; 0 when a size is 0.
+int64_t extent(std::span<const int64_t> sizes, std::span<const int64_t> strides);
+Extents contiguous_strides(std::span<const int64_t> sizes);
+// Strides of a tensor whose axis 1 lies innermost (NHWC for four axes, NWC for three).
+Extents channels_last_strides(std::span<const int64_t> sizes);
+// Strides of a dense tensor whose axes lie in the order that the given strides suggest, as torch's
+// empty_like and clone choose them (at::infer_dense_strides); dense strides come back as they are.
+Extents dense_strides_like(std::span<const int64_t> sizes, std::span<const int64_t> strides);
+// Whether a convolution over this tensor yields channels-last, as c10 judges strides
+// (c10/core/MemoryFormat.h, is_channels_last_strides_2d_s4 and its 3d sibling).
+bool suggests_channels_last(const Tensor& tensor);
+
+}  // namespace menagerie

@@ -1,0 +1,234 @@
+// Scaled dot-product attention in blocks of queries and keys: the scores of a block stay in the
+// cache, and a running maximum and sum make their softmax exact (Dao et al., FlashAttention, 2022).
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "common/copy.h"
+#include "common/kernels.h"
+#include "common/shim_support.h"
+#include "cpu/vector_math.h"
+
+using namespace menagerie;
+
+namespace {
+
+constexpr int64_t kQueryBlock = 64;
+constexpr int64_t kKeyBlock = 512;
+constexpr float kNothing = -std::numeric_limits<float>::infinity();
+
+struct Problem {
+  Tensor query, key, value;  // [batch, heads, length, width]
+  const Tensor* mask;        // broadcast to [batch, heads, queries, keys]; null for none
+  bool causal;
+  float scale;
+  Tensor output;  // as query
+  Tensor log_sum;  // [batch, heads, queries]
+};
+
+int64_t stride_or_nought(const Tensor& tensor, int32_t axis) {
+  return tensor.size[axis] == 1 ? 0 : tensor.stride[axis];
+}
+
+// One block of queries of one head.
+struct Block {
+  const Problem& p;
+  int64_t batch, head, first, rows;
+
+  template <class T>
+  T* row(const Tensor& tensor, int64_t index) const {
+    return tensor.data<T>() + batch * tensor.stride[0] + head * tensor.stride[1] +
+           index * tensor.stride[2];
+  }
+};
+
+// What a thread needs for a block.
+struct Workspace {
+  explicit Workspace(int64_t width)
+      : scores(kQueryBlock * kKeyBlock), sums(kQueryBlock * width), maximum(kQueryBlock),
+        total(kQueryBlock) {}
+  std::vector<float> scores, sums, maximum, total;
+};
+
+void add_mask(const Block& block, int64_t key, int64_t keys, float* scores) {
+  const Tensor& mask = *block.p.mask;
+  const int64_t base = block.batch * stride_or_nought(mask, 0) +
+                       block.head * stride_or_nought(mask, 1);
+  const int64_t key_stride = stride_or_nought(mask, 3);
+  for (int64_t i = 0; i < block.rows; ++i) {
+    const int64_t start =
+        base + (block.first + i) * stride_or_nought(mask, 2) + key * key_stride;
+    float* row = scores + i * kKeyBlock;
+    if (mask.dtype == Dtype::kBool) {
+      const bool* keep = mask.data<bool>() + start;
+      for (int64_t j = 0; j < keys; ++j) row[j] = keep[j * key_stride] ? row[j] : kNothing;
+    } else {
+      const float* add = mask.data<float>() + start;
+      for (int64_t j = 0; j < keys; ++j) row[j] += add[j * key_stride];
+    }
+  }
+}
+
+void hide_future(const Block& block, int64_t key, int64_t keys, float* scores) {
+  for (int64_t i = 0; i < block.rows; ++i) {
+    const int64_t visible = std::clamp<int64_t>(block.first + i + 1 - key, 0, keys);
+    std::fill(scores + i * kKeyBlock + visible, scores + i * kKeyBlock + keys, kNothing);
+  }
+}
+
+// Turns a row of scores into weights against the new maximum and rescales what was summed before.
+void soften_row(float* scores, int64_t keys, float& maximum, float& total, float* sums,
+                int64_t width) {
+  float highest = maximum;
+  for (int64_t j = 0; j < keys; ++j) highest = std::max(highest, scores[j]);
+  if (highest == kNothing) {
+    std::fill(scores, scores + keys, 0.0F);
+    return;
+  }
+  const float block_total = exp_of_difference(scores, keys, highest);
+  const float rescale = std::exp(maximum - highest);
+  total = total * rescale + block_total;
+  maximum = highest;
+  if (rescale != 1) {
+    for (int64_t d = 0; d < width; ++d) sums[d] *= rescale;
+  }
+}
+
+void attend(const Block& block, Workspace& work) {
+  const Problem& p = block.p;
+  const int64_t width = p.query.size[3];
+  const int64_t value_width = p.value.size[3];
+  const int64_t all_keys = p.key.size[2];
+  const int64_t keys_seen = p.causal ? std::min(all_keys, block.first + block.rows) : all_keys;
+  std::fill(work.sums.begin(), work.sums.end(), 0.0F);
+  std::fill(work.maximum.begin(), work.maximum.end(), kNothing);
+  std::fill(work.total.begin(), work.total.end(), 0.0F);
+  for (int64_t key = 0; key < keys_seen; key += kKeyBlock) {
+    const int64_t keys = std::min(kKeyBlock, keys_seen - key);
+    kernels::small_product({block.rows, keys, width, block.row<float>(p.query, block.first),
+                            p.query.stride[2], block.row<float>(p.key, key), p.key.stride[2], true,
+                            work.scores.data(), kKeyBlock, p.scale, false});
+    if (p.mask != nullptr) add_mask(block, key, keys, work.scores.data());
+    if (p.causal) hide_future(block, key, keys, work.scores.data());
+    for (int64_t i = 0; i < block.rows; ++i) {
+      soften_row(&work.scores[i * kKeyBlock], keys, work.maximum[i], work.total[i],
+                 &work.sums[i * value_width], value_width);
+    }
+    kernels::small_product({block.rows, value_width, keys, work.scores.data(), kKeyBlock,
+                            block.row<float>(p.value, key), p.value.stride[2], false,
+                            work.sums.data(), value_width, 1, true});
+  }
+  for (int64_t i = 0; i < block.rows; ++i) {
+    const float inverse = 1 / work.total[i];
+    float* out = block.row<float>(p.output, block.first + i);
+    for (int64_t d = 0; d < value_width; ++d) {
+      out[d * p.output.stride[3]] = work.sums[i * value_width + d] * inverse;
+    }
+    *block.row<float>(p.log_sum, block.first + i) = work.maximum[i] + std::log(work.total[i]);
+  }
+}
+
+void attention(const Problem& p) {
+  const int64_t batches = p.query.size[0];
+  const int64_t heads = p.query.size[1];
+  const int64_t queries = p.query.size[2];
+  const int64_t blocks = (queries + kQueryBlock - 1) / kQueryBlock;
+  const int64_t tasks = batches * heads * blocks;
+  bool failed = false;
+#pragma omp parallel if (tasks > 1)
+  {
+    // An exception must not leave the parallel region.
+    try {
+      Workspace work(p.value.size[3]);
+#pragma omp for schedule(dynamic)
+      for (int64_t task = 0; task < tasks; ++task) {
+        const int64_t first = task % blocks * kQueryBlock;
+        attend({p, task / blocks / heads, task / blocks % heads, first,
+                std::min(kQueryBlock, queries - first)},
+               work);
+      }
+    } catch (...) {
+#pragma omp atomic write
+      failed = true;
+    }
+  }
+  require(!failed, "out of memory, or a product failed");
+}
+
+// Single precision with dense rows: what the blocks are computed from.
+Tensor prepared(const Tensor& tensor) {
+  if (tensor.dtype == Dtype::kFloat32 && (tensor.stride[3] == 1 || tensor.size[3] == 1)) {
+    return tensor;
+  }
+  Tensor fresh = empty_contiguous(Dtype::kFloat32, tensor.sizes());
+  assign(tensor, fresh);
+  return fresh;
+}
+
+void check(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor* mask) {
+  require(q.dimensions == 4 && k.dimensions == 4 && v.dimensions == 4 && k.size[0] == q.size[0] &&
+              k.size[1] == q.size[1] && k.size[3] == q.size[3] && v.size[0] == k.size[0] &&
+              v.size[1] == k.size[1] && v.size[2] == k.size[2] && v.size[3] == q.size[3],
+          "shapes do not fit: query ", q.describe(), ", key ", k.describe(), ", value ",
+          v.describe());
+  require(is_floating(q.dtype) && q.dtype == k.dtype && q.dtype == v.dtype,
+          "query, key and value differ in dtype, or are not floating: ", q.describe());
+  if (mask == nullptr) return;
+  const int64_t wanted[] = {q.size[0], q.size[1], q.size[2], k.size[2]};
+  bool fits = mask->dimensions <= 4;
+  for (int32_t axis = 0; fits && axis < mask->dimensions; ++axis) {
+    const int64_t size = mask->size[mask->dimensions - 1 - axis];
+    fits = size == 1 || size == wanted[3 - axis];
+  }
+  require(fits, "the mask ", mask->describe(), " does not fit query ", q.describe());
+}
+
+// The mask with four axes, in a dtype the blocks read.
+Tensor prepared_mask(const Tensor& mask) {
+  Tensor wide = mask;
+  if (mask.dtype != Dtype::kBool && mask.dtype != Dtype::kFloat32) {
+    wide = empty_contiguous(Dtype::kFloat32, mask.sizes());
+    assign(mask, wide);
+  }
+  const int32_t missing = 4 - wide.dimensions;
+  Tensor four = wide;
+  four.dimensions = 4;
+  for (int32_t axis = 0; axis < 4; ++axis) {
+    four.size[axis] = axis < missing ? 1 : wide.size[axis - missing];
+    four.stride[axis] = axis < missing ? 0 : wide.stride[axis - missing];
+  }
+  return four;
+}
+
+}  // namespace
+
+AOTITorchError aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
+    AtenTensorHandle query, AtenTensorHandle key, AtenTensorHandle value, double dropout_p,
+    int32_t is_causal, AtenTensorHandle* attn_mask, double* scale, AtenTensorHandle* ret0,
+    AtenTensorHandle* ret1) {
+  return kernel(__func__, [&] {
+    const Tensor& q = operand(query);
+    const Tensor* mask = optional_operand(attn_mask);
+    require(dropout_p == 0, "dropout ", dropout_p, " is for training");
+    check(q, operand(key), operand(value), mask);
+    const Tensor output = empty_like(q);
+    const int64_t log_sizes[] = {q.size[0], q.size[1], q.size[2]};
+    const int64_t log_strides[] = {q.size[2] * q.size[1], 1, q.size[1]};
+    const Tensor log_sum = empty_strided(Dtype::kFloat32, log_sizes, log_strides);
+    const Tensor four = mask == nullptr ? Tensor() : prepared_mask(*mask);
+    const bool direct = output.dtype == Dtype::kFloat32;
+    const Tensor computed = direct ? output : empty_contiguous(Dtype::kFloat32, q.sizes());
+    if (!output.empty()) {
+      const double chosen = scale != nullptr ? *scale : 1 / std::sqrt(double(q.size[3]));
+      attention({prepared(q), prepared(operand(key)), prepared(operand(value)),
+                 mask == nullptr ? nullptr : &four, is_causal != 0, static_cast<float>(chosen),
+                 computed, log_sum});
+      if (!direct) assign(computed, output);
+    }
+    *ret0 = to_handle(output);
+    *ret1 = to_handle(log_sum);
+  });
+}

@@ -1,0 +1,165 @@
+// Matrix product shims: checking operands; the kernel library computes.
+#include <algorithm>
+
+#include "common/copy.h"
+#include "common/kernels.h"
+#include "common/shim_support.h"
+#include "cpu/epilogue.h"
+
+using namespace menagerie;
+
+namespace {
+
+void check_product(const Tensor& out, const Tensor& a, const Tensor& b, int32_t dimensions) {
+  require(a.dimensions == dimensions && b.dimensions == dimensions && out.dimensions == dimensions,
+          "operands must have ", dimensions, " axes, not ", a.describe(), " and ", b.describe());
+  const int32_t row = dimensions - 2;
+  const int32_t column = dimensions - 1;
+  const bool batches = dimensions == 2 || (a.size[0] == b.size[0] && a.size[0] == out.size[0]);
+  require(batches && a.size[column] == b.size[row] && out.size[row] == a.size[row] &&
+              out.size[column] == b.size[column],
+          "shapes do not fit: ", a.describe(), " x ", b.describe(), " -> ", out.describe());
+  require(a.dtype == b.dtype && a.dtype == out.dtype, "dtypes differ: ", a.describe(), " x ",
+          b.describe(), " -> ", out.describe());
+}
+
+// Whether `self`, broadcast to the output, is one number a column: then it is a bias.
+bool is_bias(const Tensor& self, const Tensor& out) {
+  const int32_t n = self.dimensions;
+  if (n == 0 || self.size[n - 1] != out.size[out.dimensions - 1] || self.stride[n - 1] != 1) {
+    return false;
+  }
+  for (int32_t axis = 0; axis < n - 1; ++axis) {
+    if (self.size[axis] != 1 && self.stride[axis] != 0) return false;
+  }
+  return self.dtype == out.dtype;
+}
+
+Tensor as_vector(const Tensor& self) {
+  Tensor vector = self;
+  vector.dimensions = 1;
+  vector.size[0] = self.size[self.dimensions - 1];
+  vector.stride[0] = 1;
+  return vector;
+}
+
+void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self, float beta,
+              float alpha) {
+  if (out.empty()) return;
+  const bool empty_sum = a.empty();
+  if (self != nullptr && beta == 1 && alpha == 1 && !empty_sum && is_bias(*self, out)) {
+    const Tensor bias = as_vector(*self);
+    return kernels::matrix_product({a, b, &bias}, out);
+  }
+  if (self == nullptr || beta == 0) {
+    if (empty_sum) return fill_zero(out);
+    return kernels::matrix_product({a, b, nullptr, alpha}, out);
+  }
+  require(!empty_sum || beta == 1, "an empty product with beta ", beta, " is not supported");
+  assign(*self, out);
+  if (!empty_sum) kernels::matrix_product({a, b, nullptr, alpha, beta}, out);
+}
+
+// A tensor [..., K] as a matrix of rows.
+Tensor as_rows(const Tensor& tensor) {
+  Tensor rows = tensor.is_contiguous() ? tensor : contiguous(tensor);
+  const int64_t width = tensor.size[tensor.dimensions - 1];
+  rows.size[0] = width == 0 ? 0 : tensor.elements() / width;
+  rows.size[1] = width;
+  rows.stride[0] = width;
+  rows.stride[1] = 1;
+  rows.dimensions = 2;
+  return rows;
+}
+
+Tensor transposed(const Tensor& matrix) {
+  Tensor view = matrix;
+  std::swap(view.size[0], view.size[1]);
+  std::swap(view.stride[0], view.stride[1]);
+  return view;
+}
+
+// epilogue(x[..., K] * weight[N, K]^T + bias[N]); the epilogue's other operand is of the result's sizes.
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor* bias,
+              kernels::Epilogue epilogue) {
+  require(x.dimensions >= 1 && weight.dimensions == 2 && x.dtype == weight.dtype &&
+              x.size[x.dimensions - 1] == weight.size[1],
+          "input ", x.describe(), " and weight ", weight.describe(), " do not fit");
+  require(bias == nullptr || (bias->dimensions == 1 && bias->size[0] == weight.size[0] &&
+                              bias->dtype == x.dtype && bias->stride[0] <= 1),
+          "the bias must be a dense list of ", weight.size[0], " elements");
+  require(!x.empty() && !weight.empty(), "an empty linear layer with a fused operation is not supported");
+  Extents sizes = x.size;
+  sizes[x.dimensions - 1] = weight.size[0];
+  const Tensor output =
+      empty_contiguous(x.dtype, {sizes.data(), static_cast<size_t>(x.dimensions)});
+  Tensor other;
+  if (epilogue.other != nullptr) {
+    require(std::ranges::equal(epilogue.other->sizes(), output.sizes()), "the other operand ",
+            epilogue.other->describe(), " has not the sizes of the result");
+    other = as_rows(*epilogue.other);
+    epilogue.other = &other;
+  }
+  kernels::matrix_product({as_rows(x), transposed(weight), bias, 1, 0, epilogue}, as_rows(output));
+  return output;
+}
+
+}  // namespace
+
+AOTITorchError aoti_torch_cpu_mm_out(AtenTensorHandle out, AtenTensorHandle self,
+                                     AtenTensorHandle mat2) {
+  return kernel(__func__, [&] {
+    check_product(operand(out), operand(self), operand(mat2), 2);
+    multiply(operand(out), operand(self), operand(mat2), nullptr, 0, 1);
+  });
+}
+
+AOTITorchError aoti_torch_cpu_addmm_out(AtenTensorHandle out, AtenTensorHandle self,
+                                        AtenTensorHandle mat1, AtenTensorHandle mat2, double beta,
+                                        double alpha) {
+  return kernel(__func__, [&] {
+    check_product(operand(out), operand(mat1), operand(mat2), 2);
+    multiply(operand(out), operand(mat1), operand(mat2), &operand(self), static_cast<float>(beta),
+             static_cast<float>(alpha));
+  });
+}
+
+AOTITorchError aoti_torch_cpu_bmm_out(AtenTensorHandle out, AtenTensorHandle self,
+                                      AtenTensorHandle mat2) {
+  return kernel(__func__, [&] {
+    check_product(operand(out), operand(self), operand(mat2), 3);
+    multiply(operand(out), operand(self), operand(mat2), nullptr, 0, 1);
+  });
+}
+
+AOTITorchError aoti_torch_cpu_baddbmm_out(AtenTensorHandle out, AtenTensorHandle self,
+                                          AtenTensorHandle batch1, AtenTensorHandle batch2,
+                                          double beta, double alpha) {
+  return kernel(__func__, [&] {
+    check_product(operand(out), operand(batch1), operand(batch2), 3);
+    multiply(operand(out), operand(batch1), operand(batch2), &operand(self),
+             static_cast<float>(beta), static_cast<float>(alpha));
+  });
+}
+
+AOTITorchError aoti_torch_cpu__linear_pointwise(AtenTensorHandle X, AtenTensorHandle W,
+                                                AtenTensorHandle* B, const char* attr,
+                                                const double** scalars, int64_t scalars_len_,
+                                                const char** algorithm, AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] {
+    *ret0 = to_handle(
+        linear(operand(X), operand(W), optional_operand(B),
+               activation_named(attr, list(scalars, scalars_len_), word_or_none(algorithm))));
+  });
+}
+
+AOTITorchError aoti_torch_cpu__linear_pointwise_binary(AtenTensorHandle X, AtenTensorHandle other,
+                                                       AtenTensorHandle W, AtenTensorHandle* B,
+                                                       const char* attr, AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] {
+    kernels::Epilogue epilogue;
+    epilogue.binary = binary_named(attr, nullptr);
+    epilogue.other = &operand(other);
+    *ret0 = to_handle(linear(operand(X), operand(W), optional_operand(B), epilogue));
+  });
+}

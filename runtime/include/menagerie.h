@@ -1,0 +1,114 @@
+/* The public C API of the Menagerie runtime: open a bundle folder, open a program, run it.
+ *
+ *     menagerie_bundle* bundle;
+ *     menagerie_program* program;
+ *     if (menagerie_bundle_open("resnet18.bundle", &bundle) ||
+ *         menagerie_program_open(bundle, "main", 0, &program) ||
+ *         menagerie_program_run(program, &input, 1, &output, 1))
+ *       fprintf(stderr, "%s\n", menagerie_last_error());
+ *
+ * Every function that can fail returns MENAGERIE_OK or MENAGERIE_ERROR and then leaves one line in
+ * menagerie_last_error() of the calling thread. Different programs may run in different threads at
+ * once; calls on one program are served one after another.
+ */
+#ifndef MENAGERIE_H
+#define MENAGERIE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MENAGERIE_API __attribute__((visibility("default")))
+#define MENAGERIE_RUNTIME_ABI 1
+#define MENAGERIE_MAX_DIMENSIONS 16
+
+typedef struct menagerie_bundle menagerie_bundle;
+typedef struct menagerie_program menagerie_program;
+
+typedef enum { MENAGERIE_OK = 0, MENAGERIE_ERROR = 1 } menagerie_status;
+
+/* The numbers are those of the shim ABI, so they never change. */
+typedef enum {
+  MENAGERIE_UINT8 = 0,
+  MENAGERIE_INT8 = 1,
+  MENAGERIE_INT16 = 2,
+  MENAGERIE_INT32 = 3,
+  MENAGERIE_INT64 = 4,
+  MENAGERIE_FLOAT16 = 5,
+  MENAGERIE_FLOAT32 = 6,
+  MENAGERIE_FLOAT64 = 7,
+  MENAGERIE_BOOL = 11,
+  MENAGERIE_BFLOAT16 = 15
+} menagerie_dtype;
+
+/* A view of memory: sizes and strides count elements, data points at the first one. */
+typedef struct {
+  void* data;
+  int32_t dtype;
+  int32_t dimensions;
+  int64_t sizes[MENAGERIE_MAX_DIMENSIONS];
+  int64_t strides[MENAGERIE_MAX_DIMENSIONS];
+} menagerie_tensor;
+
+/* What a program takes or gives. An axis with lowest == highest is fixed; -1 means not known before
+ * the run. */
+typedef struct {
+  const char* name;
+  int32_t dtype;
+  int32_t dimensions;
+  int64_t lowest[MENAGERIE_MAX_DIMENSIONS];
+  int64_t highest[MENAGERIE_MAX_DIMENSIONS];
+} menagerie_tensor_spec;
+
+/* One line: version of the runtime and of its kernel library. */
+MENAGERIE_API const char* menagerie_version(void);
+
+/* The calling thread's last error, or an empty string. Valid until its next failing call. */
+MENAGERIE_API const char* menagerie_last_error(void);
+
+/* Opens a bundle folder: reads manifest.json, checks what this machine must offer, maps the weights.
+ * Programs keep what they need of it alive: closing the bundle first is allowed. */
+MENAGERIE_API menagerie_status menagerie_bundle_open(const char* folder, menagerie_bundle** bundle);
+MENAGERIE_API void menagerie_bundle_close(menagerie_bundle* bundle);
+MENAGERIE_API size_t menagerie_bundle_program_count(const menagerie_bundle* bundle);
+MENAGERIE_API const char* menagerie_bundle_program_name(const menagerie_bundle* bundle,
+                                                        size_t index);
+
+/* Checks every file's size and sha256 against the manifest. Reads the whole bundle. */
+MENAGERIE_API menagerie_status menagerie_bundle_verify(const menagerie_bundle* bundle);
+
+/* Loads a program. threads = 0 takes every processor the process may use. */
+MENAGERIE_API menagerie_status menagerie_program_open(menagerie_bundle* bundle, const char* name,
+                                                      int32_t threads, menagerie_program** program);
+MENAGERIE_API void menagerie_program_close(menagerie_program* program);
+
+MENAGERIE_API size_t menagerie_program_input_count(const menagerie_program* program);
+MENAGERIE_API size_t menagerie_program_output_count(const menagerie_program* program);
+MENAGERIE_API menagerie_status menagerie_program_input(const menagerie_program* program,
+                                                       size_t index, menagerie_tensor_spec* spec);
+MENAGERIE_API menagerie_status menagerie_program_output(const menagerie_program* program,
+                                                        size_t index, menagerie_tensor_spec* spec);
+
+/* Threads of the following runs; weights are packed again for a number not used before. */
+MENAGERIE_API menagerie_status menagerie_program_set_threads(menagerie_program* program,
+                                                             int32_t threads);
+
+/* Runs the program on inputs in the order of menagerie_program_input. Inputs are only read, only
+ * during the call, and may have any strides. The outputs' memory belongs to the program and stays
+ * valid until its next run or its closing. */
+MENAGERIE_API menagerie_status menagerie_program_run(menagerie_program* program,
+                                                     const menagerie_tensor* inputs,
+                                                     size_t input_count, menagerie_tensor* outputs,
+                                                     size_t output_count);
+
+/* How many kernels (convolutions, matrix products ...) all runs of this program have called. */
+MENAGERIE_API uint64_t menagerie_program_kernel_calls(const menagerie_program* program);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,99 @@
+"""Finding the C library and its C API, as include/menagerie.h declares it."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+import runtime
+from runtime.shim_list import RUNTIME_ABI
+from zoo.errors import SessionError
+
+__all__ = ["RUNTIME_ABI", "TensorView", "last_error", "library", "library_path", "version"]
+
+LIBRARY_NAME = "libmenagerie_cpu.so"
+MAX_DIMENSIONS = 16
+
+
+class TensorView(ctypes.Structure):
+    """``menagerie_tensor``: data, dtype number, number of axes, sizes and strides in elements."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("dtype", ctypes.c_int32),
+        ("dimensions", ctypes.c_int32),
+        ("sizes", ctypes.c_int64 * MAX_DIMENSIONS),
+        ("strides", ctypes.c_int64 * MAX_DIMENSIONS),
+    )
+
+
+def library_path() -> Path:
+    """The shared library inside the installed package.
+
+    An editable install keeps it apart from the sources, in another folder of the same package.
+
+    Raises:
+        SessionError: it has not been built.
+    """
+    for folder in runtime.__path__:
+        path = Path(folder) / LIBRARY_NAME
+        if path.is_file():
+            return path
+    raise SessionError(
+        LIBRARY_NAME, "is not built", "Install the project: pip install --no-deps -e ."
+    )
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The C library, loaded once and for itself: its symbols are seen by lowered models only.
+
+    Raises:
+        SessionError: it is not built or cannot be loaded.
+    """
+    path = library_path()
+    try:
+        # Local, not global: the shim functions bear the names that libtorch's bear.
+        loaded = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
+    except OSError as error:
+        raise SessionError(str(path), f"cannot be loaded: {error}") from error
+    _declare(loaded)
+    return loaded
+
+
+def _declare(loaded: ctypes.CDLL) -> None:
+    pointer, text, status = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
+    handle = ctypes.POINTER(pointer)
+    tensors = ctypes.POINTER(TensorView)
+    signatures: dict[str, tuple[object, list[object]]] = {
+        "menagerie_version": (text, []),
+        "menagerie_last_error": (text, []),
+        "menagerie_bundle_open": (status, [text, handle]),
+        "menagerie_bundle_close": (None, [pointer]),
+        "menagerie_bundle_verify": (status, [pointer]),
+        "menagerie_program_open": (status, [pointer, text, ctypes.c_int32, handle]),
+        "menagerie_program_close": (None, [pointer]),
+        "menagerie_program_set_threads": (status, [pointer, ctypes.c_int32]),
+        "menagerie_program_run": (
+            status,
+            [pointer, tensors, ctypes.c_size_t, tensors, ctypes.c_size_t],
+        ),
+        "menagerie_program_kernel_calls": (ctypes.c_uint64, [pointer]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(loaded, name)
+        function.restype = result
+        function.argtypes = arguments
+
+
+def last_error() -> str:
+    """What the library's last failing call in this thread has said."""
+    message: bytes = library().menagerie_last_error()
+    return message.decode(errors="replace")
+
+
+def version() -> str:
+    """Version of the runtime and of its kernel library, in one line."""
+    text: bytes = library().menagerie_version()
+    return text.decode()

@@ -1,0 +1,222 @@
+"""Running a bundle from Python, over numpy and without PyTorch."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from pydantic import ValidationError
+
+from runtime.library import TensorView, last_error, library
+from zoo.artifact.manifest import BundleManifest, BundleProgram
+from zoo.errors import SessionError
+from zoo.spec import Dtype
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from zoo.artifact.manifest import TensorSpec
+
+__all__ = ["Session"]
+
+# Dtype numbers of include/menagerie.h. numpy has no bfloat16: its bits travel as uint16.
+_NUMBERS = {
+    Dtype.UINT8: 0,
+    Dtype.INT8: 1,
+    Dtype.INT16: 2,
+    Dtype.INT32: 3,
+    Dtype.INT64: 4,
+    Dtype.FLOAT16: 5,
+    Dtype.FLOAT32: 6,
+    Dtype.FLOAT64: 7,
+    Dtype.BOOL: 11,
+    Dtype.BFLOAT16: 15,
+}
+
+
+def _numpy_dtype(dtype: Dtype) -> np.dtype[np.generic]:
+    return np.dtype("uint16" if dtype is Dtype.BFLOAT16 else dtype.value)
+
+
+class Session:
+    """One program of a bundle, loaded and ready to run.
+
+    Sessions are independent of each other; calls on one session are served one after another. What
+    the bundle requires of the machine, and the hash of the library, are checked before it is loaded.
+
+    Args:
+        bundle: the bundle's folder.
+        program: which of its programs to load.
+        threads: how many threads a run uses; None takes every processor the process may use.
+
+    Raises:
+        SessionError: the bundle is malformed, does not fit this machine, or cannot be loaded.
+    """
+
+    def __init__(
+        self, bundle: Path | str, program: str = "main", threads: int | None = None
+    ) -> None:
+        self._program = ctypes.c_void_p()
+        self._folder = Path(bundle)
+        self._spec = _read_program(self._folder, program)
+        lib = library()
+        opened = ctypes.c_void_p()
+        self._check(lib.menagerie_bundle_open(str(self._folder).encode(), ctypes.byref(opened)))
+        try:
+            status = lib.menagerie_program_open(
+                opened, program.encode(), threads or 0, ctypes.byref(self._program)
+            )
+            self._check(status)
+        finally:
+            lib.menagerie_bundle_close(opened)
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """What the program takes, in its own order."""
+        return self._spec.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """What the program gives, in its own order."""
+        return self._spec.outputs
+
+    @property
+    def kernel_calls(self) -> int:
+        """How many kernels (convolutions, matrix products, ...) all runs so far have called."""
+        return int(library().menagerie_program_kernel_calls(self._open_program()))
+
+    def set_threads(self, threads: int) -> None:
+        """Sets how many threads the following runs use; 0 for every processor."""
+        self._check(library().menagerie_program_set_threads(self._open_program(), threads))
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Runs the program once.
+
+        Args:
+            inputs: an array for each input by name, of its exact dtype and shape, with any strides.
+                bfloat16 is passed as its bits, in uint16.
+
+        Returns:
+            A fresh, contiguous array for each output by name; bfloat16 as its bits, in uint16.
+
+        Raises:
+            SessionError: a name, dtype or shape is not what the program takes, or the run failed.
+        """
+        program = self._open_program()
+        views = (TensorView * len(self.inputs))()
+        self._check_names(inputs)
+        kept = [self._array(spec, inputs[spec.name]) for spec in self.inputs]
+        for view, spec, array in zip(views, self.inputs, kept, strict=True):
+            _fill(view, spec, array)
+        results = (TensorView * len(self.outputs))()
+        self._check(
+            library().menagerie_program_run(program, views, len(views), results, len(results))
+        )
+        return {
+            spec.name: _copy_out(view, spec)
+            for view, spec in zip(results, self.outputs, strict=True)
+        }
+
+    def close(self) -> None:
+        """Unloads the program; a second call does nothing."""
+        if self._program.value is not None:
+            library().menagerie_program_close(self._program)
+            self._program = ctypes.c_void_p()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _open_program(self) -> ctypes.c_void_p:
+        if self._program.value is None:
+            raise SessionError(str(self._folder), "the session is closed")
+        return self._program
+
+    def _check(self, status: int) -> None:
+        if status != 0:
+            raise SessionError(str(self._folder), last_error())
+
+    def _check_names(self, inputs: Mapping[str, np.ndarray]) -> None:
+        wanted = [spec.name for spec in self.inputs]
+        missing = [name for name in wanted if name not in inputs]
+        unknown = sorted(set(inputs) - set(wanted))
+        if missing or unknown:
+            fact = ", ".join(
+                [f"input {name} is missing" for name in missing]
+                + [f"there is no input {name}" for name in unknown]
+            )
+            raise SessionError(
+                str(self._folder), fact, f"Program {self._spec.name} takes {', '.join(wanted)}"
+            )
+
+    def _array(self, spec: TensorSpec, array: np.ndarray) -> np.ndarray:
+        if not isinstance(array, np.ndarray):
+            raise SessionError(str(self._folder), f"input {spec.name} is not a numpy array")
+        wanted = _numpy_dtype(spec.dtype)
+        if array.dtype != wanted:
+            raise SessionError(
+                str(self._folder),
+                f"input {spec.name} has dtype {array.dtype}, the program takes {wanted}",
+                f"Convert it: .astype(numpy.{wanted})",
+            )
+        plain = (
+            array.flags.aligned
+            and array.ndim <= len(TensorView().sizes)
+            and all(stride >= 0 and stride % array.itemsize == 0 for stride in array.strides)
+        )
+        return array if plain else np.ascontiguousarray(array)
+
+
+def _read_program(folder: Path, name: str) -> BundleProgram:
+    path = folder / "manifest.json"
+    try:
+        manifest = BundleManifest.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise SessionError(str(path), f"cannot be read: {error.strerror}") from error
+    except (ValidationError, json.JSONDecodeError) as error:
+        first = str(error).splitlines()[0]
+        raise SessionError(str(path), f"is not a bundle's manifest: {first}") from error
+    for program in manifest.programs:
+        if program.name == name:
+            return program
+    known = ", ".join(program.name for program in manifest.programs)
+    raise SessionError(str(folder), f"has no program {name!r}", f"It has: {known}")
+
+
+def _fill(view: TensorView, spec: TensorSpec, array: np.ndarray) -> None:
+    view.data = array.ctypes.data
+    view.dtype = _NUMBERS[spec.dtype]
+    view.dimensions = array.ndim
+    for axis in range(array.ndim):
+        view.sizes[axis] = array.shape[axis]
+        view.strides[axis] = array.strides[axis] // array.itemsize
+
+
+def _copy_out(view: TensorView, spec: TensorSpec) -> np.ndarray:
+    dtype = _numpy_dtype(spec.dtype)
+    if view.dtype != _NUMBERS[spec.dtype]:
+        raise SessionError(
+            f"output {spec.name}", f"has dtype number {view.dtype}, the manifest says {spec.dtype}"
+        )
+    shape = tuple(view.sizes[: view.dimensions])
+    strides = tuple(stride * dtype.itemsize for stride in view.strides[: view.dimensions])
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    last = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    memory = (ctypes.c_byte * (last + dtype.itemsize)).from_address(view.data or 0)
+    lent = np.ndarray(shape, dtype, buffer=memory, strides=strides)
+    return np.array(lent, order="C", copy=True)

@@ -1,0 +1,24 @@
+"""What a target's runtime can do: the symbols that a library lowered for it may import."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from runtime.shims import load
+
+__all__ = ["RUNTIME_ABI", "kernel_symbols", "supported_symbols"]
+
+# Rises when a library lowered before no longer runs; MENAGERIE_RUNTIME_ABI of menagerie.h.
+RUNTIME_ABI = 1
+
+
+@cache
+def supported_symbols(target: str) -> frozenset[str]:
+    """Names of the shim functions that the runtime of `target` has; empty for an unknown target."""
+    return frozenset(shim.name for shim in load() if target in shim.targets)
+
+
+@cache
+def kernel_symbols(target: str) -> frozenset[str]:
+    """Those of them that compute: convolutions, products, attention and the like."""
+    return frozenset(shim.name for shim in load() if target in shim.targets and shim.computes)

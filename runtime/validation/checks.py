@@ -1,0 +1,159 @@
+"""What is demanded of a loaded program, each demand one function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from runtime.validation.compare import Array, compare, same_bits
+from runtime.validation.goldens import GoldenCases, read_tensors
+from runtime.validation.measure import latency
+from zoo.evidence import AccuracyResult, CaseShape, OutputParity, ProgramValidation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from runtime.session import Session
+    from zoo.artifact.manifest import AccuracyData, BundleProgram
+    from zoo.spec import Dtype, Tolerance
+
+__all__ = ["LoadedProgram", "accuracy", "coexists", "judge_program"]
+
+
+@dataclass(frozen=True)
+class LoadedProgram:
+    """A program of the bundle, its open session and its golden cases."""
+
+    entry: BundleProgram
+    session: Session
+    goldens: GoldenCases
+
+    def run(self, case: int) -> dict[str, Array]:
+        """Runs a golden case; the result is copied, lest the next run writes into it."""
+        outputs = self.session.run(self.goldens.inputs(case))
+        return {name: np.array(value) for name, value in outputs.items()}
+
+
+def _differing(left: Mapping[str, Array], right: Mapping[str, Array]) -> str:
+    """Name of the first output whose bits differ; empty when none does."""
+    return next((name for name in left if not same_bits(left[name], right[name])), "")
+
+
+def _judge_case(
+    program: LoadedProgram, case: int, tolerances: Mapping[Dtype, Tolerance]
+) -> tuple[tuple[OutputParity, ...], str]:
+    """Runs a case twice; returns its parities and the output that differed between the runs."""
+    first = program.run(case)
+    second = program.run(case)
+    eager = program.goldens.outputs(case)
+    parity = tuple(
+        compare(
+            eager[spec.name],
+            first[spec.name],
+            spec.dtype,
+            tolerances.get(spec.dtype),
+            case=case,
+            name=spec.name,
+        )
+        for spec in program.entry.outputs
+    )
+    return parity, _differing(first, second)
+
+
+def judge_program(
+    program: LoadedProgram,
+    tolerances: Mapping[Dtype, Tolerance],
+    *,
+    step: Callable[[str], None],
+    seconds: float,
+    threads: int,
+) -> tuple[ProgramValidation, str]:
+    """Runs every golden case twice, compares with eager, and times the largest case.
+
+    Args:
+        program: what to judge.
+        tolerances: by output dtype; a dtype without one must be bit-equal.
+        step: told where the judgement is, before anything can go wrong there.
+        seconds: how long to measure the latency; 0 leaves it out.
+        threads: how many threads the session uses.
+
+    Returns:
+        The judgement, and the first fact that speaks against the program (or empty).
+    """
+    parity: list[OutputParity] = []
+    facts: list[str] = []
+    deterministic = True
+    for case in range(len(program.goldens)):
+        place = f"program {program.entry.name}, case {case}"
+        step(place)
+        outputs, differing = _judge_case(program, case, tolerances)
+        parity += outputs
+        facts += [f"{place}, output {p.output}: {p.fact}" for p in outputs if not p.passed]
+        if differing:
+            deterministic = False
+            facts.append(f"{place}, output {differing}: two runs of one input differ")
+    timed = None
+    if seconds > 0:
+        case = program.goldens.largest()
+        step(f"program {program.entry.name}, timing case {case}")
+        inputs = program.goldens.inputs(case)
+        timed = latency(
+            lambda: program.session.run(inputs), seconds=seconds, threads=threads, case=case
+        )
+    cases = range(len(program.goldens))
+    judgement = ProgramValidation(
+        program=program.entry.name,
+        cases=tuple(CaseShape(case=c, dimensions=program.goldens.dimensions(c)) for c in cases),
+        parity=tuple(parity),
+        deterministic=deterministic,
+        latency=timed,
+        passed=not facts,
+    )
+    return judgement, facts[0] if facts else ""
+
+
+def coexists(program: LoadedProgram, open_again: Callable[[], Session]) -> str:
+    """Opens the program a second time beside the first, runs both, closes the second.
+
+    Returns:
+        The fact that speaks against it; empty when all three runs gave the same bits.
+    """
+    place = f"program {program.entry.name}"
+    before = program.run(0)
+    with open_again() as session:
+        beside = session.run(program.goldens.inputs(0))
+        if name := _differing(before, beside):
+            return f"{place}, output {name}: a second session beside the first gives other bits"
+        if name := _differing(before, program.run(0)):
+            return f"{place}, output {name}: the first session changes when a second is open"
+    if name := _differing(before, program.run(0)):
+        return f"{place}, output {name}: the first session changes when the second is closed"
+    return ""
+
+
+def accuracy(program: LoadedProgram, gate: AccuracyData, path: Path) -> AccuracyResult:
+    """Measures top-1 accuracy on the gate's data, beside eager's.
+
+    The last batch is filled up with the last sample, since a program may take one size only.
+
+    Args:
+        program: the program that the gate names.
+        gate: which output holds the logits, and the batch size.
+        path: safetensors with the program's inputs and `labels`, samples along the first axis.
+    """
+    data = read_tensors(path)
+    labels = data["labels"]
+    name = gate.output or program.entry.outputs[0].name
+    correct = 0
+    for start in range(0, len(labels), gate.batch):
+        count = min(gate.batch, len(labels) - start)
+        rows = np.minimum(np.arange(start, start + gate.batch), len(labels) - 1)
+        inputs = {spec.name: data[spec.name][rows] for spec in program.entry.inputs}
+        logits = program.session.run(inputs)[name][:count]
+        correct += int(np.sum(np.argmax(logits, axis=-1) == labels[start : start + count]))
+    return AccuracyResult(
+        samples=len(labels), eager=gate.eager_accuracy, artifact=correct / len(labels)
+    )

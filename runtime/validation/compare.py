@@ -1,0 +1,220 @@
+"""How an output is judged against eager PyTorch's.
+
+All metrics are computed in float64, whatever the output's dtype. They look at the elements that
+are finite on both sides; the others must be the same kind of non-finite at the same place.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zoo.evidence import ErrorHistogram, OutputParity
+from zoo.spec import Dtype, Tolerance
+
+__all__ = ["Array", "Metrics", "compare", "error_histogram", "measure", "same_bits", "widen"]
+
+Array = NDArray[Any]
+Float64 = NDArray[np.float64]
+
+_HALF_DECADES = (-40, 20)  # errors outside [1e-20, 1e10) are counted in the first or last bin
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Distance of two tensors; see `zoo.evidence.OutputParity` for the definitions."""
+
+    max_abs: float
+    max_rel: float
+    snr_db: float
+    cosine: float
+    nonfinite_match: bool
+
+
+def widen(array: Array, dtype: Dtype) -> Float64:
+    """Returns `array` as float64; bfloat16 is held as its 16 bits in uint16."""
+    if dtype is Dtype.BFLOAT16:
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float64)
+
+
+def same_bits(left: Array, right: Array) -> bool:
+    """Whether two arrays have equal dtype, shape and bytes (so NaN equals the same NaN)."""
+    return (
+        left.dtype == right.dtype
+        and left.shape == right.shape
+        and left.tobytes() == right.tobytes()
+    )
+
+
+def _norm(values: Float64, scale: float) -> float:
+    """Euclidean norm of values whose largest magnitude is `scale`; squares cannot overflow."""
+    return scale * float(np.linalg.norm(values / scale)) if scale > 0 else 0.0
+
+
+def _cosine(reference: Float64, output: Float64) -> float:
+    """Cosine of the angle between two vectors; 1 for two zero vectors, 0 for one."""
+    largest = [float(np.max(np.abs(v), initial=0.0)) for v in (reference, output)]
+    if largest[0] == 0.0 or largest[1] == 0.0:
+        return float(largest[0] == largest[1])
+    left, right = reference / largest[0], output / largest[1]
+    cosine = float(left @ right) / float(np.linalg.norm(left) * np.linalg.norm(right))
+    return min(1.0, max(-1.0, cosine))
+
+
+def _snr_db(signal: float, noise: float) -> float:
+    """20 log10(signal / noise) of two norms, either of which may be zero or infinite."""
+    if noise == 0.0:
+        return np.inf
+    if signal == 0.0 or noise == np.inf:
+        return -np.inf
+    return 20.0 * (math.log10(signal) - math.log10(noise))
+
+
+def _nonfinite_match(reference: Float64, output: Float64) -> bool:
+    """Whether NaN, +Inf and -Inf each stand at the same places."""
+    same = (reference == output) | (np.isnan(reference) & np.isnan(output))
+    finite = np.isfinite(reference) & np.isfinite(output)
+    return bool(np.all(same | finite))
+
+
+def measure(reference: Float64, output: Float64) -> Metrics:
+    """Measures how far `output` lies from `reference`, both of one shape."""
+    finite = np.isfinite(reference) & np.isfinite(output)
+    ref, out = reference[finite], output[finite]
+    with np.errstate(over="ignore"):
+        error = np.abs(out - ref)
+    max_abs = float(np.max(error, initial=0.0))
+    max_ref = float(np.max(np.abs(ref), initial=0.0))
+    relative = max_abs / max_ref if max_ref > 0 else (np.inf if max_abs > 0 else 0.0)
+    noise = _norm(error, max_abs) if np.isfinite(max_abs) else np.inf
+    return Metrics(
+        max_abs=max_abs,
+        max_rel=relative,
+        snr_db=_snr_db(_norm(ref, max_ref), noise),
+        cosine=_cosine(ref, out),
+        nonfinite_match=_nonfinite_match(reference, output),
+    )
+
+
+def error_histogram(reference: Float64, output: Float64) -> ErrorHistogram:
+    """Counts the finite elements by the half decade in which their error lies."""
+    finite = np.isfinite(reference) & np.isfinite(output)
+    with np.errstate(over="ignore"):
+        error = np.abs(output[finite] - reference[finite])
+    wrong = error[error > 0]
+    low, high = _HALF_DECADES
+    bins = np.clip(np.floor(2.0 * np.log10(wrong)), low, high - 1).astype(np.int64)
+    if bins.size == 0:
+        return ErrorHistogram(exact=error.size, first=0, counts=())
+    first = int(bins.min())
+    counts = np.bincount(bins - first)
+    return ErrorHistogram(
+        exact=error.size - wrong.size, first=first, counts=tuple(int(c) for c in counts)
+    )
+
+
+def _worst(reference: Float64, output: Float64) -> str:
+    """Names the element that errs most, a non-finite mismatch before any number."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.abs(output - reference)
+    same = (reference == output) | (np.isnan(reference) & np.isnan(output))
+    finite = np.isfinite(reference) & np.isfinite(output)
+    error = np.where(same, 0.0, np.where(finite, error, np.inf))
+    place = np.unravel_index(int(np.argmax(error)), error.shape)
+    index = ", ".join(str(int(i)) for i in place)
+    return f"worst at [{index}]: eager {reference[place]:.6g}, artifact {output[place]:.6g}"
+
+
+def _fact(metrics: Metrics, tolerance: Tolerance | None) -> str:
+    """Says which rule of the tolerance is broken; empty when none is."""
+    if not metrics.nonfinite_match:
+        return "NaN or infinity where eager has none, or the reverse"
+    if tolerance is None or metrics.max_abs <= tolerance.absolute:
+        return ""
+    fact = f"max abs error {metrics.max_abs:.3g} exceeds {tolerance.absolute:g}"
+    if tolerance.snr_db is None:
+        return fact
+    if metrics.snr_db >= tolerance.snr_db:
+        return ""
+    return f"{fact} and SNR {metrics.snr_db:.1f} dB is below {tolerance.snr_db:g} dB"
+
+
+def _misfit(
+    reference: Array,
+    output: Array,
+    dtype: Dtype,
+    tolerance: Tolerance | None,
+    *,
+    case: int,
+    name: str,
+) -> OutputParity:
+    """The parity of an output that cannot be compared element by element."""
+    fact = (
+        f"output is {output.dtype} of shape {list(output.shape)}, "
+        f"eager's is {reference.dtype} of shape {list(reference.shape)}"
+    )
+    return OutputParity(
+        case=case,
+        output=name,
+        dtype=dtype,
+        shape=output.shape,
+        max_abs=np.inf,
+        max_rel=np.inf,
+        snr_db=-np.inf,
+        cosine=0.0,
+        nonfinite_match=False,
+        tolerance=tolerance,
+        passed=False,
+        fact=fact,
+    )
+
+
+def compare(
+    reference: Array,
+    output: Array,
+    dtype: Dtype,
+    tolerance: Tolerance | None,
+    *,
+    case: int,
+    name: str,
+) -> OutputParity:
+    """Compares one output of one golden case with eager's.
+
+    An output passes when non-finite elements match and max |a-b| <= `tolerance.absolute`, or
+    SNR >= `tolerance.snr_db` where that is given. Without a tolerance it must be bit-equal.
+
+    Args:
+        reference: eager's output; bfloat16 as uint16.
+        output: the artifact's.
+        dtype: the element type that both stand for.
+        tolerance: None for bit equality (integers, booleans).
+        case: number of the golden case.
+        name: name of the output.
+    """
+    if reference.dtype != output.dtype or reference.shape != output.shape:
+        return _misfit(reference, output, dtype, tolerance, case=case, name=name)
+    ref, out = widen(reference, dtype), widen(output, dtype)
+    metrics = measure(ref, out)
+    fact = _fact(metrics, tolerance)
+    if not fact and tolerance is None and not same_bits(reference, output):
+        fact = f"max abs error {metrics.max_abs:.3g} where every bit must be eager's"
+    return OutputParity(
+        case=case,
+        output=name,
+        dtype=dtype,
+        shape=output.shape,
+        max_abs=metrics.max_abs,
+        max_rel=metrics.max_rel,
+        snr_db=metrics.snr_db,
+        cosine=metrics.cosine,
+        nonfinite_match=metrics.nonfinite_match,
+        tolerance=tolerance,
+        passed=not fact,
+        fact=f"{fact}; {_worst(ref, out)}" if fact else "",
+        errors=error_histogram(ref, out),
+    )

@@ -1,0 +1,96 @@
+"""Time, memory and machine, measured from inside the worker."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from zoo.evidence import Measurement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["cores", "foreign_libraries", "latency", "machine", "peak_memory_bytes"]
+
+_MOST_RUNS = 1000
+_FEWEST_RUNS = 3
+_LEAST_PROCESSOR_S = 0.1  # some systems count processor time in ticks of milliseconds
+
+
+def latency(
+    run: Callable[[], object], *, seconds: float, threads: int, case: int | None = None
+) -> Measurement:
+    """Times a call again and again, after one unmeasured call.
+
+    Args:
+        run: the call.
+        seconds: how long to go on measuring; at least 3 and at most 1000 calls are made.
+        threads: how many threads the call uses; noted only.
+        case: the golden case whose inputs are used; noted only.
+    """
+    run()
+    times: list[float] = []
+    begun = time.process_time()
+    end = time.perf_counter() + seconds
+    while len(times) < _FEWEST_RUNS or (len(times) < _MOST_RUNS and time.perf_counter() < end):
+        start = time.perf_counter()
+        run()
+        times.append((time.perf_counter() - start) * 1e3)
+    computed = time.process_time() - begun
+    return Measurement(
+        minimum_ms=min(times),
+        median_ms=float(np.median(times)),
+        p90_ms=float(np.percentile(times, 90)),
+        runs=len(times),
+        threads=threads,
+        case=case,
+        processor_ms=computed / len(times) * 1e3 if computed >= _LEAST_PROCESSOR_S else None,
+    )
+
+
+def peak_memory_bytes() -> int:
+    """The most memory that was resident in this process so far.
+
+    Linux's ru_maxrss survives exec, so a large parent would be counted; VmHWM starts anew.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def foreign_libraries() -> tuple[str, ...]:
+    """Names of PyTorch's libraries that are mapped into this process; empty where unknown."""
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        return ()
+    names = {line.rpartition("/")[2] for line in maps.read_text().splitlines() if "/" in line}
+    return tuple(sorted(n for n in names if n.startswith(("libtorch", "libc10"))))
+
+
+def machine() -> str:
+    """This machine in a phrase: processor, cores, system."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    return f"{model}, {cores()} cores, {platform.system()} {platform.machine()}"
+
+
+def cores() -> int:
+    """How many cores this process may run on."""
+    affinity = getattr(os, "sched_getaffinity", None)  # macOS pins no process
+    return len(affinity(0)) if affinity else os.cpu_count() or 1

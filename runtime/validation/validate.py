@@ -1,0 +1,229 @@
+"""Judges a bundle from outside: starts the worker, listens, and survives whatever it does."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ValidationError as MalformedEvent
+
+import runtime
+from runtime.validation.measure import cores, machine
+from runtime.validation.protocol import Finding, Outcome, Step, parse_event
+from zoo.evidence import ProgramValidation, ValidationReport, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["Limits", "validate"]
+
+_READ_BYTES = 1 << 16
+_MOST_LINE_BYTES = 1 << 24  # a report of thousands of outputs has a few megabytes
+_STDERR_TAIL = 4096
+_KEPT_VARIABLES = ("HOME", "LANG", "MENAGERIE_HOME", "TMPDIR")
+
+
+class Limits(BaseModel):
+    """How much of the machine a validation may take."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seconds: float = Field(default=900.0, gt=0, description="wall time of the whole validation")
+    memory_bytes: int | None = Field(
+        default=None, gt=0, description="private memory; left out: the machine's"
+    )
+    threads: int | None = Field(default=None, ge=1, description="left out: one a core")
+    measure_seconds: float = Field(
+        default=2.0, ge=0, description="time spent on measuring each program's latency; 0: none"
+    )
+
+
+@dataclass
+class _Transcript:
+    """What is known of a worker: its events and its last words."""
+
+    place: str = "starting"
+    findings: list[ProgramValidation] = field(default_factory=list)
+    report: ValidationReport | None = None
+    stderr: bytes = b""
+    timed_out: bool = False
+
+
+def validate(
+    bundle: Path,
+    *,
+    limits: Limits | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> ValidationReport:
+    """Tries a bundle in a fresh, confined process and judges what happened.
+
+    The process has its own group, a minimal environment and bounded time and memory. A bad
+    artifact never raises and never harms the caller: a crash is a verdict.
+
+    Args:
+        bundle: the bundle's folder.
+        limits: bounds of time, memory and threads.
+        progress: told each step, e.g. `program main, case 1`.
+
+    Returns:
+        The report. `detail` names program and case where one can be blamed; programs that were
+        judged before a crash are in it.
+
+    Raises:
+        OSError: the worker could not be started.
+    """
+    limits = limits or Limits()
+    events, theirs = os.pipe()
+    with os.fdopen(events, "rb", buffering=0):
+        try:
+            process = _start(bundle, limits, theirs)
+        finally:
+            os.close(theirs)
+        try:
+            transcript = _Listener(process, events, progress).listen(limits.seconds)
+        finally:
+            _end(process)
+    return _judge(transcript, process.returncode, limits)
+
+
+def _start(bundle: Path, limits: Limits, pipe: int) -> subprocess.Popen[bytes]:
+    memory = limits.memory_bytes or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    command = [sys.executable, "-P", "-m", "runtime.validation.worker", str(bundle.absolute())]
+    options = {
+        "pipe": pipe,
+        "threads": limits.threads or cores(),
+        "memory-bytes": memory,
+        "seconds": limits.seconds,
+        "measure-seconds": limits.measure_seconds,
+    }
+    return subprocess.Popen(
+        command + [f"--{name}={value}" for name, value in options.items()],
+        stdin=subprocess.PIPE,  # its end tells the worker that we are gone
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        pass_fds=(pipe,),
+        env=_environment(),
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+def _environment() -> Mapping[str, str]:
+    """As little as Python needs: nothing that could lend the artifact what it does not carry."""
+    kept = {
+        k: v for k, v in os.environ.items() if k in ("HOME", "TMPDIR", "LANG", "MENAGERIE_HOME")
+    }
+    return kept | {
+        "PATH": os.defpath,
+        "PYTHONPATH": str(Path(runtime.__file__).parents[1]),
+        "OPENBLAS_NUM_THREADS": "1",  # numpy's own pool reserves memory for each core
+    }
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kills what is left of the worker's process group, and takes its exit status."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for stream in (process.stdin, process.stderr):
+        if stream is not None:
+            stream.close()
+    process.wait()
+
+
+class _Listener:
+    """Reads a worker's events and last words until its pipe closes or time is up."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        pipe: int,
+        progress: Callable[[str], None] | None,
+    ) -> None:
+        self._process = process
+        self._pipe = pipe
+        self._progress = progress
+        self._pending = b""
+        self._heard = _Transcript()
+
+    def listen(self, seconds: float) -> _Transcript:
+        """Listens until the worker has closed its pipe and ended, for `seconds` at most."""
+        deadline = time.monotonic() + seconds
+        with DefaultSelector() as selector:
+            selector.register(self._pipe, EVENT_READ, self._hear)
+            if self._process.stderr is not None:
+                selector.register(self._process.stderr, EVENT_READ, self._overhear)
+            while self._pipe in selector.get_map():
+                ready = selector.select(max(0.0, deadline - time.monotonic()))
+                for key, _ in ready:
+                    data = os.read(key.fd, _READ_BYTES)
+                    key.data(data)
+                    if not data:
+                        selector.unregister(key.fileobj)
+                if not ready:
+                    break
+        try:
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._heard.timed_out = True
+        return self._heard
+
+    def _hear(self, data: bytes) -> None:
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        if len(self._pending) > _MOST_LINE_BYTES:
+            self._pending = b""
+        for line in lines:
+            with contextlib.suppress(MalformedEvent):  # the artifact may have written into the pipe
+                self._take(parse_event(line))
+
+    def _take(self, event: Step | Finding | Outcome) -> None:
+        match event:
+            case Step(place=place):
+                self._heard.place = place
+                if self._progress is not None:
+                    self._progress(place)
+            case Finding(program=program):
+                self._heard.findings.append(program)
+            case Outcome(report=report):
+                self._heard.report = report
+
+    def _overhear(self, data: bytes) -> None:
+        self._heard.stderr = (self._heard.stderr + data)[-_STDERR_TAIL:]
+
+
+def _judge(heard: _Transcript, exit_code: int, limits: Limits) -> ValidationReport:
+    """Turns what was heard, and how the worker ended, into a report."""
+    if heard.timed_out or exit_code == -signal.SIGXCPU:
+        return _failure(heard, Verdict.TIMED_OUT, f"not done after {limits.seconds:g} s")
+    if exit_code < 0:
+        return _failure(heard, Verdict.CRASHED, f"killed by {_signal_name(-exit_code)}")
+    if heard.report is not None and exit_code == 0:
+        return heard.report
+    words = heard.stderr.decode(errors="replace").strip().splitlines()
+    last = f" ({words[-1]})" if words else ""
+    return _failure(heard, Verdict.CRASHED, f"ended with exit code {exit_code}{last}")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def _failure(heard: _Transcript, verdict: Verdict, fact: str) -> ValidationReport:
+    link = "in" if heard.place.startswith("program") else "while"
+    return ValidationReport(
+        verdict=verdict,
+        detail=f"{fact} {link} {heard.place}",
+        programs=tuple(heard.findings),
+        machine=machine(),
+    )

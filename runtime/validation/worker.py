@@ -1,0 +1,202 @@
+"""The process in which an artifact is tried: fresh, confined, without torch.
+
+Started by `runtime.validation.validate` as ``python -m runtime.validation.worker``. Everything
+that it finds out goes through one pipe; whatever the artifact does to this process, the caller
+lives. This guards against accidents, not against malice: a library's code runs as this user.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import os
+import resource
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import runtime
+from runtime.session import Session
+from runtime.validation.checks import LoadedProgram, accuracy, coexists, judge_program
+from runtime.validation.goldens import GoldenCases
+from runtime.validation.measure import foreign_libraries, machine, peak_memory_bytes
+from runtime.validation.protocol import Sender
+from zoo.artifact.bundle import open_bundle
+from zoo.errors import MenagerieError, SessionError
+from zoo.evidence import AccuracyResult, ProgramValidation, ValidationReport, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from zoo.artifact.manifest import BundleProgram
+
+__all__ = ["main"]
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What the caller asked for."""
+
+    bundle: Path
+    pipe: int
+    threads: int
+    memory_bytes: int
+    seconds: float
+    measure_seconds: float
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Tries one bundle and sends the judgement; the exit code says only that it was sent."""
+    order = _parse(arguments)
+    _confine(order)
+    _die_with_caller()
+    sender = Sender(order.pipe)
+    sender.step("opening the bundle")
+    try:
+        report = _Trial(order, sender).run()
+    except (MenagerieError, MemoryError) as error:
+        fact = str(error) or "out of memory"
+        report = ValidationReport(
+            verdict=Verdict.REFUSED,
+            detail=f"{sender.place}: {fact}",
+            programs=tuple(sender.findings),
+            machine=machine(),
+            runtime=_version(),
+        )
+    sender.outcome(report)
+    return 0
+
+
+def _parse(arguments: Sequence[str] | None) -> _Order:
+    parser = argparse.ArgumentParser(prog="runtime.validation.worker", description=__doc__)
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("--pipe", type=int, required=True, help="file descriptor for the events")
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--memory-bytes", type=int, required=True)
+    parser.add_argument("--seconds", type=float, required=True, help="wall time of the whole trial")
+    parser.add_argument("--measure-seconds", type=float, required=True)
+    return _Order(**vars(parser.parse_args(arguments)))
+
+
+def _confine(order: _Order) -> None:
+    """Bounds this process; done here and not between fork and exec, where threads forbid it."""
+    processor = math.ceil(order.seconds) * (order.threads + 1)
+    resource.setrlimit(resource.RLIMIT_CPU, (processor, processor + 5))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":  # elsewhere the kernel does not honour it
+        # not RLIMIT_AS: weights that are mapped, twice for two sessions, cost no memory
+        resource.setrlimit(resource.RLIMIT_DATA, (order.memory_bytes, order.memory_bytes))
+
+
+def _die_with_caller() -> None:
+    """Ends this process when the caller's end of standard input closes, however the caller died."""
+
+    def wait() -> None:
+        while os.read(0, 1):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _version() -> str:
+    """The runtime's version; empty where its library cannot be loaded, which is told elsewhere."""
+    try:
+        return runtime.version()
+    except SessionError:
+        return ""
+
+
+class _Trial:
+    """One bundle, tried from opening to accuracy; sessions stay open as they would in an app."""
+
+    def __init__(self, order: _Order, sender: Sender) -> None:
+        self._order = order
+        self._sender = sender
+        self._bundle = open_bundle(order.bundle)
+        self._facts: list[str] = []
+
+    def run(self) -> ValidationReport:
+        """Makes every check, each only after what it builds on."""
+        manifest = self._bundle.manifest
+        with contextlib.ExitStack() as stack:
+            start = time.perf_counter()
+            sessions = {p.name: stack.enter_context(self._open(p)) for p in manifest.programs}
+            load_ms = (time.perf_counter() - start) * 1e3
+            programs = {p.name: self._loaded(p, sessions[p.name]) for p in manifest.programs}
+            judgements = tuple(self._judge(program) for program in programs.values())
+            peak = peak_memory_bytes()  # before a second session doubles it
+            beside = tuple(self._coexists(program) for program in programs.values())
+            accurate = self._accuracy(programs)
+            self._refuse_torch()
+            self._sender.step("closing the bundle")
+        return ValidationReport(
+            verdict=Verdict.DIVERGED if self._facts else Verdict.PASSED,
+            detail=self._facts[0] if self._facts else "",
+            programs=judgements,
+            accuracy=accurate,
+            load_ms=load_ms,
+            peak_memory_bytes=peak,
+            second_model_coexists=all(beside),
+            machine=machine(),
+            runtime=_version(),
+        )
+
+    def _open(self, entry: BundleProgram) -> Session:
+        self._sender.step(f"loading program {entry.name}")
+        return Session(self._bundle.folder, entry.name, self._order.threads)
+
+    def _loaded(self, entry: BundleProgram, session: Session) -> LoadedProgram:
+        goldens = GoldenCases(self._bundle.file(entry.golden), entry)
+        return LoadedProgram(entry, session, goldens)
+
+    def _note(self, fact: str) -> bool:
+        """Keeps a fact that speaks against the bundle; returns whether there is none."""
+        if fact:
+            self._facts.append(fact)
+        return not fact
+
+    def _judge(self, program: LoadedProgram) -> ProgramValidation:
+        judgement, fact = judge_program(
+            program,
+            self._bundle.manifest.tolerances,
+            step=self._sender.step,
+            seconds=self._order.measure_seconds,
+            threads=self._order.threads,
+        )
+        self._note(fact)
+        self._sender.finding(judgement)
+        return judgement
+
+    def _coexists(self, program: LoadedProgram) -> bool:
+        self._sender.step(f"program {program.entry.name}, a second session beside the first")
+        return self._note(coexists(program, partial(self._open, program.entry)))
+
+    def _accuracy(self, programs: Mapping[str, LoadedProgram]) -> AccuracyResult | None:
+        gate = self._bundle.manifest.accuracy
+        if gate is None:
+            return None
+        self._sender.step(f"program {gate.program}, accuracy gate")
+        result = accuracy(programs[gate.program], gate, self._bundle.file(gate.file))
+        if not result.passed:
+            self._note(
+                f"program {gate.program}: accuracy {result.artifact:.6g} on {result.samples} "
+                f"samples is not eager's {result.eager:.6g}"
+            )
+        return result
+
+    def _refuse_torch(self) -> None:
+        """An artifact that runs only because libtorch is there is not free of it."""
+        if "torch" in sys.modules:
+            raise SessionError("validation", "torch was imported into the runtime's process")
+        if libraries := foreign_libraries():
+            raise SessionError("validation", f"{libraries[0]} is loaded: not free of PyTorch")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

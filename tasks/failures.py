@@ -1,0 +1,80 @@
+"""Failures that cross a process boundary, and which of them are worth another try."""
+
+from __future__ import annotations
+
+import errno
+
+from pydantic import BaseModel, ConfigDict
+
+from zoo import errors
+from zoo.errors import MenagerieError
+
+__all__ = ["BenchDied", "Failure", "explain", "is_transient"]
+
+_LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+
+
+class BenchDied(MenagerieError):
+    """The process that held the model ended before its stage did."""
+
+
+class Failure(BaseModel):
+    """An exception as JSON: enough to raise it again on the other side."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: str
+    place: str
+    fact: str
+    next_step: str = ""
+    transient: bool = False
+
+    @classmethod
+    def of(cls, error: BaseException, place: str) -> Failure:
+        """Describe `error`; one that is not of our tree is laid at `place`."""
+        ours = error if isinstance(error, MenagerieError) else explain(error, place)
+        return cls(
+            kind=type(ours).__name__,
+            place=ours.place,
+            fact=ours.fact,
+            next_step=ours.next_step,
+            transient=is_transient(error),
+        )
+
+    def exception(self) -> MenagerieError:
+        """The error to raise: of the class it had, or its nearest base that takes three words."""
+        named = getattr(errors, self.kind, None) if self.kind in errors.__all__ else None
+        kind: type[MenagerieError] = named or MenagerieError
+        while kind.__init__ is not MenagerieError.__init__:
+            kind = kind.__mro__[1]
+        error = kind(self.place, self.fact, self.next_step)
+        if self.transient:
+            error.__cause__ = ConnectionError(self.fact)
+        return error
+
+
+def explain(error: BaseException, place: str) -> MenagerieError:
+    """An error of our tree for one that is not: one line, no traceback."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = error.filename or place
+        return MenagerieError(
+            str(where), "no space left on the device", "Free some, or set MENAGERIE_HOME elsewhere"
+        )
+    if isinstance(error, MemoryError):
+        return MenagerieError(place, "out of memory", "Convert it on a larger machine")
+    first = str(error).strip().splitlines()[:1]
+    return MenagerieError(place, f"{type(error).__name__}: {first[0] if first else 'no message'}")
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether another try may succeed: somewhere in its causes, a network did not answer."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, errors.StoreUnreachable):
+            return True
+        if isinstance(seen, (ConnectionError, TimeoutError)):
+            return True
+        if isinstance(seen, OSError) and seen.errno is None and not isinstance(seen, _LASTING):
+            return True  # URLError and requests' exceptions are OSErrors without a number
+        seen = seen.__cause__ or seen.__context__
+    return False

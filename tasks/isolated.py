@@ -1,0 +1,168 @@
+"""A workbench in a process of its own.
+
+A compiler that crashes, an export that eats all memory: both end that process and become the
+failure of one model. It also gives back all its memory when the model is done.
+
+The two sides speak JSON, a line each: the job first, then the name of a stage at a time; the answer
+is the stage's record or a Failure. All else that the process prints goes to its log file.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import IO, TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict
+
+from tasks.failures import BenchDied, Failure
+from tasks.job import ExportRecord, Job, LowerRecord, PullRecord, Stage, TransformRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+__all__ = ["Answer", "IsolatedBench"]
+
+_COMMAND = (sys.executable, "-m", "tasks.bench_process")
+
+RecordT = TypeVar("RecordT", bound=BaseModel)
+
+
+class Answer(BaseModel):
+    """What the process says after a stage: its record, or why there is none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    record: dict[str, Any] | None = None
+    failure: Failure | None = None
+
+
+class _Spare(NamedTuple):
+    process: subprocess.Popen[str]
+    log: Path
+
+
+class IsolatedBench:
+    """Runs the stages of one job in a child process, which ends with the `with` block.
+
+    Args:
+        job: what to convert.
+        log: the file that receives the process's output.
+        command: what to start; it speaks the protocol above.
+
+    The child starts at once and loads its libraries while the caller does other things.
+    """
+
+    _alive: ClassVar[set[IsolatedBench]] = set()
+    _spare: ClassVar[_Spare | None] = None
+
+    def __init__(self, job: Job, log: Path, *, command: Sequence[str] = _COMMAND) -> None:
+        self._job = job
+        self._log = log
+        spare, IsolatedBench._spare = IsolatedBench._spare, None
+        if spare is not None:
+            spare.log.replace(log)  # the process goes on writing to it, under its new name
+        self._process = spare.process if spare is not None else _start(command, log)
+        self._requests = cast("IO[str]", self._process.stdin)
+        self._answers = cast("IO[str]", self._process.stdout)
+        self._alive.add(self)
+        self._send(job.model_dump_json())
+
+    @classmethod
+    def warm_up(cls, folder: Path) -> None:
+        """Start the process of the next bench now, while its job is still being prepared.
+
+        Args:
+            folder: where the logs of benches lie.
+        """
+        log = folder / f"starting.{os.getpid()}.log"
+        cls._spare = _Spare(_start(_COMMAND, log), log)
+
+    @classmethod
+    def stop_all(cls) -> None:
+        """End every bench of this process; whoever waits for one learns that it died."""
+        for bench in tuple(cls._alive):
+            bench.kill()
+
+    def pull(self) -> PullRecord:
+        """See `Bench.pull`."""
+        return self._ask(Stage.PULL, PullRecord)
+
+    def export(self) -> ExportRecord:
+        """See `Bench.export`."""
+        return self._ask(Stage.EXPORT, ExportRecord)
+
+    def transform(self) -> TransformRecord:
+        """See `Bench.transform`."""
+        return self._ask(Stage.TRANSFORM, TransformRecord)
+
+    def lower(self) -> LowerRecord:
+        """See `Bench.lower`."""
+        return self._ask(Stage.LOWER, LowerRecord)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+        self._process.communicate()
+        self._alive.discard(self)
+
+    def kill(self) -> None:
+        """End the process at once, with the compilers it started."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _ask(self, stage: Stage, record: type[RecordT]) -> RecordT:
+        self._send(stage.value)
+        line = self._answers.readline()
+        if not line:
+            raise self._death(stage)
+        answer = Answer.model_validate_json(line)
+        if answer.failure is not None:
+            raise answer.failure.exception()
+        return record.model_validate(answer.record)
+
+    def _send(self, line: str) -> None:
+        try:
+            self._requests.write(line + "\n")
+            self._requests.flush()
+        except BrokenPipeError:
+            pass  # it is dead: reading its answer will say so
+
+    def _death(self, stage: Stage) -> BenchDied:
+        code = self._process.wait()
+        how = f"exit code {code}: {_last_line(self._log)}"
+        advice = f"See {self._log}"
+        if code < 0:
+            how = signal.Signals(-code).name
+            if code == -signal.SIGKILL:
+                advice = f"Most likely the memory did not suffice. {advice}"
+        return BenchDied(self._job.model, f"its process died in {stage} ({how})", advice)
+
+
+def _start(command: Sequence[str], log: Path) -> subprocess.Popen[str]:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            text=True,
+            start_new_session=True,
+        )
+
+
+def _last_line(log: Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "it said nothing"

@@ -1,0 +1,92 @@
+"""Validation of a lowered bundle, the report over it, and the seal that lets it be published."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from runtime.validation import Limits
+from runtime.validation import validate as run_goldens
+from zoo.artifact.bundle import open_bundle, seal
+from zoo.artifact.manifest import ReleaseState
+from zoo.errors import ValidationError
+from zoo.evidence import ConversionReport
+from zoo.report import write_report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tasks.job import Evidence, Job
+    from zoo.evidence import ValidationReport
+
+__all__ = ["NotProven", "prove", "validate"]
+
+
+class NotProven(ValidationError):
+    """The bundle did not reproduce eager; `report` has the whole story."""
+
+    def __init__(self, place: str, fact: str, next_step: str, report: ConversionReport) -> None:
+        super().__init__(place, fact, next_step)
+        self.report = report
+
+
+def prove(
+    job: Job, evidence: Evidence, *, judge: Callable[..., ValidationReport] = run_goldens
+) -> ConversionReport:
+    """Run the bundle in a fresh process, write the report, and seal a proven bundle as validated.
+
+    Args:
+        job: whose bundle to prove.
+        evidence: what the stages before found out, for the report.
+        judge: `runtime.validation.validate`, or what stands in for it.
+
+    The report goes to `job.reports` whatever the verdict, and into the bundle if it passed.
+
+    Raises:
+        NotProven: if the verdict is anything but passed; the bundle stays `lowered`.
+    """
+    validation = judge(job.bundle, limits=Limits(threads=job.threads))
+    draft = open_bundle(job.bundle, check_hashes=False).manifest
+    report = _report(job, evidence, validation, draft.versions)
+    page = write_report(report, job.reports)
+    if not validation.passed:
+        raise NotProven(
+            job.model, f"{validation.verdict}: {validation.detail}", f"See {page}", report
+        )
+    write_report(report, job.bundle)
+    seal(job.bundle, draft.model_copy(update={"state": ReleaseState.VALIDATED, "files": {}}))
+    return report
+
+
+@task(persist_result=False, cache_policy=NO_CACHE)
+def validate(
+    prove: Callable[[Job, Evidence], ConversionReport], job: Job, evidence: Evidence
+) -> ConversionReport:
+    """See `prove`."""
+    return prove(job, evidence)
+
+
+def _report(
+    job: Job, evidence: Evidence, validation: ValidationReport, versions: dict[str, str]
+) -> ConversionReport:
+    return ConversionReport(
+        model=job.model,
+        summary=job.spec.summary,
+        target=job.target.value,
+        build_key=job.build_key,
+        source=evidence.pulled.source,
+        random_weights=evidence.pulled.random_weights,
+        licence=job.spec.licence.spdx,
+        parameters=evidence.pulled.parameters,
+        weights_bytes=evidence.lowered.weights_bytes,
+        passes=evidence.transformed.passes,
+        lowering=evidence.lowered.lowering,
+        validation=validation,
+        eager_latency=evidence.lowered.eager_latency,
+        stages=evidence.stages,
+        versions=versions,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )

@@ -1,0 +1,151 @@
+"""The stages that need the model in memory, done in this process by the functions of transforms."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Self
+
+from tasks.job import ExportedProgramSize, ExportRecord, LowerRecord, PullRecord, TransformRecord
+from transforms.accuracy import eager_accuracy
+from transforms.bundle import Identity, ProgramParts, library_path, write_bundle
+from transforms.export import Exported, export_program
+from transforms.golden import GoldenCase, make_goldens, measure_eager
+from transforms.lowering import cpu
+from transforms.pipeline import run_passes
+from zoo import sources
+from zoo.errors import ExportError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from tasks.job import Job
+    from zoo.artifact.manifest import BundleManifest
+    from zoo.evidence import Measurement
+    from zoo.sources import LoadedModel
+    from zoo.spec import ProgramSpec
+
+__all__ = ["Workshop"]
+
+
+class Workshop:
+    """One job's model, and what the stages have made of it so far. Implements `tasks.bench.Bench`.
+
+    A new one is needed for every job; the stages are called once each, in order.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._loaded: LoadedModel | None = None
+        self._goldens: dict[str, list[GoldenCase]] = {}
+        self._exported: dict[str, Exported] = {}
+
+    def pull(self) -> PullRecord:
+        """See `Bench.pull`."""
+        job = self._job
+        self._loaded = sources.load(
+            job.model,
+            job.spec,
+            origin=job.origin,
+            random_weights=job.seed,
+            allow_factories=job.allow_factories,
+        )
+        return PullRecord(
+            source=self._loaded.description,
+            parameters=sum(p.numel() for p in self._loaded.module.parameters()),
+            random_weights=self._loaded.random_weights,
+        )
+
+    def export(self) -> ExportRecord:
+        """See `Bench.export`."""
+        return ExportRecord(programs=tuple(self._export(p) for p in self._job.spec.programs))
+
+    def transform(self) -> TransformRecord:
+        """See `Bench.transform`."""
+        logs = []
+        for name, exported in self._exported.items():
+            program, log = run_passes(
+                exported.program, self._job.spec.passes, target=self._job.target, name=name
+            )
+            self._exported[name] = dataclasses.replace(exported, program=program)
+            logs.append(log)
+        return TransformRecord(passes=tuple(logs))
+
+    def lower(self) -> LowerRecord:
+        """See `Bench.lower`."""
+        job = self._job
+        eager = tuple((p.name, self._measure(p)) for p in job.spec.programs)
+        parts = [self._lower(p) for p in job.spec.programs]
+        manifest = write_bundle(
+            job.bundle, self._identity(), job.spec, parts, accuracy=self._accuracy()
+        )
+        return LowerRecord(
+            lowering=tuple(p.lowered.record for p in parts),
+            eager_latency=eager,
+            weights_bytes=_weights_bytes(manifest),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._loaded = None
+        self._goldens.clear()
+        self._exported.clear()
+
+    def _export(self, spec: ProgramSpec) -> ExportedProgramSize:
+        model = self._model().module
+        dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
+        goldens = make_goldens(model, spec, **({} if dtype is None else {"dtype": dtype}))
+        exported = export_program(model, spec, goldens[0].inputs)
+        self._goldens[spec.name], self._exported[spec.name] = goldens, exported
+        return ExportedProgramSize(
+            program=spec.name,
+            nodes=len(exported.program.graph.nodes),
+            golden_cases=len(goldens),
+        )
+
+    def _measure(self, spec: ProgramSpec) -> Measurement:
+        goldens = self._goldens[spec.name]
+        return measure_eager(self._model().module, spec, goldens, threads=self._job.threads)
+
+    def _lower(self, spec: ProgramSpec) -> ProgramParts:
+        exported = self._exported[spec.name]
+        library = library_path(self._job.bundle, spec.name)
+        return ProgramParts(
+            spec=spec,
+            exported=exported,
+            lowered=cpu.lower(exported.program, library, name=spec.name),
+            goldens=self._goldens[spec.name],
+        )
+
+    def _identity(self) -> Identity:
+        loaded = self._model()
+        return Identity(
+            model=self._job.model,
+            target=self._job.target,
+            build_key=self._job.build_key,
+            source=loaded.description,
+            random_weights=loaded.random_weights,
+        )
+
+    def _accuracy(self) -> tuple[Path, float] | None:
+        gate = self._job.spec.accuracy
+        if gate is None:
+            return None
+        data = self._job.origin.parent / gate.data
+        return data, eager_accuracy(self._model().module, self._job.spec, gate, data)
+
+    def _model(self) -> LoadedModel:
+        if self._loaded is None:
+            raise ExportError(self._job.model, "there is no model yet: its pull has not run")
+        return self._loaded
+
+
+def _weights_bytes(manifest: BundleManifest) -> int:
+    return manifest.files[manifest.weights].bytes

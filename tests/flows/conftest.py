@@ -1,0 +1,56 @@
+"""A home of its own for every test, a manifest of toys, and one Prefect server a session."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tasks"))
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ENTRY = """
+  {name}:
+    summary: a toy
+    source: {{kind: torchvision, builder: resnet18}}
+    programs:
+      - inputs: [{{name: x, shape: [1, 3]}}]
+    licence: {{spdx: Apache-2.0}}
+    tags: [{tags}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Menagerie's cache folder, for this test alone; no store or server of the developer's."""
+    home = tmp_path / "home"
+    monkeypatch.setenv("MENAGERIE_HOME", str(home))
+    monkeypatch.delenv("MENAGERIE_STORE", raising=False)
+    monkeypatch.delenv("MENAGERIE_DEBUG", raising=False)
+    return home
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    """A folder with a manifest of the toys ant, bee and cat; ant and bee are the default."""
+    folder = tmp_path / "manifest"
+    folder.mkdir()
+    entries = [("ant", "default"), ("bee", "default, small"), ("cat", "")]
+    text = "".join(ENTRY.format(name=name, tags=tags) for name, tags in entries)
+    (folder / "toys.yaml").write_text(f"version: 1\nfamily: toys\nmodels:{text}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def prefect_server() -> Iterator[None]:
+    """A Prefect API on a database that goes with the session."""
+    from prefect.testing.utilities import prefect_test_harness
+
+    from flows.settings import without_heartbeats
+
+    with prefect_test_harness(server_startup_timeout=90), without_heartbeats(when=True):
+        yield

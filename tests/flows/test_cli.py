@@ -1,0 +1,312 @@
+"""The command line: exit codes, one-line complaints, and JSON that is nothing but JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from toy_zoo import toy_bundle, toy_evidence, toy_job, toy_judgement
+
+from flows.cli import invoke
+from tasks.publish import publish_bundle
+from tasks.validate import prove
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Run = Callable[..., tuple[int, str, str]]
+
+
+COMMANDS = ("list", "show", "convert", "pull", "verify", "run", "report", "schema", "doctor")
+
+
+@pytest.fixture
+def zoo(capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command line in this process: exit code, standard output, standard error."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = invoke([str(a) for a in arguments])
+        return code, *capfd.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store that holds a release of `toy`."""
+    job = toy_job(tmp_path)
+    toy_bundle(job)
+    prove(job, toy_evidence(), judge=lambda *_, **__: toy_judgement())
+    publish_bundle(job)
+    return Path(job.store)
+
+
+def one_line(text: str) -> str:
+    """The only line of `text`."""
+    [line] = text.strip().splitlines()
+    return line
+
+
+def test_help_shows_every_command(zoo: Run) -> None:
+    """All nine, and the meaning of the exit codes."""
+    code, out, _ = zoo("--help")
+    assert code == 0
+    for command in COMMANDS:
+        assert re.search(rf"\b{command}\b", out)
+        assert zoo(command, "--help")[0] == 0
+    assert "Exit codes" in out
+
+
+def test_list_as_json(zoo: Run, manifest: Path) -> None:
+    """Names, sources and tags; nothing else on standard output."""
+    code, out, err = zoo("list", "--manifest", manifest, "--json")
+    models = json.loads(out)
+    assert (code, err) == (0, "")
+    assert [m["name"] for m in models] == ["ant", "bee", "cat"]
+    assert models[0] == {
+        "name": "ant",
+        "summary": "a toy",
+        "source": "torchvision",
+        "programs": ["main"],
+        "dtype": "float32",
+        "targets": ["cpu"],
+        "licence": "Apache-2.0",
+        "tags": ["default"],
+    }
+
+
+def test_list_by_tag(zoo: Run, manifest: Path) -> None:
+    """Only the models with the tag."""
+    code, out, _ = zoo("list", "--manifest", manifest, "--tag", "small")
+    assert code == 0
+    assert "bee" in out
+    assert "ant" not in out
+
+
+def test_our_own_manifest_is_listed(zoo: Run) -> None:
+    """The models that come with Menagerie; four of them are the default."""
+    code, out, _ = zoo("list", "--json")
+    defaults = {m["name"] for m in json.loads(out) if "default" in m["tags"]}
+    assert code == 0
+    assert defaults == {"digits_cnn", "resnet18", "mobilenet_v3_small", "parakeet_ctc_small"}
+
+
+def test_show(zoo: Run, manifest: Path, tmp_path: Path) -> None:
+    """Entry with file and line, and no releases in an empty store."""
+    place = ("--manifest", manifest, "--store", tmp_path / "store")
+    code, out, _ = zoo("show", "bee", *place, "--json")
+    shown = json.loads(out)
+    assert code == 0
+    assert shown["entry"]["source"]["builder"] == "resnet18"
+    assert shown["file"].endswith("toys.yaml")
+    assert shown["releases"] == []
+    code, out, _ = zoo("show", "bee", *place)
+    assert code == 0
+    assert "zoo convert bee" in out
+
+
+@pytest.mark.parametrize("command", ["show", "convert"])
+def test_an_unknown_model_is_misuse(zoo: Run, manifest: Path, command: str) -> None:
+    """Exit code 2, one line, and the nearest name in it."""
+    code, out, err = zoo(command, "beee", "--manifest", manifest)
+    assert (code, out) == (2, "")
+    assert "bee" in one_line(err).replace("beee", "")
+
+
+def test_a_malformed_manifest_is_misuse(zoo: Run, manifest: Path) -> None:
+    """Exit code 2 and every fault with file, line and path; no traceback."""
+    file = manifest / "toys.yaml"
+    file.write_text(file.read_text().replace("resnet18}", "resnet18, colour: red}", 1))
+    code, _, err = zoo("convert", "--manifest", manifest)
+    assert code == 2
+    assert re.search(r"toys\.yaml:\d+: models\.ant\.source.*colour", err)
+    assert "Traceback" not in err
+
+
+def test_bad_options_are_misuse(zoo: Run) -> None:
+    """Unknown options, bad numbers and unknown targets: exit code 2, nothing on stdout."""
+    for arguments in (
+        ("convert", "--no-such-option"),
+        ("convert", "--random-weights", "minus one"),
+        ("convert", "--random-weights", "-1"),
+        ("convert", "--jobs", "0"),
+        ("pull", "toy", "--target", "toaster"),
+        ("pull",),
+        ("frobnicate",),
+    ):
+        code, out, err = zoo(*arguments)
+        assert (code, out) == (2, ""), arguments
+        assert "Traceback" not in err
+
+
+def test_a_store_address_that_is_none_is_misuse(zoo: Run, manifest: Path) -> None:
+    """A URL of an unknown kind is refused before any work."""
+    code, _, err = zoo("convert", "--manifest", manifest, "--store", "gopher://zoo")
+    assert code == 2
+    assert one_line(err).startswith("gopher://zoo: ")
+
+
+def test_an_unreachable_store_is_one_line(
+    zoo: Run, manifest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody listens at the endpoint: exit code 1, what and where, no traceback."""
+    monkeypatch.setenv("MENAGERIE_S3_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("MENAGERIE_S3_ACCESS_KEY", "a")
+    monkeypatch.setenv("MENAGERIE_S3_SECRET_KEY", "b")
+    monkeypatch.setenv("MENAGERIE_S3_ATTEMPTS", "1")
+    code, out, err = zoo("convert", "--manifest", manifest, "--store", "s3://zoo/x")
+    assert (code, out) == (1, "")
+    assert "127.0.0.1:9" in one_line(err)
+
+
+def test_what_is_in_the_store_is_skipped_without_a_run(
+    zoo: Run, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All planned models are there: exit code 0, no Prefect API needed, the weights are named."""
+    from flows.parameters import ConversionOptions
+    from flows.plan import plan
+    from zoo.spec import Target
+
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")  # would fail if asked
+    place = str(tmp_path / "store")
+    options = ConversionOptions(random_weights=0, manifest=str(manifest), store=place)
+    for planned in plan([], [Target.CPU], options):
+        job = toy_job(
+            tmp_path / planned.model,
+            model=planned.model,
+            build_key=planned.build_key,
+            store=place,
+        )
+        toy_bundle(job)
+        prove(job, toy_evidence(), judge=lambda *_, **__: toy_judgement())
+        publish_bundle(job)
+    arguments = ("convert", "--manifest", manifest, "--store", place, "--random-weights", "0")
+    code, out, err = zoo(*arguments, "--json")
+    assert code == 0
+    result: dict[str, Any] = json.loads(out)
+    assert [r["outcome"] for r in result["results"]] == ["skipped", "skipped"]
+    assert [r["random_weights"] for r in result["results"]] == [0, 0]
+    assert "Random weights, seed 0" in err
+    code, out, _ = zoo(*arguments)
+    assert code == 0
+    assert "Random weights, seed 0, instead of fetched ones: ant, bee" in out
+    assert "2 skipped" in out
+
+
+def test_a_prefect_server_that_is_away_is_one_line(
+    zoo: Run, manifest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With PREFECT_API_URL set that server is meant, and no other is started in its place."""
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    code, out, err = zoo(
+        "convert", "ant", "--manifest", manifest, "--random-weights", "0", "--json"
+    )
+    assert (code, out) == (1, "")
+    assert "http://127.0.0.1:9/api: Prefect's API does not answer" in err
+    assert "unset PREFECT_API_URL" in err
+
+
+def test_pull_makes_a_bundle(zoo: Run, store: Path, tmp_path: Path) -> None:
+    """The folder opens as a bundle; the JSON says where it is; a second pull is content."""
+    for _ in range(2):
+        code, out, _ = zoo("pull", "toy", "--store", store, "-o", tmp_path / "out", "--json")
+        assert code == 0
+        pulled = json.loads(out)
+        assert pulled["path"] == str(tmp_path / "out")
+        assert pulled["random_weights"] == 0
+    from zoo.artifact.bundle import open_bundle
+
+    assert open_bundle(tmp_path / "out").manifest.model == "toy"
+
+
+def test_pull_as_zip(zoo: Run, store: Path, tmp_path: Path) -> None:
+    """One file, which unpacks to the bundle, and no traces beside it."""
+    from zoo.artifact.archive import unpack
+
+    place = tmp_path / "zips" / "toy.zip"
+    assert zoo("pull", "toy", "--store", store, "--zip", "-o", place)[0] == 0
+    assert [p.name for p in place.parent.iterdir()] == ["toy.zip"]
+    assert (unpack(place, tmp_path / "unpacked") / "manifest.json").is_file()
+
+
+def test_pulling_what_is_not_there(zoo: Run, store: Path) -> None:
+    """Exit code 1, and what the store does have."""
+    code, _, err = zoo("pull", "yak", "--store", store)
+    assert code == 1
+    assert "toy" in one_line(err)
+
+
+def test_a_damaged_store_gives_nothing(zoo: Run, store: Path, tmp_path: Path) -> None:
+    """One wrong byte in a blob: refused by its sha256, and no folder appears."""
+    blob = max((store / "blobs").rglob("*"), key=lambda p: p.stat().st_size if p.is_file() else 0)
+    blob.chmod(0o644)
+    blob.write_bytes(b"x" * blob.stat().st_size)
+    code, _, err = zoo("pull", "toy", "--store", store, "-o", tmp_path / "out")
+    assert code == 1
+    assert "not the ones that were published" in one_line(err)
+    assert not (tmp_path / "out").exists()
+
+
+def test_report_of_a_bundle_and_of_a_model(zoo: Run, store: Path, tmp_path: Path) -> None:
+    """The page's path, or the report itself as JSON; from a folder, or out of the store."""
+    assert zoo("pull", "toy", "--store", store, "-o", tmp_path / "out")[0] == 0
+    code, out, _ = zoo("report", tmp_path / "out")
+    assert (code, one_line(out)) == (0, str(tmp_path / "out" / "report.html"))
+    code, out, _ = zoo("report", "toy", "--store", store, "--json")
+    assert code == 0
+    assert json.loads(out)["model"] == "toy"
+
+
+@pytest.mark.parametrize("command", ["report", "verify"])
+@pytest.mark.parametrize("path", ["../nowhere/x", "/no/such/folder", "no such model"])
+def test_a_path_to_nothing_is_misuse(zoo: Run, command: str, path: str) -> None:
+    """What is neither a path nor a model's name is told so."""
+    code, _, err = zoo(command, path)
+    assert code == 2
+    assert one_line(err).startswith(f"{path}: is no folder")
+
+
+def test_verify_of_an_artifact_that_does_not_load(zoo: Run, store: Path, tmp_path: Path) -> None:
+    """The toy's library is no library: exit code 1, a verdict as JSON."""
+    assert zoo("pull", "toy", "--store", store, "-o", tmp_path / "out")[0] == 0
+    code, out, _ = zoo("verify", tmp_path / "out", "--json")
+    assert code == 1
+    assert json.loads(out)["verdict"] in ("refused", "crashed")
+    code, out, _ = zoo("verify", "toy", "--store", store)
+    assert code == 1
+    assert "verified" not in out
+
+
+def test_run_refuses_what_is_no_bundle(zoo: Run, tmp_path: Path) -> None:
+    """An empty folder: one line, exit code 1."""
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    code, _, err = zoo("run", tmp_path, "--input", tmp_path / "x.npy")
+    assert code == 1
+    assert str(tmp_path) in one_line(err)
+
+
+def test_the_schema_is_printed_or_written(zoo: Run, tmp_path: Path) -> None:
+    """The same document either way."""
+    code, out, _ = zoo("schema")
+    assert code == 0
+    assert zoo("schema", "-o", tmp_path / "schema.json")[0] == 0
+    assert json.loads(out) == json.loads((tmp_path / "schema.json").read_text())
+
+
+def test_errors_of_our_own_are_one_line_unless_debugged(
+    zoo: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file where a folder must be: a line; with MENAGERIE_DEBUG the whole exception."""
+    (tmp_path / "file").write_text("")
+    arguments = ("schema", "-o", tmp_path / "file" / "schema.json")
+    code, _, err = zoo(*arguments)
+    assert code == 1
+    assert str(tmp_path / "file") in one_line(err)
+    monkeypatch.setenv("MENAGERIE_DEBUG", "1")
+    with pytest.raises(OSError, match="file"):
+        zoo(*arguments)

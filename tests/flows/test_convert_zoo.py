@@ -1,0 +1,232 @@
+"""The flows judge every model, whatever happens to it, and the table is always complete."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from toy_zoo import ToyBench, toy_judgement
+
+from flows.convert_model import convert_model
+from flows.convert_zoo import convert_zoo
+from flows.parameters import ConversionOptions
+from flows.results import ModelResult, Outcome, RunResult
+from flows.workplace import Workplace, use_workplace
+from tasks.failures import BenchDied
+from tasks.job import Evidence, Job, Stage
+from tasks.publish import publish_bundle
+from tasks.validate import prove
+from zoo.errors import ExportError, SourceError, StoreUnreachable, UsageError
+from zoo.spec import Target
+from zoo.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tasks.job import PublishRecord
+    from zoo.evidence import ConversionReport
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+Faults = dict[str, dict[Stage, BaseException]]
+
+
+class Notes:
+    """A listener that writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.stages: list[tuple[str, Stage]] = []
+        self.ended: list[ModelResult] = []
+
+    def stage_began(self, model: str, target: str, stage: Stage) -> None:
+        """Not noted."""
+
+    def stage_ended(self, model: str, target: str, stage: Stage, seconds: float) -> None:
+        """Noted."""
+        self.stages.append((model, stage))
+
+    def model_ended(self, result: ModelResult) -> None:
+        """Noted."""
+        self.ended.append(result)
+
+
+def toy_workplace(
+    faults: Mapping[str, Mapping[Stage, BaseException]] | None = None,
+    *,
+    diverging: frozenset[str] = frozenset(),
+) -> Workplace:
+    """Toys in place of compilers; the reports, the seal and the store are real."""
+    faults = faults or {}
+
+    def judge_and_prove(job: Job, evidence: Evidence) -> ConversionReport:
+        judgement = toy_judgement(passed=job.model not in diverging)
+        return prove(job, evidence, judge=lambda *_, **__: judgement)
+
+    def publish(job: Job) -> PublishRecord:
+        if fault := faults.get(job.model, {}).get(Stage.PUBLISH):
+            raise fault
+        return publish_bundle(job)
+
+    return Workplace(
+        open_bench=lambda job: ToyBench(job, faults.get(job.model)),
+        prove=judge_and_prove,
+        publish=publish,
+        listener=Notes(),
+    )
+
+
+def one(place: Workplace, model: str, options: ConversionOptions) -> ModelResult:
+    """The row of a run of convert_model."""
+    with use_workplace(place):
+        state = convert_model(model, Target.CPU, options, return_state=True)
+    result = state.result(raise_on_failure=False)
+    assert isinstance(result, ModelResult)
+    assert state.is_completed() == result.succeeded
+    return result
+
+
+def many(place: Workplace, options: ConversionOptions, **arguments: Any) -> RunResult:
+    """The table of a run of convert_zoo, whose state must say whether all succeeded."""
+    with use_workplace(place):
+        state = convert_zoo(options=options, **arguments, return_state=True)
+    result = state.result(raise_on_failure=False)
+    assert isinstance(result, RunResult)
+    assert state.is_completed() == result.succeeded
+    return result
+
+
+@pytest.fixture
+def options(tmp_path: Path, manifest: Path) -> ConversionOptions:
+    """Random weights, the toys' manifest, and a store of this test's."""
+    return ConversionOptions(
+        random_weights=0, manifest=str(manifest), store=str(tmp_path / "store")
+    )
+
+
+def test_one_model_goes_all_the_way(options: ConversionOptions, own_home: Path) -> None:
+    """Published, with its figures, stages, report; nothing is left in the working folder."""
+    result = one(toy_workplace(), "ant", options)
+    assert result.outcome is Outcome.PUBLISHED
+    assert result.worst_absolute == 3e-6
+    assert (result.latency_ms, result.eager_ms) == (2.0, 4.0)
+    assert [s.stage for s in result.stages] == [s.value for s in Stage]
+    release = open_store(options.store_url).find("ant", "cpu")
+    assert release.build_key == result.build_key
+    assert release.manifest.random_weights == 0
+    assert result.report == str(own_home / "reports" / "ant" / "cpu" / "report.html")
+    assert list((own_home / "work").iterdir()) == []
+
+
+def test_every_model_gets_its_row(options: ConversionOptions) -> None:
+    """A failure at any stage, a crash and a success in one run: four rows, in order."""
+    faults: Faults = {
+        "ant": {Stage.EXPORT: ExportError("program main", "cannot be traced", "Simplify it")},
+        "bee": {Stage.LOWER: BenchDied("bee", f"its process died ({signal.SIGSEGV.name})")},
+    }
+    place = toy_workplace(faults)
+    run = many(place, options, models=["*"])
+    ant, bee, cat = run.results
+    assert (ant.outcome, ant.stage) == (Outcome.FAILED, "export")
+    assert ant.reason == "program main: cannot be traced. Simplify it"
+    assert (bee.outcome, bee.stage) == (Outcome.CRASHED, "lower"), bee.reason
+    assert bee.reason == "bee: its process died (SIGSEGV)"
+    assert (cat.outcome, cat.stage) == (Outcome.PUBLISHED, None)
+    assert run.summary == "1 published, 1 failed, 1 crashed"
+    assert isinstance(place.listener, Notes)
+    assert place.listener.ended == [ant, bee, cat]
+
+
+def test_a_second_run_skips_what_is_there(options: ConversionOptions) -> None:
+    """Under the same build key nothing is done; with force, all is done again."""
+    first = many(toy_workplace(), options)
+    second = many(toy_workplace(), options)
+    assert [r.outcome for r in first.results] == [Outcome.PUBLISHED] * 2
+    assert [r.outcome for r in second.results] == [Outcome.SKIPPED] * 2
+    assert [r.worst_absolute for r in second.results] == [3e-6] * 2  # of the report kept here
+    forced = one(toy_workplace(), "ant", options.model_copy(update={"force": True}))
+    assert forced.outcome is Outcome.PUBLISHED
+
+
+def test_a_diverging_model_is_not_published(options: ConversionOptions) -> None:
+    """Its row has the figures and the report; the store stays without it."""
+    ant, bee = many(toy_workplace(diverging=frozenset({"bee"})), options).results
+    assert ant.outcome is Outcome.PUBLISHED
+    assert (bee.outcome, bee.stage, bee.worst_absolute) == (Outcome.FAILED, "validate", 0.5)
+    assert "off by 0.5" in (bee.reason or "")
+    assert bee.report is not None
+    assert [r.model for r in open_store(options.store_url).releases()] == ["ant"]
+
+
+def test_models_can_be_converted_side_by_side(options: ConversionOptions) -> None:
+    """With jobs, the rows are the same and in the same order."""
+    faults: Faults = {"bee": {Stage.PULL: SourceError("bee", "no such builder")}}
+    run = many(toy_workplace(faults), options, models=["*"], jobs=3)
+    outcomes = [(r.model, r.outcome) for r in run.results]
+    published, failed = Outcome.PUBLISHED, Outcome.FAILED
+    assert outcomes == [("ant", published), ("bee", failed), ("cat", published)]
+
+
+def test_an_error_of_our_own_code_is_a_crash_of_that_model(options: ConversionOptions) -> None:
+    """An exception outside the tree is a row with its class, not the end of the run."""
+    faults: Faults = {"ant": {Stage.TRANSFORM: ZeroDivisionError("division by zero")}}
+    ant, bee = many(toy_workplace(faults), options).results
+    assert (ant.outcome, ant.stage) == (Outcome.CRASHED, "transform")
+    assert ant.reason == "ant: ZeroDivisionError: division by zero"
+    assert bee.outcome is Outcome.PUBLISHED
+
+
+def test_an_unknown_model_is_refused_before_anything_runs(options: ConversionOptions) -> None:
+    """The whole run is misuse; the nearest name is suggested."""
+    with use_workplace(toy_workplace()), pytest.raises(UsageError, match="ant"):
+        convert_zoo(models=["bee", "annt"], options=options)
+
+
+def test_the_run_bears_tables_tags_and_names(options: ConversionOptions) -> None:
+    """In Prefect's UI: a child run a model, tagged and with its report; a table."""
+    from prefect.client.orchestration import get_client
+
+    many(toy_workplace(), options)
+    with get_client(sync_client=True) as client:
+        runs = client.read_flow_runs()
+        artifacts = {a.key: a for a in client.read_latest_artifacts()}
+    assert ("ant for cpu", {"ant", "cpu"}) in [(run.name, set(run.tags)) for run in runs]
+    assert "| bee | cpu | published |" in artifacts["convert-zoo"].data
+    assert "ant" in artifacts["ant-cpu"].data
+
+
+def test_publishing_is_tried_again_when_nobody_answered(options: ConversionOptions) -> None:
+    """A store that was away for a moment costs a retry, not the model."""
+    tries = []
+
+    def flaky(job: Job) -> PublishRecord:
+        tries.append(job.model)
+        if len(tries) == 1:
+            raise StoreUnreachable("s3://zoo", "nobody answers")
+        return publish_bundle(job)
+
+    result = one(dataclasses.replace(toy_workplace(), publish=flaky), "ant", options)
+    assert result.outcome is Outcome.PUBLISHED
+    assert tries == ["ant", "ant"]
+
+
+def test_a_stopped_run_leaves_no_work_behind(options: ConversionOptions, own_home: Path) -> None:
+    """An interrupt in the middle of a stage passes through, and the working folder is gone."""
+    faults: Faults = {"ant": {Stage.LOWER: KeyboardInterrupt()}}
+    with use_workplace(toy_workplace(faults)), pytest.raises(KeyboardInterrupt):
+        convert_zoo(options=options)
+    assert list((own_home / "work").iterdir()) == []
+    assert open_store(options.store_url).releases() == []
+
+
+def test_nothing_of_a_run_is_pickled(options: ConversionOptions) -> None:
+    """Rows of failed models live in the state; Prefect's storage gets no file of them."""
+    from prefect.settings import PREFECT_LOCAL_STORAGE_PATH
+
+    storage = PREFECT_LOCAL_STORAGE_PATH.value()
+    before = set(storage.glob("*"))
+    faults: Faults = {"ant": {Stage.EXPORT: ExportError("program main", "cannot be traced")}}
+    many(toy_workplace(faults), options)
+    assert set(storage.glob("*")) == before

@@ -1,0 +1,49 @@
+"""Timings of calls whose duration is known."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from runtime.validation.measure import cores, latency, machine, peak_memory_bytes
+
+SPIN_S = 0.02
+
+
+def spin() -> None:
+    """Computes for 20 ms of wall time."""
+    end = time.perf_counter() + SPIN_S
+    while time.perf_counter() < end:
+        continue
+
+
+def test_a_call_of_known_length_is_measured() -> None:
+    """Wall times are at least the call's; processor time is no more than wall time allows."""
+    found = latency(spin, seconds=0.3, threads=1, case=2)
+    assert 1e3 * SPIN_S <= found.minimum_ms <= found.median_ms <= found.p90_ms
+    assert found.processor_ms is not None
+    assert 0.2 * 1e3 * SPIN_S < found.processor_ms < 1.5 * 1e3 * SPIN_S
+    assert (found.threads, found.case) == (1, 2)
+
+
+@pytest.mark.parametrize(("seconds", "runs"), [(0.0, 3), (60.0, 1000)])
+def test_runs_are_bounded(seconds: float, runs: int) -> None:
+    """Three calls at least and a thousand at most; one more is made to warm up."""
+    calls = 0
+
+    def call() -> None:
+        nonlocal calls
+        calls += 1
+
+    found = latency(call, seconds=seconds, threads=1)
+    assert (found.runs, calls) == (runs, runs + 1)
+    assert found.processor_ms is None  # too short to be told by a coarse clock
+
+
+def test_the_machine_is_described() -> None:
+    """Processor, cores and system, and this process's own peak."""
+    assert f", {cores()} cores, " in machine()
+    before = peak_memory_bytes()
+    ballast = bytearray(b"x") * (64 << 20)
+    assert peak_memory_bytes() >= max(before, len(ballast))

@@ -1,0 +1,68 @@
+"""A bench process whose stages behave as the test's job asks, by the model's summary."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Self
+
+from tasks.bench_process import main
+from tasks.job import (
+    ExportedProgramSize,
+    ExportRecord,
+    Job,
+    LowerRecord,
+    PullRecord,
+    TransformRecord,
+)
+from zoo.errors import HashMismatch, SourceError, UnsupportedKernels
+
+
+class FakeBench:
+    """Its pull says which process it is; each other stage ends in its own way."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def pull(self) -> PullRecord:
+        """Print something that must not disturb the answers, then fail or not."""
+        sys.stdout.write("a library that talks\n")
+        match self._job.spec.summary:
+            case "unreachable":
+                lost = ConnectionError("nobody answers")
+                raise SourceError("https://example.org", "cannot be fetched") from lost
+            case "wrong hash":
+                raise HashMismatch("weights", "have another sha256", "Look at them")
+            case "unsupported":
+                raise UnsupportedKernels("program main", {"aoti_torch_cpu_cos": ("toy (x.py:1)",)})
+        return PullRecord(source=str(os.getpid()), parameters=3, random_weights=self._job.seed)
+
+    def export(self) -> ExportRecord:
+        """A success."""
+        size = ExportedProgramSize(program="main", nodes=2, golden_cases=3)
+        return ExportRecord(programs=(size,))
+
+    def transform(self) -> TransformRecord:
+        """A crash such as a compiler's."""
+        os.kill(os.getpid(), signal.SIGSEGV)
+        raise AssertionError
+
+    def lower(self) -> LowerRecord:
+        """A child of its own that never ends, noted beside the job; then it waits for ever."""
+        child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+        Path(self._job.folder / "child").write_text(str(child.pid))
+        signal.pause()
+        raise AssertionError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to clear."""
+
+
+if __name__ == "__main__":
+    main(FakeBench)

@@ -1,0 +1,138 @@
+"""A bench in its own process: answers come through, crashes are named, nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tasks.failures import BenchDied, is_transient
+from tasks.isolated import IsolatedBench
+from zoo.errors import HashMismatch, LoweringError, SourceError
+
+if TYPE_CHECKING:
+    from tasks.job import Job
+
+FAKE = (sys.executable, str(Path(__file__).with_name("fake_bench_process.py")))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """The bench's log file; its folder does not exist yet."""
+    return tmp_path / "logs" / "toy.log"
+
+
+def asking(job: Job, summary: str) -> Job:
+    """The job for which the fake bench behaves as `summary` says."""
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"summary": summary})})
+
+
+def test_a_stage_answers_from_another_process(job: Job, log: Path) -> None:
+    """The record is the child's, and what libraries print goes to the log alone."""
+    with IsolatedBench(job, log, command=FAKE) as bench:
+        pulled = bench.pull()
+        exported = bench.export()
+    assert int(pulled.source) != os.getpid()
+    assert pulled.random_weights == 0
+    assert exported.programs[0].golden_cases == 3
+    assert "a library that talks" in log.read_text()
+
+
+def test_errors_arrive_as_themselves(job: Job, log: Path) -> None:
+    """Class, words and the worth of another try cross over; the story stays in the log."""
+    with (
+        IsolatedBench(asking(job, "wrong hash"), log, command=FAKE) as bench,
+        pytest.raises(HashMismatch, match=r"^weights: have another sha256. Look at them$"),
+    ):
+        bench.pull()
+    assert "Traceback" in log.read_text()
+    with (
+        IsolatedBench(asking(job, "unsupported"), log, command=FAKE) as bench,
+        pytest.raises(LoweringError, match="aoti_torch_cpu_cos"),
+    ):
+        bench.pull()
+    with (
+        IsolatedBench(asking(job, "unreachable"), log, command=FAKE) as bench,
+        pytest.raises(SourceError) as caught,
+    ):
+        bench.pull()
+    assert is_transient(caught.value)
+
+
+def test_a_failed_stage_can_be_tried_again(job: Job, log: Path) -> None:
+    """The process outlives a failure, so that a retry finds it."""
+    with IsolatedBench(asking(job, "wrong hash"), log, command=FAKE) as bench:
+        for _ in range(2):
+            with pytest.raises(HashMismatch):
+                bench.pull()
+        assert bench.export().programs
+
+
+def test_a_crash_is_an_error_that_names_signal_and_log(job: Job, log: Path) -> None:
+    """SIGSEGV in a stage ends that process, not this one."""
+    with IsolatedBench(job, log, command=FAKE) as bench:
+        bench.pull()
+        with pytest.raises(BenchDied) as caught:
+            bench.transform()
+        with pytest.raises(BenchDied):  # and stays dead
+            bench.lower()
+    assert str(caught.value) == f"toy: its process died in transform (SIGSEGV). See {log}"
+
+
+def test_stopping_all_ends_compilers_too(job: Job, log: Path) -> None:
+    """Who waits for a stage learns that it died, and no grandchild survives."""
+    with IsolatedBench(job, log, command=FAKE) as bench, ThreadPoolExecutor(1) as pool:
+        bench.pull()
+        lowering = pool.submit(bench.lower)
+        compiler = psutil.Process(_written(job.folder / "child"))
+        IsolatedBench.stop_all()
+        with pytest.raises(BenchDied, match=r"lower \(SIGKILL\)\. Most likely the memory"):
+            lowering.result(timeout=60)
+    assert _ended(compiler)
+
+
+def test_a_killed_parent_takes_the_bench_along(job: Job, log: Path) -> None:
+    """SIGKILL of the command that converts leaves neither bench nor compiler running."""
+    program = f"""
+from pathlib import Path
+from tasks.isolated import IsolatedBench
+from tasks.job import Job
+job = Job.model_validate_json(Path({str(log.parent.parent / "job")!r}).read_text())
+with IsolatedBench(job, Path({str(log)!r}), command={FAKE!r}) as bench:
+    print(bench.pull().source, flush=True)
+    bench.lower()
+"""
+    (log.parent.parent / "job").write_text(job.model_dump_json())
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        bench = psutil.Process(int(parent.stdout.readline()))
+        compiler = psutil.Process(_written(job.folder / "child"))
+        parent.kill()
+    assert _ended(bench)
+    assert _ended(compiler)
+
+
+def _written(file: Path) -> int:
+    """The number that another process writes to `file` as soon as it gets there."""
+    end = time.monotonic() + 60
+    while not (file.exists() and file.read_text()):
+        assert time.monotonic() < end, f"{file} was never written"
+        os.sched_yield()
+    return int(file.read_text())
+
+
+def _ended(process: psutil.Process) -> bool:
+    """Whether it ends within a minute; a zombie that nobody reaps has ended too."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+            return True
+        os.sched_yield()
+    return False

@@ -1,0 +1,168 @@
+"""A zoo of toys: jobs, a bench and a judge that do at once what the real ones take minutes for."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "zoo" / "artifact"))
+
+from bundle_maker import make_bundle
+
+from tasks.job import (
+    Evidence,
+    ExportedProgramSize,
+    ExportRecord,
+    Job,
+    LowerRecord,
+    PullRecord,
+    Stage,
+    TransformRecord,
+)
+from zoo.evidence import (
+    CaseShape,
+    Measurement,
+    OutputParity,
+    ProgramValidation,
+    StageTime,
+    ValidationReport,
+    Verdict,
+)
+from zoo.spec import (
+    DEFAULT_TOLERANCES,
+    Dtype,
+    Licence,
+    ModelSpec,
+    ProgramSpec,
+    Target,
+    TorchvisionSource,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BUILD_KEY = "a" * 64
+
+
+def toy_job(folder: Path, **changes: Any) -> Job:
+    """A job for a model called `toy`; `changes` replace its fields."""
+    fields: dict[str, Any] = {
+        "model": "toy",
+        "target": Target.CPU,
+        "spec": ModelSpec(
+            summary="a toy",
+            source=TorchvisionSource(kind="torchvision", builder="resnet18"),
+            programs=(ProgramSpec.model_validate({"inputs": [{"name": "x", "shape": [1, 3]}]}),),
+            licence=Licence(spdx="Apache-2.0"),
+        ),
+        "origin": folder / "models.yaml",
+        "build_key": BUILD_KEY,
+        "seed": 0,
+        "store": str(folder / "store"),
+        "folder": folder / "work",
+        "reports": folder / "reports",
+    }
+    return Job.model_validate(fields | changes)
+
+
+def toy_evidence() -> Evidence:
+    """What the stages before validation say of a toy."""
+    return Evidence(
+        pulled=PullRecord(source="a test", parameters=3, random_weights=0),
+        transformed=TransformRecord(passes=()),
+        lowered=LowerRecord(
+            lowering=(), eager_latency=(("main", measured(4.0)),), weights_bytes=12
+        ),
+        stages=(StageTime(stage="pull", seconds=1.5),),
+    )
+
+
+def measured(median: float) -> Measurement:
+    """A latency of `median` milliseconds."""
+    return Measurement(minimum_ms=median, median_ms=median, p90_ms=median, runs=3, threads=1)
+
+
+class ToyBench:
+    """A bench in this process; `faults` says what each stage raises."""
+
+    def __init__(self, job: Job, faults: Mapping[Stage, BaseException] | None = None) -> None:
+        self._job = job
+        self._faults = faults or {}
+        self.asked: list[Stage] = []
+
+    def pull(self) -> PullRecord:
+        """Three parameters."""
+        self._enter(Stage.PULL)
+        return PullRecord(source="a test", parameters=3, random_weights=self._job.seed)
+
+    def export(self) -> ExportRecord:
+        """Two nodes."""
+        self._enter(Stage.EXPORT)
+        size = ExportedProgramSize(program="main", nodes=2, golden_cases=3)
+        return ExportRecord(programs=(size,))
+
+    def transform(self) -> TransformRecord:
+        """No passes."""
+        self._enter(Stage.TRANSFORM)
+        return TransformRecord(passes=())
+
+    def lower(self) -> LowerRecord:
+        """A sealed bundle whose files are words."""
+        self._enter(Stage.LOWER)
+        toy_bundle(self._job)
+        return toy_evidence().lowered
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to clear."""
+
+    def _enter(self, stage: Stage) -> None:
+        self.asked.append(stage)
+        if stage in self._faults:
+            raise self._faults[stage]
+
+
+def toy_bundle(job: Job) -> Path:
+    """The bundle of `job`, sealed as `lowered`."""
+    return make_bundle(
+        job.bundle,
+        model=job.model,
+        target=job.target.value,
+        build_key=job.build_key,
+        state="lowered",
+        random_weights=job.seed,
+    )
+
+
+def toy_judgement(*, passed: bool = True) -> ValidationReport:
+    """One output, off by 3e-6 or by 0.5."""
+    error = 3e-6 if passed else 0.5
+    parity = OutputParity(
+        case=0,
+        output="y",
+        dtype=Dtype.FLOAT32,
+        shape=(1, 3),
+        max_abs=error,
+        max_rel=error,
+        snr_db=110.0 if passed else 3.0,
+        cosine=1.0,
+        nonfinite_match=True,
+        tolerance=DEFAULT_TOLERANCES[Dtype.FLOAT32],
+        passed=passed,
+    )
+    program = ProgramValidation(
+        program="main",
+        cases=(CaseShape(case=0, dimensions={}),),
+        parity=(parity,),
+        deterministic=True,
+        latency=measured(2.0),
+        passed=passed,
+    )
+    return ValidationReport(
+        verdict=Verdict.PASSED if passed else Verdict.DIVERGED,
+        detail="" if passed else "y of case 0 is off by 0.5",
+        programs=(program,),
+    )

@@ -1,0 +1,123 @@
+"""Imports point one way, and heavy libraries stay where they belong."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent
+FLOORS = ("zoo", "runtime", "transforms", "tasks", "flows")  # lowest first
+
+# Library -> where it may be imported at all, as beginnings of paths.
+HOMES = {
+    "prefect": ("flows/", "tasks/"),
+    "torch": ("transforms/", "zoo/sources/", "zoo/models/"),
+    "torchvision": ("transforms/", "zoo/sources/", "zoo/models/"),
+    "transformers": ("transforms/", "zoo/sources/", "zoo/models/"),
+    "boto3": ("zoo/store/s3.py",),
+    "botocore": ("zoo/store/s3.py",),
+    "typer": ("flows/cli/",),
+}
+HEAVY = ("torch", "prefect", "boto3", "transformers", "torchvision")
+
+
+def imports_of(file: Path) -> Iterator[tuple[int, str]]:
+    """Line and module of every import in a file, lazy ones and those for types included."""
+    package = file.relative_to(ROOT).parent.parts
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            yield node.lineno, ".".join([*above, *([node.module] if node.module else [])])
+
+
+def all_imports() -> Iterator[tuple[str, int, str]]:
+    """Path, line and module of every import in the five floors."""
+    for floor in FLOORS:
+        for file in sorted((ROOT / floor).rglob("*.py")):
+            for line, module in imports_of(file):
+                yield file.relative_to(ROOT).as_posix(), line, module
+
+
+def test_no_floor_imports_a_higher_one() -> None:
+    """Flows -> tasks -> transforms -> runtime -> zoo: never the other way, not even lazily."""
+    breaches = [
+        f"{path}:{line} imports {module}"
+        for path, line, module in all_imports()
+        if (top := module.split(".")[0]) in FLOORS
+        and FLOORS.index(top) > FLOORS.index(path.split("/")[0])
+    ]
+    assert breaches == []
+
+
+def test_heavy_libraries_are_imported_only_at_home() -> None:
+    """Prefect in flows and tasks, torch in transforms and sources, boto3 in one file."""
+    breaches = [
+        f"{path}:{line} imports {module}"
+        for path, line, module in all_imports()
+        if (homes := HOMES.get(module.split(".")[0])) and not path.startswith(homes)
+    ]
+    assert breaches == []
+
+
+def test_the_walk_sees_lazy_imports() -> None:
+    """The two tests above are not empty: they see an import inside a function."""
+    seen = {(path, module) for path, _, module in all_imports()}
+    assert ("flows/cli/flow_run.py", "flows.convert_zoo") in seen
+
+
+def loaded_after(code: str, home: Path) -> set[str]:
+    """Which heavy libraries a fresh interpreter has loaded after `code`."""
+    probe = f"""
+import json, sys
+{code}
+sys.stderr.write(json.dumps([m for m in {HEAVY!r} if m in sys.modules]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", probe],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(home), "MENAGERIE_HOME": str(home)},
+    )
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["list", "--json"],
+        ["convert", "--help"],
+        ["pull", "resnet18", "-o", "out"],  # an empty store: it looks, and finds nothing
+        ["run", "no_such_folder", "--input", "x.npy"],
+        ["verify", "no_such_folder"],
+        ["report", "resnet18"],
+        ["schema"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_commands_that_need_no_torch_load_none(arguments: list[str], tmp_path: Path) -> None:
+    """Help, list, pull, run, verify, report and schema start without torch, Prefect or boto3."""
+    code = f"import flows.cli; flows.cli.invoke({arguments!r})"
+    assert loaded_after(code, tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["flows.plan", "flows.embedded", "flows.health", "runtime.session", "runtime.validation"],
+)
+def test_modules_on_the_quick_path_load_nothing_heavy(module: str, tmp_path: Path) -> None:
+    """What `zoo convert` does before it knows there is work, and all of the runtime."""
+    assert loaded_after(f"import {module}", tmp_path) == set()
