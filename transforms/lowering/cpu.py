@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from runtime.library import library_path
 from transforms.editor import ProgramEditor
 from transforms.lowering.conform import conform_results
 from transforms.lowering.coverage import check_kernels, check_library
@@ -143,7 +144,7 @@ def lower(
         ),
         Source("constants", _NO_CONSTANTS, flags),
     ]
-    (compiler or find_compiler()).link_library(sources, library, ["-fopenmp", "-Wl,-s"])
+    (compiler or find_compiler()).link_library(sources, library, _link_flags())
     return LoweredProgram(
         library=library,
         constants=code.constants,
@@ -156,6 +157,17 @@ def lower(
             seconds=time.perf_counter() - started,
         ),
     )
+
+
+def _link_flags() -> list[str]:
+    """Name the runtime as needed, without its path: it is in the process before the model is.
+
+    The shim functions bear libtorch's names; naming their library makes a model find ours also
+    where both are loaded.
+    """
+    runtime = library_path()
+    needed = [f"-L{runtime.parent}", "-Wl,--no-as-needed", f"-l:{runtime.name}"]
+    return ["-fopenmp", "-Wl,-s", *(needed if runtime.suffix == ".so" else [])]
 
 
 def _baseline() -> _Baseline:
