@@ -36,25 +36,27 @@ def convert_model(
     Skipped when the store already holds a release under the same build key, unless forced. The
     result is the model's row, in a failed state if the model failed: call it with `return_state`.
     """
-    planned = _plan_single(model, target, options)
+    result = _convert(_plan_single(model, target, options), options)
+    workplace().listener.model_ended(result)
+    if result.succeeded:
+        return result
+    # Not raised: what a flow raises, Prefect writes to its storage.
+    reason = f"{result.outcome} in {result.stage}: {result.reason}"
+    return Failed(message=reason, data=result)
+
+
+def _convert(planned: PlannedModel, options: ConversionOptions) -> ModelResult:
     if planned.error is not None:
-        return failed(failed_row(planned))
+        return failed_row(planned)
     if planned.in_store:
         return skipped_row(planned)
     try:
         result, report = Conversion(_job(planned, options), workplace()).run()
     except ConversionFailed as stopped:
-        return failed(stopped.result)
-    leave_artifact(
-        f"{model}-{target}", f"Conversion report of {model} for {target}", lambda: markdown(report)
-    )
+        return stopped.result
+    name = f"{planned.model}-{planned.target}"
+    leave_artifact(name, f"Conversion report of {name}", lambda: markdown(report))
     return result
-
-
-def failed(result: ModelResult) -> State[ModelResult]:
-    """A failed state that holds the row; raised exceptions Prefect would write to its storage."""
-    message = f"{result.outcome} in {result.stage}: {result.reason}"
-    return Failed(message=message, data=result)
 
 
 def _plan_single(model: str, target: Target, options: ConversionOptions) -> PlannedModel:

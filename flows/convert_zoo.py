@@ -1,11 +1,12 @@
 """The flow that converts many models, and judges every one of them itself."""
 
+import dataclasses
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
-from typing import Annotated, Any
+from typing import Annotated
 
 from prefect import State, flow, tags
 from prefect.states import Failed
@@ -13,12 +14,13 @@ from pydantic import Field
 
 from flows.artifacts import leave_artifact
 from flows.convert_model import convert_model
+from flows.listener import Recorder
 from flows.parameters import ConversionOptions
-from flows.plan import PlannedModel, failed_row, plan, skipped_row
+from flows.plan import PlannedModel, crashed_row, failed_row, plan, skipped_row
 from flows.reports import refresh_index
-from flows.results import ModelResult, Outcome, RunResult, results_markdown
-from flows.settings import NOTHING_KEPT
-from flows.workplace import Workplace, workplace
+from flows.results import ModelResult, RunResult, results_markdown
+from flows.settings import NOTHING_KEPT, state_error
+from flows.workplace import Workplace, use_workplace, workplace
 from tasks.failures import explain
 from zoo.errors import MenagerieError
 from zoo.spec import Target
@@ -46,7 +48,7 @@ def convert_zoo(
     """
     began = time.perf_counter()
     planned = plan(models, targets, options, tags=selected_tags)
-    results = _convert_all(planned, options, jobs, workplace())
+    results = _convert_all(planned, options, jobs)
     page = refresh_index()
     run = RunResult(
         results=tuple(results),
@@ -63,58 +65,48 @@ def convert_zoo(
 
 
 def _convert_all(
-    planned: list[PlannedModel], options: ConversionOptions, jobs: int, place: Workplace
+    planned: list[PlannedModel], options: ConversionOptions, jobs: int
 ) -> list[ModelResult]:
+    place = workplace()
+    recorder = Recorder(place.listener)
+
     def one(model: PlannedModel) -> ModelResult:
-        result = _convert_one(model, options)
-        place.listener.model_ended(result)
-        return result
+        return _convert_one(model, options, recorder)
 
-    if jobs == 1:  # in this thread, where an interrupt arrives
-        return [one(model) for model in planned]
-    with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(copy_context().run, one, model) for model in planned]
-        with _ended_by_interrupt(pool, place):
-            return [future.result() for future in futures]
+    with use_workplace(dataclasses.replace(place, listener=recorder)):
+        if jobs == 1:  # in this thread, where an interrupt arrives
+            return [one(model) for model in planned]
+        with ThreadPoolExecutor(jobs) as pool:
+            futures = [pool.submit(copy_context().run, one, model) for model in planned]
+            with _ended_by_interrupt(pool, place):
+                return [future.result() for future in futures]
 
 
-def _convert_one(planned: PlannedModel, options: ConversionOptions) -> ModelResult:
-    """Run the child flow and judge its final state; whatever happens, there is a row."""
-    if planned.error is not None:
-        return failed_row(planned)
-    if planned.in_store:
-        return skipped_row(planned)
+def _convert_one(
+    planned: PlannedModel, options: ConversionOptions, recorder: Recorder
+) -> ModelResult:
+    """Run the child flow and judge it; whatever happens, there is a row."""
+    key = (planned.model, planned.target)
     began = time.perf_counter()
+    if planned.error is not None:
+        recorder.model_ended(failed_row(planned))
+    elif planned.in_store:
+        recorder.model_ended(skipped_row(planned))
+    else:
+        error = _run_child(planned, options)
+        if key not in recorder.rows:
+            recorder.model_ended(crashed_row(planned, error, time.perf_counter() - began))
+    return recorder.rows[key]
+
+
+def _run_child(planned: PlannedModel, options: ConversionOptions) -> MenagerieError:
+    """Run the flow of one model; what it returns counts only if the model left no row."""
     try:
         with tags(planned.model, planned.target.value):
             state = convert_model(planned.model, planned.target, options, return_state=True)
-        return _judge(state, planned)
     except Exception as error:  # noqa: BLE001 - Prefect's API can fail in any way
-        return _crashed(planned, explain(error, "Prefect"), time.perf_counter() - began)
-
-
-def _judge(state: State[Any], planned: PlannedModel) -> ModelResult:
-    outcome = state.result(raise_on_failure=False)
-    if isinstance(outcome, ModelResult):
-        return outcome
-    if isinstance(outcome, MenagerieError):
-        return _crashed(planned, outcome)
-    if isinstance(outcome, BaseException):
-        return _crashed(planned, explain(outcome, planned.model))
-    return _crashed(planned, MenagerieError("Prefect", f"the run ended {state.name}"))
-
-
-def _crashed(planned: PlannedModel, error: MenagerieError, seconds: float = 0.0) -> ModelResult:
-    return ModelResult(
-        model=planned.model,
-        target=planned.target,
-        outcome=Outcome.CRASHED,
-        stage="flow",
-        reason=str(error),
-        build_key=planned.build_key or None,
-        random_weights=planned.seed,
-        seconds=seconds,
-    )
+        return explain(error, "Prefect")
+    return state_error(state)
 
 
 @contextmanager

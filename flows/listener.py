@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from flows.results import ModelResult
     from tasks.job import Stage
 
-__all__ = ["Listener", "Silence"]
+__all__ = ["Listener", "Recorder", "Silence"]
 
 
 class Listener(Protocol):
@@ -38,3 +38,27 @@ class Silence:
 
     def model_ended(self, result: ModelResult) -> None:
         """Ignore it."""
+
+
+class Recorder:
+    """Keeps the row of every model, and passes all on to another listener.
+
+    A row got so does not depend on Prefect's API, whose answer to a final state can get lost.
+    """
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self.rows: dict[tuple[str, str], ModelResult] = {}
+
+    def stage_began(self, model: str, target: str, stage: Stage) -> None:
+        """Pass it on."""
+        self._listener.stage_began(model, target, stage)
+
+    def stage_ended(self, model: str, target: str, stage: Stage, seconds: float) -> None:
+        """Pass it on."""
+        self._listener.stage_ended(model, target, stage, seconds)
+
+    def model_ended(self, result: ModelResult) -> None:
+        """Keep it and pass it on."""
+        self.rows[result.model, result.target] = result
+        self._listener.model_ended(result)

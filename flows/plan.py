@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PlannedModel",
+    "crashed_row",
     "failed_row",
     "plan",
     "skipped_row",
@@ -118,4 +119,18 @@ def failed_row(planned: PlannedModel) -> ModelResult:
         stage="plan",
         reason=planned.error,
         random_weights=planned.seed,
+    )
+
+
+def crashed_row(planned: PlannedModel, error: MenagerieError, seconds: float = 0.0) -> ModelResult:
+    """The row of a model whose run ended without one of its own."""
+    return ModelResult(
+        model=planned.model,
+        target=planned.target,
+        outcome=Outcome.CRASHED,
+        stage="flow",
+        reason=str(error),
+        build_key=planned.build_key or None,
+        random_weights=planned.seed,
+        seconds=seconds,
     )

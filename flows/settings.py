@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
+from tasks.failures import explain
+from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["NOTHING_KEPT", "without_heartbeats"]
+    from prefect import State
+
+__all__ = ["NOTHING_KEPT", "state_error", "without_heartbeats"]
 
 
 class _ResultOptions(TypedDict):
@@ -34,3 +39,16 @@ def without_heartbeats(*, when: bool) -> Iterator[None]:
         return
     with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
         yield
+
+
+def state_error(state: State[Any]) -> MenagerieError:
+    """What a run's final state says went wrong, as an error of our tree."""
+    try:
+        outcome = state.result(raise_on_failure=False)
+    except Exception as error:  # noqa: BLE001 - its data can be lost on the way
+        return explain(error, "Prefect")
+    if isinstance(outcome, MenagerieError):
+        return outcome
+    if isinstance(outcome, BaseException):
+        return explain(outcome, "Prefect")
+    return MenagerieError("Prefect", f"the run ended {state.name}", "Its logs say why")

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Self
 from tasks.job import ExportedProgramSize, ExportRecord, LowerRecord, PullRecord, TransformRecord
 from transforms.accuracy import eager_accuracy
 from transforms.bundle import Identity, ProgramParts, library_path, write_bundle
-from transforms.export import Exported, export_program
-from transforms.golden import GoldenCase, make_goldens, measure_eager
+from transforms.golden import measure_eager
 from transforms.lowering import cpu
 from transforms.pipeline import run_passes
+from transforms.prepare import Prepared, prepare
 from zoo import sources
 from zoo.errors import ExportError
+from zoo.sources.context import Context, resolve_inside
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,8 +38,7 @@ class Workshop:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._loaded: LoadedModel | None = None
-        self._goldens: dict[str, list[GoldenCase]] = {}
-        self._exported: dict[str, Exported] = {}
+        self._prepared: dict[str, Prepared] = {}
 
     def pull(self) -> PullRecord:
         """See `Bench.pull`."""
@@ -63,11 +63,12 @@ class Workshop:
     def transform(self) -> TransformRecord:
         """See `Bench.transform`."""
         logs = []
-        for name, exported in self._exported.items():
+        for name, prepared in self._prepared.items():
             program, log = run_passes(
-                exported.program, self._job.spec.passes, target=self._job.target, name=name
+                prepared.exported.program, self._job.spec.passes, target=self._job.target, name=name
             )
-            self._exported[name] = dataclasses.replace(exported, program=program)
+            exported = dataclasses.replace(prepared.exported, program=program)
+            self._prepared[name] = dataclasses.replace(prepared, exported=exported)
             logs.append(log)
         return TransformRecord(passes=tuple(logs))
 
@@ -95,33 +96,29 @@ class Workshop:
         traceback: TracebackType | None,
     ) -> None:
         self._loaded = None
-        self._goldens.clear()
-        self._exported.clear()
+        self._prepared.clear()
 
     def _export(self, spec: ProgramSpec) -> ExportedProgramSize:
-        model = self._model().module
-        dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
-        goldens = make_goldens(model, spec, **({} if dtype is None else {"dtype": dtype}))
-        exported = export_program(model, spec, goldens[0].inputs)
-        self._goldens[spec.name], self._exported[spec.name] = goldens, exported
+        prepared = prepare(self._model().module, spec)
+        self._prepared[spec.name] = prepared
         return ExportedProgramSize(
             program=spec.name,
-            nodes=len(exported.program.graph.nodes),
-            golden_cases=len(goldens),
+            nodes=len(prepared.exported.program.graph.nodes),
+            golden_cases=len(prepared.goldens),
         )
 
     def _measure(self, spec: ProgramSpec) -> Measurement:
-        goldens = self._goldens[spec.name]
+        goldens = self._prepared[spec.name].goldens
         return measure_eager(self._model().module, spec, goldens, threads=self._job.threads)
 
     def _lower(self, spec: ProgramSpec) -> ProgramParts:
-        exported = self._exported[spec.name]
+        prepared = self._prepared[spec.name]
         library = library_path(self._job.bundle, spec.name)
         return ProgramParts(
             spec=spec,
-            exported=exported,
-            lowered=cpu.lower(exported.program, library, name=spec.name),
-            goldens=self._goldens[spec.name],
+            exported=prepared.exported,
+            lowered=cpu.lower(prepared.exported.program, library, name=spec.name),
+            goldens=prepared.goldens,
         )
 
     def _identity(self) -> Identity:
@@ -138,7 +135,7 @@ class Workshop:
         gate = self._job.spec.accuracy
         if gate is None:
             return None
-        data = self._job.origin.parent / gate.data
+        data = resolve_inside(gate.data, Context(self._job.model, self._job.origin.parent))
         return data, eager_accuracy(self._model().module, self._job.spec, gate, data)
 
     def _model(self) -> LoadedModel:

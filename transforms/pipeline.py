@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from transforms.base import GraphPass
 
-__all__ = ["DEFAULT_PASSES", "available_passes", "run_passes"]
+__all__ = ["DEFAULT_PASSES", "available_passes", "make_passes", "run_passes"]
 
 _PASSES: tuple[type[GraphPass], ...] = (FoldBatchNorm,)
 
@@ -59,10 +59,21 @@ def run_passes(
     """
     check_program(program, "before the passes")
     records = []
-    for graph_pass in [_make(p) for p in (DEFAULT_PASSES[target] if passes is None else passes)]:
+    for graph_pass in make_passes(passes, target=target):
         program, record = graph_pass(program)
         records.append(record)
     return program, PassLog(program=name, records=tuple(records))
+
+
+def make_passes(
+    passes: Sequence[str | PassChoice] | None = None, *, target: Target = Target.CPU
+) -> list[GraphPass]:
+    """The passes by name, in order; None for the target's default list.
+
+    Raises:
+        UsageError: for a pass that does not exist or an option it does not take.
+    """
+    return [_make(p) for p in (DEFAULT_PASSES[target] if passes is None else passes)]
 
 
 def _make(choice: str | PassChoice) -> GraphPass:

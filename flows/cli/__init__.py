@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from flows.cli.bisect import bisect
 from flows.cli.convert import convert
 from flows.cli.doctor import doctor
+from flows.cli.explain import explain
 from flows.cli.listing import list_models
 from flows.cli.output import complain
 from flows.cli.pull import pull
@@ -41,7 +43,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 all that was asked for is done, 1 a model failed, 2 misuse.",
 )
 app.command("list")(list_models)
-for command in (show, convert, pull, verify, run, report, schema, doctor):
+for command in (show, convert, pull, verify, run, report, explain, bisect, schema, doctor):
     app.command()(command)
 
 

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.options import (
+    FactoriesOption,
     JsonOption,
     ManifestOption,
+    SeedOption,
     StoreOption,
     absolute,
     complete_models,
@@ -29,7 +31,7 @@ def convert(
     models: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[MODELS]...",
+            metavar="MODEL",
             help="Names or globs such as `resnet*`. Left out: those with the tag `default`.",
             autocompletion=complete_models,
         ),
@@ -40,15 +42,8 @@ def convert(
         list[Target] | None,
         typer.Option("--target", "-t", help="Default: all that a model supports."),
     ] = None,
-    random_weights: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=2**32 - 1, metavar="SEED", help="Seeded random weights instead of fetching."
-        ),
-    ] = None,
-    allow_factories: Annotated[
-        bool, typer.Option("--allow-factories", help="Run code that the manifest names.")
-    ] = False,
+    random_weights: SeedOption = None,
+    allow_factories: FactoriesOption = False,
     force: Annotated[
         bool, typer.Option("--force", help="Convert again what the store already holds.")
     ] = False,
@@ -62,8 +57,11 @@ def convert(
 
     What the store already holds from the same code, weights and versions is skipped.
 
-    Examples: `zoo convert` · `zoo convert resnet18 --random-weights 0` ·
-    `zoo convert 'mobilenet*' --jobs 2 --store s3://models/zoo`
+    **Examples**
+
+    - `zoo convert`
+    - `zoo convert resnet18 --random-weights 0`
+    - `zoo convert 'mobilenet*' --jobs 2 --store s3://models/zoo`
     """
     from flows.cli.output import emit
     from flows.cli.results_table import announce_weights, print_results
@@ -81,7 +79,7 @@ def convert(
     began = time.perf_counter()
     planned = plan(models or [], target or [], options, tags=tag or [])
     announce_weights(planned, random_weights, quiet=as_json)
-    result = _convert(planned, target or [], options, jobs).model_copy(
+    result = _convert(planned, options, jobs).model_copy(
         update={"seconds": time.perf_counter() - began}
     )
     if as_json:
@@ -93,10 +91,7 @@ def convert(
 
 
 def _convert(
-    planned: "Sequence[PlannedModel]",
-    targets: "Sequence[Target]",
-    options: "ConversionOptions",
-    jobs: int,
+    planned: "Sequence[PlannedModel]", options: "ConversionOptions", jobs: int
 ) -> "RunResult":
     """Rows for what needs no run, and one Prefect run for the rest, in the planned order."""
     from flows.plan import failed_row, skipped_row
@@ -104,21 +99,21 @@ def _convert(
     from flows.results import RunResult
 
     rows: dict[tuple[str, str], ModelResult] = {}
-    work: list[str] = []
+    work = []
     for one in planned:
         if one.error is not None:
             rows[one.model, one.target] = failed_row(one)
         elif one.in_store:
             rows[one.model, one.target] = skipped_row(one)
-        elif one.model not in work:
-            work.append(one.model)
+        else:
+            work.append(one)
     if work:
         from flows.cli.flow_run import run_flow
 
-        run = run_flow(work, targets, options, jobs)
-        rows |= {(row.model, row.target): row for row in run.results}
-    ordered = tuple(rows[one.model, one.target] for one in planned)
+        rows |= run_flow(work, options, jobs)
     page = index_page()
     return RunResult(
-        results=ordered, store=options.store_url, report=str(page) if page is not None else None
+        results=tuple(rows[one.model, one.target] for one in planned),
+        store=options.store_url,
+        report=str(page) if page is not None else None,
     )

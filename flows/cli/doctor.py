@@ -13,7 +13,10 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Look at this machine, the store and Prefect's API, and say what to mend.
 
-    Examples: `zoo doctor` · `zoo doctor --store s3://models/zoo`
+    **Examples**
+
+    - `zoo doctor`
+    - `zoo doctor --store s3://models/zoo`
     """
     from rich.text import Text
 

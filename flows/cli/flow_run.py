@@ -8,48 +8,64 @@ from typing import TYPE_CHECKING
 
 from flows.cli.progress import LiveDisplay
 from flows.embedded import prefect_api
-from flows.results import RunResult
-from zoo.errors import MenagerieError
+from flows.listener import Recorder
+from flows.plan import crashed_row
+from tasks.failures import explain
 from zoo.home import home
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flows.parameters import ConversionOptions
-    from zoo.spec import Target
+    from flows.plan import PlannedModel
+    from flows.results import ModelResult
+    from zoo.errors import MenagerieError
 
 __all__ = ["run_flow"]
 
 
 def run_flow(
-    models: Sequence[str], targets: Sequence[Target], options: ConversionOptions, jobs: int
-) -> RunResult:
-    """Convert `models` in one run of the real flow.
+    work: Sequence[PlannedModel], options: ConversionOptions, jobs: int
+) -> dict[tuple[str, str], ModelResult]:
+    """Convert what was planned in one run of the real flow.
+
+    Returns:
+        A row for every model and target, whatever happened to it or to the run.
 
     Raises:
-        MenagerieError: if Prefect's API cannot be had. A failed model raises nothing: it is a row.
+        MenagerieError: if Prefect's API cannot be had.
     """
     embedded = not os.environ.get("PREFECT_API_URL")
     with LiveDisplay() as display, prefect_api(display.status, _load):
-        from flows.convert_zoo import convert_zoo
         from flows.settings import without_heartbeats
         from flows.workplace import Workplace, use_workplace
 
         display.status("starting the run")
-        with use_workplace(Workplace(listener=display)), without_heartbeats(when=embedded):
-            state = convert_zoo(
-                models=list(models),
-                targets=list(targets),
-                options=options,
-                jobs=jobs,
-                return_state=True,
-            )
-        outcome = state.result(raise_on_failure=False)
-    if isinstance(outcome, RunResult):
-        return outcome
-    if isinstance(outcome, BaseException):
-        raise outcome
-    raise MenagerieError("Prefect", f"the run ended {state.name}", "Its logs say why")
+        recorder = Recorder(display)
+        with use_workplace(Workplace(listener=recorder)), without_heartbeats(when=embedded):
+            error = _run(work, options, jobs)
+        for one in work:
+            if (one.model, one.target) not in recorder.rows:
+                recorder.model_ended(crashed_row(one, error))
+    return recorder.rows
+
+
+def _run(work: Sequence[PlannedModel], options: ConversionOptions, jobs: int) -> MenagerieError:
+    """Run the flow; what it says went wrong counts only for models that left no row."""
+    from flows.convert_zoo import convert_zoo
+    from flows.settings import state_error
+
+    try:
+        state = convert_zoo(
+            models=list(dict.fromkeys(one.model for one in work)),
+            targets=list(dict.fromkeys(one.target for one in work)),
+            options=options,
+            jobs=jobs,
+            return_state=True,
+        )
+    except Exception as error:  # noqa: BLE001 - Prefect's API can fail in any way
+        return explain(error, "Prefect")
+    return state_error(state)
 
 
 def _load() -> None:

@@ -18,7 +18,11 @@ def list_models(
 ) -> None:
     """List the models of the manifest.
 
-    Examples: `zoo list` · `zoo list --tag speech` · `zoo list --json | jq '.[].name'`
+    **Examples**
+
+    - `zoo list`
+    - `zoo list --tag speech`
+    - `zoo list --json | jq '.[].name'`
     """
     from zoo.manifest import load_manifest
 

@@ -8,8 +8,10 @@ import typer
 from zoo.spec import Target
 
 __all__ = [
+    "FactoriesOption",
     "JsonOption",
     "ManifestOption",
+    "SeedOption",
     "StoreOption",
     "TargetOption",
     "absolute",
@@ -46,6 +48,15 @@ ManifestOption = Annotated[
     typer.Option(
         "--manifest", metavar="DIR", help="Folder of manifest files. Default: Menagerie's models."
     ),
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="SEED", min=0, max=2**32 - 1, help="Seeded random weights instead of fetching."
+    ),
+]
+FactoriesOption = Annotated[
+    bool, typer.Option("--allow-factories", help="Run code that the manifest names.")
 ]
 TargetOption = Annotated[Target, typer.Option("--target", "-t", help="Where the artifact runs.")]
 

@@ -45,8 +45,11 @@ def pull(
 ) -> None:
     """Download a released artifact; every file's sha256 is checked before anything appears.
 
-    Examples: `zoo pull resnet18 -o out` · `zoo pull resnet18 --zip -o resnet18.zip` ·
-    `zoo pull resnet18 --store s3://models/zoo`
+    **Examples**
+
+    - `zoo pull resnet18 -o out`
+    - `zoo pull resnet18 --zip -o resnet18.zip`
+    - `zoo pull resnet18 --store s3://models/zoo`
     """
     from zoo.store import open_store
 

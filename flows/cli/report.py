@@ -35,7 +35,10 @@ def report(
 
     A model's last conversion here is looked at first, then its latest release in the store.
 
-    Examples: `zoo report resnet18 --open` · `zoo report out --json | jq .validation.verdict`
+    **Examples**
+
+    - `zoo report resnet18 --open`
+    - `zoo report out --json | jq .validation.verdict`
     """
     folder = _folder(what, target.value, store_url(store))
     page = folder / "report.html"

@@ -42,8 +42,10 @@ def run(
 ) -> None:
     """Run an artifact on numpy files, without PyTorch.
 
-    Examples: `zoo run out --input x.npy --output y.npy` ·
-    `zoo run out -i input_features=f.npy -i attention_mask=m.npy -o all.npz`
+    **Examples**
+
+    - `zoo run out --input x.npy --output y.npy`
+    - `zoo run out -i input_features=f.npy -i attention_mask=m.npy -o all.npz`
     """
     from runtime.session import Session
 

@@ -24,7 +24,10 @@ def show(
 ) -> None:
     """Show a model's manifest entry and its releases in the store.
 
-    Examples: `zoo show resnet18` · `zoo show resnet18 --json`
+    **Examples**
+
+    - `zoo show resnet18`
+    - `zoo show resnet18 --json`
     """
     from zoo.manifest import load_manifest
     from zoo.store import open_store

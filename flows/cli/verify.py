@@ -32,7 +32,10 @@ def verify(
 ) -> None:
     """Prove an artifact on this machine: its golden cases in a fresh process, without PyTorch.
 
-    Examples: `zoo verify out` · `zoo verify resnet18 --json`
+    **Examples**
+
+    - `zoo verify out`
+    - `zoo verify resnet18 --json`
     """
     from runtime.validation import Limits, validate
 

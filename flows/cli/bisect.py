@@ -1,0 +1,102 @@
+"""`zoo bisect`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.cli.options import (
+    FactoriesOption,
+    JsonOption,
+    ManifestOption,
+    SeedOption,
+    TargetOption,
+    complete_models,
+)
+from flows.cli.output import emit, messages, results
+from zoo.spec import Target
+
+if TYPE_CHECKING:
+    from flows.modelling import PreparedModel
+    from transforms.bisect import Divergence
+
+__all__ = ["bisect"]
+
+
+def bisect(
+    model: Annotated[str, typer.Argument(help="Name of a model.", autocompletion=complete_models)],
+    *,
+    target: TargetOption = Target.CPU,
+    program: Annotated[str | None, typer.Option(help="Default: every program in turn.")] = None,
+    random_weights: SeedOption = None,
+    allow_factories: FactoriesOption = False,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Where a reproducer is saved.")
+    ] = Path("divergence"),
+    manifest: ManifestOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the first node, and the pass, at which a lowered model diverges from eager.
+
+    Saves the smallest program that still shows it, with the command that runs it again. Exit code 1
+    if there is a divergence.
+
+    Examples: `zoo bisect resnet18 --random-weights 0` · `zoo bisect resnet18 -o found --json`
+    """
+    with messages().status(f"looking for a divergence in {model}"):
+        from flows.modelling import prepare_model
+
+        prepared = prepare_model(model, manifest, random_weights, allow_factories=allow_factories)
+        found = _first(prepared, target, program, output)
+    if as_json:
+        emit(None if found is None else _fields(found))
+    elif found is None:
+        results().print(f"{model} agrees with eager at every output", markup=False)
+    else:
+        for name, value in _fields(found).items():
+            results().print(f"{name:<12} {value}", markup=False)
+        results().print(
+            f"rerun        python -m transforms.bisect {found.reproducer}", markup=False
+        )
+    raise typer.Exit(0 if found is None else 1)
+
+
+def _first(
+    prepared: "PreparedModel", target: Target, program: str | None, output: Path
+) -> "Divergence | None":
+    from transforms.bisect import locate
+    from transforms.cpu_run import run_on_cpu
+    from transforms.pipeline import make_passes
+    from zoo.errors import UsageError
+
+    names = [p.spec.name for p in prepared.programs]
+    if program is not None and program not in names:
+        raise UsageError(
+            "bisect", f"there is no program {program!r}", f"It has: {', '.join(names)}"
+        )
+    for entry in prepared.programs:
+        if program in (None, entry.spec.name):
+            found = locate(
+                entry.exported.program,
+                make_passes(prepared.spec.passes, target=target),
+                list(entry.goldens[0].inputs.values()),
+                run_on_cpu,
+                tolerances=prepared.spec.tolerance,
+                folder=output,
+            )
+            if found is not None:
+                return found
+    return None
+
+
+def _fields(found: "Divergence") -> dict[str, object]:
+    return {
+        "stage": found.stage.value,
+        "pass": found.pass_name,
+        "node": found.node,
+        "module": found.module_path,
+        "source": found.source_line,
+        "max_abs": found.max_abs,
+        "snr_db": found.snr_db,
+        "reproducer": None if found.reproducer is None else str(found.reproducer),
+    }

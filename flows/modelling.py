@@ -1,0 +1,48 @@
+"""A model with its programs exported, for the commands that look into graphs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from transforms.prepare import Prepared, prepare
+from zoo import sources
+from zoo.manifest import load_manifest
+from zoo.sources.fingerprint import seed_used
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from zoo.spec import ModelSpec
+
+__all__ = ["PreparedModel", "prepare_model"]
+
+
+@dataclass(frozen=True)
+class PreparedModel:
+    """An entry of the manifest, and its programs before any pass."""
+
+    spec: ModelSpec
+    programs: tuple[Prepared, ...]
+
+
+def prepare_model(
+    model: str, manifest: Path | None, random_weights: int | None, *, allow_factories: bool
+) -> PreparedModel:
+    """Load a model and export its programs.
+
+    Raises:
+        UsageError: if the manifest has no such model.
+        SourceError: if its weights cannot be had.
+        ExportError: if a program cannot be exported.
+    """
+    entries = load_manifest(manifest)
+    spec = entries.spec(model)
+    loaded = sources.load(
+        model,
+        spec,
+        origin=entries.origin(model).file,
+        random_weights=seed_used(spec, random_weights),
+        allow_factories=allow_factories,
+    )
+    return PreparedModel(spec, tuple(prepare(loaded.module, p) for p in spec.programs))

@@ -1,0 +1,40 @@
+"""A program made ready for the passes: golden cases from eager, then the export."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from transforms.export import Exported, export_program
+from transforms.golden import GoldenCase, make_goldens
+
+if TYPE_CHECKING:
+    from zoo.spec import ProgramSpec
+
+__all__ = ["Prepared", "prepare"]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An exported program with its golden cases."""
+
+    spec: ProgramSpec
+    exported: Exported
+    goldens: list[GoldenCase]
+
+
+def prepare(model: torch.nn.Module, spec: ProgramSpec) -> Prepared:
+    """Make the golden cases of one program, and export it with the first as example.
+
+    Args:
+        model: the whole model, in eval mode; float inputs take the dtype of its parameters.
+        spec: the program.
+
+    Raises:
+        ExportError: if eager fails on a case or the program cannot be exported.
+    """
+    floats = (p.dtype for p in model.parameters() if p.is_floating_point())
+    goldens = make_goldens(model, spec, dtype=next(floats, torch.float32))
+    return Prepared(spec, export_program(model, spec, goldens[0].inputs), goldens)
