@@ -1,7 +1,5 @@
 """The flow that converts one model for one target."""
 
-import os
-import uuid
 from typing import Annotated
 
 from prefect import State, flow
@@ -15,10 +13,10 @@ from flows.plan import PlannedModel, failed_row, plan, skipped_row
 from flows.reports import report_folder
 from flows.results import ModelResult
 from flows.settings import NOTHING_KEPT
+from flows.work import new_work_folder
 from flows.workplace import workplace
 from tasks.job import Job
 from zoo.errors import UsageError
-from zoo.home import home
 from zoo.report import markdown
 from zoo.spec import Target
 
@@ -67,7 +65,6 @@ def _plan_single(model: str, target: Target, options: ConversionOptions) -> Plan
 
 
 def _job(planned: PlannedModel, options: ConversionOptions) -> Job:
-    name = f"{planned.model}-{planned.target}"
     return Job(
         model=planned.model,
         target=planned.target,
@@ -78,6 +75,6 @@ def _job(planned: PlannedModel, options: ConversionOptions) -> Job:
         allow_factories=options.allow_factories,
         store=options.store_url,
         threads=options.threads,
-        folder=home() / "work" / f"{name}.{os.getpid()}.{uuid.uuid4().hex[:8]}",
+        folder=new_work_folder(f"{planned.model}-{planned.target}"),
         reports=report_folder(planned.model, planned.target),
     )

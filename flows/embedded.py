@@ -30,6 +30,7 @@ __all__ = ["STARTUP_SECONDS", "prefect_api", "probe"]
 STARTUP_SECONDS = 120.0  # a fresh database took 14 s on two idle cores, a known one 4 s
 _ATTEMPTS = 2  # the first start on a fresh home can fail where the second finds its tables made
 _STOP_SECONDS = 5.0
+_REQUEST_SECONDS = "30"  # on a starved machine an answer was lost now and then; Prefect asks again
 
 _QUIET = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -73,6 +74,7 @@ def prefect_api(
     folder = home() / "prefect"
     folder.mkdir(exist_ok=True)
     os.environ["PREFECT_HOME"] = str(folder)
+    os.environ.setdefault("PREFECT_API_REQUEST_TIMEOUT", _REQUEST_SECONDS)
     first = "" if (folder / "prefect.db").exists() else " (first time: up to a minute)"
     status(f"starting Prefect's embedded API{first}")
     # Bound here and inherited: the address is known at once, and nobody can take it in between.

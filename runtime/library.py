@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import ctypes
+import os
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import runtime
 from runtime.shim_list import RUNTIME_ABI
 from zoo.errors import SessionError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 __all__ = ["RUNTIME_ABI", "TensorView", "last_error", "library", "library_path", "version"]
 
 LIBRARY_NAME = "libmenagerie_cpu.so"
 MAX_DIMENSIONS = 16
+_SPIN_COUNT = "GOMP_SPINCOUNT"
 
 
 class TensorView(ctypes.Structure):
@@ -54,12 +61,30 @@ def library() -> ctypes.CDLL:
     """
     path = library_path()
     try:
-        # Local, not global: the shim functions bear the names that libtorch's bear.
-        loaded = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
+        with _short_spinning():
+            # Local, not global: the shim functions bear the names that libtorch's bear.
+            loaded = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
     except OSError as error:
         raise SessionError(str(path), f"cannot be loaded: {error}") from error
     _declare(loaded)
     return loaded
+
+
+@contextmanager
+def _short_spinning() -> Iterator[None]:
+    """Lets libgomp, which reads its settings when it is loaded, spin some 20 us at a barrier.
+
+    Its own choice is a hundred times that: on a machine that is busy with something else, waiting
+    threads then burn the time that the awaited one needs. Whoever has set a value keeps it.
+    """
+    if _SPIN_COUNT in os.environ or "OMP_WAIT_POLICY" in os.environ:
+        yield
+        return
+    os.environ[_SPIN_COUNT] = "1000"
+    try:
+        yield
+    finally:
+        del os.environ[_SPIN_COUNT]
 
 
 def _declare(loaded: ctypes.CDLL) -> None:

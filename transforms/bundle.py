@@ -158,7 +158,7 @@ def _entry(folder: Path, parts: ProgramParts, weights: _Weights) -> BundleProgra
         golden_cases=len(parts.goldens),
         inputs=inputs,
         outputs=outputs,
-        dimensions={name: (d.low, d.high) for name, d in spec.dimensions.items()},
+        dimensions={n: (d.low, d.high, d.multiple_of) for n, d in spec.dimensions.items()},
         constants={n: weights.add(n, v) for n, v in sorted(parts.lowered.constants.items())},
         symbols=parts.lowered.record.symbols,
     )

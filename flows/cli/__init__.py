@@ -17,7 +17,7 @@ from flows.cli.convert import convert
 from flows.cli.doctor import doctor
 from flows.cli.explain import explain
 from flows.cli.listing import list_models
-from flows.cli.output import complain
+from flows.cli.output import complain, messages
 from flows.cli.pull import pull
 from flows.cli.report import report
 from flows.cli.run import run
@@ -61,9 +61,10 @@ def invoke(arguments: Sequence[str]) -> int:
     try:
         app(args=list(arguments), prog_name="zoo")
     except SystemExit as finished:
-        return finished.code if isinstance(finished.code, int) else 1
-    except KeyboardInterrupt:
-        return INTERRUPTED
+        code = finished.code if isinstance(finished.code, int) else 1
+        if code == INTERRUPTED:
+            messages().print("interrupted")
+        return code
     except BrokenPipeError:  # the reader of our output has left, `zoo list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import tempfile
+import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,24 +37,29 @@ def bundle_at(where: str, target: str, store: str) -> Iterator[Path]:
     if path.is_dir():
         yield path
         return
-    from zoo.home import home
+    from flows.work import new_work_folder
 
-    work = home() / "work"
-    work.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="bundle-", dir=work) as folder:
-        place = Path(folder) / "bundle"
-        if path.is_file():
-            from zoo.artifact.archive import unpack
+    work = new_work_folder("bundle")
+    try:
+        yield _fetched(where, target, store, work)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
-            unpack(path, place)
-        else:
-            from zoo.store import open_store
 
-            opened = open_store(store)
-            release = opened.find(model_name(where), target)
-            with transfer(f"{where} for {target}") as progress:
-                opened.pull(release, place, progress)
-        yield place
+def _fetched(where: str, target: str, store: str, work: Path) -> Path:
+    place = work / "bundle"
+    if Path(where).is_file():
+        from zoo.artifact.archive import unpack
+
+        work.mkdir()
+        return unpack(Path(where), place)
+    from zoo.store import open_store
+
+    opened = open_store(store)
+    release = opened.find(model_name(where), target)
+    work.mkdir()
+    with transfer(f"{where} for {target}") as progress:
+        return opened.pull(release, place, progress)
 
 
 def model_name(text: str) -> str:

@@ -33,7 +33,7 @@ Bundle::Bundle(std::filesystem::path folder)
   } catch (const Error& error) {
     fail(folder_.string(), ": ", error.what());
   }
-  weights_ = SafeTensors::open(checked_size(manifest_.weights));
+  weights_ = std::make_shared<const SafeTensors>(checked_size(manifest_.weights));
 }
 
 std::shared_ptr<const Bundle> Bundle::open(const std::filesystem::path& folder) {

@@ -17,7 +17,7 @@ class Bundle {
   static std::shared_ptr<const Bundle> open(const std::filesystem::path& folder);
 
   const Manifest& manifest() const { return manifest_; }
-  const SafeTensors& weights() const { return *weights_; }
+  const std::shared_ptr<const SafeTensors>& weights() const { return weights_; }
 
   // The path of a file the manifest lists, once its size has been found right.
   std::filesystem::path checked_size(const std::string& file) const;

@@ -41,6 +41,7 @@ menagerie_tensor_spec describe(const TensorSpec& spec) {
   for (size_t axis = 0; axis < spec.shape.size(); ++axis) {
     out.lowest[axis] = spec.shape[axis].lowest;
     out.highest[axis] = spec.shape[axis].highest;
+    out.step[axis] = spec.shape[axis].step;
   }
   return out;
 }

@@ -90,13 +90,13 @@ bool overlap(const Tensor& a, const Tensor& b) {
 // A view of the source with the given sizes: missing and one-sized axes get stride nought.
 Tensor broadcast(const Tensor& source, std::span<const int64_t> sizes) {
   const auto missing = static_cast<int32_t>(sizes.size()) - source.dimensions;
-  require(missing >= 0, source.describe(), " has more axes than its target");
+  require(missing >= 0, source, " has more axes than its target");
   Tensor view = source;
   view.dimensions = static_cast<int32_t>(sizes.size());
   for (int32_t axis = 0; axis < view.dimensions; ++axis) {
     const int64_t own = axis < missing ? 1 : source.size[axis - missing];
     require(own == 1 || own == sizes[axis], "axis ", axis, " of size ", sizes[axis],
-            " cannot take ", source.describe());
+            " cannot take ", source);
     view.size[axis] = sizes[axis];
     view.stride[axis] = own == 1 ? 0 : source.stride[axis - missing];
   }
@@ -122,7 +122,7 @@ void convert(const Tensor& source, const Tensor& target) {
 
 void copy(const Tensor& source, const Tensor& target) {
   require(source.dtype == target.dtype && std::ranges::equal(source.sizes(), target.sizes()),
-          "cannot copy ", source.describe(), " into ", target.describe());
+          "cannot copy ", source, " into ", target);
   if (source.empty()) return;
   if (source.raw() == target.raw() && std::ranges::equal(source.strides(), target.strides())) return;
   require(!overlap(source, target), "source and target of a copy overlap");

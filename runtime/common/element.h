@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "common/dtype.h"
-#include "common/tensor.h"
 
 namespace menagerie {
 
@@ -62,10 +62,9 @@ void for_each_index(std::span<const int64_t> sizes, Body&& body) {
   for (const int64_t size : sizes) {
     if (size == 0) return;
   }
-  Extents index{};
-  const std::span<const int64_t> current(index.data(), sizes.size());
+  std::vector<int64_t> index(sizes.size(), 0);
   while (true) {
-    body(current);
+    body(std::span<const int64_t>(index));
     size_t axis = sizes.size();
     while (axis > 0 && ++index[axis - 1] == sizes[axis - 1]) index[--axis] = 0;
     if (axis == 0) return;

@@ -35,7 +35,7 @@ Tensor over_blob(void* data, std::span<const int64_t> sizes, std::span<const int
 
 int64_t axis_of(const Tensor& tensor, int64_t axis) {
   require(axis >= -tensor.dimensions && axis < tensor.dimensions, "axis ", axis, " is not in ",
-          tensor.describe());
+          tensor);
   return axis < 0 ? axis + tensor.dimensions : axis;
 }
 

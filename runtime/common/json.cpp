@@ -184,6 +184,12 @@ int64_t Json::integer(std::string_view place) const {
   return std::get<int64_t>(value_);
 }
 
+double Json::number(std::string_view place) const {
+  if (const auto* whole = std::get_if<int64_t>(&value_)) return static_cast<double>(*whole);
+  require(std::holds_alternative<double>(value_), place, " is not a number");
+  return std::get<double>(value_);
+}
+
 const Json::Array& Json::array(std::string_view place) const {
   require(std::holds_alternative<Array>(value_), place, " is not an array");
   return std::get<Array>(value_);

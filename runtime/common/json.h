@@ -27,6 +27,7 @@ class Json {
   // Each of these fails, naming `place`, when the value is of another kind.
   const std::string& string(std::string_view place) const;
   int64_t integer(std::string_view place) const;  // a number without fraction or exponent
+  double number(std::string_view place) const;
   const Array& array(std::string_view place) const;
   const Object& object(std::string_view place) const;
   bool is_string() const { return std::holds_alternative<std::string>(value_); }

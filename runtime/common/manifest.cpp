@@ -1,32 +1,41 @@
 #include "common/manifest.h"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 
 #include "common/json.h"
 #include "common/mapped_file.h"
-#include "common/tensor.h"
 
 namespace menagerie {
 namespace {
 
 constexpr int64_t kFormatVersion = 1;
 
-using Dimensions = std::map<std::string, std::pair<int64_t, int64_t>>;
+struct Range {
+  int64_t lowest = 0;
+  int64_t highest = 0;
+  int64_t step = 1;
+};
+using Dimensions = std::map<std::string, Range>;
+
+bool is_word(char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0; }
 
 // A path inside the bundle: relative, of plain components, so that it cannot leave the folder.
-std::string inner_path(const Json& value, std::string_view place) {
-  const std::string& path = value.string(place);
-  const std::filesystem::path parts(path);
-  bool plain = !path.empty() && !parts.is_absolute() && path.find('\\') == std::string::npos &&
-               path.find('\0') == std::string::npos;
-  for (const auto& part : parts) plain = plain && !part.empty() && part != "." && part != "..";
+std::string inner_path(const std::string& path, std::string_view place) {
+  constexpr size_t kLongest = 200;
+  bool plain = !path.empty() && path.size() <= kLongest;
+  char previous = '/';
+  for (const char c : path + "/") {
+    const bool first = previous == '/';
+    plain = plain && (is_word(c) || (!first && (c == '.' || c == '-' || c == '/')));
+    previous = c;
+  }
   require(plain, place, ": \"", path, "\" is not a path inside the bundle");
   return path;
 }
 
-Dtype read_dtype(const Json& value, std::string_view place) {
-  const std::string& name = value.string(place);
+Dtype dtype_named(std::string_view name, std::string_view place) {
   for (const DtypeInfo& entry : kDtypes) {
     if (entry.name == name) return entry.dtype;
   }
@@ -37,11 +46,11 @@ Dimensions read_dimensions(const Json& value, std::string_view place) {
   Dimensions dimensions;
   for (const auto& [name, range] : value.object(place)) {
     const Json::Array& ends = range.array(place);
-    require(ends.size() == 2, place, ".", name, " is not a pair");
-    const int64_t lowest = ends[0].integer(place);
-    const int64_t highest = ends[1].integer(place);
-    require(lowest >= 0 && lowest <= highest, place, ".", name, " is not a range");
-    dimensions.emplace(name, std::pair(lowest, highest));
+    require(ends.size() == 3, place, ".", name, " is not lowest, highest and step");
+    const Range read{ends[0].integer(place), ends[1].integer(place), ends[2].integer(place)};
+    require(read.lowest >= 0 && read.lowest <= read.highest && read.step >= 1, place, ".", name,
+            " is not a range");
+    dimensions.emplace(name, read);
   }
   return dimensions;
 }
@@ -50,25 +59,25 @@ Axis read_axis(const Json& value, const Dimensions& dimensions, std::string_view
   if (!value.is_string()) {
     const int64_t size = value.integer(place);
     require(size >= 0, place, ": size ", size, " is negative");
-    return {"", size, size};
+    return {"", size, size, 1};
   }
   const std::string& name = value.string(place);
-  if (name == "?") return {"", 0, -1};
+  if (name == "?") return {"", 0, -1, 1};
   const auto found = dimensions.find(name);
   require(found != dimensions.end(), place, ": dimension ", name, " has no range");
-  return {name, found->second.first, found->second.second};
+  return {name, found->second.lowest, found->second.highest, found->second.step};
 }
 
 std::vector<TensorSpec> read_tensors(const Json& value, const Dimensions& dimensions,
                                      std::string_view place) {
   std::vector<TensorSpec> specs;
   for (const Json& item : value.array(place)) {
-    TensorSpec spec{item.at("name", place).string(place), read_dtype(item.at("dtype", place), place),
+    TensorSpec spec{item.at("name", place).string(place), dtype_named(item.at("dtype", place).string(place), place),
                     {}};
     for (const Json& axis : item.at("shape", place).array(place)) {
       spec.shape.push_back(read_axis(axis, dimensions, place));
     }
-    require(spec.shape.size() <= kMaxDimensions, place, ".", spec.name, " has too many axes");
+    require(spec.shape.size() <= kMaxAxes, place, ".", spec.name, " has too many axes");
     specs.push_back(std::move(spec));
   }
   return specs;
@@ -78,8 +87,8 @@ ProgramSpec read_program(const Json& value) {
   constexpr std::string_view kPlace = "programs";
   ProgramSpec program;
   program.name = value.at("name", kPlace).string("programs.name");
-  program.library = inner_path(value.at("library", kPlace), "programs.library");
-  program.golden = inner_path(value.at("golden", kPlace), "programs.golden");
+  program.library = inner_path(value.at("library", kPlace).string("programs.library"), "programs.library");
+  program.golden = inner_path(value.at("golden", kPlace).string("programs.golden"), "programs.golden");
   program.golden_cases = value.at("golden_cases", kPlace).integer("programs.golden_cases");
   const Dimensions dimensions =
       read_dimensions(value.at("dimensions", kPlace), "programs.dimensions");
@@ -94,12 +103,25 @@ ProgramSpec read_program(const Json& value) {
 std::vector<FileEntry> read_files(const Json& value) {
   std::vector<FileEntry> files;
   for (const auto& [path, entry] : value.object("files")) {
-    FileEntry file{path, entry.at("sha256", "files").string("files.sha256"),
+    FileEntry file{inner_path(path, "files"), entry.at("sha256", "files").string("files.sha256"),
                    entry.at("bytes", "files").integer("files.bytes")};
     require(file.bytes >= 0 && file.sha256.size() == 64, "files: entry of ", path, " is malformed");
     files.push_back(std::move(file));
   }
   return files;
+}
+
+std::vector<Tolerance> read_tolerances(const Json& value) {
+  std::vector<Tolerance> tolerances;
+  for (const auto& [name, limits] : value.object("tolerances")) {
+    Tolerance tolerance{dtype_named(name, "tolerances"),
+                        limits.at("absolute", "tolerances").number("tolerances.absolute"),
+                        std::nullopt};
+    const Json* ratio = limits.find("snr_db", "tolerances");
+    if (ratio != nullptr && !ratio->is_null()) tolerance.snr_db = ratio->number("tolerances.snr_db");
+    tolerances.push_back(tolerance);
+  }
+  return tolerances;
 }
 
 Manifest read_manifest(const Json& value) {
@@ -122,8 +144,9 @@ Manifest read_manifest(const Json& value) {
   for (const Json& program : value.at("programs", kPlace).array("programs")) {
     manifest.programs.push_back(read_program(program));
   }
-  manifest.weights = inner_path(value.at("weights", kPlace), "weights");
+  manifest.weights = inner_path(value.at("weights", kPlace).string("weights"), "weights");
   manifest.files = read_files(value.at("files", kPlace));
+  manifest.tolerances = read_tolerances(value.at("tolerances", kPlace));
   return manifest;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,12 +12,15 @@
 
 namespace menagerie {
 
+inline constexpr size_t kMaxAxes = 16;
+
 // One axis of an input or output: lowest == highest is a fixed size; a named axis must have the same
-// size wherever its name occurs. highest == -1: not known before the run.
+// size wherever its name occurs, a multiple of step. highest == -1: not known before the run.
 struct Axis {
   std::string name;
   int64_t lowest = 0;
   int64_t highest = 0;
+  int64_t step = 1;
 };
 
 struct TensorSpec {
@@ -41,8 +45,16 @@ struct FileEntry {
   int64_t bytes = 0;
 };
 
+// When an output of a floating dtype equals the golden one: |a - b| <= absolute everywhere, or a
+// signal-to-noise ratio of snr_db, where that is given.
+struct Tolerance {
+  Dtype dtype = Dtype::kFloat32;
+  double absolute = 0;
+  std::optional<double> snr_db;
+};
+
 struct Manifest {
-  static constexpr size_t kMaxBytes = size_t{64} << 20;
+  static constexpr size_t kMaxBytes = size_t{8} << 20;
 
   std::string model;
   std::string target;
@@ -53,6 +65,7 @@ struct Manifest {
   std::vector<ProgramSpec> programs;
   std::string weights;
   std::vector<FileEntry> files;
+  std::vector<Tolerance> tolerances;
 
   // Reads folder/manifest.json; fails with the file and the member that breaks a rule.
   static Manifest read(const std::filesystem::path& folder);

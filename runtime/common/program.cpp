@@ -12,6 +12,14 @@ std::map<std::string, std::string> weight_names(const ProgramSpec& spec) {
   return {spec.constants.begin(), spec.constants.end()};
 }
 
+// A tensor of the weights file, in its mapping.
+Tensor constant(const std::shared_ptr<const SafeTensors>& weights, const std::string& name) {
+  const SafeTensors::Entry& entry = weights->tensor(name);
+  const Extents strides = contiguous_strides(entry.shape);
+  return make_view(Storage::constant(entry.bytes.data(), entry.bytes.size(), weights), entry.dtype,
+                   entry.shape, {strides.data(), entry.shape.size()}, 0);
+}
+
 // The library states a constant's size in bytes as it would lie in its own blob: rounded up.
 bool fills(size_t bytes, size_t stated) {
   constexpr size_t kBlobAlignment = 64;
@@ -22,13 +30,15 @@ bool fills(size_t bytes, size_t stated) {
 void check_axis(const TensorSpec& spec, size_t axis, int64_t size,
                 std::map<std::string, int64_t>& seen) {
   const Axis& wanted = spec.shape[axis];
-  require(size >= wanted.lowest && size <= wanted.highest, "input ", spec.name, ": axis ", axis,
-          " has size ", size,
-          wanted.lowest == wanted.highest
-              ? ", the program takes " + std::to_string(wanted.lowest)
-              : ", the program takes " + std::to_string(wanted.lowest) + " to " +
-                    std::to_string(wanted.highest) + " (" + wanted.name + ")");
+  if (size < wanted.lowest || size > wanted.highest) {
+    const bool fixed = wanted.lowest == wanted.highest;
+    fail("input ", spec.name, ": axis ", axis, " has size ", size, ", the program takes ",
+         wanted.lowest, fixed ? "" : " to " + std::to_string(wanted.highest),
+         fixed ? "" : " (" + wanted.name + ")");
+  }
   if (wanted.name.empty()) return;
+  require(size % wanted.step == 0, "input ", spec.name, ": axis ", axis, " has size ", size, ", but ",
+          wanted.name, " must be a multiple of ", wanted.step);
   const auto [place, fresh] = seen.emplace(wanted.name, size);
   require(fresh || place->second == size, "input ", spec.name, ": axis ", axis, " has size ", size,
           ", but ", wanted.name, " is ", place->second, " in an earlier axis");
@@ -59,10 +69,10 @@ void Program::load_constants() {
     if (found == names.end()) found = names.find(info.name);  // a constant that a pass made
     require(found != names.end(), "program ", spec_.name, ": the manifest gives no weights for ",
             info.original_name.empty() ? info.name : info.original_name);
-    Tensor tensor = bundle_->weights().tensor(found->second);
+    Tensor tensor = constant(bundle_->weights(), found->second);
     require(static_cast<int32_t>(tensor.dtype) == info.dtype &&
                 fills(tensor.storage->bytes(), info.bytes),
-            "program ", spec_.name, ": weights ", found->second, " are ", tensor.describe(),
+            "program ", spec_.name, ": weights ", found->second, " are ", tensor,
             ", the library wants ", info.bytes, " bytes of dtype number ", info.dtype);
     constants_.push_back(std::make_unique<Tensor>(std::move(tensor)));
     handles.emplace_back(info.name, constants_.back().get());

@@ -20,90 +20,93 @@ Dtype dtype_named(const std::string& name, const std::string& place) {
 
 uint64_t natural(const Json& value, const std::string& place) {
   const int64_t number = value.integer(place);
-  require(number >= 0, place, " is negative");
+  require(number >= 0, place, ": ", number, " is negative");
   return static_cast<uint64_t>(number);
+}
+
+// The header's text, once its length has been found sane.
+std::string_view header_text(std::span<const std::byte> file) {
+  uint64_t length = 0;
+  require(file.size() >= sizeof length, "is too short for a header");
+  std::memcpy(&length, file.data(), sizeof length);
+  require(length <= SafeTensors::kMaxHeader, "header of ", length, " bytes exceeds ",
+          SafeTensors::kMaxHeader);
+  require(length <= file.size() - sizeof length, "header of ", length, " bytes passes the end");
+  const std::string_view text(reinterpret_cast<const char*>(file.data()) + sizeof length, length);
+  require(text.starts_with('{'), "header does not begin with {");
+  return text;
+}
+
+SafeTensors::Entry read_entry(const std::string& name, const Json& value,
+                              std::span<const std::byte> data) {
+  SafeTensors::Entry entry;
+  require(value.object(name).size() == 3, name, ": has members beside dtype, shape, data_offsets");
+  entry.dtype = dtype_named(value.at("dtype", name).string(name), name);
+  uint64_t wanted = static_cast<uint64_t>(element_size(entry.dtype));
+  for (const Json& axis : value.at("shape", name).array(name)) {
+    const uint64_t size = natural(axis, name);
+    entry.shape.push_back(static_cast<int64_t>(size));
+    require(!__builtin_mul_overflow(wanted, size, &wanted), name, ": shape overflows");
+  }
+  const Json::Array& offsets = value.at("data_offsets", name).array(name);
+  require(offsets.size() == 2, name, ": data_offsets are not two");
+  const uint64_t begin = natural(offsets[0], name);
+  const uint64_t end = natural(offsets[1], name);
+  require(begin <= end && end <= data.size(), name, ": data_offsets [", begin, ", ", end,
+          ") pass the end");
+  require(end - begin == wanted, name, ": shape needs ", wanted, " bytes, data_offsets give ",
+          end - begin);
+  entry.bytes = data.subspan(begin, wanted);
+  const auto address = reinterpret_cast<uintptr_t>(entry.bytes.data());
+  require(address % static_cast<uintptr_t>(element_size(entry.dtype)) == 0, name,
+          ": is not aligned to its dtype");
+  return entry;
 }
 
 }  // namespace
 
-std::shared_ptr<const SafeTensors> SafeTensors::open(const std::filesystem::path& path) {
-  std::shared_ptr<SafeTensors> file(new SafeTensors(path));
+SafeTensors::SafeTensors(const std::filesystem::path& path) : path_(path), file_(path) {
   try {
-    file->read_header();
-    file->check_no_holes();
+    read_header();
+    check_no_holes();
   } catch (const Error& error) {
     fail(path.string(), ": ", error.what());
   }
-  file->self_ = file;
-  return file;
 }
 
 void SafeTensors::read_header() {
-  const auto bytes = file_.bytes();
-  uint64_t length = 0;
-  require(bytes.size() >= sizeof length, "is too short for a header");
-  std::memcpy(&length, bytes.data(), sizeof length);
-  require(length <= kMaxHeader, "header of ", length, " bytes exceeds ", kMaxHeader);
-  require(length <= bytes.size() - sizeof length, "header of ", length, " bytes passes the end");
-  data_start_ = sizeof length + length;
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + sizeof length, length);
-  require(text.starts_with('{'), "header does not begin with {");
-
+  const std::string_view text = header_text(file_.bytes());
+  data_ = file_.bytes().subspan(sizeof(uint64_t) + text.size());
   const Json header = Json::parse(text);
   for (const auto& [name, value] : header.object("header")) {
-    if (name == "__metadata__") {
-      for (const auto& [key, note] : value.object(name)) note.string(key);
+    if (name != "__metadata__") {
+      entries_.emplace(name, read_entry(name, value, data_));
       continue;
     }
-    Entry entry{dtype_named(value.at("dtype", name).string(name), name), {}, 0, 0};
-    uint64_t wanted = static_cast<uint64_t>(element_size(entry.dtype));
-    for (const Json& axis : value.at("shape", name).array(name)) {
-      const uint64_t size = natural(axis, name);
-      entry.shape.push_back(static_cast<int64_t>(size));
-      require(!__builtin_mul_overflow(wanted, size, &wanted), name, ": shape overflows");
-    }
-    const Json::Array& offsets = value.at("data_offsets", name).array(name);
-    require(offsets.size() == 2, name, ": data_offsets are not two");
-    require(value.object(name).size() == 3, name, ": has members beside dtype, shape, data_offsets");
-    entry.begin = natural(offsets[0], name);
-    entry.end = natural(offsets[1], name);
-    require(entry.begin <= entry.end && entry.end - entry.begin == wanted, name, ": shape needs ",
-            wanted, " bytes, data_offsets give [", entry.begin, ", ", entry.end, ")");
-    require((data_start_ + entry.begin) % static_cast<uint64_t>(element_size(entry.dtype)) == 0,
-            name, ": is not aligned to its dtype");
-    entries_.emplace(name, std::move(entry));
+    for (const auto& [key, note] : value.object(name)) note.string(key);
   }
 }
 
 void SafeTensors::check_no_holes() const {
-  std::vector<std::pair<uint64_t, uint64_t>> ranges;
-  for (const auto& [name, entry] : entries_) ranges.emplace_back(entry.begin, entry.end);
+  std::vector<std::pair<size_t, size_t>> ranges;
+  for (const auto& [name, entry] : entries_) {
+    const auto begin = static_cast<size_t>(entry.bytes.data() - data_.data());
+    ranges.emplace_back(begin, begin + entry.bytes.size());
+  }
   std::ranges::sort(ranges);
-  uint64_t covered = 0;
+  size_t covered = 0;
   for (const auto& [begin, end] : ranges) {
     require(begin == covered, begin < covered ? "tensors overlap" : "tensors leave a hole",
             " at byte ", std::min(begin, covered));
     covered = end;
   }
-  require(covered == file_.bytes().size() - data_start_, "tensors end at byte ", covered, " of ",
-          file_.bytes().size() - data_start_);
+  require(covered == data_.size(), "tensors end at byte ", covered, " of ", data_.size());
 }
 
-Tensor SafeTensors::tensor(const std::string& name) const {
+const SafeTensors::Entry& SafeTensors::tensor(const std::string& name) const {
   const auto found = entries_.find(name);
   require(found != entries_.end(), path_.string(), ": has no tensor \"", name, "\"");
-  const Entry& entry = found->second;
-  const std::byte* data = file_.bytes().data() + data_start_ + entry.begin;
-  auto storage = Storage::constant(data, entry.end - entry.begin, self_.lock());
-  const Extents strides = contiguous_strides(entry.shape);
-  return make_view(std::move(storage), entry.dtype, entry.shape,
-                   {strides.data(), entry.shape.size()}, 0);
-}
-
-std::vector<std::string> SafeTensors::names() const {
-  std::vector<std::string> names;
-  for (const auto& [name, entry] : entries_) names.push_back(name);
-  return names;
+  return found->second;
 }
 
 }  // namespace menagerie

@@ -20,7 +20,7 @@ int64_t checked_add(int64_t a, int64_t b) {
   return sum;
 }
 
-void print(std::ostringstream& text, std::span<const int64_t> numbers) {
+void print(std::ostream& text, std::span<const int64_t> numbers) {
   text << '[';
   for (size_t i = 0; i < numbers.size(); ++i) text << (i ? ", " : "") << numbers[i];
   text << ']';
@@ -86,15 +86,14 @@ bool Tensor::is_contiguous() const {
   return true;
 }
 
-std::string Tensor::describe() const {
-  std::ostringstream text;
-  text << info(dtype).name;
-  print(text, sizes());
-  if (!is_contiguous()) {
+std::ostream& operator<<(std::ostream& text, const Tensor& tensor) {
+  text << info(tensor.dtype).name;
+  print(text, tensor.sizes());
+  if (!tensor.is_contiguous()) {
     text << " strides ";
-    print(text, strides());
+    print(text, tensor.strides());
   }
-  return text.str();
+  return text;
 }
 
 int64_t extent(std::span<const int64_t> sizes, std::span<const int64_t> strides) {
@@ -124,7 +123,7 @@ Tensor make_view(std::shared_ptr<Storage> storage, Dtype dtype, std::span<const 
   const int64_t touched = extent(sizes, strides);
   const int64_t end =
       checked_add(view.offset_bytes, checked_multiply(touched, element_size(dtype)));
-  require(touched == 0 || end <= static_cast<int64_t>(storage->bytes()), "view ", view.describe(),
+  require(touched == 0 || end <= static_cast<int64_t>(storage->bytes()), "view ", view,
           " at element ", offset_elements, " ends at byte ", end, " of a storage of ",
           storage->bytes());
   view.storage = std::move(storage);

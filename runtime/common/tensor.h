@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <ostream>
 #include <span>
-#include <string>
 
 #include "common/arena.h"
 #include "common/dtype.h"
@@ -71,10 +71,10 @@ struct Tensor {
   T* data() const {
     return static_cast<T*>(raw());
   }
-
-  // "float32[1, 3, 224, 224] strides [150528, 1, 672, 3]", for messages.
-  std::string describe() const;
 };
+
+// "float32[1, 3, 224, 224] strides [150528, 1, 672, 3]", for messages.
+std::ostream& operator<<(std::ostream& text, const Tensor& tensor);
 
 // A view of storage with checked geometry: fails if any element would lie outside the storage, if a
 // stride or size is negative, or if numbers overflow. The offset counts elements.

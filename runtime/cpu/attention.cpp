@@ -80,18 +80,17 @@ void hide_future(const Block& block, int64_t key, int64_t keys, float* scores) {
 }
 
 // Turns a row of scores into weights against the new maximum and rescales what was summed before.
-void soften_row(float* scores, int64_t keys, float& maximum, float& total, float* sums,
+void soften_row(float* scores, int64_t keys, float& running, float& total, float* sums,
                 int64_t width) {
-  float highest = maximum;
-  for (int64_t j = 0; j < keys; ++j) highest = std::max(highest, scores[j]);
+  const float highest = std::max(running, maximum(scores, keys));
   if (highest == kNothing) {
     std::fill(scores, scores + keys, 0.0F);
     return;
   }
   const float block_total = exp_of_difference(scores, keys, highest);
-  const float rescale = std::exp(maximum - highest);
+  const float rescale = std::exp(running - highest);
   total = total * rescale + block_total;
-  maximum = highest;
+  running = highest;
   if (rescale != 1) {
     for (int64_t d = 0; d < width; ++d) sums[d] *= rescale;
   }
@@ -172,10 +171,10 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor* mask
   require(q.dimensions == 4 && k.dimensions == 4 && v.dimensions == 4 && k.size[0] == q.size[0] &&
               k.size[1] == q.size[1] && k.size[3] == q.size[3] && v.size[0] == k.size[0] &&
               v.size[1] == k.size[1] && v.size[2] == k.size[2] && v.size[3] == q.size[3],
-          "shapes do not fit: query ", q.describe(), ", key ", k.describe(), ", value ",
-          v.describe());
+          "shapes do not fit: query ", q, ", key ", k, ", value ",
+          v);
   require(is_floating(q.dtype) && q.dtype == k.dtype && q.dtype == v.dtype,
-          "query, key and value differ in dtype, or are not floating: ", q.describe());
+          "query, key and value differ in dtype, or are not floating: ", q);
   if (mask == nullptr) return;
   const int64_t wanted[] = {q.size[0], q.size[1], q.size[2], k.size[2]};
   bool fits = mask->dimensions <= 4;
@@ -183,7 +182,7 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor* mask
     const int64_t size = mask->size[mask->dimensions - 1 - axis];
     fits = size == 1 || size == wanted[3 - axis];
   }
-  require(fits, "the mask ", mask->describe(), " does not fit query ", q.describe());
+  require(fits, "the mask ", *mask, " does not fit query ", q);
 }
 
 // The mask with four axes, in a dtype the blocks read.

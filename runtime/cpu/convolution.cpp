@@ -33,7 +33,7 @@ ConvolutionParameters parameters_of(const Tensor& input, Numbers stride, Numbers
                                     int64_t groups) {
   ConvolutionParameters p;
   require(input.dimensions >= 3 && input.dimensions <= 5, "the input must have 3 to 5 axes, not ",
-          input.describe());
+          input);
   p.spatial = static_cast<size_t>(input.dimensions) - 2;
   spread(p.stride, stride, p.spatial, 1, "stride");
   spread(p.padding, padding, p.spatial, 0, "padding");
@@ -60,26 +60,25 @@ std::vector<int64_t> output_sizes(const Tensor& input, const Tensor& weight, con
   const int64_t out = p.transposed ? weight.size[1] * p.groups : weight.size[0];
   require(weight.dimensions == input.dimensions && input.size[1] == in && in % p.groups == 0 &&
               out % p.groups == 0,
-          "input ", input.describe(), " and weight ", weight.describe(), " do not fit with ",
+          "input ", input, " and weight ", weight, " do not fit with ",
           p.groups, " groups");
   require(bias == nullptr || (bias->dimensions == 1 && bias->size[0] == out), "the bias must have ",
           out, " elements");
   require(input.dtype == weight.dtype && (bias == nullptr || bias->dtype == input.dtype),
-          "input ", input.describe(), " and weight ", weight.describe(), " differ in dtype");
+          "input ", input, " and weight ", weight, " differ in dtype");
   std::vector<int64_t> sizes{input.size[0], out};
   for (size_t i = 0; i < p.spatial; ++i) {
     sizes.push_back(output_size(p, i, input.size[i + 2], weight.size[i + 2]));
-    require(sizes.back() >= 0, "the window of weight ", weight.describe(), " is larger than input ",
-            input.describe());
+    require(sizes.back() >= 0, "the window of weight ", weight, " is larger than input ",
+            input);
   }
   return sizes;
 }
 
 // Lowering tells the compiler that constant weights of four axes are channels-last, whatever their
-// bytes are. Where plain and channels-last bytes are the same, the claim changes nothing.
+// bytes are.
 bool claimed_channels_last(const Tensor& weight) {
-  return weight.dimensions == 4 && weight.storage->is_constant() && weight.size[1] > 1 &&
-         weight.size[2] * weight.size[3] > 1;
+  return weight.dimensions == 4 && weight.storage->is_constant();
 }
 
 // The layout that the compiler of the model has counted on: channels-last as soon as the input or
@@ -144,7 +143,7 @@ Epilogue binary_epilogue(const Tensor& other, const char* binary, const double* 
 }
 
 void check_other(const Tensor& other, std::span<const int64_t> sizes) {
-  require(std::ranges::equal(other.sizes(), sizes), "the other operand ", other.describe(),
+  require(std::ranges::equal(other.sizes(), sizes), "the other operand ", other,
           " has not the sizes of the result");
 }
 

@@ -12,15 +12,15 @@ namespace {
 
 void check_product(const Tensor& out, const Tensor& a, const Tensor& b, int32_t dimensions) {
   require(a.dimensions == dimensions && b.dimensions == dimensions && out.dimensions == dimensions,
-          "operands must have ", dimensions, " axes, not ", a.describe(), " and ", b.describe());
+          "operands must have ", dimensions, " axes, not ", a, " and ", b);
   const int32_t row = dimensions - 2;
   const int32_t column = dimensions - 1;
   const bool batches = dimensions == 2 || (a.size[0] == b.size[0] && a.size[0] == out.size[0]);
   require(batches && a.size[column] == b.size[row] && out.size[row] == a.size[row] &&
               out.size[column] == b.size[column],
-          "shapes do not fit: ", a.describe(), " x ", b.describe(), " -> ", out.describe());
-  require(a.dtype == b.dtype && a.dtype == out.dtype, "dtypes differ: ", a.describe(), " x ",
-          b.describe(), " -> ", out.describe());
+          "shapes do not fit: ", a, " x ", b, " -> ", out);
+  require(a.dtype == b.dtype && a.dtype == out.dtype, "dtypes differ: ", a, " x ",
+          b, " -> ", out);
 }
 
 // Whether `self`, broadcast to the output, is one number a column: then it is a bias.
@@ -84,7 +84,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor* bias,
               kernels::Epilogue epilogue) {
   require(x.dimensions >= 1 && weight.dimensions == 2 && x.dtype == weight.dtype &&
               x.size[x.dimensions - 1] == weight.size[1],
-          "input ", x.describe(), " and weight ", weight.describe(), " do not fit");
+          "input ", x, " and weight ", weight, " do not fit");
   require(bias == nullptr || (bias->dimensions == 1 && bias->size[0] == weight.size[0] &&
                               bias->dtype == x.dtype && bias->stride[0] <= 1),
           "the bias must be a dense list of ", weight.size[0], " elements");
@@ -96,7 +96,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor* bias,
   Tensor other;
   if (epilogue.other != nullptr) {
     require(std::ranges::equal(epilogue.other->sizes(), output.sizes()), "the other operand ",
-            epilogue.other->describe(), " has not the sizes of the result");
+            *epilogue.other, " has not the sizes of the result");
     other = as_rows(*epilogue.other);
     epilogue.other = &other;
   }

@@ -53,14 +53,15 @@ typedef struct {
   int64_t strides[MENAGERIE_MAX_DIMENSIONS];
 } menagerie_tensor;
 
-/* What a program takes or gives. An axis with lowest == highest is fixed; -1 means not known before
- * the run. */
+/* What a program takes or gives. An axis with lowest == highest is fixed, others take multiples of
+ * step; a highest of -1 means not known before the run. */
 typedef struct {
   const char* name;
   int32_t dtype;
   int32_t dimensions;
   int64_t lowest[MENAGERIE_MAX_DIMENSIONS];
   int64_t highest[MENAGERIE_MAX_DIMENSIONS];
+  int64_t step[MENAGERIE_MAX_DIMENSIONS];
 } menagerie_tensor_spec;
 
 /* One line: version of the runtime and of its kernel library. */

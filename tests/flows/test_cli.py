@@ -21,7 +21,19 @@ if TYPE_CHECKING:
     Run = Callable[..., tuple[int, str, str]]
 
 
-COMMANDS = ("list", "show", "convert", "pull", "verify", "run", "report", "schema", "doctor")
+COMMANDS = (
+    "list",
+    "show",
+    "convert",
+    "pull",
+    "verify",
+    "run",
+    "report",
+    "explain",
+    "bisect",
+    "schema",
+    "doctor",
+)
 
 
 @pytest.fixture
@@ -53,7 +65,7 @@ def one_line(text: str) -> str:
 
 
 def test_help_shows_every_command(zoo: Run) -> None:
-    """All nine, and the meaning of the exit codes."""
+    """All of them, and the meaning of the exit codes."""
     code, out, _ = zoo("--help")
     assert code == 0
     for command in COMMANDS:

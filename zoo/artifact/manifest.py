@@ -99,15 +99,15 @@ class BundleProgram(_Frozen):
     golden_cases: int = Field(ge=1)
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    dimensions: dict[str, tuple[int, int]]  # name -> lowest and highest size
+    dimensions: dict[str, tuple[int, int, int]]  # name -> lowest and highest size, and step
     constants: dict[str, str]  # the library's constant name -> tensor in the weights file
     symbols: tuple[str, ...]  # shim functions the library imports
 
     @model_validator(mode="after")
     def _axes_known(self) -> Self:
-        for name, (low, high) in self.dimensions.items():
-            if not 0 <= low <= high:
-                raise ValueError(f"dimension {name!r} has no sizes from {low} to {high}")
+        for name, (low, high, step) in self.dimensions.items():
+            if not 0 <= low <= high or step < 1:
+                raise ValueError(f"dimension {name!r} has no sizes from {low} to {high} by {step}")
         _check_axes(self.inputs, self.dimensions.keys())
         _check_axes(self.outputs, self.dimensions.keys() | {"?"})
         return self

@@ -140,6 +140,27 @@ std::shared_ptr<Primitive> prepared(const Call& call) {
   return context.kernels().get<Primitive>(key, [&] { return make(call); });
 }
 
+// A tensor with an axis of one element before the last: oneDNN has its best kernels for images.
+Tensor as_image(const Tensor& tensor) {
+  Tensor image = tensor;
+  image.dimensions = 4;
+  image.size[3] = tensor.size[2];
+  image.stride[3] = tensor.stride[2];
+  image.size[2] = 1;
+  image.stride[2] = tensor.stride[2] * tensor.size[2];
+  return image;
+}
+
+ConvolutionParameters as_image(const ConvolutionParameters& line) {
+  ConvolutionParameters image = line;
+  image.spatial = 2;
+  image.stride = {1, line.stride[0], 1};
+  image.padding = {0, line.padding[0], 0};
+  image.dilation = {1, line.dilation[0], 1};
+  image.output_padding = {0, line.output_padding[0], 0};
+  return image;
+}
+
 void run(const Call& call) {
   const auto primitive = prepared(call);
   const InLayout source(call.input, strided(call.input), primitive->source);
@@ -177,7 +198,17 @@ namespace menagerie::kernels {
 void convolution(const Tensor& input, const Tensor& weight, const Tensor* bias,
                  const ConvolutionParameters& parameters, const Epilogue& epilogue,
                  const Tensor& output) {
-  onednn::run({input, weight, bias, parameters, epilogue, output});
+  if (parameters.spatial != 1) {
+    return onednn::run({input, weight, bias, parameters, epilogue, output});
+  }
+  const Tensor target = onednn::as_image(output);
+  Epilogue image_epilogue = epilogue;
+  const bool in_place = epilogue.other == &output;
+  const Tensor other =
+      epilogue.other == nullptr || in_place ? Tensor() : onednn::as_image(*epilogue.other);
+  if (epilogue.other != nullptr) image_epilogue.other = in_place ? &target : &other;
+  onednn::run({onednn::as_image(input), onednn::as_image(weight), bias,
+               onednn::as_image(parameters), image_epilogue, target});
 }
 
 }  // namespace menagerie::kernels

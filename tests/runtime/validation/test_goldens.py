@@ -30,7 +30,7 @@ PROGRAM = BundleProgram(
         TensorSpec(name="mask", dtype=Dtype.BOOL, shape=("batch", "time")),
     ),
     outputs=(TensorSpec(name="y", dtype=Dtype.FLOAT32, shape=("batch", "?")),),
-    dimensions={"batch": (1, 8), "time": (1, 100)},
+    dimensions={"batch": (1, 8, 1), "time": (1, 100, 1)},
     constants={},
     symbols=(),
 )

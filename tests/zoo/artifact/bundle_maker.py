@@ -31,7 +31,7 @@ def draft(**changes: Any) -> BundleManifest:
         "golden_cases": 3,
         "inputs": [tensor],
         "outputs": [{**tensor, "name": "y"}],
-        "dimensions": {"length": [1, 8]},
+        "dimensions": {"length": [1, 8, 1]},
         "constants": {"fc.weight": "fc.weight"},
         "symbols": ["aoti_torch_cpu_mm_out"],
     }

@@ -250,7 +250,7 @@ def test_rule_3_unknown_axis(bundle: Path) -> None:
 
 def test_rule_3_empty_dimension(bundle: Path) -> None:
     """A dimension whose lowest size exceeds its highest is refused."""
-    edit(bundle, lambda f: f["programs"][0].update(dimensions={"length": [8, 1]}))
+    edit(bundle, lambda f: f["programs"][0].update(dimensions={"length": [8, 1, 1]}))
     assert "no sizes from 8 to 1" in refusal(bundle)
 
 

@@ -1,0 +1,210 @@
+// menagerie-run: proves a bundle on this machine with its own golden cases, and measures it.
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "tools/parity.h"
+
+namespace menagerie::tools {
+namespace {
+
+constexpr char kUsage[] =
+    "usage: menagerie-run [--threads N] [--program NAME] [--bench RUNS] [--no-hashes] BUNDLE\n"
+    "\n"
+    "Runs every golden case of a bundle and compares the outputs with PyTorch's.\n"
+    "  --threads N     how many threads to use; left out: every processor\n"
+    "  --program NAME  only this program\n"
+    "  --bench RUNS    also time so many runs of the first case\n"
+    "  --no-hashes     do not check the files' sha256 first\n"
+    "Exit code: 0 all equal, 1 something differs or fails, 2 wrong usage.\n";
+
+struct Options {
+  std::string bundle;
+  std::string program;
+  int threads = 0;
+  int bench = 0;
+  bool hashes = true;
+};
+
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+int number(const std::string& text, const std::string& option) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0) {
+    throw UsageError(option + ": " + text + " is not a number");
+  }
+  return value;
+}
+
+Options parse(const std::vector<std::string>& arguments) {
+  Options options;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    const auto value = [&]() -> const std::string& {
+      if (i + 1 == arguments.size()) throw UsageError(argument + " needs a value");
+      return arguments[++i];
+    };
+    if (argument == "--threads") {
+      options.threads = number(value(), argument);
+    } else if (argument == "--program") {
+      options.program = value();
+    } else if (argument == "--bench") {
+      options.bench = number(value(), argument);
+    } else if (argument == "--no-hashes") {
+      options.hashes = false;
+    } else if (argument.starts_with('-')) {
+      throw UsageError("there is no option " + argument);
+    } else if (options.bundle.empty()) {
+      options.bundle = argument;
+    } else {
+      throw UsageError("only one bundle can be given");
+    }
+  }
+  if (options.bundle.empty()) throw UsageError("a bundle is missing");
+  return options;
+}
+
+void check(menagerie_status status) {
+  if (status != MENAGERIE_OK) throw Error(menagerie_last_error());
+}
+
+struct CloseBundle {
+  void operator()(menagerie_bundle* bundle) const { menagerie_bundle_close(bundle); }
+};
+struct CloseProgram {
+  void operator()(menagerie_program* program) const { menagerie_program_close(program); }
+};
+using BundleHandle = std::unique_ptr<menagerie_bundle, CloseBundle>;
+using ProgramHandle = std::unique_ptr<menagerie_program, CloseProgram>;
+
+BundleHandle open_bundle(const Options& options) {
+  menagerie_bundle* bundle = nullptr;
+  check(menagerie_bundle_open(options.bundle.c_str(), &bundle));
+  BundleHandle handle(bundle);
+  if (options.hashes) check(menagerie_bundle_verify(bundle));
+  return handle;
+}
+
+ProgramHandle open_program(menagerie_bundle* bundle, const ProgramSpec& spec, int threads) {
+  menagerie_program* program = nullptr;
+  check(menagerie_program_open(bundle, spec.name.c_str(), threads, &program));
+  return ProgramHandle(program);
+}
+
+menagerie_tensor view(const SafeTensors::Entry& entry) {
+  menagerie_tensor tensor{};
+  require(entry.shape.size() <= kMaxAxes, "a golden tensor has too many axes");
+  tensor.data = const_cast<std::byte*>(entry.bytes.data());  // inputs are only read
+  tensor.dtype = static_cast<int32_t>(entry.dtype);
+  tensor.dimensions = static_cast<int32_t>(entry.shape.size());
+  int64_t stride = 1;
+  for (size_t axis = entry.shape.size(); axis-- > 0;) {
+    tensor.sizes[axis] = entry.shape[axis];
+    tensor.strides[axis] = stride;
+    stride *= std::max<int64_t>(entry.shape[axis], 1);
+  }
+  return tensor;
+}
+
+std::vector<menagerie_tensor> inputs_of(const ProgramSpec& spec, const SafeTensors& golden,
+                                        int64_t number) {
+  std::vector<menagerie_tensor> inputs;
+  for (const TensorSpec& input : spec.inputs) {
+    inputs.push_back(view(golden.tensor(std::to_string(number) + "/input/" + input.name)));
+  }
+  return inputs;
+}
+
+std::optional<Tolerance> tolerance_of(const Manifest& manifest, Dtype dtype) {
+  const auto found = std::ranges::find(manifest.tolerances, dtype, &Tolerance::dtype);
+  return found == manifest.tolerances.end() ? std::nullopt : std::optional(*found);
+}
+
+// Runs one golden case and prints a line for each output; true if all are equal enough.
+bool prove(menagerie_program* program, const Manifest& manifest, const ProgramSpec& spec,
+           const SafeTensors& golden, int64_t number) {
+  const auto inputs = inputs_of(spec, golden, number);
+  std::vector<menagerie_tensor> outputs(spec.outputs.size());
+  check(menagerie_program_run(program, inputs.data(), inputs.size(), outputs.data(),
+                              outputs.size()));
+  bool passed = true;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const std::string& name = spec.outputs[i].name;
+    const Parity parity =
+        compare(outputs[i], golden.tensor(std::to_string(number) + "/output/" + name),
+                tolerance_of(manifest, spec.outputs[i].dtype));
+    std::printf("%-12s %4lld  %-20s %11.3g %9.1f  %s\n", spec.name.c_str(),
+                static_cast<long long>(number), name.c_str(), parity.max_abs, parity.snr_db,
+                parity.passed ? "ok" : "DIFFERS");
+    passed = passed && parity.passed;
+  }
+  return passed;
+}
+
+void bench(menagerie_program* program, const ProgramSpec& spec, const SafeTensors& golden,
+           int runs) {
+  using Clock = std::chrono::steady_clock;
+  const auto inputs = inputs_of(spec, golden, 0);
+  std::vector<menagerie_tensor> outputs(spec.outputs.size());
+  std::vector<double> times;
+  for (int run = 0; run < runs; ++run) {
+    const auto start = Clock::now();
+    check(menagerie_program_run(program, inputs.data(), inputs.size(), outputs.data(),
+                                outputs.size()));
+    times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+  }
+  std::ranges::sort(times);
+  const auto quantile = [&](double part) {
+    return times[std::min(times.size() - 1, static_cast<size_t>(part * double(times.size())))];
+  };
+  std::printf("%-12s minimum %.3f ms, median %.3f ms, p90 %.3f ms over %d runs\n",
+              spec.name.c_str(), times.front(), quantile(0.5), quantile(0.9), runs);
+}
+
+bool run(const Options& options) {
+  const BundleHandle bundle = open_bundle(options);
+  const Manifest manifest = Manifest::read(options.bundle);
+  if (!options.program.empty()) manifest.program(options.program);
+  std::printf("%s, %s\n%-12s %4s  %-20s %11s %9s\n", manifest.model.c_str(), menagerie_version(),
+              "program", "case", "output", "max abs", "SNR dB");
+  bool passed = true;
+  for (const ProgramSpec& spec : manifest.programs) {
+    if (!options.program.empty() && spec.name != options.program) continue;
+    const ProgramHandle program = open_program(bundle.get(), spec, options.threads);
+    const SafeTensors golden(std::filesystem::path(options.bundle) / spec.golden);
+    for (int64_t number = 0; number < spec.golden_cases; ++number) {
+      passed = prove(program.get(), manifest, spec, golden, number) && passed;
+    }
+    if (options.bench > 0) bench(program.get(), spec, golden, options.bench);
+  }
+  return passed;
+}
+
+}  // namespace
+}  // namespace menagerie::tools
+
+int main(int count, char** values) {
+  using namespace menagerie::tools;
+  const std::vector<std::string> arguments(values + 1, values + count);
+  if (std::ranges::find(arguments, "--help") != arguments.end()) {
+    std::fputs(kUsage, stdout);
+    return 0;
+  }
+  try {
+    return run(parse(arguments)) ? 0 : 1;
+  } catch (const UsageError& error) {
+    std::fprintf(stderr, "menagerie-run: %s\n%s", error.what(), kUsage);
+    return 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "menagerie-run: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,117 @@
+"""What needs converting is decided by build key, model by model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from flows.parameters import ConversionOptions, default_store
+from flows.plan import plan
+from flows.toolchain import code_digest, find_compiler, versions
+from zoo.errors import UsageError
+from zoo.spec import Target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOCAL = """version: 1
+family: local
+models:
+  {name}:
+    summary: weights that lie beside the manifest
+    source: {source}
+    programs:
+      - inputs: [{{name: x, shape: [1, 3]}}]
+    licence: {{spdx: Apache-2.0}}
+"""
+
+
+@pytest.fixture
+def options(tmp_path: Path, manifest: Path) -> ConversionOptions:
+    """The toys' manifest and an empty store."""
+    return ConversionOptions(
+        random_weights=7, manifest=str(manifest), store=str(tmp_path / "store")
+    )
+
+
+def test_every_model_for_every_target(options: ConversionOptions) -> None:
+    """In the manifest's order, none in the store, each with a key of its own."""
+    planned = plan(["cat", "ant"], [], options)
+    assert [(p.model, p.target, p.in_store) for p in planned] == [
+        ("ant", Target.CPU, False),
+        ("cat", Target.CPU, False),
+    ]
+    assert len({p.build_key for p in planned}) == 2
+
+
+def test_the_default_selection_and_tags(options: ConversionOptions) -> None:
+    """Nothing said: the tag default; a tag adds its models to the names."""
+    assert [p.model for p in plan([], [], options)] == ["ant", "bee"]
+    assert [p.model for p in plan([], [], options, tags=["small"])] == ["bee"]
+    assert [p.model for p in plan(["cat"], [], options, tags=["small"])] == ["bee", "cat"]
+
+
+def test_the_seed_is_part_of_the_key(options: ConversionOptions) -> None:
+    """Other weights, another build."""
+    [seven] = plan(["ant"], [], options)
+    [eight] = plan(["ant"], [], options.model_copy(update={"random_weights": 8}))
+    [real] = plan(["ant"], [], options.model_copy(update={"random_weights": None}))
+    assert len({seven.build_key, eight.build_key, real.build_key}) == 3
+    assert (seven.seed, real.seed) == (7, None)
+
+
+def test_threads_and_store_are_not(options: ConversionOptions, tmp_path: Path) -> None:
+    """What does not change the artifact does not change its key."""
+    other = options.model_copy(update={"threads": 2, "store": str(tmp_path / "other")})
+    assert plan(["ant"], [], options)[0].build_key == plan(["ant"], [], other)[0].build_key
+
+
+def test_local_weights_are_kept(options: ConversionOptions, manifest: Path) -> None:
+    """A seed stands in for fetching: a checkpoint beside the manifest needs none."""
+    source = (
+        "{kind: checkpoint, builder: 'zoo.models.builders.digits_cnn:digits_cnn', "
+        f"path: w.safetensors, sha256: {'a' * 64}}}"
+    )
+    (manifest / "local.yaml").write_text(LOCAL.format(name="own", source=source))
+    [planned] = plan(["own"], [], options)
+    assert planned.seed is None
+
+
+def test_a_model_without_a_key_stops_no_other(options: ConversionOptions, manifest: Path) -> None:
+    """A folder of weights that is not there is that model's error alone."""
+    source = "{kind: transformers, architecture: BertModel, folder: nowhere}"
+    (manifest / "local.yaml").write_text(LOCAL.format(name="gone", source=source))
+    gone, ant = sorted(plan(["gone", "ant"], [], options), key=lambda p: p.error is None)
+    assert "nowhere" in (gone.error or "")
+    assert gone.build_key == ""
+    assert (ant.model, ant.error) == ("ant", None)
+
+
+def test_an_unknown_model_is_an_error(options: ConversionOptions) -> None:
+    """Nothing is planned for the others either: the command is wrong."""
+    with pytest.raises(UsageError):
+        plan(["ant", "yak"], [], options)
+
+
+def test_the_default_store(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder under our own, unless the environment names another."""
+    assert default_store() == str(own_home / "store")
+    monkeypatch.setenv("MENAGERIE_STORE", "s3://zoo/x")
+    assert ConversionOptions().store_url == "s3://zoo/x"
+    assert ConversionOptions(store="/elsewhere").store_url == "/elsewhere"
+
+
+def test_the_compiler_is_the_one_that_lowering_takes() -> None:
+    """The build key must name the compiler that will be called; two places choose it alike."""
+    from transforms.lowering import toolchain
+
+    theirs = toolchain.find_compiler()
+    assert find_compiler() == (theirs.path, theirs.version)
+    assert versions()["compiler"] == theirs.version
+
+
+def test_the_code_digest_is_a_sha256() -> None:
+    """Over files that exist: the shim list and the passes are among them."""
+    assert len(code_digest()) == 64
+    assert set(code_digest()) <= set("0123456789abcdef")

@@ -1,0 +1,55 @@
+"""Rows, tables and figures for a person."""
+
+from __future__ import annotations
+
+import pytest
+
+from flows.cli.output import figure, size
+from flows.results import ModelResult, Outcome, RunResult, results_markdown
+from zoo.spec import Target
+
+
+def row(model: str, outcome: Outcome, **more: object) -> ModelResult:
+    """A row of the table."""
+    return ModelResult(model=model, target=Target.CPU, outcome=outcome, **more)  # type: ignore[arg-type]
+
+
+def test_a_run_succeeds_when_all_asked_for_work_did() -> None:
+    """Skipped is success, one failure is none; the summary counts."""
+    good = (row("a", Outcome.PUBLISHED), row("b", Outcome.SKIPPED))
+    assert RunResult(results=good, store="s").succeeded
+    bad = RunResult(results=(*good, row("c", Outcome.FAILED), row("d", Outcome.CRASHED)), store="s")
+    assert not bad.succeeded
+    assert bad.summary == "1 published, 1 skipped, 1 failed, 1 crashed"
+    assert RunResult(results=(), store="s").summary == "nothing to do"
+
+
+def test_the_markdown_table_survives_any_reason() -> None:
+    """Pipes and line breaks in a reason stay inside their cell."""
+    text = results_markdown([row("a", Outcome.FAILED, stage="lower", reason="x | y\nz")])
+    [line] = text.splitlines()[2:]
+    assert line.endswith("| lower: x \\| y z |")
+    assert line.count(" | ") == 7
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (None, "–"),  # noqa: RUF001
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (46_800_000, "44.6 MiB"),
+        (2_500_000_000, "2.3 GiB"),
+        (5 * 2**50, "5120.0 TiB"),
+    ],
+)
+def test_sizes(count: int | None, expected: str) -> None:
+    """Binary units, one decimal."""
+    assert size(count) == expected
+
+
+def test_figures() -> None:
+    """A missing figure is a dash."""
+    assert figure(None, "{:.1f}") == "–"  # noqa: RUF001
+    assert figure(1.25, "{:.1f} ms") == "1.2 ms"
