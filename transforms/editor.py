@@ -16,6 +16,7 @@ from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.utils._pytree import tree_map
 
 from transforms.aliasing import Aliasing, writes_of
+from transforms.operators import schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +31,12 @@ __all__ = ["ProgramEditor", "fake_value"]
 # Where a node comes from; copied from the node that a new one replaces.
 _ORIGIN_KEYS = ("stack_trace", "nn_module_stack", "torch_fn", "from_node", "seq_nr")
 _CONSTANT_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+
+
+def _must_stay(node: Node) -> bool:
+    """Whether a call without users is more than dead code; assertions among them return nothing."""
+    schema = schema_of(node.target)
+    return node.is_impure() or (schema is not None and not schema.returns)
 
 
 def fake_value(node: Node) -> Any:
@@ -209,7 +216,7 @@ class ProgramEditor:
 
     def finish(self) -> ExportedProgram:
         """The edited program: dead nodes and unused constants gone, signature and weights true."""
-        self.graph.eliminate_dead_code()
+        self.graph.eliminate_dead_code(is_impure_node=_must_stay)
         self.drop_unused_constants()
         self.graph.lint()
         self.module.recompile()

@@ -31,11 +31,18 @@ def _export(module: nn.Module, *inputs: torch.Tensor, functional: bool = True) -
     return program.run_decompositions({}) if functional else program
 
 
+def _staged(module: nn.Module, x: torch.Tensor, stage: str) -> Any:
+    program = _export(module, x, functional=False)
+    if stage == "training":
+        return program
+    return program.run_decompositions({} if stage == "functional" else None)
+
+
 def _norms_left(program: Any) -> int:
     return sum("batch_norm" in str(n.target) for n in program.graph.nodes)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     rank=st.integers(1, 3),
     groups=st.sampled_from([1, 2]),
@@ -60,6 +67,84 @@ def test_folded_convolution_equals_eager(  # noqa: PLR0917 - Hypothesis passes b
     assert log.records[0].modified
     assert _norms_left(folded) == 0
     torch.testing.assert_close(folded.module()(x), module(x), rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    rank=st.integers(1, 3),
+    groups=st.sampled_from([1, 2, 4]),
+    bias=st.booleans(),
+    stride=st.integers(1, 2),
+    stage=st.sampled_from(["training", "functional", "core"]),
+    seed=st.integers(0, 2**31),
+)
+def test_folded_transposed_convolution_equals_eager(  # noqa: PLR0917 - Hypothesis passes by name
+    rank: int, groups: int, bias: bool, stride: int, stage: str, seed: int
+) -> None:
+    """Output channels run over groups and the weight's second axis; square on purpose."""
+    torch.manual_seed(seed)
+    conv = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}[rank](
+        8, 8, 2, stride=stride, groups=groups, bias=bias, output_padding=stride - 1, padding=1
+    )
+    module = nn.Sequential(conv, _norm(8, rank))
+    x = torch.randn(2, 8, *[4] * rank)
+    program = _staged(module, x, stage)
+    folded, log = run_passes(program, [FOLD])
+    assert log.records[0].modified
+    assert _norms_left(folded) == 0
+    torch.testing.assert_close(folded.module()(x), module(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("stage", ["training", "functional", "core"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_folded_linear_equals_eager(bias: bool, stage: str) -> None:
+    """Square linear layers fold as linear, as mm and as addmm, the right way round."""
+    module = nn.Sequential(nn.Linear(6, 6, bias=bias), _norm(6, 1), nn.ReLU())
+    x = torch.randn(3, 6)
+    folded, log = run_passes(_staged(module, x, stage), [FOLD])
+    assert log.records[0].modified
+    assert _norms_left(folded) == 0
+    assert len(folded.state_dict) == 2
+    torch.testing.assert_close(folded.module()(x), module(x), rtol=1e-4, atol=1e-5)
+
+
+def test_padding_by_name_is_kept() -> None:
+    """The overload that pads by name keeps its arguments."""
+    module = nn.Sequential(nn.Conv2d(3, 4, 3, padding="same", dilation=2), _norm(4, 2))
+    x = torch.randn(1, 3, 6, 6)
+    folded, log = run_passes(_export(module, x, functional=False), [FOLD])
+    assert log.records[0].modified
+    torch.testing.assert_close(folded.module()(x), module(x), rtol=1e-4, atol=1e-5)
+
+
+def test_statistics_that_the_program_writes_are_no_constants() -> None:
+    """Running statistics written in place before decomposition change from call to call."""
+
+    class Counting(_Residual):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.norm.running_mean.add_(1)
+            return self.norm(self.conv(x))
+
+    program = _export(Counting(), torch.randn(1, 3, 6, 6), functional=False)
+    result, log = run_passes(program, [FOLD])
+    assert result is program
+    assert "not a constant" in log.records[0].refusals[0].reason
+
+
+def test_quantised_weight_is_left_as_it_is() -> None:
+    """A dequantised weight is no constant to fold into."""
+    import torch.ao.quantization.fx._decomposed
+
+    class Quantised(_Residual):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            scale = (0.05, 0, -128, 127, torch.int8)
+            quantised = torch.ops.quantized_decomposed
+            integers = quantised.quantize_per_tensor(self.conv.weight, *scale)
+            weight = quantised.dequantize_per_tensor(integers, *scale)
+            return self.norm(torch.nn.functional.conv2d(x, weight))
+
+    program = _export(Quantised(), torch.randn(1, 3, 6, 6))
+    assert run_passes(program, [FOLD])[0] is program
 
 
 def test_original_program_is_untouched() -> None:
@@ -98,18 +183,45 @@ class _ComputedWeight(_Residual):
         return self.norm(torch.nn.functional.conv2d(x, self.conv.weight * x.mean()))
 
 
-class _Transposed(_Residual):
-    """A transposed convolution, spelt as the core operator."""
+class _Unbatched(_Residual):
+    """A convolution without a batch axis: what the norm takes for channels are rows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x[0])
+        return torch.nn.functional.batch_norm(
+            y, self.norm.running_mean, self.norm.running_var, self.norm.weight, self.norm.bias
+        )
+
+
+class _Sequence(_Residual):
+    """A linear layer over a sequence as long as its features: the norm runs over time."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(3, 4, 3, 3))
+        self.linear, self.norm = nn.Linear(6, 4), _norm(4, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.ops.aten.convolution.default(
-            x, self.weight, None, [1, 1], [0, 0], [1, 1], True, [0, 0], 1
-        )
-        return self.norm(y)
+        return self.norm(self.linear(x.flatten(1, 2)[:, :4]))
+
+
+class _Scaled(_Sequence):
+    """addmm with a factor."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.flatten(0, 2)
+        return self.norm(torch.addmm(self.linear.bias, x, self.linear.weight.t(), alpha=2))
+
+
+class _Overflow(_Residual):
+    """A gain that takes the weight beyond its range."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.nn.init.constant_(self.norm.weight, 3e38)
+        torch.nn.init.constant_(self.conv.weight, 1e3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.conv(x))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +230,10 @@ class _Transposed(_Residual):
         (_Residual(), "other users"),
         (_SharedWeight(), "shared"),
         (_ComputedWeight(), "not a constant"),
-        (_Transposed(), "transposed"),
+        (_Unbatched(), "not the output features"),
+        (_Sequence(), "not the output features"),
+        (_Scaled(), "scales"),
+        (_Overflow(), "beyond torch.float32"),
     ],
 )
 def test_refuses_with_a_reason_and_changes_nothing(module: nn.Module, reason: str) -> None:

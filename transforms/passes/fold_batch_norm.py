@@ -1,15 +1,18 @@
-"""Folds inference batch normalisation into the convolution before it."""
+"""Folds inference batch normalisation into the convolution or linear layer before it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from transforms.base import GraphPass, Journal
+from transforms.operators import bound_arguments, is_transposed_matrix, schema_of
 from zoo.errors import PassError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch.fx import Node
 
     from transforms.editor import ProgramEditor
@@ -22,8 +25,18 @@ _CONVOLUTIONS = (
     aten.conv1d.default,
     aten.conv2d.default,
     aten.conv3d.default,
+    aten.conv1d.padding,
+    aten.conv2d.padding,
+    aten.conv3d.padding,
     aten.convolution.default,
 )
+_TRANSPOSED = (
+    aten.conv_transpose1d.default,
+    aten.conv_transpose2d.input,
+    aten.conv_transpose3d.input,
+)
+_PRODUCTS = (aten.mm.default, aten.addmm.default)
+_NORMS = (aten.batch_norm.default, aten._native_batch_norm_legit_no_training.default)
 
 
 class _Norm(NamedTuple):
@@ -37,69 +50,97 @@ class _Norm(NamedTuple):
     eps: float
 
 
+class _Layer(NamedTuple):
+    """The layer before the norm, with its weight as it stands in memory."""
+
+    node: Node
+    weight: Node  # the constant itself
+    read: Node  # what the call reads: the weight, or its transpose
+    bias: Node | None
+    groups: int  # of a transposed convolution, whose weight is (in, out / groups, ...); else 0
+    by_column: bool  # output features are the last axis of the weight as the call reads it
+
+
 class FoldBatchNorm(GraphPass):
-    """Replaces BatchNorm(Conv(x, w, b)) with Conv(x, w', b').
+    """Replaces BatchNorm(f(x, w, b)) with f(x, w', b') for convolutions and linear layers f.
 
     With g = scale / sqrt(var + eps) per output channel: w' = w * g and b' = (b - mean) * g + shift.
     (Ioffe and Szegedy, "Batch Normalization", 2015, algorithm 2, step 11.) The factors are formed
-    in float64 and rounded once.
+    in float64 and rounded once. f may be a convolution, a transposed one (grouped too: its output
+    channels run over the groups and the weight's second axis), linear, mm or addmm.
 
-    Refuses when the convolution's result has another user, when a weight or a statistic is not a
-    constant, when a weight is shared with another node, and for transposed convolutions.
+    Refuses when the layer's result has another user, when a weight or a statistic is not a
+    constant, when a weight is shared with another node, when the norm's channels are not the
+    layer's (a linear layer over sequences, a convolution without a batch axis), when the norm
+    changes the dtype, and when a folded weight overflows its dtype.
     """
 
     name = "fold_batch_norm"
-    summary = "Replaces BatchNorm(Conv(x)) with Conv(x)"
+    summary = "Replaces BatchNorm(Conv(x)) with Conv(x), and of linear layers likewise"
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Fold every batch normalisation that may be folded."""
-        for node in editor.calls(
-            aten.batch_norm.default, aten._native_batch_norm_legit_no_training.default
-        ):
+        for node in editor.calls(*_NORMS):
             norm = _read(node)
-            if norm is None or norm.source.target not in _CONVOLUTIONS:
+            layer = None if norm is None else _layer(norm.source)
+            if norm is None or layer is None:
                 continue
-            reason = _refusal(editor, node, norm)
+            reason = next(_refusals(editor, node, norm, layer), None)
+            reason = reason or _fold(editor, node, norm, layer)
             if reason:
                 journal.refused(node, reason)
             else:
-                _fold(editor, node, norm)
                 journal.changed(f"folded {node.name} into {norm.source.name}")
 
 
 def _read(node: Node) -> _Norm | None:
     """The operands, in either of the two spellings; None where batch statistics are asked for."""
-    if node.target is aten.batch_norm.default:
-        source, scale, shift, mean, var, training, _, eps, _ = node.args
-        return None if training else _Norm(source, scale, shift, mean, var, eps)  # type: ignore[arg-type]
-    source, scale, shift, mean, var, _, eps = node.args
-    return _Norm(source, scale, shift, mean, var, eps)  # type: ignore[arg-type]
+    bound = bound_arguments(node)
+    if bound.get("training"):
+        return None
+    names = ("input", "weight", "bias", "running_mean", "running_var", "eps")
+    return _Norm(*(bound[name] for name in names))
 
 
-def _refusal(editor: ProgramEditor, node: Node, norm: _Norm) -> str | None:
-    conv = norm.source
-    weight, bias = _weight(conv), _bias(conv)
-    if len(conv.users) > 1:
-        return f"{conv.name} has other users, which need its result unnormalised"
-    if conv.target is aten.convolution.default and conv.args[6]:
-        return f"{conv.name} is transposed: its output channels are not the weight's first axis"
-    for operand in (weight, bias, norm.scale, norm.shift, norm.mean, norm.var):
+def _layer(node: Node) -> _Layer | None:
+    """The layer that a call is; None for anything else."""
+    target = node.target
+    if target not in (*_CONVOLUTIONS, *_TRANSPOSED, *_PRODUCTS, aten.linear.default):
+        return None
+    bound = bound_arguments(node)
+    if target in _PRODUCTS:
+        read = bound["mat2"]
+        weight = read.args[0] if is_transposed_matrix(read) else read
+        bias = bound["self"] if target is aten.addmm.default else None
+        return _Layer(node, weight, read, bias, groups=0, by_column=True)
+    transposed = target in _TRANSPOSED or bool(bound.get("transposed"))
+    groups = bound["groups"] if transposed else 0
+    weight = bound["weight"]
+    return _Layer(node, weight, weight, bound["bias"], groups=groups, by_column=False)
+
+
+def _refusals(editor: ProgramEditor, node: Node, norm: _Norm, layer: _Layer) -> Iterator[str]:
+    """The reasons to leave a norm as it is."""
+    source, made = layer.node, layer.node.meta["val"]
+    if len(source.users) > 1:
+        yield f"{source.name} has other users, which need its result unnormalised"
+    for operand in (layer.weight, layer.bias, norm.scale, norm.shift, norm.mean, norm.var):
         if operand is not None and editor.constant(operand) is None:
-            return f"{operand} is not a constant"
-    if any(user is not conv for user in weight.users):
-        return f"the weight {editor.constant_name(weight)} is shared with another node"
+            yield f"{operand} is not a constant"
+    if made.dim() != layer.weight.meta["val"].dim():
+        yield f"the norm's channels are not the output features of {source.name}"
+    if layer.bias is not None and layer.bias.meta["val"].shape != norm.mean.meta["val"].shape:
+        yield f"the bias of {source.name} is not one value a channel"
+    bound = bound_arguments(source)
+    if (bound.get("alpha", 1), bound.get("beta", 1)) != (1, 1):
+        yield f"{source.name} scales its operands"
+    if {*layer.weight.users, *layer.read.users} - {layer.read} != {source}:
+        yield f"the weight {editor.constant_name(layer.weight)} is shared with another node"
+    result = node.meta["val"]
+    if (result[0] if isinstance(result, (list, tuple)) else result).dtype is not made.dtype:
+        yield f"{node.name} changes the dtype"
     if any(user.args[1:] != (0,) for user in _statistics_readers(node)):
-        return f"the statistics that {node.name} returns are used"
-    return None
-
-
-def _weight(conv: Node) -> Node:
-    return conv.args[1]  # type: ignore[return-value]
-
-
-def _bias(conv: Node) -> Node | None:
-    _, _, *rest = conv.args
-    return rest[0] if rest else conv.kwargs.get("bias")  # type: ignore[return-value]
+        yield f"the statistics that {node.name} returns are used"
 
 
 def _statistics_readers(node: Node) -> list[Node]:
@@ -107,28 +148,53 @@ def _statistics_readers(node: Node) -> list[Node]:
     return [] if node.target is aten.batch_norm.default else list(node.users)
 
 
-def _fold(editor: ProgramEditor, node: Node, norm: _Norm) -> None:
-    conv = norm.source
-    weight_node, bias_node = _weight(conv), _bias(conv)
-    dtype = weight_node.meta["val"].dtype
-    weight = _tensor(editor, weight_node)
+def _fold(editor: ProgramEditor, node: Node, norm: _Norm, layer: _Layer) -> str | None:
+    """Put the folded layer in the norm's place; or leave all as it is and say why."""
+    dtype = layer.weight.meta["val"].dtype
     mean, var = _tensor(editor, norm.mean), _tensor(editor, norm.var)
     scale = torch.ones_like(mean) if norm.scale is None else _tensor(editor, norm.scale)
     shift = torch.zeros_like(mean) if norm.shift is None else _tensor(editor, norm.shift)
-    bias = torch.zeros_like(mean) if bias_node is None else _tensor(editor, bias_node)
+    bias = torch.zeros_like(mean) if layer.bias is None else _tensor(editor, layer.bias)
     gain = scale / torch.sqrt(var + norm.eps)
-    name = editor.constant_name(weight_node)
-    folded = weight * gain.reshape(-1, *[1] * (weight.dim() - 1))
-    new_weight = editor.add_constant(f"{name}_folded", folded.to(dtype))
-    new_bias = editor.add_constant(f"{name}_folded_bias", ((bias - mean) * gain + shift).to(dtype))
-    rest = {k: v for k, v in conv.kwargs.items() if k != "bias"}
-    with editor.graph.inserting_before(node):
-        fresh = editor.call(
-            conv.target, conv.args[0], new_weight, new_bias, *conv.args[3:], like=conv, **rest
+    weight = _scaled(_tensor(editor, layer.weight), gain, layer).to(dtype)
+    offset = ((bias - mean) * gain + shift).to(dtype)
+    if not (weight.isfinite().all() and offset.isfinite().all()):
+        return f"a folded weight is beyond {dtype}"
+    name = editor.constant_name(layer.weight)
+    with editor.graph.inserting_before(layer.node):
+        fresh = _call(
+            editor,
+            layer,
+            editor.add_constant(f"{name}_folded", weight),
+            editor.add_constant(f"{name}_folded_bias", offset),
         )
     for reader in _statistics_readers(node):
         editor.replace(reader, fresh)
     editor.replace(node, fresh)
+    return None
+
+
+def _scaled(weight: torch.Tensor, gain: torch.Tensor, layer: _Layer) -> torch.Tensor:
+    """The weight with every output channel multiplied by its gain, as the call reads it."""
+    if layer.by_column:
+        return ((weight if layer.read is layer.weight else weight.t()) * gain).contiguous()
+    if not layer.groups:
+        return weight * gain.reshape(-1, *[1] * (weight.dim() - 1))
+    rest = [1] * (weight.dim() - 2)
+    grouped = weight.reshape(layer.groups, -1, *weight.shape[1:])
+    return (grouped * gain.reshape(layer.groups, 1, -1, *rest)).reshape(weight.shape)
+
+
+def _call(editor: ProgramEditor, layer: _Layer, weight: Node, bias: Node) -> Node:
+    source = layer.node
+    bound: dict[str, Any] = bound_arguments(source)
+    if layer.by_column:
+        x = bound["mat1" if source.target is aten.addmm.default else "self"]
+        return editor.call(aten.addmm.default, bias, x, weight, like=source)
+    bound |= {"weight": weight, "bias": bias}
+    schema = schema_of(source.target)
+    names = [a.name for a in schema.arguments] if schema else []
+    return editor.call(source.target, *(bound[name] for name in names), like=source)
 
 
 def _tensor(editor: ProgramEditor, node: Node) -> torch.Tensor:

@@ -1,0 +1,117 @@
+"""Aliasing: memory that may be shared is found to be shared, and every write is seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import nn
+
+from transforms.editor import ProgramEditor
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+
+class _Model(nn.Module):
+    """A function, with a buffer that a second name views."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+        self.register_buffer("state", torch.zeros(2, 3))
+        self.register_buffer("row", self.state[0])
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(self, x)
+
+
+def _editor(function: Any) -> ProgramEditor:
+    program = torch.export.export(_Model(function).eval(), (torch.randn(2, 3),), strict=False)
+    return ProgramEditor(program)
+
+
+def _node(editor: ProgramEditor, name: str) -> Node:
+    return next(n for n in editor.graph.nodes if n.name == name)
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "shares"),
+    [
+        (lambda _, x: x.exp().view(6).unsqueeze(0), "unsqueeze", True),
+        (lambda _, x: x.exp().split(1)[1], "getitem_1", True),
+        (lambda _, x: torch.einsum("ij->ji", x.exp()), "einsum", True),
+        (lambda _, x: torch.einsum("ij,ij->i", x.exp(), x), "einsum", False),
+        (lambda _, x: torch.broadcast_tensors(x.exp(), torch.ones(3))[0], "getitem", True),
+        (lambda _, x: nn.functional.dropout(x.exp(), training=False), "dropout", True),
+        (lambda _, x: torch.ops.aten.view_copy(x.exp(), [6]), "view_copy", False),
+        (lambda _, x: nn.functional.linear(x.exp(), x), "linear", False),
+        (lambda _, x: x.exp().relu_(), "relu_", True),
+    ],
+)
+def test_what_shares_memory(function: Any, name: str, shares: bool) -> None:
+    """Views by their schema, composite operators by what they return, copies never."""
+    editor = _editor(function)
+    found = [n for n in editor.graph.nodes if n.name.startswith(name.split("_", maxsplit=1)[0])]
+    node = next((n for n in found if n.name == name), found[-1])
+    assert editor.aliasing().share(_node(editor, "exp"), node) == shares
+
+
+def test_writes_are_placed_in_time() -> None:
+    """A write lies after what ran before it and not after what ran later."""
+
+    def function(_: Any, x: torch.Tensor) -> torch.Tensor:
+        y = x.exp()
+        before = y.sin()
+        y.view(-1)[2:].add_(1)
+        return before + y.cos()
+
+    editor = _editor(function)
+    aliasing = editor.aliasing()
+    exp, sin, cos = (_node(editor, name) for name in ("exp", "sin", "cos"))
+    assert aliasing.is_written(exp)
+    assert aliasing.is_written_between(exp, sin, cos)
+    assert not aliasing.is_written_after(exp, cos)
+    assert not aliasing.is_written(sin)
+
+
+def test_training_statistics_count_as_written() -> None:
+    """batch_norm writes its statistics in training, though its schema is silent."""
+
+    def function(m: Any, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.batch_norm.default(
+            x, None, None, m.row, m.row + 1, True, 0.1, 1e-5, False
+        )
+
+    editor = _editor(function)
+    assert editor.aliasing().is_written(_node(editor, "b_row"))
+
+
+def test_constants_written_before_decomposition_are_no_constants() -> None:
+    """The signature names no mutated buffer yet; nor does it say that two names are one memory."""
+
+    def function(m: Any, x: torch.Tensor) -> torch.Tensor:
+        m.row.add_(1)
+        return x + m.state
+
+    editor = _editor(function)
+    assert editor.constant(_node(editor, "b_row")) is None
+    assert editor.constant(_node(editor, "b_state")) is None
+    assert _editor(lambda m, x: x + m.state).constant(
+        _node(_editor(lambda m, x: x + m.state), "b_state")
+    ) is not None  # fmt: skip
+
+
+def test_subgraphs_without_writes_write_nothing() -> None:
+    """What runs under no_grad is a call of a graph; it is looked into."""
+
+    def function(m: Any, x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            y = x * m.state
+        return y + 1
+
+    program = torch.export.export(_Model(function).eval(), (torch.randn(2, 3),), strict=False)
+    editor = ProgramEditor(program)
+    assert editor.constant(_node(editor, "b_state")) is not None
+    assert not editor.aliasing().is_written(_node(editor, "x"))

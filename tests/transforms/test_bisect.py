@@ -1,0 +1,383 @@
+"""Bisecting: wrong passes and kernels are found by name, a clean program is left in peace."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.fx import GraphModule
+
+from transforms.base import GraphPass, Journal
+from transforms.bisect import Stage, locate, main
+from transforms.reproducer import rerun
+from zoo.errors import ArtifactError, LoweringError, SessionError, UsageError
+from zoo.spec import Dtype, Tolerance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from torch.export import ExportedProgram
+
+    from transforms.editor import ProgramEditor
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
+
+aten = torch.ops.aten
+
+
+class _Block(nn.Module):
+    """A residual block."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = (
+            nn.LayerNorm(width),
+            nn.Linear(width, 12),
+            nn.Linear(12, width),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+
+
+class _Net(nn.Module):
+    """Residual blocks, then two branches that join."""
+
+    def __init__(self, blocks: int = 3) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks = nn.Sequential(*[_Block(8) for _ in range(blocks)])
+        self.left, self.right = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.blocks(x)
+        return torch.tanh(self.left(x)) * torch.sigmoid(self.right(x)) + x
+
+
+def _export(module: nn.Module, *inputs: torch.Tensor) -> ExportedProgram:
+    return torch.export.export(module.eval(), inputs, strict=False).run_decompositions({})
+
+
+class _Target(torch.fx.Interpreter):
+    """A target that computes as eager does, but for what `corrupt` makes of a node's value."""
+
+    def __init__(self, module: torch.fx.GraphModule, corrupt: Callable[[Any, Any], Any]) -> None:
+        super().__init__(module)
+        self._corrupt = corrupt
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        """Run a node as eager does, then corrupt its value."""
+        return self._corrupt(n, super().run_node(n))
+
+
+class Runner:
+    """Runs a program on a corrupt target and counts how often."""
+
+    def __init__(self, corrupt: Callable[[Any, Any], Any] = lambda _, value: value) -> None:
+        self.runs = 0
+        self._corrupt = corrupt
+
+    def __call__(
+        self, program: ExportedProgram, inputs: Sequence[torch.Tensor]
+    ) -> Sequence[torch.Tensor]:
+        """Run a program whose inputs are all tensors."""
+        self.runs += 1
+        given, signature = iter(inputs), program.graph_signature
+        values = {**program.state_dict, **program.constants}
+        arguments = [
+            next(given) if spec.target is None else values[spec.target]
+            for spec in signature.input_specs
+        ]
+        with torch.no_grad():
+            target = _Target(GraphModule(program.graph_module, program.graph), self._corrupt)
+            results: tuple[torch.Tensor, ...] = tuple(target.run(*arguments))
+        return results
+
+
+def _wrong_at(name: str) -> Callable[[Any, Any], Any]:
+    """A kernel that is wrong in one node only."""
+    return lambda node, value: value * 1.5 + 0.3 if node.name == name else value
+
+
+def test_clean_program_returns_none_after_one_run() -> None:
+    """When all outputs are as eager's there is nothing to find, and one lowering tells."""
+    x, runner = torch.randn(4, 8), Runner()
+    assert locate(_export(_Net(), x), [], [x], runner) is None
+    assert runner.runs == 1
+
+
+def _computing(program: ExportedProgram) -> list[str]:
+    return [n.name for n in program.graph.nodes if n.op == "call_function"]
+
+
+@pytest.fixture(scope="module")
+def net_program() -> ExportedProgram:
+    """A network of three residual blocks and two branches."""
+    return _export(_Net(), torch.randn(4, 8))
+
+
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_wrong_kernel_is_located_exactly(net_program: ExportedProgram, data: st.DataObject) -> None:
+    """Whichever operator is wrong, it is the one that is named, in few lowerings."""
+    x = torch.randn(4, 8)
+    program = net_program
+    victim = data.draw(st.sampled_from(_computing(program)))
+    runner = Runner(_wrong_at(victim))
+    found = locate(program, [], [x], runner)
+    assert found is not None
+    assert (found.stage, found.pass_name, found.node) == (Stage.LOWERING, None, victim)
+    assert found.max_abs > 0.1
+    assert runner.runs <= 7
+
+
+def test_long_program_takes_few_lowerings() -> None:
+    """The number of lowerings grows with the logarithm of the program's length."""
+    x = torch.randn(2, 8)
+    program = _export(_Net(blocks=30), x)
+    victim = [n for n in _computing(program) if n.startswith("gelu")][13]
+    runner = Runner(_wrong_at(victim))
+    found = locate(program, [], [x], runner)
+    assert found is not None
+    assert found.node == victim
+    assert len(_computing(program)) > 150
+    assert runner.runs <= 8
+
+
+def test_place_in_the_model_is_named(tmp_path: Path) -> None:
+    """The record names the module's path, the source line and the reproducer."""
+    x = torch.randn(4, 8)
+    folder = tmp_path / "wrong"
+    found = locate(_export(_Net(), x), [], [x], Runner(_wrong_at("linear_3")), folder=folder)
+    assert found is not None
+    assert found.module_path == "blocks.1.down"
+    assert "test_bisect.py:" in found.source_line
+    assert found.reproducer == folder
+
+
+def test_reproducer_is_one_operator_and_runs_again(tmp_path: Path) -> None:
+    """What is saved is the wrong operator alone with its inputs; it tells fault from cure."""
+    x, wrong = torch.randn(4, 8), _wrong_at("gelu_1")
+    found = locate(_export(_Net(), x), [], [x], Runner(wrong), folder=tmp_path)
+    assert found is not None
+    program = torch.export.load(tmp_path / "program.pt2")
+    assert [n.target for n in program.graph.nodes if n.op == "call_function"] == [aten.gelu.default]
+    assert not rerun(tmp_path, run=Runner(wrong)).passed
+    assert rerun(tmp_path, run=Runner()).passed
+    text = (tmp_path / "README.md").read_text()
+    assert "python -m transforms.bisect" in text
+    assert "gelu_1" in text
+
+
+def test_wrong_fusion_is_saved_with_what_it_takes(tmp_path: Path) -> None:
+    """A node that is wrong only beside its producer is saved with that producer, not with all."""
+
+    def fused(node: Any, value: Any) -> Any:
+        producer = node.args and getattr(node.args[0], "target", None)
+        return value + 1.0 if node.name == "sigmoid" and producer is aten.linear.default else value
+
+    x = torch.randn(4, 8)
+    found = locate(_export(_Net(), x), [], [x], Runner(fused), folder=tmp_path)
+    assert found is not None
+    assert found.node == "sigmoid"
+    program = torch.export.load(tmp_path / "program.pt2")
+    assert [n.name for n in program.graph.nodes if n.op == "call_function"] == [
+        "linear_7",
+        "sigmoid",
+    ]
+    assert not rerun(tmp_path, run=Runner(fused)).passed
+
+
+def test_crash_is_located_like_a_wrong_number() -> None:
+    """A target that dies at an operator is as wrong as it can be there."""
+
+    def dies(node: Any, value: Any) -> Any:
+        if node.target is aten.tanh.default:
+            raise SessionError("target", "killed by SIGSEGV")
+        return value
+
+    x = torch.randn(4, 8)
+    found = locate(_export(_Net(), x), [], [x], Runner(dies))
+    assert found is not None
+    assert found.node == "tanh"
+    assert found.max_abs == float("inf")
+
+
+def test_program_that_cannot_be_lowered_is_not_a_wrong_result() -> None:
+    """A LoweringError is the caller's to see."""
+
+    def fails(node: Any, value: Any) -> Any:
+        raise LoweringError("target", "no compiler")
+
+    x = torch.randn(4, 8)
+    with pytest.raises(LoweringError):
+        locate(_export(_Net(), x), [], [x], Runner(fails))
+
+
+def test_dynamic_program_is_bisected_at_the_given_sizes() -> None:
+    """Sizes that are not the example's run through symbols; the node is found all the same."""
+    batch = torch.export.Dim("batch", min=2, max=64)
+
+    class Reshaped(_Net):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x).reshape(x.shape[0] * 2, 4).softmax(-1)
+
+    program = torch.export.export(
+        Reshaped(), (torch.randn(4, 8),), dynamic_shapes=({0: batch},), strict=False
+    ).run_decompositions({})
+    found = locate(program, [], [torch.randn(7, 8)], Runner(_wrong_at("gelu_2")))
+    assert found is not None
+    assert found.node == "gelu_2"
+
+
+def test_tolerances_decide() -> None:
+    """An error within the model's own tolerance is none."""
+    x = torch.randn(4, 8)
+    program = _export(_Net(), x)
+    slightly = Runner(lambda n, v: v + 0.01 if n.name == "tanh" else v)
+    loose = Tolerance(absolute=0.1)
+    assert locate(program, [], [x], slightly, tolerances=lambda _: loose) is None
+    found = locate(program, [], [x], slightly, tolerances={Dtype.FLOAT32: loose}.get)
+    assert found is None
+    assert locate(program, [], [x], slightly) is not None
+
+
+class _Harmless(GraphPass):
+    """Spells gelu's default out."""
+
+    name = "harmless"
+    summary = "Replaces Gelu(x) with Gelu(x, none)"
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        for node in editor.calls(aten.gelu.default):
+            with editor.graph.inserting_before(node):
+                fresh = editor.call(aten.gelu.default, *node.args, approximate="none", like=node)
+            editor.replace(node, fresh)
+
+
+class _DropsBias(GraphPass):
+    """Loses the bias of the layers that widen to twelve: a deliberate fault."""
+
+    name = "drops_bias"
+    summary = "Replaces Linear(x, w, b) with Linear(x, w)"
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        for node in editor.calls(aten.linear.default):
+            if node.meta["val"].shape[-1] == 12:
+                with editor.graph.inserting_before(node):
+                    fresh = editor.call(aten.linear.default, *node.args[:2], like=node)
+                editor.replace(node, fresh)
+
+
+def test_wrong_pass_is_located_exactly(tmp_path: Path) -> None:
+    """The pass and the first node it made wrong are named; the target is never asked."""
+    x, runner = torch.randn(4, 8), Runner()
+    passes = [_Harmless(), _DropsBias(), _Harmless()]
+    found = locate(_export(_Net(), x), passes, [x], runner, folder=tmp_path)
+    assert found is not None
+    assert (found.stage, found.pass_name) == (Stage.PASSES, "drops_bias")
+    assert found.module_path == "blocks.0.up"
+    assert runner.runs == 0
+    program = torch.export.load(tmp_path / "program.pt2")
+    assert {n.target for n in program.graph.nodes if n.op == "call_function"} == {
+        aten.linear.default
+    }
+    assert not rerun(tmp_path, passes={"drops_bias": _DropsBias}).passed
+    assert rerun(tmp_path, passes={"drops_bias": _Harmless}).passed
+
+
+def test_right_passes_and_target_return_none() -> None:
+    """Passes that keep the numbers are not blamed."""
+    x = torch.randn(4, 8)
+    assert locate(_export(_Net(), x), [_Harmless(), _Harmless()], [x], Runner()) is None
+
+
+def test_wrong_kernel_behind_right_passes_is_located_in_the_rewritten_program() -> None:
+    """The node is named as in the program that was lowered."""
+    x = torch.randn(4, 8)
+    found = locate(_export(_Net(), x), [_Harmless()], [x], Runner(_wrong_at("gelu_default_1")))
+    assert found is not None
+    assert (found.stage, found.node) == (Stage.LOWERING, "gelu_default_1")
+    assert found.module_path == "blocks.1"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_other_element_types_are_judged(dtype: torch.dtype) -> None:
+    """bfloat16 by its own tolerance, double precision bit for bit."""
+    x = torch.randn(4, 8, dtype=dtype)
+    program = _export(_Net().to(dtype), x)
+    assert locate(program, [], [x], Runner()) is None
+    found = locate(program, [], [x], Runner(_wrong_at("tanh")))
+    assert found is not None
+    assert found.node == "tanh"
+
+
+def test_folder_with_files_is_refused_before_any_work(tmp_path: Path) -> None:
+    """Nothing is ever written over."""
+    (tmp_path / "mine.txt").write_text("keep")
+    x, runner = torch.randn(4, 8), Runner()
+    with pytest.raises(UsageError, match="not empty"):
+        locate(_export(_Net(), x), [], [x], runner, folder=tmp_path)
+    assert runner.runs == 0
+
+
+def test_program_handed_in_is_not_changed(tmp_path: Path) -> None:
+    """The search works on copies: graph, example inputs and buffers stay."""
+    x = torch.randn(4, 8)
+    program = _export(_Net(), x)
+    before = str(program.graph)
+    locate(program, [_DropsBias()], [x], Runner(), folder=tmp_path)
+    assert str(program.graph) == before
+    assert program.example_inputs is not None
+
+
+class _MendedFold(_DropsBias):
+    """The same fault under the name of one of our own passes."""
+
+    name = "fold_batch_norm"
+
+
+def test_command_says_when_the_fault_is_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 0 and the distances, once the named pass does it right."""
+    x = torch.randn(4, 8)
+    locate(_export(_Net(), x), [_MendedFold()], [x], Runner(), folder=tmp_path)
+    assert main([str(tmp_path)]) == 0
+    assert "within tolerance" in capsys.readouterr().out
+
+
+def test_command_refuses_what_is_no_reproducer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Misuse and foreign folders end in one line, not in a traceback."""
+    assert main([]) == 2
+    assert main([str(tmp_path)]) == 1
+    assert "not a reproducer" in capsys.readouterr().err
+
+
+def test_program_with_pickles_is_never_opened(tmp_path: Path) -> None:
+    """A program whose archive asks to unpickle something is refused."""
+    x = torch.randn(4, 8)
+    locate(_export(_Net(), x), [], [x], Runner(_wrong_at("linear")), folder=tmp_path)
+    path = tmp_path / "program.pt2"
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    for name, data in content.items():
+        if name.endswith("weights_config.json"):
+            config = json.loads(data)
+            for entry in config["config"].values():
+                entry["use_pickle"] = True
+            content[name] = json.dumps(config).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in content.items():
+            archive.writestr(name, data)
+    with pytest.raises(ArtifactError, match="pickles"):
+        rerun(tmp_path, run=Runner())

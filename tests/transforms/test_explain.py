@@ -1,0 +1,91 @@
+"""Explaining: what each pass changed and refused, with honest counts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from transforms import run_passes
+from transforms.explain import Explanation, OperatorCount, explain, explain_program
+from transforms.passes.fold_batch_norm import FoldBatchNorm
+from zoo.errors import UsageError
+from zoo.spec import PassChoice, Target
+
+
+class _TwoNorms(nn.Module):
+    """One normalisation that folds, and one whose convolution has another user."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+        self.conv2, self.norm2 = nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Images (batch, 3, height, width)."""
+        y = torch.relu(self.norm(self.conv(x)))
+        z = self.conv2(y)
+        return self.norm2(z) + z
+
+
+def _program() -> torch.export.ExportedProgram:
+    module = _TwoNorms().eval()
+    return torch.export.export(module, (torch.randn(1, 3, 6, 6),), strict=False)
+
+
+def test_changes_refusals_and_counts_of_a_pass_are_told() -> None:
+    """One fold, one refusal with its reason, and the operators that became fewer."""
+    result, told = explain_program("main", _program(), ["fold_batch_norm"])
+    step = told.passes[0]
+    assert step.summary == FoldBatchNorm.summary
+    assert len(step.record.changes) == 1
+    assert "other users" in step.record.refusals[0].reason
+    assert step.operators == (OperatorCount(operator="aten.batch_norm.default", before=2, after=1),)
+    assert told.nodes_before == len(_program().graph.nodes)
+    assert told.nodes_after == len(result.graph.nodes)
+
+
+def test_histogram_covers_every_call() -> None:
+    """The counts before and after add up to the calls of either program."""
+    program = _program()
+    result, told = explain_program("main", program, ["fold_batch_norm"])
+    calls = [sum(n.op == "call_function" for n in p.graph.nodes) for p in (program, result)]
+    assert [sum(c.before for c in told.operators), sum(c.after for c in told.operators)] == calls
+    largest = [max(c.before, c.after) for c in told.operators]
+    assert largest == sorted(largest, reverse=True)
+
+
+def test_result_is_that_of_running_all_passes_at_once() -> None:
+    """Explaining goes the same way as converting."""
+    program = _program()
+    result, told = explain_program("main", program)
+    expected, log = run_passes(program)
+    assert [str(n.target) for n in result.graph.nodes] == [
+        str(n.target) for n in expected.graph.nodes
+    ]
+    seen = [step.record.model_copy(update={"seconds": 0.0}) for step in told.passes]
+    assert seen == [r.model_copy(update={"seconds": 0.0}) for r in log.records]
+
+
+def test_explanation_of_a_model_survives_json() -> None:
+    """Programs keep their order and names; the record can be written and read back."""
+    program = _program()
+    told = explain("two_norms", {"encoder": program, "decoder": program}, target=Target.CPU)
+    assert [p.program for p in told.programs] == ["encoder", "decoder"]
+    assert Explanation.model_validate_json(told.model_dump_json()) == told
+
+
+def test_empty_list_of_passes_leaves_all_as_it_is() -> None:
+    """Without passes nothing is said and nothing differs."""
+    program = _program()
+    result, told = explain_program("main", program, [])
+    assert result is program
+    assert told.passes == ()
+    assert all(c.before == c.after for c in told.operators)
+
+
+@pytest.mark.parametrize("choice", ["no_such_pass", PassChoice(name="no_such_pass")])
+def test_unknown_pass_is_the_callers_mistake(choice: str | PassChoice) -> None:
+    """A pass that does not exist is refused by name."""
+    with pytest.raises(UsageError, match="no_such_pass"):
+        explain_program("main", _program(), [choice])

@@ -1,0 +1,195 @@
+"""Which nodes of a graph may share memory, and when that memory is written.
+
+A may-analysis: nodes that it tells apart never share memory; nodes that it puts together may.
+Sharing comes from the alias annotations of the operators' schemas. Composite operators need not
+declare what they return (`einsum("ij->ji", x)` returns a view), so they are run on fake tensors and
+their storages compared; Python functions and higher-order operators are assumed to share all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch.utils._pytree import tree_map
+
+from transforms.layouts import no_new_guards
+from transforms.operators import (
+    bound_arguments,
+    nodes_in,
+    qualified_name,
+    schema_of,
+    underlying,
+    written_arguments,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch._subclasses.fake_tensor import FakeTensor
+    from torch.fx import Graph, Node
+
+__all__ = ["Aliasing", "writes_of"]
+
+# Views in truth, though their schemas declare none.
+_UNDECLARED = frozenset(
+    {
+        "aten::_unsafe_view",
+        "aten::unsafe_split",
+        "aten::unsafe_split_with_sizes",
+        "aten::native_dropout",
+        "aten::_conj_physical",
+    }
+)
+
+
+def writes_of(node: Node) -> list[Node]:
+    """The nodes whose memory a call writes: in place, as `out=`, or within a subgraph."""
+    if node.op != "call_function":
+        return []
+    if schema_of(node.target) is not None:
+        return list(written_arguments(node))
+    if isinstance(node.target, torch._ops.HigherOrderOperator) and not _pure_subgraphs(node):
+        return [n for n in node.all_input_nodes if _holds_tensor(n)]
+    return []
+
+
+class Aliasing:
+    """The sets of nodes that may share memory, with the writes to each.
+
+    Args:
+        graph: left unchanged. Nodes made later must be `adopt`ed before they are asked about.
+        tied: groups of placeholders known to be one memory, e.g. weights under two names.
+    """
+
+    def __init__(self, graph: Graph, tied: Iterable[list[Node]] = ()) -> None:
+        self._parent: dict[Node, Node] = {}
+        self._position: dict[Node, int] = {}
+        self._written: dict[Node, list[int]] = {}  # by representative
+        self._returned: list[Node] = []
+        self._inputs: list[Node] = []
+        writes: list[tuple[Node, int]] = []
+        for position, node in enumerate(graph.nodes):
+            self._parent[node], self._position[node] = node, position
+            if node.op in {"placeholder", "get_attr"}:
+                self._inputs.append(node)
+            elif node.op == "output":
+                self._returned = list(dict.fromkeys(nodes_in(node.args[0])))
+            for source in _shared_with(node):
+                self.merge(node, source)
+            writes += [(written, position) for written in writes_of(node)]
+        for group in tied:
+            for node in group[1:]:
+                self.merge(group[0], node)
+        for written, position in writes:
+            self._written.setdefault(self._find(written), []).append(position)
+
+    def _find(self, node: Node) -> Node:
+        while self._parent[node] is not node:
+            self._parent[node] = self._parent[self._parent[node]]
+            node = self._parent[node]
+        return node
+
+    def merge(self, one: Node, other: Node) -> None:
+        """Say that two nodes now share memory."""
+        kept, gone = self._find(one), self._find(other)
+        if kept is not gone:
+            self._parent[gone] = kept
+            self._written.setdefault(kept, []).extend(self._written.pop(gone, []))
+
+    def adopt(self, node: Node, standing_for: Node, *, shares: bool = True) -> None:
+        """Learn of a new node that computes at another's place, in its memory or in its own."""
+        self._parent[node], self._position[node] = node, self._position[standing_for]
+        if shares:
+            self.merge(standing_for, node)
+
+    def share(self, one: Node, other: Node) -> bool:
+        """Whether two nodes may share memory."""
+        return self._find(one) is self._find(other)
+
+    def is_written(self, node: Node) -> bool:
+        """Whether anything ever writes the node's memory."""
+        return bool(self._written.get(self._find(node)))
+
+    def is_written_after(self, node: Node, moment: Node) -> bool:
+        """Whether the node's memory is written at or after another node's place in the graph."""
+        return self.is_written_between(node, moment, None)
+
+    def is_written_between(self, node: Node, first: Node, last: Node | None) -> bool:
+        """Whether the node's memory is written from `first` on, both ends counted."""
+        start = self._position[first]
+        end = max(self._position.values()) if last is None else self._position[last]
+        return any(start <= at <= end for at in self._written.get(self._find(node), ()))
+
+    def returned(self, node: Node) -> list[Node]:
+        """The program's outputs that may share the node's memory."""
+        return [n for n in self._returned if self.share(n, node)]
+
+    def is_input(self, node: Node) -> bool:
+        """Whether the node may share memory with an input, a weight or a buffer."""
+        return any(self.share(n, node) for n in self._inputs)
+
+
+def _holds_tensor(node: Node) -> bool:
+    value = node.meta.get("val")
+    items = value if isinstance(value, (list, tuple)) else [value]
+    return any(isinstance(item, torch.Tensor) for item in items)
+
+
+def _shared_with(node: Node) -> list[Node]:
+    """The arguments whose memory a call's result may lie in."""
+    if node.op != "call_function" or not _holds_tensor(node):
+        return []
+    schema = schema_of(node.target)
+    sources = [n for n in node.all_input_nodes if _holds_tensor(n)]
+    if schema is None or qualified_name(node.target) in _UNDECLARED:
+        return sources
+    if any(r.alias_info for r in schema.returns):
+        bound = bound_arguments(node)
+        marked = [bound.get(a.name) for a in schema.arguments if a.alias_info]
+        return [n for n in nodes_in(marked) if _holds_tensor(n)]
+    return _probed(node, sources) if _is_composite(node.target) else []
+
+
+def _is_composite(target: Any) -> bool:
+    name = underlying(target).name()
+    return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
+
+
+def _probed(node: Node, sources: list[Node]) -> list[Node]:
+    """The arguments whose storage the call returns when it is run on their fake values."""
+    args, kwargs = tree_map(
+        lambda a: a.meta["val"] if isinstance(a, torch.fx.Node) else a, (node.args, node.kwargs)
+    )
+    tensors = [t for n in sources for t in _tensors(n.meta["val"])]
+    try:
+        with no_new_guards(cast("FakeTensor", tensors[0]).fake_mode):
+            result = node.target(*args, **kwargs)  # type: ignore[operator]
+    except Exception:  # noqa: BLE001 - what cannot be run may share
+        return sources
+    returned = {_storage(t) for t in _tensors(result)}
+    return [n for n in sources if any(_storage(t) in returned for t in _tensors(n.meta["val"]))]
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    items = value if isinstance(value, (list, tuple)) else [value]
+    return [item for item in items if isinstance(item, torch.Tensor)]
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _pure_subgraphs(node: Node) -> bool:
+    """Whether a higher-order call's subgraphs are known and write nothing."""
+    attributes = [n for n in node.all_input_nodes if n.op == "get_attr"]
+    owner = node.graph.owning_module
+    modules = [_attribute(owner, str(n.target)) for n in attributes]
+    graphs = [m.graph for m in modules if isinstance(m, torch.fx.GraphModule)]
+    return bool(graphs) and not any(writes_of(n) for g in graphs for n in g.nodes)
+
+
+def _attribute(owner: Any, path: str) -> Any:
+    for name in path.split("."):
+        owner = getattr(owner, name, None)
+    return owner

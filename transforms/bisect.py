@@ -1,0 +1,114 @@
+"""Finds where a result goes wrong: which pass, or else which node of the lowered program.
+
+Run it on a folder that it left behind, to see whether the fault is still there::
+
+    python -m transforms.bisect FOLDER
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transforms.comparing import Tolerances, default_tolerances
+from transforms.divergence import Divergence, Runner, Stage
+from transforms.lowered_search import LoweredSearch
+from transforms.pass_search import compare_programs, smallest_for_pass
+from transforms.reproducer import rerun, save
+from zoo.errors import MenagerieError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+    from torch.export import ExportedProgram
+
+    from transforms.base import GraphPass
+    from transforms.cutting import Piece
+
+__all__ = ["Divergence", "Runner", "Stage", "locate", "main"]
+
+
+def locate(
+    program: ExportedProgram,
+    passes: Sequence[GraphPass],
+    inputs: Sequence[torch.Tensor],
+    run: Runner,
+    *,
+    tolerances: Tolerances = default_tolerances,
+    folder: Path | None = None,
+) -> Divergence | None:
+    """Find the first divergence from eager.
+
+    First each pass is applied and the result interpreted in eager PyTorch: a pass after which an
+    output is out of tolerance is the culprit. If none is, inner nodes of the program are made
+    outputs, several in one lowering, and the search narrows to the first node that is wrong though
+    what feeds it is right. Since more outputs change what is fused, the node is then lowered alone,
+    and with more and more of its producers, until the fault shows in a piece as small as may be.
+
+    Args:
+        program: before the passes, in functional form.
+        passes: those applied before lowering, in order.
+        inputs: a tensor for each input, in order.
+        run: lowers and runs a program on the target. A MenagerieError from it, other than a
+            LoweringError, counts as a wrong result: a crash is located like a wrong number.
+        tolerances: when two tensors are equal, by dtype.
+        folder: an empty or missing folder for the reproducer; left out: none is saved.
+
+    Returns:
+        The divergence, or None when every output is as eager's.
+
+    Raises:
+        UsageError: if `folder` holds files already.
+        LoweringError: if the program, or a part of it, cannot be lowered at all.
+    """
+    if folder is not None and folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(str(folder), "is not empty", "Name a new folder for the reproducer")
+    found = _search(program, passes, inputs, run, tolerances)
+    if found is None:
+        return None
+    divergence, piece = found
+    if folder is None:
+        return divergence
+    save(folder, piece, divergence, tolerances)
+    return replace(divergence, reproducer=folder)
+
+
+def _search(
+    program: ExportedProgram,
+    passes: Sequence[GraphPass],
+    inputs: Sequence[torch.Tensor],
+    run: Runner,
+    tolerances: Tolerances,
+) -> tuple[Divergence, Piece] | None:
+    original = program
+    for graph_pass in passes:
+        rewritten, _ = graph_pass(program)
+        found = compare_programs(original, rewritten, inputs, tolerances)
+        if found is not None:
+            # Against the program just before, only this pass's own nodes differ.
+            found = compare_programs(program, rewritten, inputs, tolerances) or found
+            piece = smallest_for_pass(program, rewritten, graph_pass, inputs, tolerances)
+            return replace(found, pass_name=graph_pass.name), piece
+        program = rewritten
+    return LoweredSearch(program, inputs, run, tolerances).locate()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Rerun the reproducer in a folder; 0 when it no longer diverges, 1 when it does, 2: misuse."""
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m transforms.bisect FOLDER\n")
+        return UsageError.exit_code
+    try:
+        result = rerun(Path(arguments[0]))
+    except MenagerieError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    sys.stdout.write(f"{result}\n")
+    return 0 if result.passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

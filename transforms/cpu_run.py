@@ -1,0 +1,140 @@
+"""Lowers a program for the CPU and runs it once, in a process that ends with the run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from safetensors.torch import load_file, save_file
+
+import transforms.session_process
+from transforms.bundle import Identity, ProgramParts, library_path, write_bundle
+from transforms.cutting import capture, output_nodes
+from transforms.export import Exported
+from transforms.golden import GoldenCase
+from transforms.lowering.cpu import lower
+from zoo.errors import SessionError
+from zoo.spec import (
+    Dimension,
+    Dtype,
+    FactorySource,
+    InputSpec,
+    Licence,
+    ModelSpec,
+    ProgramSpec,
+    Sample,
+    SampleKind,
+    Target,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+    from torch.export import ExportedProgram
+
+__all__ = ["run_on_cpu"]
+
+_WIDEST = Dimension(low=1, high=2**31)  # sessions check ranges; this run is about numbers
+_SECONDS = 600
+
+
+def run_on_cpu(
+    program: ExportedProgram, inputs: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    """Lower `program`, seal it as a bundle in a temporary folder, and run it there.
+
+    Args:
+        program: after the graph passes, with example inputs.
+        inputs: a tensor for each input, in order.
+
+    Returns:
+        Its outputs in order.
+
+    Raises:
+        LoweringError: if it cannot be lowered.
+        SessionError: if the runtime refuses it, crashes, or takes longer than ten minutes.
+    """
+    with tempfile.TemporaryDirectory(prefix="menagerie-") as temporary:
+        folder = Path(temporary)
+        bundle = folder / "bundle"
+        names = _write(bundle, program, inputs)
+        tensors = {f"input_{i}": t.detach().clone().contiguous() for i, t in enumerate(inputs)}
+        save_file(tensors, folder / "inputs.safetensors")
+        _run(bundle, folder / "inputs.safetensors", folder / "outputs.safetensors")
+        results = load_file(folder / "outputs.safetensors")
+        return tuple(results[name].clone() for name in names)
+
+
+def _run(bundle: Path, inputs: Path, outputs: Path) -> None:
+    # By file, not by module: the package would load torch, whose shims must not meet the runtime's.
+    script = Path(transforms.session_process.__file__)
+    root = str(script.parents[1])
+    command = [sys.executable, "-P", str(script), root, str(bundle), str(inputs), str(outputs)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SessionError("cpu", f"the run took longer than {_SECONDS} s") from error
+    if done.returncode < 0:
+        raise SessionError("cpu", f"the run was killed by signal {-done.returncode}")
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines()
+        raise SessionError("cpu", lines[-1] if lines else f"exit code {done.returncode}")
+
+
+def _write(
+    bundle: Path, program: ExportedProgram, inputs: Sequence[torch.Tensor]
+) -> tuple[str, ...]:
+    """Make the bundle; return the names of its outputs."""
+    spec = _program_spec(program)
+    outputs = output_nodes(program)
+    names = tuple(f"output_{i}" for i in range(len(outputs)))
+    expected = capture(program, inputs, [n.name for n in outputs])
+    lowered = lower(program, library_path(bundle, spec.name), name=spec.name)
+    golden = GoldenCase(
+        dimensions={},
+        inputs={i.name: t for i, t in zip(spec.inputs, inputs, strict=True)},
+        outputs={name: expected[n.name] for name, n in zip(names, outputs, strict=True)},
+    )
+    exported = Exported(program, tuple(i.name for i in spec.inputs), names)
+    model = ModelSpec(
+        summary="a piece of a model",
+        source=FactorySource(kind="factory", builder="zoo.models.builders.none:none"),
+        programs=(spec,),
+        licence=Licence(spdx="LicenseRef-none"),
+    )
+    identity = Identity("piece", Target.CPU, "0" * 64, "a piece of a model", None)
+    write_bundle(bundle, identity, model, [ProgramParts(spec, exported, lowered, [golden])])
+    return names
+
+
+def _program_spec(program: ExportedProgram) -> ProgramSpec:
+    """Inputs as the program has them; every symbolic size is a dimension of its own name."""
+    nodes = {n.name: n for n in program.graph.nodes}
+    dimensions: dict[str, Dimension] = {}
+    symbols: dict[str, str] = {}
+    specs = []
+    for number, name in enumerate(program.graph_signature.user_inputs):
+        value = nodes[str(name)].meta["val"]
+        shape: list[int | str] = []
+        for size in value.shape:
+            if isinstance(size, int):
+                shape.append(size)
+                continue
+            axis = symbols.setdefault(str(size), f"d{len(symbols)}")
+            dimensions[axis] = _WIDEST
+            shape.append(axis)
+        specs.append(
+            InputSpec(
+                name=f"input_{number}",
+                shape=tuple(shape),
+                dtype=Dtype(str(value.dtype).removeprefix("torch.")),
+                sample=Sample(kind=SampleKind.ONES),
+            )
+        )
+    return ProgramSpec(name="main", inputs=tuple(specs), dimensions=dimensions)

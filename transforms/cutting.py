@@ -1,0 +1,273 @@
+"""Cuts programs: runs them node by node, returns inner nodes, takes small pieces out of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import (
+    ConstantArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
+from torch.fx import Graph, GraphModule, Node
+from torch.utils._pytree import tree_flatten, tree_map
+
+from transforms.editor import ProgramEditor
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from torch.export import ExportedProgram
+
+__all__ = ["Piece", "capture", "extract", "output_nodes", "with_outputs"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A program with the tensors to call it with."""
+
+    program: ExportedProgram
+    inputs: tuple[torch.Tensor, ...]
+
+
+def output_nodes(program: ExportedProgram) -> list[Node]:
+    """The nodes that the user gets back, in order; not those that only update buffers."""
+    names = program.graph_signature.user_outputs
+    nodes = {n.name: n for n in program.graph.nodes}
+    return [nodes[name] for name in names if isinstance(name, str) and name in nodes]
+
+
+class _Recorder(torch.fx.Interpreter):
+    """Runs a graph and keeps a copy of the values of some of its nodes."""
+
+    def __init__(self, module: GraphModule, wanted: Collection[str]) -> None:
+        super().__init__(module)
+        self._wanted = wanted
+        self.values: dict[str, Any] = {}
+
+    def run_node(self, n: Node) -> Any:
+        """Run one node; copy its value now, before a later node can write into it."""
+        value = super().run_node(n)
+        if n.name in self._wanted:
+            self.values[n.name] = tree_map(_copied, value)
+        return value
+
+
+def _copied(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def capture(
+    program: ExportedProgram, inputs: Sequence[torch.Tensor], names: Collection[str]
+) -> dict[str, Any]:
+    """Interpret a program in eager PyTorch and return the values of some nodes by name.
+
+    Args:
+        program: any; its weights and buffers are left as they are.
+        inputs: a tensor for each user input, in order; never written.
+        names: of the nodes to keep.
+    """
+    module = GraphModule(program.graph_module, program.graph)
+    recorder = _Recorder(module, set(names))
+    with torch.no_grad():
+        recorder.run(*_placeholder_values(program, inputs))
+    return recorder.values
+
+
+def _placeholder_values(program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> list[Any]:
+    given = iter(inputs)
+    values: list[Any] = []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is not InputKind.USER_INPUT:
+            value = program.state_dict.get(spec.target, program.constants.get(spec.target or ""))
+            values.append(_copied(value) if spec.kind is InputKind.BUFFER else value)
+        elif isinstance(spec.arg, ConstantArgument):
+            values.append(spec.arg.value)
+        else:
+            values.append(next(given).clone())
+    return values
+
+
+def with_outputs(program: ExportedProgram, names: Sequence[str]) -> ExportedProgram:
+    """The program with the same inputs that returns the nodes `names` and computes no more."""
+    editor = ProgramEditor(program)
+    nodes = {n.name: n for n in editor.graph.nodes}
+    output = next(n for n in reversed(editor.graph.nodes) if n.op == "output")
+    output.args = (tuple(nodes[name] for name in names),)
+    editor.graph.eliminate_dead_code()
+    kept = {n.name for n in editor.graph.nodes}
+    used = {n.name for n in editor.graph.nodes if n.users}
+    specs = []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is InputKind.USER_INPUT or spec.arg.name in used:
+            specs.append(spec)
+        elif spec.arg.name in kept:
+            editor.graph.erase_node(nodes[spec.arg.name])
+    return _assemble(
+        editor.graph, editor.module, specs, names, like=program, call=_signature(program)
+    )
+
+
+def _signature(program: ExportedProgram) -> ModuleCallSignature:
+    signature: ModuleCallSignature | None = program.module_call_graph[0].signature
+    if signature is None:
+        raise ValueError("the program does not say how it is called")
+    return signature
+
+
+def extract(
+    program: ExportedProgram, names: Collection[str], inputs: Sequence[torch.Tensor]
+) -> Piece:
+    """Some nodes of a program as a program of their own.
+
+    What flows into them from other nodes becomes its inputs, with the values that it has when the
+    whole program runs on `inputs`; weights stay weights; sizes become constants. It returns every
+    chosen node that something else needs. A node that picks one of several results comes with the
+    node that makes them.
+
+    Args:
+        program: where the nodes stand.
+        names: of the nodes.
+        inputs: a tensor for each user input of `program`, in order.
+    """
+    chosen = [n for n in program.graph.nodes if n.name in names]
+    feeding = _feeding(chosen)
+    while several := [n for n in feeding if isinstance(n.meta.get("val"), (list, tuple))]:
+        chosen = [n for n in program.graph.nodes if n in chosen or n in several]
+        feeding = _feeding(chosen)
+    values = capture(program, inputs, [n.name for n in feeding])
+    return _Extraction(program, values).build(feeding, chosen)
+
+
+def _feeding(chosen: Sequence[Node]) -> list[Node]:
+    """What flows into the chosen nodes from others."""
+    sources = dict.fromkeys(i for n in chosen for i in n.all_input_nodes)
+    return [n for n in sources if n not in chosen]
+
+
+class _Extraction:
+    """Copies nodes into a graph of their own, with fixed shapes."""
+
+    def __init__(self, program: ExportedProgram, values: dict[str, Any]) -> None:
+        self._program = program
+        self._values = values
+        self._known = {s.arg.name: s for s in program.graph_signature.input_specs}
+        self._graph = Graph()
+        self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._map: dict[Node, Any] = {}
+        self._specs: list[InputSpec] = []
+        self._inputs: list[torch.Tensor] = []
+
+    def build(self, feeding: Sequence[Node], chosen: Sequence[Node]) -> Piece:
+        """The piece made of `chosen`, fed by `feeding`."""
+        for node in sorted(feeding, key=lambda n: not self._is_constant(n)):  # weights first
+            self._feed(node)
+        for node in chosen:
+            self._copy(node)
+        returned = [self._map[n] for n in chosen if _is_needed(n, chosen)]
+        self._graph.output(tuple(returned))
+        module = GraphModule(self._program.graph_module, self._graph)
+        _, in_spec = tree_flatten((tuple(self._inputs), {}))
+        call = ModuleCallSignature(inputs=[], outputs=[], in_spec=in_spec, out_spec=in_spec)
+        program = _assemble(
+            self._graph,
+            module,
+            self._specs,
+            [n.name for n in returned],
+            like=self._program,
+            call=call,
+            example=tuple(self._inputs),
+        )
+        return Piece(program, tuple(self._inputs))
+
+    def _is_constant(self, node: Node) -> bool:
+        spec = self._known.get(node.name)
+        return spec is not None and spec.kind is not InputKind.USER_INPUT
+
+    def _feed(self, node: Node) -> None:
+        value = self._values[node.name]
+        if node.op == "get_attr":
+            self._map[node] = self._graph.node_copy(node)
+        elif not isinstance(value, torch.Tensor):
+            self._map[node] = value  # a size
+        else:
+            self._map[node] = self._placeholder(node, value)
+
+    def _placeholder(self, node: Node, value: torch.Tensor) -> Node:
+        if not self._is_constant(node):
+            return self._new_input(node.name, value)
+        placeholder = self._graph.placeholder(node.name)
+        placeholder.name = node.name
+        placeholder.meta["val"] = self._mode.from_tensor(value, static_shapes=True)
+        self._specs.append(self._known[node.name])
+        return placeholder
+
+    def _new_input(self, name: str, value: torch.Tensor) -> Node:
+        placeholder = self._graph.placeholder(name)
+        placeholder.meta["val"] = self._mode.from_tensor(value, static_shapes=True)
+        argument = TensorArgument(name=placeholder.name)
+        self._specs.append(InputSpec(InputKind.USER_INPUT, argument, None))
+        self._inputs.append(value)
+        return placeholder
+
+    def _copy(self, node: Node) -> None:
+        def mapped(argument: Node) -> Any:
+            return self._map[argument]
+
+        args = torch.fx.node.map_arg(node.args, mapped)
+        kwargs = torch.fx.node.map_arg(node.kwargs, mapped)
+        copied = self._graph.create_node(node.op, node.target, args, kwargs, name=node.name)
+        copied.meta = {k: v for k, v in node.meta.items() if k not in {"val", "tensor_meta"}}
+        fakes = tree_map(
+            lambda a: a.meta["val"] if isinstance(a, Node) else a, (copied.args, copied.kwargs)
+        )
+        with self._mode, torch.no_grad():
+            copied.meta["val"] = node.target(*fakes[0], **fakes[1])  # type: ignore[operator]
+        self._map[node] = copied
+
+
+def _is_needed(node: Node, chosen: Sequence[Node]) -> bool:
+    """Whether a chosen node is a tensor that is used outside, or by nobody."""
+    if not isinstance(node.meta.get("val"), torch.Tensor):
+        return False
+    return not node.users or any(user not in chosen for user in node.users)
+
+
+def _assemble(
+    graph: Graph,
+    module: GraphModule,
+    specs: Sequence[InputSpec],
+    outputs: Sequence[str],
+    *,
+    like: ExportedProgram,
+    call: ModuleCallSignature,
+    example: tuple[torch.Tensor, ...] | None = None,
+) -> ExportedProgram:
+    """An ExportedProgram of a graph, with the constants, ranges and dialect of another."""
+    graph.lint()
+    arguments = [TensorArgument(name=name) for name in outputs]
+    _, out_spec = tree_flatten(tuple(outputs))
+    call = replace(call, inputs=[], outputs=[], out_spec=out_spec)
+    targets = {spec.target for spec in specs}
+    return torch.export.ExportedProgram(
+        root=GraphModule(module, graph),
+        graph=graph,
+        graph_signature=ExportGraphSignature(
+            input_specs=list(specs),
+            output_specs=[OutputSpec(OutputKind.USER_OUTPUT, a, None) for a in arguments],
+        ),
+        state_dict={k: v for k, v in like.state_dict.items() if k in targets},
+        range_constraints=like.range_constraints if example is None else {},
+        module_call_graph=[ModuleCallEntry(fqn="", signature=call)],
+        example_inputs=like.example_inputs if example is None else (example, {}),
+        constants={k: v for k, v in like.constants.items() if k in targets},
+        verifiers=like.verifiers,
+    )

@@ -1,0 +1,151 @@
+"""Explains what the graph passes make of a model: what each changed, refused and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from transforms.pipeline import DEFAULT_PASSES, available_passes, run_passes
+from zoo.evidence import PassRecord
+from zoo.spec import PassChoice, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch.export import ExportedProgram
+
+__all__ = [
+    "Explanation",
+    "OperatorCount",
+    "PassExplanation",
+    "ProgramExplanation",
+    "explain",
+    "explain_program",
+    "operator_counts",
+]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class OperatorCount(_Record):
+    """How many calls of one operator there are before and after."""
+
+    operator: str  # as torch names it, e.g. "aten.conv2d.default"
+    before: int
+    after: int
+
+
+class PassExplanation(_Record):
+    """One pass over one program: its record, and the operators it made or removed."""
+
+    summary: str  # e.g. "Replaces BatchNorm(Conv(x)) with Conv(x)"
+    record: PassRecord
+    operators: tuple[OperatorCount, ...]  # those whose number changed, largest change first
+
+
+class ProgramExplanation(_Record):
+    """All passes over one program, in order."""
+
+    program: str
+    nodes_before: int
+    nodes_after: int
+    passes: tuple[PassExplanation, ...]
+    operators: tuple[OperatorCount, ...]  # all of the program's, most frequent first
+
+
+class Explanation(_Record):
+    """All programs of one model."""
+
+    model: str
+    target: Target
+    programs: tuple[ProgramExplanation, ...]
+
+
+def explain(
+    model: str,
+    programs: Mapping[str, ExportedProgram],
+    passes: Sequence[str | PassChoice] | None = None,
+    *,
+    target: Target = Target.CPU,
+) -> Explanation:
+    """Run the passes over every program of a model and say what they did.
+
+    Args:
+        model: its name.
+        programs: exported programs by name, before any pass; never changed.
+        passes: names or choices with options, in order; None for the target's default list.
+        target: whose default list to take.
+
+    Raises:
+        UsageError: for a pass that does not exist or an option it does not take.
+        PassError: if a pass broke its contract.
+    """
+    explained = tuple(
+        explain_program(name, program, passes, target=target)[1]
+        for name, program in programs.items()
+    )
+    return Explanation(model=model, target=target, programs=explained)
+
+
+def explain_program(
+    name: str,
+    program: ExportedProgram,
+    passes: Sequence[str | PassChoice] | None = None,
+    *,
+    target: Target = Target.CPU,
+) -> tuple[ExportedProgram, ProgramExplanation]:
+    """Run the passes over one program; return what became of it, and why.
+
+    The arguments and errors are those of `explain`.
+    """
+    before, current = program, program
+    steps = []
+    for choice in DEFAULT_PASSES[target] if passes is None else passes:
+        rewritten, log = run_passes(current, [choice], target=target, name=name)
+        steps.append(
+            PassExplanation(
+                summary=_summary(choice),
+                record=log.records[0],
+                operators=_changed(operator_counts(current, rewritten)),
+            )
+        )
+        current = rewritten
+    return current, ProgramExplanation(
+        program=name,
+        nodes_before=len(before.graph.nodes),
+        nodes_after=len(current.graph.nodes),
+        passes=tuple(steps),
+        operators=operator_counts(before, current),
+    )
+
+
+def operator_counts(before: ExportedProgram, after: ExportedProgram) -> tuple[OperatorCount, ...]:
+    """The calls of every operator in two programs, most frequent first, then by name."""
+    left, right = _histogram(before), _histogram(after)
+    counts = [
+        OperatorCount(operator=name, before=left[name], after=right[name]) for name in left | right
+    ]
+    return tuple(sorted(counts, key=lambda c: (-max(c.before, c.after), c.operator)))
+
+
+def _histogram(program: ExportedProgram) -> Counter[str]:
+    return Counter(_operator(n.target) for n in program.graph.nodes if n.op == "call_function")
+
+
+def _operator(target: Any) -> str:
+    """An operator's own name; a Python function's (getitem, sym_size arithmetic) likewise."""
+    return str(target) if hasattr(target, "_schema") else str(getattr(target, "__name__", target))
+
+
+def _changed(counts: Sequence[OperatorCount]) -> tuple[OperatorCount, ...]:
+    changed = [c for c in counts if c.before != c.after]
+    return tuple(sorted(changed, key=lambda c: (-abs(c.after - c.before), c.operator)))
+
+
+def _summary(choice: str | PassChoice) -> str:
+    name = choice if isinstance(choice, str) else choice.name
+    return available_passes()[name].summary

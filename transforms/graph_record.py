@@ -1,0 +1,130 @@
+"""A program's graph as a plain frozen record: what pictures are drawn of, without torch."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+__all__ = ["GraphNode", "GraphRecord", "NodeKind", "record_graph"]
+
+
+class NodeKind(StrEnum):
+    """What a node is in the eyes of a reader; operators by what they cost or do."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    HEAVY = "heavy"  # convolutions, matrix products, attention
+    NORM = "norm"
+    ACTIVATION = "activation"
+    LAYOUT = "layout"  # moves elements, computes nothing
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """One node; weights are not nodes here.
+
+    `module` is the model's own path of the module it comes from, `detail` shape and dtype.
+    """
+
+    name: str
+    operator: str
+    kind: NodeKind
+    inputs: tuple[str, ...] = ()
+    module: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class GraphRecord:
+    """The nodes of a graph, producers before their users."""
+
+    nodes: tuple[GraphNode, ...]
+
+
+_WORDS = {
+    NodeKind.HEAVY: ("conv", "linear", "matmul", "mm", "attention", "einsum", "lstm", "gru"),
+    NodeKind.NORM: ("norm",),
+    NodeKind.ACTIVATION: (
+        "relu", "gelu", "silu", "sigmoid", "tanh", "softmax", "hardswish", "hardtanh", "elu",
+        "glu", "mish", "softplus",
+    ),
+    NodeKind.LAYOUT: (
+        "view", "reshape", "permute", "transpose", "slice", "select", "split", "cat", "stack",
+        "squeeze", "expand", "clone", "contiguous", "getitem", "flatten", "unfold", "unbind",
+        "chunk", "alias", "narrow", "roll", "pad",
+    ),
+}  # fmt: skip
+
+
+def record_graph(program: ExportedProgram) -> GraphRecord:
+    """The record of a program: its inputs, operators on tensors and outputs, without weights.
+
+    Arithmetic on sizes is left out, and so is the picking of one result of several.
+    """
+    users = {str(name) for name in program.graph_signature.user_inputs}
+    nodes: list[GraphNode] = []
+    drawn: dict[str, str] = {}  # every node that carries data, and the drawn one it stands behind
+    for node in program.graph.nodes:
+        inputs = tuple(
+            dict.fromkeys(drawn[n.name] for n in node.all_input_nodes if n.name in drawn)
+        )
+        if node.target is operator.getitem and inputs:
+            drawn[node.name] = inputs[0]
+            continue
+        made = _made(node, users, inputs)
+        if made is not None:
+            nodes.append(made)
+            drawn[made.name] = made.name
+    return GraphRecord(tuple(nodes))
+
+
+def _made(node: Node, users: set[str], inputs: tuple[str, ...]) -> GraphNode | None:
+    if node.op == "placeholder":
+        if node.name not in users:
+            return None
+        return GraphNode(node.name, node.name, NodeKind.INPUT, detail=_detail(node))
+    if node.op == "output":
+        return GraphNode("output", "output", NodeKind.OUTPUT, inputs)
+    if node.op != "call_function" or not _has_tensor(node):
+        return None
+    name = _short(node.target)
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    module = str(stack[-1][0]) if stack else ""
+    return GraphNode(node.name, name, _kind(name), inputs, module, _detail(node))
+
+
+def _has_tensor(node: Node) -> bool:
+    value = node.meta.get("val")
+    items = value if isinstance(value, (list, tuple)) else [value]
+    return any(hasattr(item, "shape") for item in items)
+
+
+def _short(target: Any) -> str:
+    """`conv2d` for aten.conv2d.default, `add` for a Python function of that name."""
+    if hasattr(target, "_schema"):
+        name = str(target._schema.name).split("::")[-1].strip("_")
+        return name.removeprefix("native_").removesuffix("_legit_no_training")
+    return str(getattr(target, "__name__", target))
+
+
+def _kind(operator: str) -> NodeKind:
+    # Norms before heavy ones: `linear` is in none of their names, but `mm` might be.
+    for kind in (NodeKind.NORM, NodeKind.LAYOUT, NodeKind.ACTIVATION, NodeKind.HEAVY):
+        if any(word in operator for word in _WORDS[kind]):
+            return kind
+    return NodeKind.OTHER
+
+
+def _detail(node: Node) -> str:
+    value = node.meta.get("val")
+    if value is None or not hasattr(value, "shape"):
+        return ""
+    sizes = "×".join(str(s) for s in value.shape)  # noqa: RUF001 - a multiplication sign
+    return f"{sizes or 'scalar'} {str(value.dtype).removeprefix('torch.')}"

@@ -1,0 +1,142 @@
+"""What becomes of the nodes downstream when a node yields the same numbers laid out otherwise.
+
+The trial is made on fake values before anything is edited, so that a pass can refuse.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from transforms.operators import is_functional, nodes_in, qualified_name, schema_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx import Node
+
+    from transforms.editor import ProgramEditor
+
+__all__ = ["Unfit", "downstream_values", "evaluate", "layout", "no_new_guards", "same_layout"]
+
+# Operators whose result depends on where elements lie, not only on what they are.
+_READS_LAYOUT = ("as_strided", "sym_stride", "sym_storage_offset", "stride", "storage_offset",
+                 "is_contiguous", "sym_is_contiguous", "_reshape_alias")  # fmt: skip
+# Namespaces whose operators take any strides; a custom operator may rely on the ones it was given.
+_ANY_STRIDES = ("aten::", "prims::", "quantized_decomposed::")
+_LOUD = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
+
+
+class Unfit(Exception):
+    """A node downstream cannot take the new layout; the message names it and says why."""
+
+
+@contextlib.contextmanager
+def no_new_guards(mode: FakeTensorMode) -> Iterator[None]:
+    """Compute on fake values; raise where that would assume something new of a dynamic size."""
+    env = mode.shape_env
+    guarded = contextlib.nullcontext() if env is None else env.error_on_new_guards()
+    with mode, torch.no_grad(), guarded, _quiet():
+        yield
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep torch from logging the failures that a trial is there to find."""
+    loggers = [logging.getLogger(name) for name in _LOUD]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+
+
+def layout(value: Any) -> tuple[Any, ...]:
+    """Dtype, sizes, strides and offset of a fake tensor or of several; symbols by expression."""
+    if isinstance(value, (list, tuple)):
+        return tuple(layout(item) for item in value)
+    if not isinstance(value, torch.Tensor):
+        return (_plain(value),)
+    sizes, strides = tuple(map(_plain, value.shape)), tuple(map(_plain, value.stride()))
+    return (value.dtype, sizes, strides, _plain(value.storage_offset()))
+
+
+def same_layout(one: Any, other: Any) -> bool:
+    """Whether two fake values certainly have the same dtype, sizes, strides and offset."""
+    return layout(one) == layout(other)
+
+
+def _plain(size: Any) -> Any:
+    return size.node.expr if isinstance(size, torch.SymInt) else size
+
+
+def evaluate(editor: ProgramEditor, node: Node, values: Mapping[Node, Any]) -> Any:
+    """The fake value of a call when some of its arguments have the given values.
+
+    Raises:
+        Unfit: if the operator cannot take them.
+    """
+    args, kwargs = tree_map(
+        lambda a: values.get(a, a.meta.get("val")) if isinstance(a, torch.fx.Node) else a,
+        (node.args, node.kwargs),
+    )
+    try:
+        with no_new_guards(editor.fake_mode):
+            return node.target(*args, **kwargs)  # type: ignore[operator]
+    except Exception as error:
+        first = str(error).strip().splitlines()
+        raise Unfit(
+            f"{node.name} cannot take the layout: {first[0] if first else error}"
+        ) from error
+
+
+def downstream_values(editor: ProgramEditor, fresh: Mapping[Node, Any]) -> dict[Node, Any]:
+    """The fake values that change when the nodes in `fresh` take the values given there.
+
+    Returns:
+        `fresh` and, for each node downstream whose layout changes with it, its new value.
+
+    Raises:
+        Unfit: if a node downstream cannot take its new operands, or relies on their old layout.
+    """
+    values = {n: v for n, v in fresh.items() if not same_layout(v, n.meta["val"])}
+    changed = set(values)
+    for node in editor.graph.nodes:
+        if node in fresh or node.op == "output" or changed.isdisjoint(node.all_input_nodes):
+            continue
+        _check_indifferent(node)
+        value = evaluate(editor, node, values)
+        if _shape_and_dtype(value) != _shape_and_dtype(node.meta["val"]):
+            raise Unfit(f"{node.name} would change its shape or dtype")
+        if not same_layout(value, node.meta["val"]):
+            values[node] = value
+            changed.add(node)
+    return {**fresh, **values}
+
+
+def _check_indifferent(node: Node) -> None:
+    """Raise Unfit unless the call's numbers are the same however its operands are laid out."""
+    name = qualified_name(node.target)
+    if name.rpartition(":")[2].removesuffix("_copy").removesuffix("_scatter") in _READS_LAYOUT:
+        raise Unfit(f"{node.name} depends on the strides of its operand")
+    if schema_of(node.target) is None:
+        if getattr(node.target, "__name__", "") != "getitem":
+            raise Unfit(f"{node.name} is not an ATen operator: it may rely on strides")
+    elif not name.startswith(_ANY_STRIDES):
+        raise Unfit(f"{node.name} is a custom operator: it may rely on strides")
+    elif not is_functional(node) and list(nodes_in(node.args)) and "assert" not in name:
+        raise Unfit(f"{node.name} writes or draws random numbers in the order of memory")
+
+
+def _shape_and_dtype(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, (list, tuple)):
+        return tuple(_shape_and_dtype(item) for item in value)
+    return layout(value)[:2]

@@ -1,0 +1,171 @@
+"""What an operator's schema says: its arguments by name, and whether it is safe to move or drop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch.fx import Node
+
+__all__ = [
+    "bound_arguments",
+    "has_effect",
+    "is_functional",
+    "is_quantisation",
+    "is_random",
+    "is_transposed_matrix",
+    "nodes_in",
+    "qualified_name",
+    "schema_of",
+    "underlying",
+    "written_arguments",
+]
+
+aten = torch.ops.aten
+
+_MATRIX = 2
+
+# Their memory is not initialised: two calls need not agree.
+_UNINITIALISED = ("aten::empty", "aten::new_empty", "prims::empty")
+
+# Operators that write although their schema does not say so: the flag that makes them write.
+_TRAINING_FLAGS = {
+    "aten::batch_norm": "training",
+    "aten::native_batch_norm": "training",
+    "aten::cudnn_batch_norm": "training",
+    "aten::_batch_norm_impl_index": "training",
+    "aten::instance_norm": "use_input_stats",
+}
+# Operators that draw random numbers only when this argument is neither zero nor false.
+_RANDOM_WHEN = {
+    "aten::dropout": "train",
+    "aten::feature_dropout": "train",
+    "aten::alpha_dropout": "train",
+    "aten::feature_alpha_dropout": "train",
+    "aten::rrelu": "training",
+    "aten::scaled_dot_product_attention": "dropout_p",
+}
+_STATISTICS = ("running_mean", "running_var")
+
+
+def underlying(target: Any) -> Any:
+    """The ATen operator of a target; edge dialect targets wrap theirs as `_op`."""
+    if isinstance(target, torch._ops.OpOverload) or schema_of(target) is None:
+        return target
+    return getattr(target, "_op", target)
+
+
+def schema_of(target: Any) -> torch.FunctionSchema | None:
+    """The operator's schema; None for Python functions and higher-order operators."""
+    schema = getattr(target, "_schema", None)
+    return schema if isinstance(schema, torch.FunctionSchema) else None
+
+
+def qualified_name(target: Any) -> str:
+    """Namespace and name without the overload, e.g. `aten::permute_copy`; empty without schema."""
+    schema = schema_of(target)
+    return "" if schema is None else str(schema.name)
+
+
+def bound_arguments(node: Node) -> dict[str, Any]:
+    """A call's arguments by their name in the schema, defaults filled in.
+
+    Raises:
+        ValueError: if the node's target has no schema.
+    """
+    schema = schema_of(node.target)
+    if schema is None:
+        raise ValueError(f"{node.target} has no schema")
+    bound = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+    positional = [a.name for a in schema.arguments if not a.kwarg_only]
+    bound.update(zip(positional, node.args, strict=False))
+    bound.update(node.kwargs)
+    return bound
+
+
+def written_arguments(node: Node) -> Iterator[Node]:
+    """The nodes whose tensors the call writes into."""
+    schema = schema_of(node.target)
+    if schema is None:
+        return
+    bound = bound_arguments(node)
+    names = [a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write]
+    if bound.get(_TRAINING_FLAGS.get(schema.name, "")):
+        names += _STATISTICS
+    for name in names:
+        yield from nodes_in(bound.get(name))
+
+
+def nodes_in(value: Any) -> Iterator[Node]:
+    """The nodes within an argument, which may be a list."""
+    if isinstance(value, torch.fx.Node):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from nodes_in(item)
+
+
+def is_random(node: Node) -> bool:
+    """Whether two calls with the same arguments may differ."""
+    if qualified_name(node.target).startswith(_UNINITIALISED):
+        return True
+    if torch.Tag.nondeterministic_seeded not in getattr(underlying(node.target), "tags", ()):
+        return False
+    bound = bound_arguments(node)
+    switch = _RANDOM_WHEN.get(qualified_name(node.target))
+    return switch is None or bool(bound[switch])
+
+
+def is_quantisation(target: Any) -> bool:
+    """Whether this converts to, from or as if to integers with a scale.
+
+    Backends recognise a quantised operator by these nodes around it, so passes leave them be.
+    """
+    return "quantize" in qualified_name(target) or "choose_qparams" in qualified_name(target)
+
+
+def is_transposed_matrix(node: Node) -> bool:
+    """Whether a node is the transpose of a matrix, in any of its spellings."""
+    if node.target not in {aten.t.default, aten.permute.default, aten.transpose.int}:
+        return False
+    bound = bound_arguments(node)
+    if bound["self"].meta["val"].dim() != _MATRIX:
+        return False
+    if node.target is aten.permute.default:
+        return [axis % _MATRIX for axis in bound["dims"]] == [1, 0]
+    if node.target is aten.transpose.int:
+        return {bound["dim0"] % _MATRIX, bound["dim1"] % _MATRIX} == {0, 1}
+    return True
+
+
+def has_effect(node: Node) -> bool:
+    """Whether the call does more than to return a value: writes, draws random numbers, asserts."""
+    schema = schema_of(node.target)
+    if schema is None:
+        return not _is_arithmetic(node.target)
+    if not schema.returns or schema.is_mutable or any(True for _ in written_arguments(node)):
+        return True
+    if torch.Tag.nondeterministic_seeded in underlying(node.target).tags:
+        return is_random(node)
+    return node.is_impure()
+
+
+def is_functional(node: Node) -> bool:
+    """Whether the call's value depends on its arguments alone, and calling it is all it does."""
+    return (
+        node.op == "call_function"
+        and not has_effect(node)
+        and not is_random(node)
+        and not node.meta.get("unbacked_bindings")  # sizes that each call names afresh
+    )
+
+
+def _is_arithmetic(target: Any) -> bool:
+    """Python's own operators and torch's on symbolic sizes."""
+    module = getattr(target, "__module__", "") or ""
+    name = getattr(target, "__name__", "")
+    return module in {"_operator", "math"} or (module == "torch" and name.startswith("sym_"))

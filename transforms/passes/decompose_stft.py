@@ -1,0 +1,292 @@
+"""Turns short-time Fourier transforms into matrix products with cosines and sines."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from transforms.base import GraphPass, Journal
+from transforms.complex_planes import Planes, is_written, refusal, replace_complex
+from transforms.editor import fake_value
+from zoo.errors import PassError
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+    from transforms.editor import ProgramEditor
+
+__all__ = ["DecomposeStft"]
+
+aten = torch.ops.aten
+
+_STFT = (aten.stft.default, aten.stft.center)
+_RFFT = (aten._fft_r2c.default, aten.fft_rfft.default)
+_OTHERS = (
+    aten.istft.default, aten._fft_c2r.default, aten._fft_c2c.default, aten.fft_fft.default,
+    aten.fft_ifft.default, aten.fft_irfft.default, aten.fft_hfft.default, aten.fft_rfft2.default,
+    aten.fft_rfftn.default, aten.fft_fft2.default, aten.fft_fftn.default,
+)  # fmt: skip
+_NORM_NAMES = {None: 0, "backward": 0, "ortho": 1, "forward": 2}  # as _fft_r2c numbers them
+
+
+class _Transform(NamedTuple):
+    """Real DFT of frames: bins k of X[k] = scale * sum_n window[n] x[n] exp(-2 pi i k n / N)."""
+
+    length: int  # N
+    bins: int
+    scale: float
+
+
+class DecomposeStft(GraphPass):
+    """Replaces STFT(x) with Unfold(x) @ [cos, -sin], and its complex consumers with real ones.
+
+    `torch.stft` (with or without `center`), the real FFT that it decomposes to and
+    `torch.fft.rfft` become one matrix product: the frames, which are views of the signal, times
+    the Fourier basis, into which a constant window and the normalisation are multiplied. The basis
+    is formed in float64 from exactly reduced angles and rounded once. Magnitudes, powers, parts,
+    conjugates, products and layout operators of the spectrum are carried out on real and imaginary
+    planes, so that no complex number is left.
+
+    For finite signals the result differs from the FFT's by rounding. |z| is sqrt(re^2 + im^2),
+    which overflows above 1.8e19 in float32 where the FFT's hypot does not.
+
+    Refuses spectra that leave the program as complex numbers or meet an operator without a real
+    form (an angle, an inverse transform), frames longer than `largest_frame`, or of a length that
+    is not fixed, and signals that are not float32 or float64.
+
+    Args:
+        largest_frame: the longest transform, in samples; the basis has about its square elements.
+    """
+
+    name = "decompose_stft"
+    summary = "Replaces STFT(x) with Unfold(x) @ FourierBasis"
+
+    def __init__(self, *, largest_frame: int = 4096) -> None:
+        self._largest_frame = largest_frame
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Replace every transform that may be replaced."""
+        for node in editor.calls(*_OTHERS):
+            journal.refused(node, f"{node.target} is not a forward transform of a real signal")
+        for node in editor.calls(*_STFT, *_RFFT):
+            reason = self._refusal(node)
+            if reason:
+                journal.refused(node, reason)
+                continue
+            with editor.graph.inserting_before(node):
+                planes = _stft(editor, node) if node.target in _STFT else _rfft(editor, node)
+            if fake_value(node).is_complex():
+                fresh = replace_complex(editor, node, planes)
+            else:
+                fresh = [_pair(planes)]
+                editor.replace(node, fresh[0])
+            _refresh_strides(editor, fresh)
+            journal.changed(f"replaced {node.name} by a product with a Fourier basis")
+
+    def _refusal(self, node: Node) -> str | None:
+        signal = fake_value(node.args[0])  # type: ignore[arg-type]
+        if signal.dtype not in (torch.float32, torch.float64):
+            return f"the signal is {signal.dtype}, not float32 or float64"
+        reason = _stft_refusal(node) if node.target in _STFT else _rfft_refusal(node)
+        if reason:
+            return reason
+        length = _read(node).length
+        if length > self._largest_frame:
+            return f"a basis for frames of {length} samples is too large"
+        return refusal(node) if fake_value(node).is_complex() else None
+
+
+# Reading
+
+
+def _arguments(node: Node) -> dict[str, Any]:
+    """Every argument of a call by its name in the schema, defaults filled in."""
+    schema = node.target._schema  # type: ignore[union-attr]
+    given = dict(zip((a.name for a in schema.arguments), node.args, strict=False))
+    defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+    return {**defaults, **given, **node.kwargs}
+
+
+def _stft_refusal(node: Node) -> str | None:
+    arguments = _arguments(node)
+    if arguments["align_to_window"]:
+        return "its frames are aligned to the window"
+    window = arguments["window"]
+    if window is not None and fake_value(window).dtype != fake_value(arguments["self"]).dtype:
+        return f"the window is {fake_value(window).dtype}, unlike the signal"
+    return None
+
+
+def _rfft_refusal(node: Node) -> str | None:
+    arguments = _arguments(node)
+    dims = arguments["dim"]
+    if isinstance(dims, (list, tuple)) and len(dims) != 1:
+        return "it transforms several axes"
+    length = fake_value(arguments["self"]).shape[_axis(arguments)]
+    if not isinstance(length, int):
+        return f"the length of its axis is not fixed ({length})"
+    if arguments.get("n") not in (None, length):
+        return "it pads or cuts the signal to another length"
+    return None
+
+
+def _axis(arguments: dict[str, Any]) -> int:
+    dim = arguments["dim"]
+    return int(dim[0] if isinstance(dim, (list, tuple)) else dim)
+
+
+def _read(node: Node) -> _Transform:
+    arguments = _arguments(node)
+    if node.target in _STFT:
+        length, norm = arguments["n_fft"], 1 if arguments["normalized"] else 0
+        onesided = arguments["onesided"] is not False
+    else:
+        length = fake_value(arguments["self"]).shape[_axis(arguments)]
+        norm = arguments.get("normalization", _NORM_NAMES[arguments.get("norm")])
+        onesided = arguments.get("onesided", True)
+    return _Transform(
+        length=length,
+        bins=length // 2 + 1 if onesided else length,
+        scale=(1.0, length**-0.5, 1.0 / length)[norm],
+    )
+
+
+# Writing
+
+
+def _stft(editor: ProgramEditor, node: Node) -> Planes:
+    """Frames as a view of the signal, windowed, transformed; bins before frames in the result."""
+    arguments, transform = _arguments(node), _read(node)
+    signal, length = arguments["self"], transform.length
+    if arguments.get("center"):
+        signal = _padded(editor, node, signal, length // 2, arguments["pad_mode"])
+    hop = arguments["hop_length"] or length // 4
+    frames = editor.call(aten.unfold.default, signal, -1, length, hop, like=node)
+    window = _centred_window(editor, arguments, length)
+    if window is None:
+        moving = _computed_window(editor, node, arguments["window"], length)
+        frames = editor.call(aten.mul.Tensor, frames, moving, like=node)
+        window = torch.ones(length, dtype=torch.float64)
+    pair = _product(editor, node, frames, window, transform)
+    return _planes(editor, node, _swap(editor, node, pair, -3, -2))
+
+
+def _rfft(editor: ProgramEditor, node: Node) -> Planes:
+    arguments, transform = _arguments(node), _read(node)
+    frames, axis = arguments["self"], _axis(arguments)
+    rank = fake_value(frames).dim()
+    axis = axis % rank - rank  # from the end
+    frames = _swap(editor, node, frames, axis, -1)
+    window = torch.ones(transform.length, dtype=torch.float64)
+    pair = _product(editor, node, frames, window, transform)
+    return _planes(editor, node, _swap(editor, node, pair, axis - 1, -2))
+
+
+def _padded(editor: ProgramEditor, node: Node, signal: Node, amount: int, mode: str) -> Node:
+    """The signal with `amount` samples more at both ends, as `center` asks for."""
+    flat = fake_value(signal).dim() == 1  # reflection wants an axis of channels
+    if flat:
+        signal = editor.call(aten.unsqueeze.default, signal, 0, like=node)
+    padded = editor.call(aten.pad.default, signal, [amount, amount], mode, like=node)
+    return editor.call(aten.squeeze.dim, padded, 0, like=node) if flat else padded
+
+
+def _centred_window(
+    editor: ProgramEditor, arguments: dict[str, Any], length: int
+) -> torch.Tensor | None:
+    """The window in float64, zeros around it up to `length`; None where it is not a constant."""
+    width = arguments["win_length"] or length
+    if arguments["window"] is None:
+        values = torch.ones(width, dtype=torch.float64)
+    else:
+        constant = editor.constant(arguments["window"])
+        if constant is None:
+            return None
+        values = constant.detach().double().cpu()
+    left = (length - width) // 2
+    return torch.nn.functional.pad(values, (left, length - width - left))
+
+
+def _computed_window(editor: ProgramEditor, node: Node, window: Node, length: int) -> Node:
+    width = int(fake_value(window).shape[0])
+    if width == length:
+        return window
+    left = (length - width) // 2
+    margins = [left, length - width - left]
+    return editor.call(aten.constant_pad_nd.default, window, margins, like=node)
+
+
+def _product(
+    editor: ProgramEditor, node: Node, frames: Node, window: torch.Tensor, transform: _Transform
+) -> Node:
+    """Frames (..., N) times the basis: (..., bins, 2), real and imaginary parts side by side."""
+    value = fake_value(frames)
+    basis = _basis(window, transform).to(value.dtype)
+    constant = editor.add_constant(f"fourier_basis_{transform.length}", basis)
+    product = editor.call(aten.matmul.default, frames, constant, like=node)
+    sizes = [
+        s if isinstance(s, int) else editor.call(aten.sym_size.int, product, axis, like=node)
+        for axis, s in enumerate(fake_value(product).shape[:-1])
+    ]
+    return editor.call(aten.view.default, product, [*sizes, transform.bins, 2], like=node)
+
+
+def _basis(window: torch.Tensor, transform: _Transform) -> torch.Tensor:
+    """The windowed basis in float64, (N, 2 bins): columns cos and -sin of each bin in turn.
+
+    The angle's multiple k n is reduced modulo N in integers, so that sines of whole turns are 0.
+    """
+    length = transform.length
+    turns = torch.outer(torch.arange(length), torch.arange(transform.bins)) % length
+    angles = turns.double() * (2.0 * math.pi / length)
+    sines = torch.where(turns * 2 % length == 0, 0.0, angles.sin())
+    columns = torch.stack([angles.cos(), -sines], dim=-1).reshape(length, -1)
+    return columns * (window * transform.scale).unsqueeze(1)
+
+
+def _swap(editor: ProgramEditor, node: Node, value: Node, left: int, right: int) -> Node:
+    """`value` with two axes, counted from the end, in each other's place."""
+    order = list(range(fake_value(value).dim()))
+    order[left], order[right] = order[right], order[left]
+    if order == sorted(order):
+        return value
+    return editor.call(aten.permute.default, value, order, like=node)
+
+
+def _planes(editor: ProgramEditor, node: Node, pair: Node) -> Planes:
+    real, imag = (editor.call(aten.select.int, pair, -1, part, like=node) for part in (0, 1))
+    return Planes(real, imag, pair)
+
+
+def _pair(planes: Planes) -> Node:
+    if planes.pair is None:
+        raise PassError("pass decompose_stft", "has planes that were not made by a product")
+    return planes.pair
+
+
+def _refresh_strides(editor: ProgramEditor, fresh: list[Node]) -> None:
+    """Recompute what follows `fresh`; a view that the new strides forbid becomes a reshape."""
+    stale = set(fresh)
+    for node in editor.graph.nodes:
+        if node.op != "call_function" or not stale.intersection(node.all_input_nodes):
+            continue
+        before = node.meta["val"]
+        try:
+            editor.refresh(node)
+        except (RuntimeError, ValueError):
+            if node.target is not aten.view.default or is_written(node):
+                raise
+            node.target = aten.reshape.default
+            editor.refresh(node)
+        if not _same_layout(before, node.meta["val"]):
+            stale.add(node)
+
+
+def _same_layout(left: Any, right: Any) -> bool:
+    return (
+        isinstance(left, torch.Tensor)
+        and isinstance(right, torch.Tensor)
+        and str((left.shape, left.stride())) == str((right.shape, right.stride()))
+    )

@@ -1,0 +1,173 @@
+"""Computes at compile time what depends on weights alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch.utils._pytree import tree_map
+
+from transforms.base import GraphPass, Journal
+from transforms.layouts import Unfit, downstream_values
+from transforms.operators import is_functional, is_quantisation, schema_of
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+    from transforms.aliasing import Aliasing
+    from transforms.editor import ProgramEditor
+
+__all__ = ["FoldConstants"]
+
+_MOST_SCRATCH = 1 << 30  # bytes of one intermediate value while folding
+
+
+class _Folding(NamedTuple):
+    """A call on constants whose result is wanted at run time, and what goes when it is folded."""
+
+    node: Node
+    cone: set[Node]  # the calls it is computed by, itself among them
+    freed: set[Node]  # the constants that nothing else reads
+
+
+class FoldConstants(GraphPass):
+    """Replaces f(constants) with the constant it computes.
+
+    Folded are functional calls with at least one weight, buffer or lifted tensor beneath them; a
+    mere `full` or `arange` costs less to make than to read. Views of constants cost nothing and
+    stay, reading what was folded beneath them. Results are computed by eager PyTorch and stored
+    contiguous.
+
+    Args:
+        max_growth: by how many bytes all results together may exceed the constants that they
+            replace, so that a broadcast does not swell the artifact.
+
+    Refuses beyond that bound; where a result's memory is written or returned, since a constant's
+    would be the program's own for all calls; where something downstream relies on strides that the
+    stored constant does not have; and for dequantised weights, which would take four bytes for one.
+    """
+
+    name = "fold_constants"
+    summary = "Replaces f(constants) with the constant it computes"
+
+    def __init__(self, max_growth: int = 1 << 20) -> None:
+        self._max_growth = max_growth
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Fold from the last call to the first: where one is refused, what it reads is tried."""
+        aliasing = editor.aliasing()
+        known = _known(editor, aliasing, journal)
+        room = self._max_growth
+        for node in reversed(list(known)):
+            if not known[node] or not _is_wanted(node, known):
+                continue
+            folding = _folding(editor, node, known)
+            growth = _bytes(node) - sum(map(_bytes, folding.freed))
+            try:
+                _check(aliasing, folding, growth, room)
+                _store(editor, folding, _compute(editor, folding))
+            except Unfit as fault:
+                journal.refused(node, str(fault))
+                del known[node]
+                continue
+            room -= max(growth, 0)
+            journal.changed(f"folded {node.name}, {len(folding.cone)} calls")
+
+
+def _known(editor: ProgramEditor, aliasing: Aliasing, journal: Journal) -> dict[Node, bool]:
+    """The calls computable now; True for what may be stored, False for views and constructors."""
+    known: dict[Node, bool] = {}
+    for node in editor.graph.nodes:
+        if not is_functional(node) or is_quantisation(node.target):
+            continue
+        inputs = node.all_input_nodes
+        if any(n not in known and editor.constant(n) is None for n in inputs):
+            continue
+        if schema_of(node.target) is None and not any(n in known for n in inputs):
+            continue  # arithmetic on sizes
+        if aliasing.is_written(node):
+            journal.refused(node, "its memory is written: it does not stay what it was computed to")
+            continue
+        fresh = bool(inputs) and not any(aliasing.share(node, n) for n in inputs)
+        known[node] = fresh and isinstance(node.meta.get("val"), torch.Tensor)
+    return known
+
+
+def _is_wanted(node: Node, known: dict[Node, bool]) -> bool:
+    """Whether the program reads the value at run time, itself or through a view or a list."""
+    for user in node.users:
+        if user not in known:
+            return True
+        if not known[user] and _is_wanted(user, known):
+            return True
+    return False
+
+
+def _folding(editor: ProgramEditor, node: Node, known: dict[Node, bool]) -> _Folding:
+    """What computes the node, and the constants that it alone keeps alive."""
+    pending, cone = [node], {node}
+    while pending:
+        current = pending.pop()
+        fresh = [n for n in current.all_input_nodes if n in known and n not in cone]
+        pending += fresh
+        cone.update(fresh)
+    gone = {node}
+    for current in reversed(list(editor.graph.nodes)):
+        if current in cone and current is not node and gone.issuperset(current.users):
+            gone.add(current)
+    constants = {n for c in cone for n in c.all_input_nodes if n.op == "placeholder"}
+    return _Folding(node, cone, {n for n in constants if gone.issuperset(n.users)})
+
+
+def _check(aliasing: Aliasing, folding: _Folding, growth: int, room: int) -> None:
+    """Raise Unfit where the result must not or should not become a constant."""
+    node = folding.node
+    if aliasing.returned(node):
+        raise Unfit("it is returned: the caller would hold the program's own constant")
+    if growth > room:
+        raise Unfit(f"the artifact would grow by {growth} bytes, allowed are {room}")
+    largest = max(folding.cone, key=_bytes)
+    if _bytes(largest) > _MOST_SCRATCH:
+        raise Unfit(f"{largest.name} takes {_bytes(largest)} bytes on the way")
+
+
+def _bytes(node: Node) -> int:
+    value = node.meta.get("val")
+    tensors = value if isinstance(value, (list, tuple)) else [value]
+    return sum(t.numel() * t.element_size() for t in tensors if isinstance(t, torch.Tensor))
+
+
+def _compute(editor: ProgramEditor, folding: _Folding) -> torch.Tensor:
+    """The node's value, by eager PyTorch."""
+    values: dict[Node, Any] = {}
+
+    def value(argument: Any) -> Any:
+        if not isinstance(argument, torch.fx.Node):
+            return argument
+        constant = editor.constant(argument)
+        return values[argument] if constant is None else constant.detach()
+
+    for node in editor.graph.nodes:
+        if node in folding.cone:
+            args, kwargs = tree_map(value, (node.args, node.kwargs))
+            with torch.no_grad():
+                values[node] = node.target(*args, **kwargs)
+    return values[folding.node]  # type: ignore[no-any-return]
+
+
+def _store(editor: ProgramEditor, folding: _Folding, value: torch.Tensor) -> None:
+    """Put the value behind a placeholder and let every user of the node read that."""
+    node = folding.node
+    value = value.contiguous()
+    claimed = node.meta["val"]
+    if value.shape != claimed.shape or value.dtype is not claimed.dtype:
+        raise Unfit(f"it computes to {tuple(value.shape)} {value.dtype}")
+    with editor.fake_mode:
+        fake = editor.fake_mode.from_tensor(value, static_shapes=True)
+    changed = downstream_values(editor, {node: fake})
+    editor.replace(node, editor.add_constant(f"{node.name}_folded", value))
+    for stale, fresh in changed.items():
+        stale.meta["val"] = fresh
+    for spent in reversed(list(editor.graph.nodes)):
+        if spent in folding.cone and not spent.users:
+            editor.graph.erase_node(spent)

@@ -1,0 +1,180 @@
+"""Applies a linear to the parts of a concatenation instead of concatenating them first."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from transforms.base import GraphPass, Journal
+from transforms.editor import fake_value
+from transforms.operators import bound_arguments
+from transforms.passes.axis_provenance import sizes_of
+from transforms.passes.cat_linear_cost import Limits, Shape, denial, least
+from transforms.passes.pointwise_steps import Affine, read_step
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+    from transforms.editor import ProgramEditor
+
+__all__ = ["FuseCatLinear"]
+
+aten = torch.ops.aten
+
+_PLAIN = torch.contiguous_format
+_VIEWS = (aten.view.default, aten.reshape.default, aten._unsafe_view.default)
+
+
+class _Match(NamedTuple):
+    """affine(view(cat(parts, -1))); the view may be missing."""
+
+    node: Node  # the affine map
+    view: Node | None
+    cat: Node
+    parts: tuple[Node, ...]
+    step: Affine
+
+
+class FuseCatLinear(GraphPass):
+    """Replaces Linear(Cat(x, y), w, b) with Linear(x, w_x, b) + Linear(y, w_y).
+
+    The columns of the weight are parted as the last axis of the concatenation is, and stored as
+    constants of their own; the bias is added once. Linear, mm, addmm and matmul by a constant, also
+    behind a view that keeps the last axis.
+
+    Whether it pays is a matter of the target: `cat_linear_cost` holds the model and how it was
+    measured. Sizes are never specialised: a dynamic number of rows counts as its lower bound.
+
+    Refuses, with a reason, another axis than the last, parts of other leading shapes or dtypes,
+    a concatenation with other users, parts that are written in place, and what the gate denies.
+
+    Args:
+        gated: whether to ask the cost model; without it every correct match is rewritten.
+        min_gain: the speed-up that the model must promise.
+        max_parts: more parts than this are left alone.
+        min_width: no part may be narrower than this.
+        max_width: the concatenation may not be wider than this.
+    """
+
+    name = "fuse_cat_linear"
+    summary = "Replaces Linear(Cat(x, y)) with Linear(x) + Linear(y)"
+
+    def __init__(
+        self,
+        *,
+        gated: bool = True,
+        min_gain: float = Limits.min_gain,
+        max_parts: int = Limits.max_parts,
+        min_width: int = Limits.min_width,
+        max_width: int = Limits.max_width,
+    ) -> None:
+        self._gated = gated
+        self._limits = Limits(min_gain, max_parts, min_width, max_width)
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Rewrite every concatenation that is correct to part and worth it."""
+        for node in list(editor.graph.nodes):
+            match = _match(editor, node)
+            if match is None:
+                continue
+            reason = _fault(editor, match) or self._denial(match)
+            if reason:
+                journal.refused(node, reason)
+            else:
+                _part(editor, match)
+                journal.changed(
+                    f"applied {node.name} to the {len(match.parts)} parts of {match.cat.name}"
+                )
+
+    def _denial(self, match: _Match) -> str | None:
+        """Why it would not pay."""
+        if not self._gated:
+            return None
+        shape = Shape(
+            rows=least(fake_value(match.cat).shape[:-1]),
+            widths=tuple(int(fake_value(part).shape[-1]) for part in match.parts),
+            features=match.step.weight.shape[0],
+            itemsize=fake_value(match.cat).element_size(),
+        )
+        computed = next((part for part in match.parts if _is_elementwise(part)), None)
+        if computed is not None:
+            return f"{computed} is computed elementwise, straight into the concatenation"
+        return denial(shape, self._limits)
+
+
+def _match(editor: ProgramEditor, node: Node) -> _Match | None:
+    step = read_step(editor, node) if node.op == "call_function" else None
+    if not isinstance(step, Affine) or step.axis != fake_value(step.operand).dim() - 1:
+        return None
+    view = step.operand if step.operand.target in _VIEWS else None
+    cat: Any = step.operand if view is None else view.args[0]
+    if cat.target is not aten.cat.default or len(cat.args[0]) < 2:  # noqa: PLR2004
+        return None
+    if view is not None and fake_value(view).shape[-1] != step.weight.shape[1]:
+        return None
+    return _Match(node, view, cat, tuple(cat.args[0]), step)
+
+
+def _fault(editor: ProgramEditor, match: _Match) -> str | None:
+    """Why parting would be wrong."""
+    value = fake_value(match.cat)
+    if bound_arguments(match.cat)["dim"] % value.dim() != value.dim() - 1:
+        return f"{match.cat} does not join the last axis"
+    if sizes_of(value.shape)[-1] != match.step.weight.shape[1]:
+        return f"the map does not contract the axis that {match.cat} joins"
+    for joined in (match.cat, match.view):
+        if joined is not None and len(joined.users) > 1:
+            return f"{joined} has other users, which need it joined"
+    shared = editor.aliasing()
+    if any(shared.is_written(part) for part in (*match.parts, match.cat)):
+        return "a part is written in place"
+    return _unequal(match)
+
+
+def _unequal(match: _Match) -> str | None:
+    """Where a part differs from the others in more than its width."""
+    value = fake_value(match.cat)
+    dtypes = {fake_value(part).dtype for part in match.parts} | {match.step.weight.dtype}
+    if dtypes != {value.dtype}:
+        return f"the parts of {match.cat} and the weight are not all of one dtype"
+    for part in match.parts:
+        *lead, width = sizes_of(fake_value(part).shape)
+        if tuple(lead) != sizes_of(value.shape)[:-1] or not isinstance(width, int):
+            return f"{part} has another leading shape than {match.cat}, or a dynamic width"
+    return None
+
+
+def _is_elementwise(node: Node) -> bool:
+    return node.op == "call_function" and torch.Tag.pointwise in getattr(node.target, "tags", ())
+
+
+def _part(editor: ProgramEditor, match: _Match) -> None:
+    node, step = match.node, match.step
+    with editor.graph.inserting_before(node):
+        total = _sum_of_parts(editor, match)
+        if match.view is not None:
+            shape: Any = match.view.args[1]
+            sizes = [*shape[:-1], step.weight.shape[0]]
+            total = editor.call(aten.view.default, total, sizes, like=node)
+    editor.replace(node, total)
+
+
+def _sum_of_parts(editor: ProgramEditor, match: _Match) -> Node:
+    """One linear a part, the bias in the first, added up from the left."""
+    node, step = match.node, match.step
+    widths = [int(fake_value(part).shape[-1]) for part in match.parts]
+    bias = step.bias
+    terms = []
+    for number, (part, columns) in enumerate(
+        zip(match.parts, torch.split(step.weight, widths, dim=1), strict=True)
+    ):
+        weight = editor.add_constant(
+            f"{step.name}_part_{number}", columns.clone(memory_format=_PLAIN)
+        )
+        held = None
+        if number == 0 and bias is not None:
+            held = editor.add_constant(f"{step.name}_part_bias", bias.clone(memory_format=_PLAIN))
+        terms.append(editor.call(aten.linear.default, part, weight, held, like=node))
+    return reduce(lambda a, b: editor.call(aten.add.Tensor, a, b, like=node), terms)

@@ -1,0 +1,91 @@
+"""Computes once what the graph computes several times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from transforms.base import GraphPass, Journal
+from transforms.layouts import same_layout
+from transforms.operators import is_functional, is_quantisation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch.fx import Node
+
+    from transforms.aliasing import Aliasing
+    from transforms.editor import ProgramEditor
+
+__all__ = ["MergeCommonSubexpressions"]
+
+
+class MergeCommonSubexpressions(GraphPass):
+    """Replaces a call with an earlier call of the same operator on the same arguments.
+
+    Arguments are the same when they are the same nodes and when their numbers agree in type too:
+    1, 1.0 and True are three arguments. Merged are functional calls alone: no random numbers, no
+    writes, no uninitialised memory, no sizes that depend on data.
+
+    Refuses when an operand is written between the two calls or either result is written at all,
+    when both results are outputs, which the caller may write one by one, and for conversions to
+    and from quantised integers, which backends look for at each use.
+    """
+
+    name = "merge_common_subexpressions"
+    summary = "Replaces a repeated call with the earlier one"
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Merge in graph order, so that calls on merged operands are found equal in turn."""
+        aliasing = editor.aliasing()
+        seen: dict[Any, list[Node]] = {}
+        for node in list(editor.graph.nodes):
+            if not is_functional(node):
+                continue
+            earlier = seen.setdefault(_key(node), [])
+            reasons = [next(_refusals(aliasing, first, node), None) for first in earlier]
+            if None in reasons:
+                first = earlier[reasons.index(None)]
+                aliasing.merge(first, node)
+                editor.replace(node, first)
+                journal.changed(f"{node.name} is {first.name}")
+                continue
+            if reasons and not _is_selection(node):
+                journal.refused(node, str(reasons[-1]))
+            earlier.append(node)
+
+
+def _key(node: Node) -> Any:
+    return node.target, _plain(node.args), _plain(node.kwargs)
+
+
+def _plain(value: Any) -> Any:
+    """A hashable form of arguments, equal exactly where they mean the same."""
+    if isinstance(value, torch.fx.Node):
+        return value
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_plain, value))
+    if isinstance(value, slice):
+        return slice, _plain((value.start, value.stop, value.step))
+    if isinstance(value, dict):
+        return tuple(sorted((k, _plain(v)) for k, v in value.items()))
+    return type(value), repr(value)
+
+
+def _is_selection(node: Node) -> bool:
+    return getattr(node.target, "__name__", "") == "getitem"
+
+
+def _refusals(aliasing: Aliasing, first: Node, node: Node) -> Iterator[str]:
+    """The reasons not to let the earlier call stand for the later one."""
+    if is_quantisation(node.target):
+        yield "each use of a quantised value keeps its own conversion"
+    if aliasing.is_written(first) or aliasing.is_written(node):
+        yield f"its memory or that of {first.name} is written"
+    if any(aliasing.is_written_between(n, first, node) for n in node.all_input_nodes):
+        yield f"an operand is written between {first.name} and {node.name}"
+    if not aliasing.share(first, node) and aliasing.returned(first) and aliasing.returned(node):
+        yield f"{first.name} and {node.name} are returned, each in its own memory"
+    if not same_layout(first.meta.get("val"), node.meta.get("val")):
+        yield f"{first.name} is laid out otherwise"

@@ -1,0 +1,351 @@
+"""Removes layout operators that undo one another or do nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from transforms.base import GraphPass, Journal
+from transforms.layouts import Unfit, downstream_values, layout, same_layout
+from transforms.operators import (
+    bound_arguments,
+    is_functional,
+    is_quantisation,
+    qualified_name,
+    schema_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from torch.fx import Node
+
+    from transforms.aliasing import Aliasing
+    from transforms.editor import ProgramEditor
+
+__all__ = ["RemoveIdentityPermutes"]
+
+aten = torch.ops.aten
+
+# Elements keep their row-major order, whatever the new sizes.
+_REGROUPINGS = frozenset(
+    f"aten::{name}" for name in (
+        "view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten",
+        "view_copy", "_reshape_copy", "unsqueeze_copy", "squeeze_copy",
+    )
+)  # fmt: skip
+# Sizes and elements stay; memory and strides may be new.
+_COPIES = frozenset(
+    f"aten::{name}" for name in (
+        "alias", "detach", "contiguous", "clone", "to", "_to_copy",
+        "alias_copy", "detach_copy", "lift_fresh", "lift_fresh_copy",
+    )
+)  # fmt: skip
+# The identity where they leave the sizes as they are.
+_WINDOWS = frozenset(f"aten::{n}" for n in ("expand", "slice", "expand_copy", "slice_copy"))
+_PERMUTATIONS = frozenset(
+    f"aten::{name}" for name in (
+        "permute", "transpose", "t", "swapaxes", "swapdims", "movedim", "moveaxis", "numpy_T",
+        "permute_copy", "transpose_copy", "t_copy",
+    )
+)  # fmt: skip
+# Their schemas speak of a view, but where strides do not allow one they copy.
+_MAY_COPY = frozenset(f"aten::{name}" for name in ("contiguous", "reshape", "flatten", "to"))
+_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
+
+
+class _Step(NamedTuple):
+    """An ancestor whose elements a node holds, with its axes perhaps in another order."""
+
+    source: Node
+    axes: tuple[int, ...]  # the node's axis i is the source's axis axes[i]
+    chain: tuple[Node, ...]  # the calls between, from the node itself to the source's own user
+
+    @property
+    def is_identity(self) -> bool:
+        return self.axes == tuple(range(len(self.axes)))
+
+    @property
+    def views(self) -> bool:
+        """Whether all of the chain certainly lies in the source's memory."""
+        return all(map(_is_certain_view, self.chain))
+
+
+class RemoveIdentityPermutes(GraphPass):
+    """Replaces permute(permute(x, p), q) with permute(x, p[q]), and with x where that is nothing.
+
+    Three rewrites, repeated until none applies:
+
+    1. A node that holds the elements of an ancestor in the same order, with the same sizes and
+       strides, is that ancestor. Followed are permutations, composed axis by axis; regroupings that
+       keep row-major order (view, squeeze, ...); copies (contiguous, clone, ...); slices and
+       expansions that leave the sizes alone. Strides of the permuted and copied kind may differ if
+       all that follows can take the ancestor's.
+    2. Permutations in a row become one.
+    3. permute(f(permute(x, p)), q) becomes f(x) for pointwise f when p and q cancel.
+
+    Axes decide, not sizes: swapping two axes of equal size is no identity. Strides are those that
+    the program was exported with; lowering relies on them too.
+
+    Refuses to remove a copy when its memory or its source's is written, or when it is returned and
+    would share memory with an input or another output; and to return an input as an output.
+    """
+
+    name = "remove_identity_permutes"
+    summary = "Replaces layout operators that cancel with their source"
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Rewrite until nothing changes; every rewrite removes a call."""
+        work = _Work(editor, editor.aliasing(), journal)
+        while any(_rewrite(work, node) for node in list(editor.graph.nodes)):
+            pass
+
+
+class _Work(NamedTuple):
+    """What every rewrite needs."""
+
+    editor: ProgramEditor
+    aliasing: Aliasing
+    journal: Journal
+
+
+def _rewrite(work: _Work, node: Node) -> bool:
+    """Apply the first rewrite that fits the node; whether one did."""
+    if node.op != "call_function" or not node.users or not _is_layout(node):
+        return False
+    steps = _permuted_from(node)
+    for step in [*reversed(_regrouped_from(node)), *reversed(steps)]:
+        if step.is_identity and _is_gain(node, step) and _bypass(work, node, step):
+            return True
+    return _compose(work, node, steps) or _cancel_around_pointwise(work, node)
+
+
+def _is_gain(node: Node, step: _Step) -> bool:
+    """Whether strides agree, or permutations go; a copy that only changes strides has its use."""
+    if layout(node.meta["val"])[:3] == layout(step.source.meta["val"])[:3]:
+        return True
+    return sum(qualified_name(n.target) in _PERMUTATIONS for n in step.chain) > 1
+
+
+def _is_layout(node: Node) -> bool:
+    name = qualified_name(node.target)
+    value = node.meta.get("val")
+    known = name in _REGROUPINGS | _COPIES | _WINDOWS | _PERMUTATIONS
+    return known and isinstance(value, torch.Tensor) and bool(node.all_input_nodes)
+
+
+def _source(node: Node) -> Node:
+    return node.all_input_nodes[0]
+
+
+def _is_certain_view(node: Node) -> bool:
+    schema = schema_of(node.target)
+    if schema is None or qualified_name(node.target) in _MAY_COPY:
+        return False
+    return any(r.alias_info for r in schema.returns)
+
+
+def _keeps_elements(node: Node) -> bool:
+    """Whether a copy or a window yields its source's very elements, sizes and dtype."""
+    mine, theirs = layout(node.meta["val"]), layout(_source(node).meta["val"])
+    if mine[:2] != theirs[:2] or node.meta["val"].device != _source(node).meta["val"].device:
+        return False
+    name = qualified_name(node.target)
+    return name in _COPIES or (name in _WINDOWS and bound_arguments(node).get("step", 1) == 1)
+
+
+def _permuted_from(node: Node) -> list[_Step]:
+    """Every ancestor reached through permutations and copies, nearest first."""
+    steps: list[_Step] = []
+    axes = tuple(range(node.meta["val"].dim()))
+    chain: tuple[Node, ...] = (node,)
+    while True:
+        if qualified_name(node.target) in _PERMUTATIONS:
+            order = _axes(node)
+            axes = tuple(order[axis] for axis in axes)
+        elif not _keeps_elements(node):
+            return steps
+        node = _source(node)
+        steps.append(_Step(node, axes, chain))
+        if node.op != "call_function" or not _is_layout(node):
+            return steps
+        chain = (*chain, node)
+
+
+def _regrouped_from(node: Node) -> list[_Step]:
+    """Every ancestor of the same sizes reached through regroupings and copies, nearest first."""
+    steps: list[_Step] = []
+    made = layout(node.meta["val"])[:2]
+    axes = tuple(range(node.meta["val"].dim()))
+    chain: tuple[Node, ...] = (node,)
+    while _keeps_order(node):
+        node = _source(node)
+        if layout(node.meta["val"])[:2] == made:
+            steps.append(_Step(node, axes, chain))
+        if node.op != "call_function" or not _is_layout(node):
+            break
+        chain = (*chain, node)
+    return steps
+
+
+def _keeps_order(node: Node) -> bool:
+    """Whether a call yields its source's elements in the same row-major order."""
+    name = qualified_name(node.target)
+    if name in _REGROUPINGS:  # `view` may also reinterpret bytes
+        return node.meta["val"].dtype is _source(node).meta["val"].dtype
+    return name not in _PERMUTATIONS and _keeps_elements(node)
+
+
+def _axes(node: Node) -> tuple[int, ...]:
+    """Which axis of its source each axis of a permutation is, found by permuting known sizes."""
+    sizes = _PRIMES[: _source(node).meta["val"].dim()]
+    probe = torch.empty(sizes, device="meta")
+    args = [probe if argument is _source(node) else argument for argument in node.args]
+    result = node.target(*args, **node.kwargs)  # type: ignore[operator]
+    return tuple(sizes.index(size) for size in result.shape)
+
+
+def _bypass(work: _Work, node: Node, step: _Step) -> bool:
+    """Let the users of a node read the ancestor that it equals."""
+    editor, aliasing, journal = work
+    source = step.source
+    try:
+        values = downstream_values(editor, {node: source.meta["val"]})
+    except Unfit as fault:
+        reason: str | None = str(fault)
+    else:
+        reason = next(_refusals(aliasing, node, step), None) or _moved_output(
+            aliasing, node, values
+        )
+    if reason:
+        if all(r.node != node.name for r in journal.refusals):
+            journal.refused(node, reason)
+        return False
+    aliasing.merge(node, source)
+    editor.replace(node, source)
+    _commit(values)
+    _prune(step.chain)
+    journal.changed(f"{node.name} is {source.name}")
+    return True
+
+
+def _refusals(aliasing: Aliasing, node: Node, step: _Step) -> Iterator[str]:
+    """The reasons not to let the ancestor stand for the node."""
+    source, returned = step.source, aliasing.returned(node)
+    if step.views:
+        if node in returned and (source.op != "call_function" or source in returned):
+            yield f"it is returned, and {source.name} is an input or an output itself"
+        return
+    if any(aliasing.is_written_after(n, step.chain[-1]) for n in (source, *step.chain)):
+        yield f"its memory or that of {source.name} is written"
+    if returned and aliasing.is_input(source):
+        yield "it is returned and would share memory with an input or a weight"
+    if returned and len({*returned, *aliasing.returned(source)}) > 1:
+        yield "it is returned and would share memory with another output"
+
+
+def _moved_output(aliasing: Aliasing, node: Node, values: dict[Node, Any]) -> str | None:
+    for output in aliasing.returned(node):
+        if not same_layout(values.get(output, output.meta["val"]), output.meta["val"]):
+            return f"{output.name} is returned and would be laid out otherwise"
+    return None
+
+
+def _commit(values: dict[Node, Any]) -> None:
+    for node, value in values.items():
+        node.meta["val"] = value
+        node.meta.pop("tensor_meta", None)
+
+
+def _prune(nodes: Iterable[Node]) -> None:
+    """Erase the calls among `nodes`, given users first, that nobody reads any more."""
+    for node in nodes:
+        if not node.users and not node._erased and is_functional(node):
+            node.graph.erase_node(node)
+
+
+def _compose(work: _Work, node: Node, steps: list[_Step]) -> bool:
+    """Make one permutation of several views in a row that nobody else reads."""
+    editor, aliasing, journal = work
+    for step in reversed(steps):
+        inner = step.chain[1:]
+        permutes = [n for n in step.chain if qualified_name(n.target) in _PERMUTATIONS]
+        if len(permutes) < 2 or not step.views or any(len(n.users) > 1 for n in inner):  # noqa: PLR2004
+            continue
+        with editor.graph.inserting_before(node):
+            fresh = editor.call(aten.permute.default, step.source, list(step.axes), like=node)
+        if not same_layout(fresh.meta["val"], node.meta["val"]):
+            editor.graph.erase_node(fresh)
+            continue
+        aliasing.adopt(fresh, node)
+        editor.replace(node, fresh)
+        _prune(step.chain)
+        journal.changed(f"{node.name} permutes {step.source.name} at once")
+        return True
+    return False
+
+
+def _cancel_around_pointwise(work: _Work, node: Node) -> bool:
+    """Let pointwise calls read what the permutation before them reads, if this one undoes it."""
+    editor, aliasing, journal = work
+    chain = _pointwise_before(node)
+    if not chain or aliasing.is_written(node):
+        return False
+    first = _source(chain[-1])
+    if not (_is_permuted_view(node) and _is_permuted_view(first)):
+        return False
+    order = _axes(first)
+    if tuple(order[axis] for axis in _axes(node)) != tuple(range(len(order))):
+        return False
+    made: list[Node] = []
+    source = _source(first)
+    for call in reversed(chain):
+        with editor.graph.inserting_before(call):
+            args = [source if argument is _source(call) else argument for argument in call.args]
+            source = editor.call(call.target, *args, like=call, **call.kwargs)
+        aliasing.adopt(source, call, shares=False)
+        made.insert(0, source)
+    try:
+        values = downstream_values(editor, {node: source.meta["val"]})
+        reason = _moved_output(aliasing, node, values)
+    except Unfit as fault:
+        reason = str(fault)
+    if reason:
+        _prune(made)
+        return False
+    aliasing.merge(node, source)
+    editor.replace(node, source)
+    _commit(values)
+    _prune([node, *chain, first])
+    journal.changed(f"{first.name} and {node.name} cancel around {len(chain)} pointwise calls")
+    return True
+
+
+def _pointwise_before(node: Node) -> list[Node]:
+    """The pointwise calls of one operand each, read by none but the next, that lead to a node."""
+    chain: list[Node] = []
+    current = _source(node)
+    while _is_unary_pointwise(current) and len(current.users) == 1:
+        chain.append(current)
+        current = _source(current)
+    return chain
+
+
+def _is_unary_pointwise(node: Node) -> bool:
+    if node.op != "call_function" or len(node.all_input_nodes) != 1:
+        return False
+    tags = getattr(node.target, "tags", ())
+    return (
+        torch.Tag.pointwise in tags
+        and _source(node) is node.args[0]
+        and node.kwargs.get("memory_format") is None
+        and is_functional(node)
+        and not is_quantisation(node.target)
+    )
+
+
+def _is_permuted_view(node: Node) -> bool:
+    if node.op != "call_function" or not _is_layout(node):
+        return False
+    return qualified_name(node.target) in _PERMUTATIONS and _is_certain_view(node)

@@ -1,0 +1,184 @@
+"""Replaces view operators that copy with the views themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from transforms.base import GraphPass, Journal
+from transforms.layouts import Unfit, downstream_values, evaluate, same_layout
+from transforms.operators import bound_arguments, qualified_name, schema_of, underlying
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch.fx import Node
+
+    from transforms.aliasing import Aliasing
+    from transforms.editor import ProgramEditor
+
+__all__ = ["ReplaceViewCopies"]
+
+aten = torch.ops.aten
+
+_SUFFIX = "_copy"
+_LAZY = ("aten::_conj_copy", "aten::_neg_view_copy")
+
+
+class _View(NamedTuple):
+    """The call that yields as a view what the node copies."""
+
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class ReplaceViewCopies(GraphPass):
+    """Replaces X_copy(x) with X(x) for every view operator X, in ATen or edge dialect.
+
+    A copy and a view hold the same numbers as long as neither's memory is written, and a caller
+    who is handed the view can tell them apart. So a copy stays, with a reason, when
+
+    1. its memory is written, by whatever path of further views or list items;
+    2. the memory it was copied from is written after the copy was taken;
+    3. it is returned and as a view would share memory with an input, a weight, a buffer or another
+       output, or would lie in memory otherwise than the copy;
+    4. the operand's strides allow no view, or an operator downstream cannot take the view's
+       strides or relies on the copy's (`as_strided`, custom and random operators);
+    5. the view would only mark its numbers as conjugated or negated, a mark that generated code
+       does not see.
+
+    Strides of all that follows are computed anew.
+    """
+
+    name = "replace_view_copies"
+    summary = "Replaces X_copy(x) with the view X(x)"
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Replace every copy that may be replaced.
+
+        Rounds, because one copy may bar another: an operator that copies a list wants sizes known
+        that the view of it does not.
+        """
+        aliasing = editor.aliasing()
+        copies = [n for n in editor.graph.nodes if _is_view_copy(n)]
+        refused: dict[Node, str] = {}
+        while copies:
+            refused = {}
+            for node in copies:
+                reason = _replace(editor, aliasing, journal, node)
+                if reason:
+                    refused[node] = reason
+            if len(refused) == len(copies):
+                break
+            copies = list(refused)
+        for node, reason in refused.items():
+            journal.refused(node, reason)
+
+
+def _replace(editor: ProgramEditor, aliasing: Aliasing, journal: Journal, node: Node) -> str | None:
+    """Turn one copy into a view; or leave it and say why."""
+    source = node.all_input_nodes[0]
+    reason = next(_refusals(aliasing, node, source), None)
+    if reason:
+        return reason
+    try:
+        view, values = _trial(editor, aliasing, node)
+    except Unfit as fault:
+        return str(fault)
+    journal.changed(f"{node.name}: {node.target} is now {view.target}")
+    node.target, node.args, node.kwargs = view
+    for stale, value in values.items():
+        stale.meta["val"] = value
+        stale.meta.pop("tensor_meta", None)
+    aliasing.merge(node, source)
+    return None
+
+
+def _is_view_copy(node: Node) -> bool:
+    """Whether the node copies what an operator of the same name without `_copy` would view."""
+    name = qualified_name(node.target)
+    if node.op != "call_function" or not name.startswith("aten::") or not name.endswith(_SUFFIX):
+        return False
+    value = node.all_input_nodes and node.all_input_nodes[0].meta.get("val")
+    if name == "aten::_reshape_copy":
+        return isinstance(value, torch.Tensor)
+    view = _view_operator(node)
+    if view is None or not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return False
+    return any(r.alias_info and not r.alias_info.is_write for r in view._schema.returns)
+
+
+def _view_operator(node: Node) -> Any:
+    base = qualified_name(node.target).removeprefix("aten::").removesuffix(_SUFFIX)
+    packet = getattr(aten, base, None)
+    schema = schema_of(node.target)
+    return getattr(packet, (schema and schema.overload_name) or "default", None)
+
+
+def _refusals(aliasing: Aliasing, node: Node, source: Node) -> Iterator[str]:
+    """The reasons to leave a copy as it is, the first one first."""
+    if qualified_name(node.target) in _LAZY:
+        yield "the view would only be marked as conjugated or negated"
+    if aliasing.is_written(node):
+        yield "its memory is written, and its source must not change with it"
+    if aliasing.is_written_after(source, node):
+        yield f"the memory of {source.name} is written after the copy was taken"
+    returned = aliasing.returned(node)
+    if not returned:
+        return
+    names = ", ".join(n.name for n in returned)
+    if aliasing.is_input(source):
+        yield f"{names} is returned and would share memory with an input or a weight"
+    if aliasing.returned(source):
+        yield f"{names} would share memory with another output"
+    if len(returned) > 1 and isinstance(node.meta["val"], (list, tuple)):
+        yield f"the outputs {names} would share memory"
+
+
+def _trial(editor: ProgramEditor, aliasing: Aliasing, node: Node) -> tuple[_View, dict[Node, Any]]:
+    """The view, and the values that change with it.
+
+    Raises:
+        Unfit: if there is no such view, or something downstream cannot live with it.
+    """
+    view = _view(node)
+    before = (node.target, node.args, node.kwargs)
+    node.target, node.args, node.kwargs = view
+    try:
+        value = evaluate(editor, node, {})
+        values = downstream_values(editor, {node: value})
+    finally:
+        node.target, node.args, node.kwargs = before
+    for output in aliasing.returned(node):
+        if not same_layout(values.get(output, output.meta["val"]), output.meta["val"]):
+            raise Unfit(f"{output.name} is returned and would be laid out otherwise")
+    return view, values
+
+
+def _view(node: Node) -> _View:
+    name = qualified_name(node.target)
+    if name == "aten::_reshape_copy":
+        return _View(aten.view.default, node.args, dict(node.kwargs))
+    if name == "aten::narrow_copy":
+        return _narrow(node)
+    view = _view_operator(node)
+    if underlying(view) is aten.lift_fresh.default:
+        view = aten.alias.default
+    return _View(view, node.args, dict(node.kwargs))
+
+
+def _narrow(node: Node) -> _View:
+    """`narrow` is composite; `slice` is the view it stands for."""
+    bound = bound_arguments(node)
+    start, length = bound["start"], bound["length"]
+    if not isinstance(start, int) or not isinstance(length, int):
+        raise Unfit("its range is computed")
+    if start < 0:
+        size = bound["self"].meta["val"].shape[bound["dim"]]
+        if not isinstance(size, int):
+            raise Unfit("it counts from the end of a dynamic dimension")
+        start += size
+    args = (bound["self"], bound["dim"], start, start + length)
+    return _View(aten.slice.Tensor, args, {})

@@ -1,0 +1,217 @@
+"""A wrong result in a folder: the program, what to call it with, and how to see it again.
+
+program.pt2            the smallest program found, as torch.export.save writes it
+inputs.safetensors     its inputs: `0`, `1`, ... in order
+divergence.json        what was found, and the tolerances it was judged by
+README.md              the same for a person, with the command
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import zipfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from transforms.comparing import Difference, difference
+from transforms.cutting import Piece, capture, output_nodes
+from zoo.errors import ArtifactError, MenagerieError, UsageError
+from zoo.spec import Dtype, Tolerance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from transforms.base import GraphPass
+    from transforms.comparing import Tolerances
+    from transforms.divergence import Divergence, Runner
+
+__all__ = ["Rerun", "rerun", "save"]
+
+_PROGRAM, _INPUTS, _FACTS, _README = (
+    "program.pt2",
+    "inputs.safetensors",
+    "divergence.json",
+    "README.md",
+)
+
+_NAMED = 8  # operators in the README
+
+
+class _Facts(BaseModel):
+    """divergence.json."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    stage: str
+    pass_name: str | None
+    node: str
+    module_path: str
+    source_line: str
+    max_abs: float
+    snr_db: float
+    tolerances: dict[Dtype, Tolerance]
+    torch: str
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """How far each output of a reproducer is from eager's, now."""
+
+    outputs: tuple[tuple[str, Difference], ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether the fault is gone."""
+        return all(seen.passed for _, seen in self.outputs)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{name}: max abs {seen.max_abs:.3g}, SNR {seen.snr_db:.1f} dB, "
+            + ("within tolerance" if seen.passed else "WRONG")
+            for name, seen in self.outputs
+        ]
+        return "\n".join(lines)
+
+
+def save(folder: Path, piece: Piece, divergence: Divergence, tolerances: Tolerances) -> None:
+    """Write a reproducer.
+
+    Args:
+        folder: missing or empty; made when missing.
+        piece: the program before the wrong pass, or the one that the target computes wrongly.
+        divergence: what was found.
+        tolerances: by which it was judged.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    example = piece.program.example_inputs
+    try:
+        piece.program.example_inputs = None  # they are in the safetensors
+        torch.export.save(piece.program, folder / _PROGRAM)
+    finally:
+        piece.program.example_inputs = example
+    tensors = {str(i): t.detach().clone().contiguous() for i, t in enumerate(piece.inputs)}
+    save_file(tensors, folder / _INPUTS)
+    facts = _Facts(
+        stage=divergence.stage.value,
+        pass_name=divergence.pass_name,
+        node=divergence.node,
+        module_path=divergence.module_path,
+        source_line=divergence.source_line,
+        max_abs=divergence.max_abs,
+        snr_db=divergence.snr_db,
+        tolerances={d: t for d in Dtype if (t := tolerances(d)) is not None},
+        torch=torch.__version__,
+    )
+    (folder / _FACTS).write_text(facts.model_dump_json(indent=2) + "\n")
+    (folder / _README).write_text(_readme(folder, piece, facts))
+
+
+def rerun(
+    folder: Path,
+    *,
+    run: Runner | None = None,
+    passes: Mapping[str, Callable[[], GraphPass]] | None = None,
+) -> Rerun:
+    """Run a reproducer again and compare with eager.
+
+    Args:
+        folder: as `save` wrote it.
+        run: lowers and runs on the target; left out: the CPU.
+        passes: the known passes by name; left out: this project's.
+
+    Raises:
+        UsageError: if the pass it is about does not exist any more.
+        ArtifactError: if the folder is not a reproducer, or its program holds pickles.
+    """
+    facts, piece = _load(folder)
+    if facts.pass_name is not None:
+        found = _rewritten(folder, facts.pass_name, piece, passes)
+        values = capture(found, piece.inputs, _names(found))
+        results = [values[name] for name in _names(found)]
+    else:
+        if run is None:
+            from transforms.cpu_run import run_on_cpu
+
+            run = run_on_cpu
+        results = list(run(piece.program, piece.inputs))
+    expected = capture(piece.program, piece.inputs, _names(piece.program))
+    pairs = zip(_names(piece.program), results, strict=True)
+    return Rerun(tuple((n, difference(expected[n], out, facts.tolerances.get)) for n, out in pairs))
+
+
+def _names(program: torch.export.ExportedProgram) -> list[str]:
+    return [n.name for n in output_nodes(program)]
+
+
+def _rewritten(
+    folder: Path,
+    name: str,
+    piece: Piece,
+    passes: Mapping[str, Callable[[], GraphPass]] | None,
+) -> torch.export.ExportedProgram:
+    if passes is None:
+        from transforms.pipeline import available_passes
+
+        passes = available_passes()
+    if name not in passes:
+        raise UsageError(str(folder), f"there is no pass {name!r} any more")
+    program, _ = passes[name]()(piece.program)
+    return program
+
+
+def _load(folder: Path) -> tuple[_Facts, Piece]:
+    try:
+        facts = _Facts.model_validate_json((folder / _FACTS).read_bytes())
+        tensors = load_file(folder / _INPUTS)
+        _refuse_pickles(folder / _PROGRAM)
+        program = torch.export.load(folder / _PROGRAM)
+        inputs = tuple(tensors[str(i)] for i in range(len(tensors)))
+    except MenagerieError:
+        raise
+    except (OSError, ValidationError, SafetensorError, KeyError, RuntimeError, ValueError) as error:
+        first = str(error).splitlines()[0]
+        raise ArtifactError(str(folder), f"is not a reproducer ({first})") from error
+    program.example_inputs = (inputs, {})
+    return facts, Piece(program, inputs)
+
+
+def _refuse_pickles(path: Path) -> None:
+    """torch.export.load unpickles constants that say so: such a program is not ours."""
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if not name.endswith("_config.json"):
+                continue
+            entries = json.loads(archive.read(name))["config"].values()
+            if any(entry.get("use_pickle", True) for entry in entries):
+                raise ArtifactError(str(path), "holds pickles, which are never opened")
+
+
+def _readme(folder: Path, piece: Piece, facts: _Facts) -> str:
+    calls = [n for n in piece.program.graph.nodes if n.op == "call_function"]
+    where = f"pass `{facts.pass_name}`" if facts.pass_name else "lowering for the target"
+    origin = ", ".join(f"`{t}`" for t in (facts.module_path, facts.source_line) if t)
+    shapes = "".join(f"- `{i}`: {list(t.shape)}, {t.dtype}\n" for i, t in enumerate(piece.inputs))
+    return f"""# Wrong result at `{facts.node}`
+
+Found in: {where}{f" ({origin})" if origin else ""}
+
+Distance from eager PyTorch: max abs {facts.max_abs:.3g}, SNR {facts.snr_db:.1f} dB.
+The program has {len(calls)} operator(s): {", ".join(f"`{n.target}`" for n in calls[:_NAMED])}{
+        " ..." if len(calls) > _NAMED else ""
+    }.
+
+Inputs:
+{shapes}
+Run it again (exit code 0: the fault is gone, 1: it is still there):
+
+    python -m transforms.bisect {folder}
+
+Written with torch {facts.torch}, Python {sys.version.split()[0]}.
+"""
