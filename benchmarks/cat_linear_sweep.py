@@ -36,14 +36,14 @@ def main() -> None:
     if choice.time:
         _time(choice.time, choice.rows, choice.threads, choice.rounds)
         return
-    print(f"{'rows':>7} {'widths':>8} {'out':>5} {'ms':>9} {'gain':>6}  gate")
+    print(f"{'rows':>7} {'widths':>8} {'out':>5} {'ms':>9} {'measured':>9} {'expected':>9}  gate")
     for widths in choice.widths:
         for features in choice.features:
             _sweep(widths, features, choice)
 
 
 def _sweep(widths: str, features: int, choice: argparse.Namespace) -> None:
-    from transforms.passes.cat_linear_cost import Shape, gate
+    from transforms.passes.cat_linear_cost import Limits, Shape, denial, gain
 
     width, parts = map(int, widths.split("x"))
     with tempfile.TemporaryDirectory(prefix="menagerie-") as folder:
@@ -51,9 +51,14 @@ def _sweep(widths: str, features: int, choice: argparse.Namespace) -> None:
         command = [sys.executable, __file__, "--time", *bundles, "--threads", str(choice.threads)]
         command += ["--rounds", str(choice.rounds), "--rows", *map(str, choice.rows)]
         answer = subprocess.run(command, check=True, capture_output=True, text=True)
-    for rows, before, gain in json.loads(answer.stdout):
-        verdict = gate(Shape(rows, (width,) * parts, features, 4), 1.15) or "open"
-        print(f"{rows:7} {widths:>8} {features:5} {before:9.3f} {gain:6.2f}  {verdict}", flush=True)
+    for rows, before, measured in json.loads(answer.stdout):
+        shape = Shape(rows, (width,) * parts, features, 4)
+        verdict = "shut" if denial(shape, Limits()) else "open"
+        print(
+            f"{rows:7} {widths:>8} {features:5} {before:9.3f} {measured:9.2f} {gain(shape):9.2f}"
+            f"  {verdict}",
+            flush=True,
+        )
 
 
 def _time(bundles: list[str], rows: list[int], threads: int, rounds: int) -> None:

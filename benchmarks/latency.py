@@ -86,7 +86,7 @@ def main() -> None:
     for model in options.models:
         with tempfile.TemporaryDirectory() as folder:
             store = open_store(options.store)
-            bundle = store.pull(store.find(model, "cpu"), Path(folder) / "bundle", None)
+            bundle = store.pull(store.find(model, "cpu"), Path(folder) / "bundle")
             for threads in options.threads:
                 times = compare(model, bundle, kinds, threads, options.rounds)
                 rows.append(_row(model, threads, times))

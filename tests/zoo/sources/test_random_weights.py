@@ -82,6 +82,7 @@ def test_weak_matrices_get_unit_gain(make_spec: Callable[..., ModelSpec]) -> Non
 
 def test_lively_parameters_stay(make_spec: Callable[..., ModelSpec]) -> None:
     """What the library drew well is kept bit for bit."""
+    torch.manual_seed(3)  # a gain this side of the threshold
     layer = nn.Linear(4, 3)
     before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
     enliven(layer, make_spec(_FACTORY), "m")
