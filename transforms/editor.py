@@ -62,8 +62,7 @@ class ProgramEditor:
         self._state: dict[str, Any] = dict(program.state_dict)
         self._constants: dict[str, Any] = dict(program.constants)
         self._by_name = {spec.arg.name: spec for spec in self._specs}
-        self._mutated = set(program.graph_signature.buffers_to_mutate.values())
-        self._mutated |= self._written_in_place()
+        self._mutated = self._find_mutated()
 
     # Looking
 
@@ -100,15 +99,23 @@ class ProgramEditor:
                 by_storage.setdefault(value.untyped_storage()._cdata, []).append(node)
         return Aliasing(self.graph, by_storage.values())
 
-    def _written_in_place(self) -> set[str | None]:
-        """Constants that the graph itself writes: before decomposition no signature names them."""
-        if not any(writes_of(node) for node in self.graph.nodes):
+    def _find_mutated(self) -> set[str | None]:
+        """Constants that a call changes, under whichever of the names for one memory.
+
+        The signature lists buffers and parameters apart; and before decomposition it lists none,
+        since the graph writes them in place.
+        """
+        signature = self._program.graph_signature
+        listed = {*signature.buffers_to_mutate.values(), *signature.parameters_to_mutate.values()}
+        if not listed and not any(writes_of(node) for node in self.graph.nodes):
             return set()
         shared = self.aliasing()
+        nodes = [n for n in self.graph.nodes if n.op == "placeholder" and n.name in self._by_name]
+        named = [n for n in nodes if self._by_name[n.name].target in listed]
         return {
             self._by_name[node.name].target
-            for node in self.graph.nodes
-            if node.op == "placeholder" and node.name in self._by_name and shared.is_written(node)
+            for node in nodes
+            if shared.is_written(node) or any(shared.share(node, n) for n in named)
         }
 
     def _value(self, spec: InputSpec) -> Any:

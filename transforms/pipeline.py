@@ -6,7 +6,17 @@ import inspect
 from typing import TYPE_CHECKING
 
 from transforms.check import check_program
+from transforms.passes.decompose_linear import DecomposeLinear
+from transforms.passes.decompose_stft import DecomposeStft
 from transforms.passes.fold_batch_norm import FoldBatchNorm
+from transforms.passes.fold_constants import FoldConstants
+from transforms.passes.fuse_addmm import FuseAddmm
+from transforms.passes.fuse_cat_linear import FuseCatLinear
+from transforms.passes.merge_common_subexpressions import MergeCommonSubexpressions
+from transforms.passes.pointwise_affine_to_conv import PointwiseAffineToConv
+from transforms.passes.remove_dead_code import RemoveDeadCode
+from transforms.passes.remove_identity_permutes import RemoveIdentityPermutes
+from transforms.passes.replace_view_copies import ReplaceViewCopies
 from zoo.errors import UsageError
 from zoo.evidence import PassLog
 from zoo.spec import PassChoice, Target
@@ -20,11 +30,24 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_PASSES", "available_passes", "make_passes", "run_passes"]
 
-_PASSES: tuple[type[GraphPass], ...] = (FoldBatchNorm,)
+_PASSES: tuple[type[GraphPass], ...] = (
+    DecomposeStft,
+    ReplaceViewCopies,
+    FoldBatchNorm,
+    FoldConstants,
+    MergeCommonSubexpressions,
+    RemoveIdentityPermutes,
+    PointwiseAffineToConv,
+    FuseCatLinear,
+    FuseAddmm,
+    DecomposeLinear,
+    RemoveDeadCode,
+)
 
 DEFAULT_PASSES: dict[Target, tuple[str, ...]] = {
     Target.CPU: (
-        # Where it stands makes no difference while it is alone: fewer nodes for all after it.
+        # The one pass that every model of the zoo has been proven with; an entry's `passes` may
+        # name others.
         "fold_batch_norm",
     ),
 }

@@ -115,3 +115,21 @@ def test_subgraphs_without_writes_write_nothing() -> None:
     editor = ProgramEditor(program)
     assert editor.constant(_node(editor, "b_state")) is not None
     assert not editor.aliasing().is_written(_node(editor, "x"))
+
+
+@pytest.mark.parametrize("functional", [False, True])
+def test_a_written_parameter_is_no_constant(functional: bool) -> None:
+    """A frozen parameter written through a view changes; the signature lists it by itself."""
+
+    class Written(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4), requires_grad=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.weight.view(2, 2).mul_(2)
+            return x + self.weight
+
+    program = torch.export.export(Written(), (torch.zeros(4),), strict=False)
+    editor = ProgramEditor(program.run_decompositions({}) if functional else program)
+    assert editor.constant(_node(editor, "p_weight")) is None

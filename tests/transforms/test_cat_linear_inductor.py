@@ -112,7 +112,7 @@ def test_gate_is_asked() -> None:
         lambda a, b, w: F.linear(torch.cat((a, b), -1), w), _A, _B, _W, ungated=False
     )
     assert "cat" in names
-    big, w = torch.zeros(30000, 64), torch.zeros(8, 128)
+    big, w = torch.zeros(80000, 64), torch.zeros(8, 128)
     names, _ = _traced(lambda a, w: F.linear(torch.cat((a, a * 2), -1), w), big, w, ungated=False)
     assert "cat" in names
     names, _ = _traced(lambda a, w: F.linear(torch.cat((a, a), -1), w), big, w, ungated=False)

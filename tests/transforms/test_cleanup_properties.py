@@ -107,7 +107,7 @@ class _Program(nn.Module):
         if write % 4 == 1 and x is not self.weight:
             x.add_(1)
         second = operation(x)
-        if write % 4 == 2:  # noqa: PLR2004
+        if write % 4 == 2:
             (first.clone() if first._is_view() else first).add_(1)
         return [first, second]
 

@@ -52,6 +52,7 @@ class FuseCatLinear(GraphPass):
 
     Args:
         gated: whether to ask the cost model; without it every correct match is rewritten.
+        min_bytes: how large the concatenation must be, at the fewest rows that may come.
         min_gain: the speed-up that the model must promise.
         max_parts: more parts than this are left alone.
         min_width: no part may be narrower than this.
@@ -65,13 +66,20 @@ class FuseCatLinear(GraphPass):
         self,
         *,
         gated: bool = True,
+        min_bytes: int = Limits.min_bytes,
         min_gain: float = Limits.min_gain,
         max_parts: int = Limits.max_parts,
         min_width: int = Limits.min_width,
         max_width: int = Limits.max_width,
     ) -> None:
         self._gated = gated
-        self._limits = Limits(min_gain, max_parts, min_width, max_width)
+        self._limits = Limits(
+            min_bytes=min_bytes,
+            min_gain=min_gain,
+            max_parts=max_parts,
+            min_width=min_width,
+            max_width=max_width,
+        )
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Rewrite every concatenation that is correct to part and worth it."""

@@ -159,7 +159,8 @@ def stride_reader(nodes: Iterable[Node]) -> Node | None:
     """
     reached = set(nodes)
     graph = next(iter(reached)).graph if reached else None
-    for node in graph.nodes if graph else ():
+    nodes_in_order: list[Node] = list(graph.nodes) if graph else []
+    for node in nodes_in_order:
         if node.op != "call_function" or reached.isdisjoint(node.all_input_nodes):
             continue
         if not isinstance(node.meta.get("val"), (torch.Tensor, tuple, list)):

@@ -183,7 +183,7 @@ _AFFINE = {
 def _is_norm_result(node: Node) -> bool:
     """Whether `node` is the normalised tensor, and the only thing used, of a native norm."""
     norm = node.args[0] if node.target is operator.getitem else None
-    return (
+    return bool(
         isinstance(norm, torch.fx.Node)
         and norm.target is aten.native_layer_norm.default
         and node.args[1] == 0
