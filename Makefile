@@ -33,7 +33,7 @@ convert: setup ## convert, prove and publish the default models
 	$(BIN)/zoo convert --random-weights 0
 
 test: setup ## the test suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-all: test ## the suite, then every model of the zoo (hours)
 	$(BIN)/python -m pytest -m sweep

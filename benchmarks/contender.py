@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from safetensors.numpy import load_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
 
 
 def main() -> None:

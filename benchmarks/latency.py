@@ -39,7 +39,8 @@ class Contender:
 
     def run(self) -> float:
         """Milliseconds of one run."""
-        assert self._process.stdin and self._process.stdout
+        assert self._process.stdin
+        assert self._process.stdout
         self._process.stdin.write("\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()

@@ -10,13 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import runtime
-from runtime.shim_list import RUNTIME_ABI
+from runtime.abi import RUNTIME_ABI
 from zoo.errors import SessionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["RUNTIME_ABI", "TensorView", "last_error", "library", "library_path", "version"]
+__all__ = [
+    "RUNTIME_ABI",
+    "TensorView",
+    "last_error",
+    "library",
+    "library_path",
+    "version",
+]
 
 LIBRARY_NAME = "libmenagerie_cpu.so"
 MAX_DIMENSIONS = 16

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -17,6 +16,7 @@ from zoo.errors import SessionError
 from zoo.spec import Dtype
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
     from zoo.artifact.manifest import TensorSpec
@@ -147,8 +147,12 @@ class Session:
         return self._program
 
     def _check(self, status: int) -> None:
-        if status != 0:
-            raise SessionError(str(self._folder), last_error())
+        if status == 0:
+            return
+        place, _, fact = last_error().partition(": ")
+        if fact and place.startswith(str(self._folder)):
+            raise SessionError(place, fact)
+        raise SessionError(str(self._folder), last_error())
 
     def _check_names(self, inputs: Mapping[str, np.ndarray]) -> None:
         wanted = [spec.name for spec in self.inputs]

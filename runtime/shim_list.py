@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
+from runtime.abi import RUNTIME_ABI
 from runtime.shims import load
 
 __all__ = ["RUNTIME_ABI", "kernel_symbols", "supported_symbols"]
-
-# Rises when a library lowered before no longer runs; MENAGERIE_RUNTIME_ABI of menagerie.h.
-RUNTIME_ABI = 1
 
 
 @cache

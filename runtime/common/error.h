@@ -10,8 +10,10 @@
 
 namespace menagerie {
 
+// One printable line: messages quote files from outside, which must not play with a terminal.
 class Error : public std::runtime_error {
-  using std::runtime_error::runtime_error;
+ public:
+  explicit Error(std::string message);
 };
 
 // Throws an Error whose message is all parts one after another.

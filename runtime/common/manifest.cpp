@@ -156,7 +156,9 @@ Manifest Manifest::read(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "manifest.json";
   const std::string text = read_text(path, kMaxBytes);
   try {
-    return read_manifest(Json::parse(text));
+    Manifest manifest = read_manifest(Json::parse(text));
+    manifest.path = path;
+    return manifest;
   } catch (const Error& error) {
     fail(path.string(), ": ", error.what());
   }
@@ -167,12 +169,12 @@ const ProgramSpec& Manifest::program(const std::string& name) const {
   if (found != programs.end()) return *found;
   std::string known;
   for (const ProgramSpec& program : programs) known += (known.empty() ? "" : ", ") + program.name;
-  fail("model ", model, " has no program \"", name, "\"; it has: ", known);
+  fail(path.string(), ": has no program \"", name, "\"; it has: ", known);
 }
 
 const FileEntry& Manifest::file(const std::string& path) const {
   const auto found = std::ranges::find(files, path, &FileEntry::path);
-  require(found != files.end(), "manifest.json does not list ", path);
+  require(found != files.end(), this->path.string(), ": does not list ", path);
   return *found;
 }
 

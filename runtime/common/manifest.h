@@ -56,6 +56,7 @@ struct Tolerance {
 struct Manifest {
   static constexpr size_t kMaxBytes = size_t{8} << 20;
 
+  std::filesystem::path path;  // of manifest.json itself
   std::string model;
   std::string target;
   std::string system;

@@ -6,7 +6,6 @@
 
 #include "common/error.h"
 #include "common/platform/load_flags.h"
-#include "common/shim_support.h"
 
 namespace menagerie {
 
@@ -35,20 +34,8 @@ struct ModelLibrary::Functions {
   int32_t (*last_error)(const char**);
 };
 
-// A library that was not linked against this runtime finds the shim functions in the global scope only.
-void make_global() {
-  Dl_info self{};
-  if (::dladdr(reinterpret_cast<void*>(&aoti_torch_device_type_cpu), &self) != 0) {
-    ::dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
-  }
-}
-
 ModelLibrary::ModelLibrary(const std::filesystem::path& path) : path_(path.string()) {
   library_ = ::dlopen(path_.c_str(), kModelLoadFlags);
-  if (library_ == nullptr) {
-    make_global();
-    library_ = ::dlopen(path_.c_str(), kModelLoadFlags);
-  }
   require(library_ != nullptr, "the model library cannot be loaded: ", ::dlerror());
   const auto bind = [this](auto& function, const char* name) {
     void* symbol = ::dlsym(library_, name);

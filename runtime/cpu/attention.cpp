@@ -121,7 +121,8 @@ void attend(const Block& block, Workspace& work) {
                             work.sums.data(), value_width, 1, true});
   }
   for (int64_t i = 0; i < block.rows; ++i) {
-    const float inverse = 1 / work.total[i];
+    // A query that may see no key attends to nothing.
+    const float inverse = work.total[i] == 0 ? 0 : 1 / work.total[i];
     float* out = block.row<float>(p.output, block.first + i);
     for (int64_t d = 0; d < value_width; ++d) {
       out[d * p.output.stride[3]] = work.sums[i * value_width + d] * inverse;

@@ -101,6 +101,25 @@ void fill_with_bias(const Tensor& output, const Tensor* bias) {
   assign(wide, output);
 }
 
+bool has_large_output_padding(const ConvolutionParameters& p) {
+  return p.transposed && !std::ranges::equal(p.output_padding, p.stride, std::ranges::less{});
+}
+
+// Output padding of a stride or more reaches beyond every window: those rows are bias alone. The
+// kernel library knows only smaller ones.
+void compute_inner(const Tensor& input, const Tensor& weight, const Tensor* bias,
+                   const ConvolutionParameters& p, const Tensor& output) {
+  fill_with_bias(output, bias);
+  ConvolutionParameters inner = p;
+  Tensor reached = output;
+  for (size_t i = 0; i < p.spatial; ++i) {
+    inner.output_padding[i] = std::min(p.output_padding[i], p.padding[i]);
+    reached.size[i + 2] -= p.output_padding[i] - inner.output_padding[i];
+    if (reached.size[i + 2] <= 0) return;
+  }
+  kernels::convolution(input, weight, bias, inner, {}, reached);
+}
+
 void compute(const Tensor& input, const Tensor& weight, const Tensor* bias,
              const ConvolutionParameters& p, const Epilogue& epilogue, const Tensor& output) {
   if (output.empty()) return;
@@ -112,7 +131,9 @@ void compute(const Tensor& input, const Tensor& weight, const Tensor* bias,
   }
   const bool bias_dense = bias == nullptr || bias->is_contiguous();
   const Tensor dense_bias = bias_dense ? Tensor() : contiguous(*bias);
-  kernels::convolution(input, weight, bias_dense ? bias : &dense_bias, p, epilogue, output);
+  const Tensor* plain_bias = bias_dense ? bias : &dense_bias;
+  if (has_large_output_padding(p)) return compute_inner(input, weight, plain_bias, p, output);
+  kernels::convolution(input, weight, plain_bias, p, epilogue, output);
 }
 
 // Operands of torch's fused convolutions, which the compiler always has answer channels-last.

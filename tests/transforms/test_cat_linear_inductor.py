@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 import torch._inductor.config
-from torch.nn import functional as F  # noqa: N812 - everybody's name for it
+from torch.nn import functional as F
 
 from transforms.passes.cat_linear_inductor import CatLinearPreGradPass, cat_linear_pre_grad_pass
 

@@ -52,7 +52,7 @@ def _norms_left(program: Any) -> int:
     stride=st.integers(1, 2),
     seed=st.integers(0, 2**31),
 )
-def test_folded_convolution_equals_eager(  # noqa: PLR0917 - Hypothesis passes by name
+def test_folded_convolution_equals_eager(
     rank: int, groups: int, bias: bool, affine: bool, functional: bool, stride: int, seed: int
 ) -> None:
     """For every kind of convolution the fold removes the norm and keeps the numbers."""
@@ -78,7 +78,7 @@ def test_folded_convolution_equals_eager(  # noqa: PLR0917 - Hypothesis passes b
     stage=st.sampled_from(["training", "functional", "core"]),
     seed=st.integers(0, 2**31),
 )
-def test_folded_transposed_convolution_equals_eager(  # noqa: PLR0917 - Hypothesis passes by name
+def test_folded_transposed_convolution_equals_eager(
     rank: int, groups: int, bias: bool, stride: int, stage: str, seed: int
 ) -> None:
     """Output channels run over groups and the weight's second axis; square on purpose."""

@@ -49,7 +49,7 @@ _FACTORS = st.sampled_from([1, 2, 0.5, -1, -2.5])
     stage=st.sampled_from(["training", "functional", "core"]),
     dtype=st.sampled_from([torch.float32, torch.bfloat16]),
 )
-def test_matrix_products_fuse_with_every_bias(  # noqa: PLR0917 - Hypothesis passes by name
+def test_matrix_products_fuse_with_every_bias(
     bias: tuple[int, ...], alpha: float, product_first: bool, form: str, stage: str, dtype: Any
 ) -> None:
     """Square matrices, so that nothing but the operands' places tells them apart."""

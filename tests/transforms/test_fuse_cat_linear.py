@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.nn import functional as F  # noqa: N812 - everybody's name for it
+from torch.nn import functional as F
 
 from transforms.passes import cat_linear_cost
 from transforms.passes.cat_linear_cost import Limits, Shape, denial
@@ -67,7 +67,7 @@ def _parts(*widths: int, lead: tuple[int, ...] = (3,)) -> tuple[torch.Tensor, ..
     core=st.booleans(),
     form=st.sampled_from(["linear", "mm", "addmm"]),
 )
-def test_parted_linear_equals_eager(  # noqa: PLR0917 - Hypothesis passes by name
+def test_parted_linear_equals_eager(
     widths: list[int], lead: list[int], bias: bool, negative: bool, core: bool, form: str
 ) -> None:
     """Any widths, ranks and spellings, equal sizes on purpose: no cat is left, numbers stay."""

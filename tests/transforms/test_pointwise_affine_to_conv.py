@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812 - everybody's name for it
+from torch.nn import functional as F
 
 from transforms.passes.pointwise_affine_to_conv import PointwiseAffineToConv
 

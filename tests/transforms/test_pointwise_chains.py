@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.nn import functional as F  # noqa: N812 - everybody's name for it
+from torch.nn import functional as F
 
 from transforms.passes.pointwise_affine_to_conv import PointwiseAffineToConv
 
@@ -123,7 +123,7 @@ _MAPS = ("linear", "product", "addmm", "activate", "constant", "norm")
 _OTHER = ("residual", "write", "positions")
 
 
-def _step(draw: Any, values: list[torch.Tensor], kind: str) -> Step | None:  # noqa: C901, PLR0911, PLR0912
+def _step(draw: Any, values: list[torch.Tensor], kind: str) -> Step | None:  # noqa: C901, PLR0912
     """One step of a kind that the last value allows."""
     y = values[-1]
     rank, axes = y.dim(), st.integers(0, y.dim() - 1)

@@ -112,16 +112,16 @@ std::shared_ptr<Primitive> make(const Call& call) {
       any_layout(call.weight.dtype, weight_view(call.weight, call.parameters).sizes);
   const Desc bias = call.bias == nullptr ? Desc() : strided(*call.bias);
   const Desc target = channels_last(call.output);
-  const auto attributes_for = [&](const Desc& layout) {
-    return attributes(call.epilogue, 1, in_place(call) ? 1 : 0, has_other(call) ? layout : Desc());
-  };
-  auto made = build(call, channels_last(call.input), weights, bias, target, attributes_for(target));
+  const dnnl::primitive_attr operations = attributes({.epilogue = call.epilogue,
+                                                      .sum_scale = in_place(call) ? 1.0F : 0.0F,
+                                                      .other = has_other(call) ? &target : nullptr});
+  auto made = build(call, channels_last(call.input), weights, bias, target, operations);
   if (!made->reference) return made;
   // No fast kernel takes channels-last here; let oneDNN choose, and reorder.
   const Desc any_source = any_layout(call.input.dtype, call.input.sizes());
   const Desc any_target = any_layout(call.output.dtype, call.output.sizes());
   if (has_other(call) || in_place(call)) return made;
-  auto blocked = build(call, any_source, weights, bias, any_target, attributes_for(Desc()));
+  auto blocked = build(call, any_source, weights, bias, any_target, operations);
   return blocked->reference ? made : blocked;
 }
 

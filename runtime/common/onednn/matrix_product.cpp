@@ -32,9 +32,10 @@ void key_of(Key& key, const Product& product, const Tensor& output) {
   add_to_key(key, product.epilogue);
 }
 
-Desc other_desc(const Product& product) {
-  return product.epilogue.binary == kernels::Binary::kNone ? Desc()
-                                                           : strided(*product.epilogue.other);
+dnnl::primitive_attr attributes_of(const Product& product) {
+  const bool has_other = product.epilogue.binary != kernels::Binary::kNone;
+  const Desc other = has_other ? strided(*product.epilogue.other) : Desc();
+  return attributes({product.epilogue, product.alpha, product.beta, has_other ? &other : nullptr});
 }
 
 // Index of the binary operation among the post-operations.
@@ -67,7 +68,7 @@ void run_inner_product(const Product& product, const Tensor& output) {
         engine(), dnnl::prop_kind::forward_inference, strided(product.a),
         any_layout(product.b.dtype, weight_sizes),
         product.bias == nullptr ? Desc() : strided(*product.bias), strided(output),
-        attributes(product.epilogue, product.alpha, product.beta, other_desc(product)));
+        attributes_of(product));
     return prepare<inner_product_forward::primitive_desc, inner_product_forward>(descriptor);
   });
   const InLayout weights(product.b, strided(product.b.dtype, weight_sizes, weight_strides),
@@ -93,7 +94,7 @@ void run_matmul(const Product& product, const Tensor& output) {
     }
     const matmul::primitive_desc descriptor(
         engine(), strided(product.a), strided(product.b), bias, strided(output),
-        attributes(product.epilogue, product.alpha, product.beta, other_desc(product)));
+        attributes_of(product));
     return prepare<matmul::primitive_desc, matmul>(descriptor);
   });
   finish(product, *primitive,
@@ -109,19 +110,13 @@ namespace menagerie::kernels {
 
 void matrix_product(const Product& product, const Tensor& output) {
   const Tensor a = onednn::gathered(product.a);
-  if (product.b.dimensions == 2 && product.b.storage->is_constant()) {
-    const Product packed{a.stride[1] == 1 && a.stride[0] == a.size[1] ? a : contiguous(a),
-                         product.b,
-                         product.bias,
-                         product.alpha,
-                         product.beta,
-                         product.epilogue};
-    onednn::run_inner_product(packed, output);
-    return;
-  }
-  const Product plain{a,           onednn::gathered(product.b), product.bias, product.alpha,
-                      product.beta, product.epilogue};
-  onednn::run_matmul(plain, output);
+  const bool packs =
+      product.b.dimensions == 2 && product.b.storage->is_constant() && output.is_contiguous();
+  const Tensor left = packs && !a.is_contiguous() ? contiguous(a) : a;
+  const Tensor right = packs ? product.b : onednn::gathered(product.b);
+  const Product dense{left,         right,        product.bias,
+                      product.alpha, product.beta, product.epilogue};
+  return packs ? onednn::run_inner_product(dense, output) : onednn::run_matmul(dense, output);
 }
 
 void small_product(const SmallProduct& p) {

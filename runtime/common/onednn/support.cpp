@@ -172,17 +172,18 @@ InLayout::InLayout(const Tensor& tensor, const Desc& given, const Desc& wanted) 
   kept_ = packed;
 }
 
-dnnl::primitive_attr attributes(const kernels::Epilogue& epilogue, float alpha, float sum_scale,
-                                const Desc& other) {
+dnnl::primitive_attr attributes(const PostOperations& wanted) {
   dnnl::post_ops operations;
-  if (alpha != 1) operations.append_eltwise(dnnl::algorithm::eltwise_linear, alpha, 0);
-  if (sum_scale != 0) operations.append_sum(sum_scale);
-  if (epilogue.binary == kernels::Binary::kAdd && other) {
-    operations.append_binary(dnnl::algorithm::binary_add, other);
-  } else if (epilogue.binary == kernels::Binary::kMultiply) {
-    operations.append_binary(dnnl::algorithm::binary_mul, other);
+  if (wanted.alpha != 1) {
+    operations.append_eltwise(dnnl::algorithm::eltwise_linear, wanted.alpha, 0);
   }
-  append_activation(operations, epilogue);
+  if (wanted.sum_scale != 0) operations.append_sum(wanted.sum_scale);
+  if (wanted.other != nullptr) {
+    const bool sum = wanted.epilogue.binary == kernels::Binary::kAdd;
+    operations.append_binary(sum ? dnnl::algorithm::binary_add : dnnl::algorithm::binary_mul,
+                             *wanted.other);
+  }
+  append_activation(operations, wanted.epilogue);
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   attributes.set_post_ops(operations);

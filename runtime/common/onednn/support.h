@@ -87,9 +87,17 @@ class InLayout {
   dnnl::memory memory_;
 };
 
-// Attributes with scratch memory of ours and the epilogue's operations.
-dnnl::primitive_attr attributes(const kernels::Epilogue& epilogue, float alpha, float sum_scale,
-                                const Desc& other);
+// What follows a product, in this order: a factor, a sum with what the target holds, the epilogue's
+// binary operation with `other` (null for none), its activation.
+struct PostOperations {
+  const kernels::Epilogue& epilogue;
+  float alpha = 1;
+  float sum_scale = 0;
+  const Desc* other = nullptr;
+};
+
+// Attributes with these operations and scratch memory of ours.
+dnnl::primitive_attr attributes(const PostOperations& wanted);
 
 void add_to_key(Key& key, const Desc& desc);
 void add_to_key(Key& key, const Tensor& tensor);

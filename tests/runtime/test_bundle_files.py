@@ -1,0 +1,300 @@
+"""Bundles from outside: what the native reader refuses before it uses anything."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import hashlib
+import json
+import platform
+import struct
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.library import last_error, library
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WEIGHTS = b"\0" * 16
+HEADER = {
+    "a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+    "b": {"dtype": "I64", "shape": [], "data_offsets": [8, 16]},
+}
+
+
+def safetensors(header: Any, data: bytes = WEIGHTS) -> bytes:
+    """A safetensors file with the given header, padded so that the tensors are aligned."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def manifest(**changes: Any) -> dict[str, Any]:
+    """The manifest of a bundle of one program."""
+    fields: dict[str, Any] = {
+        "format": "menagerie-bundle",
+        "version": 1,
+        "model": "toy",
+        "target": "cpu",
+        "requires": {
+            "system": platform.system().lower(),
+            "machine": platform.machine(),
+            "instructions": [],
+            "runtime_abi": 1,
+        },
+        "programs": [
+            {
+                "name": "main",
+                "library": "programs/main/model.so",
+                "golden": "programs/main/golden.safetensors",
+                "golden_cases": 1,
+                "inputs": [{"name": "x", "dtype": "float32", "shape": [1, "t"]}],
+                "outputs": [{"name": "y", "dtype": "float32", "shape": [1, "?"]}],
+                "dimensions": {"t": [2, 8, 2]},
+                "constants": {"a": "a"},
+            }
+        ],
+        "weights": "w.safetensors",
+        "tolerances": {"float32": {"absolute": 1e-4, "snr_db": 80.0}},
+        "files": {},
+    }
+    return fields | changes
+
+
+def write(folder: Path, fields: dict[str, Any] | bytes, weights: bytes | None = None) -> None:
+    """Writes a bundle; without `files` of its own the manifest lists what is there."""
+    content = safetensors(HEADER) if weights is None else weights
+    (folder / "w.safetensors").write_bytes(content)
+    if isinstance(fields, dict) and fields.get("files") == {}:
+        digest = hashlib.sha256(content).hexdigest()
+        fields = fields | {"files": {"w.safetensors": {"sha256": digest, "bytes": len(content)}}}
+    text = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
+    (folder / "manifest.json").write_bytes(text)
+
+
+def fault_of(folder: Path, *, verify: bool = False) -> str:
+    """What opening (and verifying) the bundle complains of; empty if nothing."""
+    lib = library()
+    bundle = ctypes.c_void_p()
+    if lib.menagerie_bundle_open(str(folder).encode(), ctypes.byref(bundle)) != 0:
+        return last_error()
+    try:
+        return last_error() if verify and lib.menagerie_bundle_verify(bundle) != 0 else ""
+    finally:
+        lib.menagerie_bundle_close(bundle)
+
+
+def test_sound_bundle_opens(tmp_path: Path) -> None:
+    """The case that all the broken ones are made of is itself in order."""
+    write(tmp_path, manifest())
+    assert fault_of(tmp_path, verify=True) == ""
+
+
+SAFETENSORS_FAULTS: list[tuple[str, bytes, str]] = [
+    ("short", b"\1\2", "is too short for a header"),
+    ("long header", struct.pack("<Q", 1 << 40) + b"{}", "exceeds 100000000"),
+    ("header past end", struct.pack("<Q", 99) + b"{}", "passes the end"),
+    ("not an object", safetensors(b"[1]"), "does not begin with {"),
+    ("not JSON", safetensors(b'{"a":'), "not JSON at byte"),
+    ("twice", safetensors(b'{"__metadata__":{},"__metadata__":{}}', b""), "a key comes twice"),
+    ("metadata", safetensors({"__metadata__": {"k": 1}}, b""), "k is not a string"),
+    ("dtype", safetensors({"a": HEADER["a"] | {"dtype": "F8_E4M3"}}), "dtype F8_E4M3 is not supported"),
+    ("spare member", safetensors({"a": HEADER["a"] | {"x": 1}}), "members beside"),
+    ("negative size", safetensors({"a": HEADER["a"] | {"shape": [-2]}}), "-2 is negative"),
+    ("overflow", safetensors({"a": HEADER["a"] | {"shape": [2**62, 2**62]}}), "shape overflows"),
+    ("fraction", safetensors({"a": HEADER["a"] | {"shape": [2.0]}}), "is not an integer"),
+    ("mismatch", safetensors({"a": HEADER["a"] | {"shape": [3]}}), "shape needs 12 bytes"),
+    ("backwards", safetensors({"a": HEADER["a"] | {"data_offsets": [8, 0]}}), "pass the end"),
+    ("past end", safetensors({"a": HEADER["a"] | {"data_offsets": [16, 24]}}), "pass the end"),
+    ("hole", safetensors({"b": HEADER["b"]}), "leave a hole at byte 0"),
+    ("overlap", safetensors({"a": HEADER["a"], "b": HEADER["b"] | {"data_offsets": [0, 8]}}), "overlap"),
+    ("tail", safetensors({"a": HEADER["a"]}), "tensors end at byte 8 of 16"),
+    ("misaligned", safetensors({"c": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
+                                "a": HEADER["a"] | {"data_offsets": [1, 9]}}, b"\0" * 9), "not aligned"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("weights", "fact"), [f[1:] for f in SAFETENSORS_FAULTS])
+def test_faulty_weights_are_refused(tmp_path: Path, weights: bytes, fact: str) -> None:
+    """Each rule of safetensors, when broken, names the file and the rule."""
+    write(tmp_path, manifest(), weights)
+    fault = fault_of(tmp_path)
+    assert fault.startswith(f"{tmp_path}/w.safetensors: ")
+    assert fact in fault
+
+
+def change(path: str, value: Any) -> dict[str, Any]:
+    """The sound manifest with one member changed; a dotted path leads to it."""
+    fields = copy.deepcopy(manifest())
+    *parents, last = path.split(".")
+    place: Any = fields
+    for step in parents:
+        place = place[int(step)] if step.isdigit() else place[step]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return fields
+
+
+MANIFEST_FAULTS: list[tuple[str, Any, str]] = [
+    ("format", "zip", "format is not menagerie-bundle"),
+    ("version", 2, "version is 2; this runtime reads 1"),
+    ("model", None, 'manifest lacks "model"'),
+    ("model", 3, "model is not a string"),
+    ("target", "metal", "the bundle is for target metal"),
+    ("requires.runtime_abi", 99, "needs runtime ABI 99, this runtime has 1"),
+    ("requires.system", "plan9", "the bundle is for plan9"),
+    ("requires.machine", "pdp11", "on pdp11, this is"),
+    ("requires.instructions", ["avx9000"], "needs processor instructions avx9000"),
+    ("weights", "../w.safetensors", "is not a path inside the bundle"),
+    ("weights", "/etc/passwd", "is not a path inside the bundle"),
+    ("weights", "a//b", "is not a path inside the bundle"),
+    ("weights", ".hidden", "is not a path inside the bundle"),
+    ("weights", "a\\b", "is not a path inside the bundle"),
+    ("weights", "a" * 201, "is not a path inside the bundle"),
+    ("weights", "other.safetensors", "manifest.json: does not list other.safetensors"),
+    ("programs.0.library", "a/../../b", "is not a path inside the bundle"),
+    ("programs.0.inputs", 7, "programs.inputs is not an array"),
+    ("programs.0.inputs", [{"name": "x", "dtype": "float32", "shape": [-1]}], "size -1 is negative"),
+    ("programs.0.inputs", [{"name": "x", "dtype": "float32", "shape": ["z"]}], "dimension z has no range"),
+    ("programs.0.inputs", [{"name": "x", "dtype": "complex64", "shape": []}], "complex64 is not supported"),
+    ("programs.0.inputs", [{"name": "x", "dtype": "bool", "shape": [1] * 17}], "too many axes"),
+    ("programs.0.dimensions", {"t": [8, 2, 1]}, "is not a range"),
+    ("programs.0.dimensions", {"t": [2, 8]}, "is not lowest, highest and step"),
+    ("programs.0.constants", {"a": 1}, "programs.constants is not a string"),
+    ("files", {"w.safetensors": {"sha256": "0", "bytes": 1}}, "malformed"),
+    ("files", {"w.safetensors": {"sha256": "0" * 64, "bytes": 5}}, "the manifest says 5"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "value", "fact"), MANIFEST_FAULTS)
+def test_faulty_manifest_is_refused(tmp_path: Path, path: str, value: Any, fact: str) -> None:
+    """Each member that is missing, malformed or does not fit this machine is named."""
+    write(tmp_path, change(path, value))
+    fault = fault_of(tmp_path)
+    assert fault.startswith(str(tmp_path))
+    assert fact in fault
+    assert "\n" not in fault
+
+
+JSON_FAULTS: list[tuple[bytes, str]] = [
+    (b"", "the text ends early"),
+    (b"[" * 100_000, "nested too deeply"),
+    (b'{"a":' * 100_000, "nested too deeply"),
+    (b'{"a":1,}', "a key is missing"),
+    (b'{"a" 1}', "a colon is missing"),
+    (b'{"a":1', "an object is not closed"),
+    (b'{"a":[1 2]}', "an array is not closed"),
+    (b'{"a":01}', "no value"),
+    (b'{"a":+1}', "no value"),
+    (b'{"a":NaN}', "no value"),
+    (b'{"a":1.}', "no digit after the point"),
+    (b'{"a":1e}', "no digit in the exponent"),
+    (b'{"a":99999999999999999999}', "a number out of range"),
+    (b'{"a":"\\x"}', "an unknown escape"),
+    (b'{"a":"\\u12"}', "four hexadecimal digits are missing"),
+    (b'{"a":"\\ud800"}', "half a surrogate pair"),
+    (b'{"a":"\\udc00"}', "half a surrogate pair"),
+    (b'{"a":"\n"}', "a control character in a string"),
+    (b'{"a":"b', "a string is not closed"),
+    (b'{"a":"\xff"}', "a string is not UTF-8"),
+    (b'{"a":"\xc0\x80"}', "a string is not UTF-8"),
+    (b'{"a":"\xed\xa0\x80"}', "a string is not UTF-8"),
+    (b'{"a":1} x', "text after the value"),
+]
+
+
+@pytest.mark.parametrize(("text", "fact"), JSON_FAULTS)
+def test_text_that_is_not_json_is_refused(tmp_path: Path, text: bytes, fact: str) -> None:
+    """What RFC 8259 does not allow is refused at the byte where it stops being JSON."""
+    write(tmp_path, text)
+    fault = fault_of(tmp_path)
+    assert fault.startswith(f"{tmp_path}/manifest.json: not JSON at byte ")
+    assert fact in fault
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=150, deadline=None)
+def test_no_bytes_crash_the_reader(tmp_path_factory: pytest.TempPathFactory, noise: bytes) -> None:
+    """Any bytes at all, as manifest or as weights, end in an error or are accepted."""
+    folder = tmp_path_factory.mktemp("noise")
+    write(folder, noise)
+    assert fault_of(folder) != ""
+    write(folder, manifest(), noise)
+    assert fault_of(folder) != ""
+
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(JSON_VALUES, st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_every_json_value_is_read(
+    tmp_path_factory: pytest.TempPathFactory, value: Any, ascii_only: bool
+) -> None:
+    """Whatever Python writes as JSON is read: an unknown member does not make a bundle unreadable."""
+    folder = tmp_path_factory.mktemp("value")
+    content = safetensors(HEADER)
+    digest = hashlib.sha256(content).hexdigest()
+    fields = manifest(
+        files={"w.safetensors": {"sha256": digest, "bytes": len(content)}}, later=value
+    )
+    write(folder, json.dumps(fields, ensure_ascii=ascii_only).encode())
+    assert fault_of(folder) == ""
+
+
+def test_verifying_finds_a_changed_byte(tmp_path: Path) -> None:
+    """A byte that changed after sealing, at equal length, is found by its hash."""
+    write(tmp_path, manifest())
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"\1")
+    assert "has sha256" in fault_of(tmp_path, verify=True)
+
+
+@pytest.mark.parametrize("length", [0, 1, 55, 56, 63, 64, 65, 119, 120, 1000])
+def test_sha256_is_the_standards(tmp_path: Path, length: int) -> None:
+    """Digests are hashlib's at every length around the borders of a block."""
+    content = bytes(i * 7 % 256 for i in range(length))
+    (tmp_path / "extra").write_bytes(content)
+    weights = safetensors(HEADER)
+    files = {
+        name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+        for name, data in (("extra", content), ("w.safetensors", weights))
+    }
+    write(tmp_path, manifest(files=files))
+    assert fault_of(tmp_path, verify=True) == ""
+
+
+def test_symbolic_link_is_refused(tmp_path: Path) -> None:
+    """A link could lead out of the bundle, so none is followed, not even to an equal file."""
+    write(tmp_path, manifest())
+    (tmp_path / "w.safetensors").rename(tmp_path / "elsewhere")
+    (tmp_path / "w.safetensors").symlink_to("elsewhere")
+    assert "is a symbolic link" in fault_of(tmp_path)
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    """A folder without a manifest, or without the weights, says which file is missing."""
+    assert f"{tmp_path}/manifest.json: cannot be opened: No such file" in fault_of(tmp_path)
+    write(tmp_path, manifest())
+    (tmp_path / "w.safetensors").unlink()
+    assert f"{tmp_path}/w.safetensors: No such file" in fault_of(tmp_path)
+
+
+def test_giant_manifest_is_refused(tmp_path: Path) -> None:
+    """A manifest above the format's limit is not even parsed."""
+    write(tmp_path, b" " * (8 * 2**20 + 1))
+    assert "more than 8388608" in fault_of(tmp_path)

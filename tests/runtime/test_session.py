@@ -1,0 +1,340 @@
+"""Lowered models, end to end: values, errors, several in one process, none of torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+
+from runtime import Session
+from zoo.errors import SessionError
+
+Arrays = dict[str, NDArray[Any]]
+Bundles = Callable[[str], Path]
+
+RUN_ALONE = """
+import json, sys
+import numpy as np
+from safetensors.numpy import load_file, save_file
+from runtime import Session
+
+folder, out = sys.argv[1:]
+golden = load_file(f"{folder}/programs/main/golden.safetensors")
+with Session(folder, threads=1) as session:
+    inputs = {spec.name: golden[f"0/input/{spec.name}"] for spec in session.inputs}
+    save_file(session.run(inputs), out)
+    calls = session.kernel_calls
+maps = open("/proc/self/maps").read()
+print(json.dumps({
+    "calls": calls,
+    "modules": [m for m in sys.modules if m.split(".")[0] in ("torch", "prefect")],
+    "libraries": [w for w in maps.split() if "torch" in w],
+}))
+"""
+
+
+def golden(bundle: Path) -> tuple[Arrays, Arrays]:
+    """Inputs and eager's outputs of the bundle's golden case."""
+    tensors = load_file(bundle / "programs/main/golden.safetensors")
+    sides: dict[str, Arrays] = {"input": {}, "output": {}}
+    for name, value in tensors.items():
+        _, side, tensor = name.split("/")
+        sides[side][tensor] = value
+    return sides["input"], sides["output"]
+
+
+def assert_equal(actual: Arrays, expected: Arrays) -> None:
+    """Equal names, dtypes and shapes, and values within single precision."""
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        assert actual[name].dtype == value.dtype
+        np.testing.assert_allclose(actual[name], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["image", "sequence"])
+def test_model_runs_alone_without_torch(bundles: Bundles, tmp_path: Path, name: str) -> None:
+    """In a clean process a lowered model gives eager's values, and nothing of torch is loaded."""
+    bundle, out = bundles(name), tmp_path / "out.safetensors"
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALONE, str(bundle), str(out)],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["calls"] > 0
+    assert facts["modules"] == facts["libraries"] == []
+    assert_equal(load_file(out), golden(bundle)[1])
+
+
+@pytest.mark.parametrize("name", ["image", "sequence"])
+def test_model_library_needs_nothing_of_torch(bundles: Bundles, name: str) -> None:
+    """The model's library names no library of torch and no absolute path."""
+    library = bundles(name) / "programs/main/model.so"
+    dynamic = subprocess.run(
+        [shutil.which("readelf") or "readelf", "-d", str(library)],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    needed = [line.split("[")[1].rstrip("]") for line in dynamic.splitlines() if "NEEDED" in line]
+    assert "libmenagerie_cpu.so" in needed
+    assert not [name for name in needed if "torch" in name or "/" in name]
+    assert "RPATH" not in dynamic
+    assert "RUNPATH" not in dynamic
+
+
+def test_model_finds_our_shims_beside_libtorch(bundles: Bundles, tmp_path: Path) -> None:
+    """With libtorch in the global scope the model still calls this runtime, and eager its own."""
+    bundle = bundles("image")
+    code = (
+        "import os, sys, ctypes; sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)\n"
+        "import torch\n"
+        "assert hasattr(ctypes.CDLL(None), 'aoti_torch_empty_strided'), 'libtorch is not global'\n"
+        + RUN_ALONE
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(bundle), str(tmp_path / "out.safetensors")],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["calls"] > 0
+    assert_equal(load_file(tmp_path / "out.safetensors"), golden(bundle)[1])
+
+
+def test_runs_from_another_place(bundles: Bundles, tmp_path: Path) -> None:
+    """A bundle holds no path of where it was made: a copy elsewhere works."""
+    elsewhere = tmp_path / "a folder"
+    shutil.copytree(bundles("image"), elsewhere)
+    inputs, outputs = golden(elsewhere)
+    with Session(elsewhere, threads=1) as session:
+        assert_equal(session.run(inputs), outputs)
+
+
+@pytest.mark.parametrize("length", [2, 6, 30, 48])
+def test_dynamic_length_equals_eager(bundles: Bundles, specimens: Any, length: int) -> None:
+    """Every size of a dynamic dimension, first and again, gives what eager gives."""
+    frames = torch.randn(1, length, 8)
+    keep = torch.ones(1, length, dtype=torch.bool)
+    with torch.no_grad():
+        scores, count = specimens["sequence"].module(frames, keep)
+    with Session(bundles("sequence"), threads=1) as session:
+        for _ in range(2):
+            actual = session.run({"frames": frames.numpy(), "keep": keep.numpy()})
+            assert_equal(actual, {"out0": scores.numpy(), "out1": count.numpy()})
+
+
+def test_input_of_any_strides(bundles: Bundles) -> None:
+    """Transposed, reversed and shifted arrays are taken as what they say."""
+    inputs, outputs = golden(bundles("image"))
+    image = inputs["image"]
+    with Session(bundles("image"), threads=1) as session:
+        for same in (
+            np.asfortranarray(image),
+            image[..., ::-1].copy()[..., ::-1],
+            np.pad(image, ((0, 0), (0, 0), (1, 1), (2, 2)))[:, :, 1:-1, 2:-2],
+        ):
+            assert_equal(session.run({"image": same}), outputs)
+
+
+def test_outputs_outlive_the_session(bundles: Bundles) -> None:
+    """Results are the caller's own: neither a later run nor closing changes them."""
+    inputs, outputs = golden(bundles("image"))
+    with Session(bundles("image"), threads=1) as session:
+        first = session.run(inputs)
+        session.run({"image": inputs["image"] * 0})
+    assert_equal(first, outputs)
+
+
+def test_runs_are_deterministic(bundles: Bundles) -> None:
+    """The same input gives the same bits, run after run."""
+    inputs, _ = golden(bundles("image"))
+    with Session(bundles("image"), threads=2) as session:
+        first, second = (session.run(inputs)["out0"].tobytes() for _ in range(2))
+    assert first == second
+
+
+def test_two_models_share_nothing(bundles: Bundles) -> None:
+    """Two models run side by side and in turn; destroying one does not touch the other."""
+    image_in, image_out = golden(bundles("image"))
+    sequence_in, sequence_out = golden(bundles("sequence"))
+    image, sequence = (Session(bundles(n), threads=1) for n in ("image", "sequence"))
+    twin = Session(bundles("image"), threads=1)
+    assert_equal(image.run(image_in), image_out)
+    assert_equal(sequence.run(sequence_in), sequence_out)
+    assert_equal(twin.run(image_in), image_out)
+    calls = image.kernel_calls
+    image.close()
+    assert_equal(twin.run(image_in), image_out)
+    assert_equal(sequence.run(sequence_in), sequence_out)
+    assert twin.kernel_calls == 2 * calls > 0
+    twin.close()
+    sequence.close()
+
+
+def test_threads_run_their_own_models_at_once(bundles: Bundles) -> None:
+    """Sessions in several threads, and one shared by them, give eager's values."""
+    inputs, outputs = golden(bundles("image"))
+    shared = Session(bundles("image"), threads=1)
+    faults: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with Session(bundles("image"), threads=1) as own:
+                for _ in range(5):
+                    assert_equal(own.run(inputs), outputs)
+                    assert_equal(shared.run(inputs), outputs)
+        except BaseException as fault:  # noqa: BLE001  (told to the main thread)
+            faults.append(fault)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    shared.close()
+    assert faults == []
+
+
+def test_twelve_loads_in_a_row(bundles: Bundles) -> None:
+    """Loading and unloading again and again works, and leaves no file descriptor open."""
+    inputs, outputs = golden(bundles("image"))
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(12):
+        with Session(bundles("image"), threads=1) as session:
+            assert_equal(session.run(inputs), outputs)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_threads_can_be_changed(bundles: Bundles) -> None:
+    """Another number of threads gives the same values; a senseless one is refused."""
+    inputs, outputs = golden(bundles("image"))
+    with Session(bundles("image")) as session:
+        for threads in (1, 2, 0):
+            session.set_threads(threads)
+            assert_equal(session.run(inputs), outputs)
+        with pytest.raises(SessionError, match="threads must lie in"):
+            session.set_threads(-1)
+
+
+GOOD = np.zeros((1, 3, 20, 20), np.float32)
+
+INPUT_FAULTS: list[tuple[Arrays, str]] = [
+    ({}, "input image is missing. Program main takes image"),
+    ({"image": GOOD, "mask": GOOD}, "there is no input mask"),
+    ({"image": GOOD.astype(np.float64)}, "has dtype float64, the program takes float32"),
+    ({"image": GOOD[0]}, "has 3 axes, the program takes 4"),
+    ({"image": GOOD[:, :, :9]}, "axis 2 has size 9, the program takes 20"),
+    ({"image": [1.0]}, "is not a numpy array"),  # type: ignore[dict-item]
+]
+
+
+@pytest.mark.parametrize(("inputs", "fact"), INPUT_FAULTS)
+def test_wrong_input_is_refused(bundles: Bundles, inputs: Arrays, fact: str) -> None:
+    """A wrong name, dtype or shape is an error that says what the program takes."""
+    with Session(bundles("image"), threads=1) as session, pytest.raises(SessionError, match=fact):
+        session.run(inputs)
+
+
+@pytest.mark.parametrize(
+    ("frames", "keep", "fact"),
+    [
+        (50, 50, "axis 1 has size 50, the program takes 2 to 48 .frames_count."),
+        (7, 7, "frames_count must be a multiple of 2"),
+        (8, 6, "frames_count is 8"),
+    ],
+)
+def test_dynamic_sizes_are_checked(bundles: Bundles, frames: int, keep: int, fact: str) -> None:
+    """Sizes outside the range, between its steps, or at odds with each other are refused."""
+    inputs = {"frames": np.zeros((1, frames, 8), np.float32), "keep": np.ones((1, keep), bool)}
+    with Session(bundles("sequence"), threads=1) as s, pytest.raises(SessionError, match=fact):
+        s.run(inputs)
+
+
+def test_closed_session_is_refused(bundles: Bundles) -> None:
+    """After closing, a session says that it is closed; closing twice does nothing."""
+    session = Session(bundles("image"), threads=1)
+    session.close()
+    session.close()
+    with pytest.raises(SessionError, match="the session is closed"):
+        session.run({"image": GOOD})
+
+
+def test_unknown_program_is_refused(bundles: Bundles) -> None:
+    """A program that the bundle lacks is answered with those it has."""
+    with pytest.raises(SessionError, match="has no program 'decoder'. It has: main"):
+        Session(bundles("image"), "decoder")
+
+
+def damaged(bundle: Path, folder: Path, file: str, content: bytes) -> Path:
+    """A copy of a bundle with one file replaced, unsealed."""
+    shutil.copytree(bundle, folder)
+    (folder / file).write_bytes(content)
+    return folder
+
+
+def test_changed_library_is_not_loaded(bundles: Bundles, tmp_path: Path) -> None:
+    """A library whose bytes are not the sealed ones is refused before any of it can run."""
+    original = (bundles("image") / "programs/main/model.so").read_bytes()
+    changed = original[:-1] + bytes([original[-1] ^ 1])
+    folder = damaged(bundles("image"), tmp_path / "b", "programs/main/model.so", changed)
+    with pytest.raises(SessionError, match="model.so: has sha256"):
+        Session(folder)
+
+
+def test_truncated_weights_are_not_mapped(bundles: Bundles, tmp_path: Path) -> None:
+    """Weights that are shorter than sealed are refused before they are read."""
+    content = (bundles("image") / "w.safetensors").read_bytes()[:-4]
+    folder = damaged(bundles("image"), tmp_path / "b", "w.safetensors", content)
+    with pytest.raises(SessionError, match="w.safetensors: is .* bytes long, the manifest says"):
+        Session(folder)
+
+
+def edited(bundle: Path, folder: Path, **changes: Any) -> Path:
+    """A copy of a bundle with members of `requires` or of the program changed."""
+    shutil.copytree(bundle, folder)
+    path = folder / "manifest.json"
+    fields = json.loads(path.read_text())
+    for name, value in changes.items():
+        place = fields["requires"] if name in fields["requires"] else fields["programs"][0]
+        place[name] = value
+    path.write_text(json.dumps(fields))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "fact"),
+    [
+        ({"instructions": ["avx2", "avx9000"]}, "needs processor instructions avx9000"),
+        ({"machine": "pdp11"}, "on pdp11, this is"),
+        ({"runtime_abi": 7}, "needs runtime ABI 7"),
+        ({"constants": {}}, "the manifest gives no weights for"),
+        ({"outputs": []}, "the library gives 1 outputs, the manifest lists 0"),
+    ],
+)
+def test_unfit_bundle_is_refused(
+    bundles: Bundles, tmp_path: Path, change: dict[str, Any], fact: str
+) -> None:
+    """What the machine lacks, and what does not fit the library, is found at opening."""
+    with pytest.raises(SessionError, match=fact):
+        Session(edited(bundles("image"), tmp_path / "b", **change))
+
+
+def test_swapped_weights_are_refused(bundles: Bundles, tmp_path: Path) -> None:
+    """A constant that is given another tensor than the library wants is refused."""
+    constants = json.loads((bundles("image") / "manifest.json").read_text())["programs"][0][
+        "constants"
+    ]
+    names = sorted(constants)
+    swapped = dict(zip(names, [constants[n] for n in reversed(names)], strict=True))
+    with pytest.raises(SessionError, match="the library wants"):
+        Session(edited(bundles("image"), tmp_path / "b", constants=swapped))

@@ -1,0 +1,144 @@
+"""The one list of shims against the library, torch's headers, and what is made of it."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils import cpp_extension
+
+import runtime
+from runtime.library import library, library_path
+from runtime.shim_list import RUNTIME_ABI, kernel_symbols, supported_symbols
+from runtime.shims import SHIMS_FILE, header, load, main, table
+
+ROOT = SHIMS_FILE.parent
+SHIMS = load()
+
+
+def _exported() -> set[str]:
+    listing = subprocess.run(
+        [shutil.which("nm") or "nm", "-D", "--defined-only", "--format=posix", str(library_path())],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    return {line.split()[0] for line in listing.splitlines()}
+
+
+def test_library_exports_exactly_the_list() -> None:
+    """Every listed shim is in the library, and nothing else but the C API is."""
+    public = set(re.findall(r"\bmenagerie_\w+(?=\()", (ROOT / "include/menagerie.h").read_text()))
+    assert _exported() == {shim.name for shim in SHIMS} | public
+
+
+def test_every_shim_stands_in_the_file_it_names() -> None:
+    """`source` leads a reader to the implementation: by name, or by the macro that makes it."""
+    for shim in SHIMS:
+        text = (ROOT / shim.source).read_text()
+        stem = re.sub(
+            r"^(Sleef_|aoti_torch_(item|scalar_to_tensor)_)|(f8|d4)(_u\d+)?$", "", shim.name
+        )
+        assert re.search(rf"\b({shim.name}|{stem})\b", text), shim
+
+
+def test_declarations_agree_with_torch(tmp_path: Path) -> None:
+    """The declarations compile beside the pinned torch's own: a drift of the ABI fails here."""
+    (tmp_path / "shims.h").write_text(header(SHIMS))
+    source = tmp_path / "both.cpp"
+    headers = ("c/shim.h", "c/shim_cpu.h", "generated/c_shim_cpu.h", "generated/c_shim_aten.h")
+    includes = [f"#include <torch/csrc/inductor/aoti_torch/{name}>" for name in headers]
+    source.write_text("\n".join([*includes, '#include "shims.h"', ""]))
+    flags = [f"-I{path}" for path in [*cpp_extension.include_paths("cpu"), ROOT, tmp_path]]
+    done = subprocess.run(
+        [shutil.which("c++") or "g++", "-std=c++20", "-mavx2", "-w", "-fsyntax-only", *flags, str(source)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_declaration_is_torchs_or_sleefs() -> None:
+    """A shim that torch does not declare could never be called; a misspelt one is found here."""
+    include = Path(torch.__file__).parent / "include"
+    folder = include / "torch/csrc/inductor/aoti_torch"
+    declared = "\n".join(path.read_text() for path in folder.rglob("*.h"))
+    for shim in SHIMS:
+        assert shim.name.startswith("Sleef_") or re.search(rf"\b{shim.name}\b", declared), shim.name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        s.name
+        for s in SHIMS
+        if re.match(r"aoti_torch_(device_type|dtype|layout|memory_format)_", s.name)
+    ],
+)
+def test_numbers_are_torchs(name: str) -> None:
+    """Device types, dtypes, layouts and memory formats bear the numbers that torch gives them."""
+    theirs = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+    arguments = [6] if name == "aoti_torch_dtype_element_size" else []
+    assert getattr(library(), name)(*arguments) == getattr(theirs, name)(*arguments)
+
+
+def test_the_header_states_the_abi_that_python_knows() -> None:
+    """Python and C speak of one runtime ABI."""
+    text = (ROOT / "include/menagerie.h").read_text()
+    assert f"#define MENAGERIE_RUNTIME_ABI {RUNTIME_ABI}\n" in text
+    assert runtime.RUNTIME_ABI == RUNTIME_ABI
+
+
+def test_the_table_is_current() -> None:
+    """SHIMS.md is what `python -m runtime.shims table` prints."""
+    assert (ROOT / "SHIMS.md").read_text() == table(SHIMS)
+
+
+def test_allow_list_holds_kernels_and_handles() -> None:
+    """Lowering may use what the list gives its target, and nothing for a target without runtime."""
+    assert "aoti_torch_cpu_convolution" in kernel_symbols("cpu")
+    assert kernel_symbols("cpu") < supported_symbols("cpu")
+    assert supported_symbols("abacus") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        ('[[shim]]\nname = "f"\ntargets = ["cpu"]\n', "entry f: .*missing"),
+        ('[[shim]]\nname = "f"\nparameters = ""\n', "entry f: 'targets'"),
+        ('[[shim]]\nname = "f"\nparameters = ""\ntargets = []\nsource = ""\ndoc = ""\nodd = 1\n', "odd"),
+        ('[[shim]]\nname = "f"\nparameters = ""\ntargets = []\nsource = ""\ndoc = ""\n' * 2, "listed twice: f"),
+    ],
+)  # fmt: skip
+def test_faulty_list_is_refused(tmp_path: Path, text: str, fact: str) -> None:
+    """A missing, unknown or repeated entry names itself."""
+    path = tmp_path / "shims.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=fact):
+        load(path)
+
+
+def test_command_prints_what_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """`python -m runtime.shims` prints a header or a table, and its usage otherwise."""
+    assert main(["header"]) == 0
+    assert capsys.readouterr().out == header(SHIMS)
+    assert main([]) == 2
+    assert "usage" in capsys.readouterr().err
+
+
+def test_runtime_needs_neither_torch_nor_its_libraries() -> None:
+    """Importing the runtime loads no torch, and its library needs none of torch's."""
+    code = "import sys, runtime; runtime.version(); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+    needed = subprocess.run(
+        [shutil.which("ldd") or "ldd", str(library_path())],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "torch" not in needed
+    assert "not found" not in needed
