@@ -46,7 +46,7 @@ class Session:
     """One program of a bundle, loaded and ready to run.
 
     Sessions are independent of each other; calls on one session are served one after another. What
-    the bundle requires of the machine, and the hash of the library, are checked before it is loaded.
+    the bundle requires of the machine, and the hash of the library, are checked before loading.
 
     Args:
         bundle: the bundle's folder.

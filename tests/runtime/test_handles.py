@@ -81,7 +81,7 @@ def test_copy_broadcasts(abi: Any) -> None:
 def test_overlapping_copy_is_refused(abi: Any, shim_error: type[Exception]) -> None:
     """A copy whose source is written while it is read is not attempted."""
     base = torch.arange(10.0)
-    with pytest.raises(shim_error, match="^aoti_torch_copy_: source and target of a copy overlap"):
+    with pytest.raises(shim_error, match=r"^aoti_torch_copy_: source and target of a copy overlap"):
         abi.call("aoti_torch_copy_", self=base[1:9], src=base[:8], non_blocking=0)
 
 

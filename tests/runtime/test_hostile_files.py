@@ -82,9 +82,8 @@ def tensors(
     *,
     length: int | None = None,
 ) -> bytes:
-    """A safetensors file: a header (raw bytes, or JSON to be padded) and the data behind it."""
+    """A safetensors file: a header (JSON, or its raw bytes) and the data behind it."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    text += b"" if isinstance(header, bytes) else b" " * (-len(text) % 8)
     if isinstance(header, dict):  # padded as the format's own writer does, so that data is aligned
         text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text) if length is None else length) + text + data
