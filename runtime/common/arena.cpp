@@ -8,8 +8,8 @@
 namespace menagerie {
 namespace {
 
-// Sizes are rounded up to an eighth of their power of two, so that lengths that differ a little from
-// run to run still find each other's blocks; at most 12.5 % is wasted.
+// Sizes are rounded up to an eighth of their power of two, so that lengths that differ a little
+// from run to run still find each other's blocks; at most 12.5 % is wasted.
 size_t rounded(size_t bytes) {
   if (bytes > std::numeric_limits<size_t>::max() / 2) throw std::bad_alloc();
   size_t step = Arena::kAlignment;

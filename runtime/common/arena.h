@@ -1,5 +1,6 @@
-// A caching allocator: memory that a run frees is kept for the next ones, so that only the first run
-// pays for page faults. One arena belongs to one program; it lives until its last block is returned.
+// A caching allocator: memory that a run frees is kept for the next ones, so that only the first
+// run pays for page faults. One arena belongs to one program; it lives until its last block is
+// returned.
 #pragma once
 
 #include <cstddef>

@@ -6,11 +6,15 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "common/arena.h"
 #include "common/kernel_cache.h"
 
 namespace menagerie {
+
+struct Tensor;
+using Tensors = std::vector<std::unique_ptr<Tensor>>;
 
 class Context {
  public:
@@ -26,6 +30,11 @@ class Context {
 
   void count_kernel() { kernel_calls_.fetch_add(1, std::memory_order_relaxed); }
   uint64_t kernel_calls() const { return kernel_calls_.load(std::memory_order_relaxed); }
+
+  // Where second handles made from now on are recorded too, with their ownership; null: nowhere.
+  // AOTInductor makes one of each constant that it is lent, and never gives it back.
+  void keep_second_handles(Tensors* keeper) { keeper_ = keeper; }
+  Tensors* second_handles() { return keeper_; }
 
   // Lends a context to the calling thread, with its number of OpenMP threads, until destroyed.
   class Loan {
@@ -45,6 +54,7 @@ class Context {
   KernelCache kernels_;
   int32_t threads_;
   std::atomic<uint64_t> kernel_calls_{0};
+  Tensors* keeper_ = nullptr;
 };
 
 // Processors this process may run on.

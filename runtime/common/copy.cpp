@@ -124,7 +124,8 @@ void copy(const Tensor& source, const Tensor& target) {
   require(source.dtype == target.dtype && std::ranges::equal(source.sizes(), target.sizes()),
           "cannot copy ", source, " into ", target);
   if (source.empty()) return;
-  if (source.raw() == target.raw() && std::ranges::equal(source.strides(), target.strides())) return;
+  if (source.raw() == target.raw() && std::ranges::equal(source.strides(), target.strides()))
+    return;
   require(!overlap(source, target), "source and target of a copy overlap");
   const int64_t width = element_size(source.dtype);
   copy_loops(source.data<std::byte>(), target.data<std::byte>(), plan(source, target), 0, width,

@@ -1,4 +1,5 @@
-// Errors inside the runtime are exceptions; at the ABI they become a code and a message of the thread.
+// Errors inside the runtime are exceptions; at the ABI they become a code and a message of the
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ template <class... Parts>
 
 template <class... Parts>
 void require(bool condition, const Parts&... parts) {
-  if (!condition) [[unlikely]] fail(parts...);
+  if (!condition) [[unlikely]]
+    fail(parts...);
 }
 
 // The message of the calling thread; an empty function name leaves the fact alone.
@@ -34,7 +36,8 @@ void set_last_error(std::string_view function, std::string_view fact) noexcept;
 void clear_last_error() noexcept;
 const char* last_error() noexcept;
 
-// Runs body and turns whatever it throws into 1 and a message that names the function; 0 if it ends well.
+// Runs body and turns whatever it throws into 1 and a message that names the function; 0 if it ends
+// well.
 template <class Body>
 int32_t guarded(std::string_view function, Body&& body) noexcept {
   try {

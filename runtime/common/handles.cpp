@@ -30,7 +30,8 @@ Tensor over_blob(void* data, std::span<const int64_t> sizes, std::span<const int
   require(!__builtin_add_overflow(offset, touched, &elements) &&
               !__builtin_mul_overflow(elements, element_size(dtype), &bytes),
           "sizes overflow");
-  return make_view(Storage::borrow(data, static_cast<size_t>(bytes)), dtype, sizes, strides, offset);
+  return make_view(Storage::borrow(data, static_cast<size_t>(bytes)), dtype, sizes, strides,
+                   offset);
 }
 
 int64_t axis_of(const Tensor& tensor, int64_t axis) {
@@ -60,12 +61,9 @@ AOTITorchError aoti_torch_empty_strided(int64_t ndim, const int64_t* sizes_ptr,
   });
 }
 
-AOTITorchError aoti_torch_create_tensor_from_blob(void* data, int64_t ndim,
-                                                  const int64_t* sizes_ptr,
-                                                  const int64_t* strides_ptr,
-                                                  int64_t storage_offset, int32_t dtype,
-                                                  int32_t device_type, int32_t,
-                                                  AtenTensorHandle* ret) {
+AOTITorchError aoti_torch_create_tensor_from_blob(
+    void* data, int64_t ndim, const int64_t* sizes_ptr, const int64_t* strides_ptr,
+    int64_t storage_offset, int32_t dtype, int32_t device_type, int32_t, AtenTensorHandle* ret) {
   return guarded(__func__, [&] {
     check_cpu(device_type);
     *ret = to_handle(over_blob(data, numbers(sizes_ptr, ndim), numbers(strides_ptr, ndim),
@@ -116,7 +114,16 @@ AOTITorchError aoti_torch_as_strided(AtenTensorHandle self, const int64_t* sizes
 }
 
 AOTITorchError aoti_torch_new_tensor_handle(AtenTensorHandle orig_handle, AtenTensorHandle* ret) {
-  return guarded(__func__, [&] { *ret = to_handle(tensor_of(orig_handle)); });
+  return guarded(__func__, [&] {
+    auto second = std::make_unique<Tensor>(tensor_of(orig_handle));
+    *ret = reinterpret_cast<AtenTensorHandle>(second.get());
+    Tensors* keeper = Context::current().second_handles();
+    if (keeper == nullptr) {
+      second.release();  // the caller's now
+    } else {
+      keeper->push_back(std::move(second));
+    }
+  });
 }
 
 AOTITorchError aoti_torch_new_uninitialized_tensor(AtenTensorHandle* ret) {

@@ -51,8 +51,8 @@ class KernelCache {
   explicit KernelCache(size_t most_entries = 4096, size_t most_bytes = size_t{16} << 30)
       : most_entries_(most_entries), most_bytes_(most_bytes) {}
 
-  // The entry for key, made by make() -> std::shared_ptr<T> if it is not there. A key's kind decides
-  // T. The entry stays valid for the holder even when the cache lets go of it.
+  // The entry for key, made by make() -> std::shared_ptr<T> if it is not there. A key's kind
+  // decides T. The entry stays valid for the holder even when the cache lets go of it.
   template <class T, class Make>
   std::shared_ptr<T> get(const Key& key, Make&& make) {
     if (std::shared_ptr<Prepared> found = find(key)) return std::static_pointer_cast<T>(found);

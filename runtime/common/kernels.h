@@ -1,6 +1,6 @@
 // The one door to the kernel library: heavy operators over tensors of any strides. Callers have
-// checked shapes; an implementation honours strides and offsets of every operand, or gathers a dense
-// copy. The build chooses the implementation by platform.
+// checked shapes; an implementation honours strides and offsets of every operand, or gathers a
+// dense copy. The build chooses the implementation by platform.
 #pragma once
 
 #include <array>
@@ -15,11 +15,11 @@ namespace menagerie::kernels {
 enum class Activation {
   kNone,
   kRelu,
-  kLeakyRelu,    // alpha: slope below nought
-  kClamp,        // alpha, beta: lowest and highest value
+  kLeakyRelu,  // alpha: slope below nought
+  kClamp,      // alpha, beta: lowest and highest value
   kGeluErf,
   kGeluTanh,
-  kSwish,        // x * sigmoid(x)
+  kSwish,  // x * sigmoid(x)
   kSigmoid,
   kTanh,
   kHardSwish,    // x * clamp(x / 6 + 1/2, 0, 1)
@@ -67,8 +67,8 @@ struct Product {
 };
 void matrix_product(const Product& product, const Tensor& output);
 
-// A plain single-threaded c = alpha * a * b (+ c if accumulate) over row-major matrices with leading
-// dimensions in elements, for use inside parallel regions; b is [N, K] if transposed.
+// A plain single-threaded c = alpha * a * b (+ c if accumulate) over row-major matrices with
+// leading dimensions in elements, for use inside parallel regions; b is [N, K] if transposed.
 struct SmallProduct {
   int64_t m, n, k;
   const float* a;

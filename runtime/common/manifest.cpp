@@ -72,7 +72,8 @@ std::vector<TensorSpec> read_tensors(const Json& value, const Dimensions& dimens
                                      std::string_view place) {
   std::vector<TensorSpec> specs;
   for (const Json& item : value.array(place)) {
-    TensorSpec spec{item.at("name", place).string(place), dtype_named(item.at("dtype", place).string(place), place),
+    TensorSpec spec{item.at("name", place).string(place),
+                    dtype_named(item.at("dtype", place).string(place), place),
                     {}};
     for (const Json& axis : item.at("shape", place).array(place)) {
       spec.shape.push_back(read_axis(axis, dimensions, place));
@@ -87,8 +88,10 @@ ProgramSpec read_program(const Json& value) {
   constexpr std::string_view kPlace = "programs";
   ProgramSpec program;
   program.name = value.at("name", kPlace).string("programs.name");
-  program.library = inner_path(value.at("library", kPlace).string("programs.library"), "programs.library");
-  program.golden = inner_path(value.at("golden", kPlace).string("programs.golden"), "programs.golden");
+  program.library =
+      inner_path(value.at("library", kPlace).string("programs.library"), "programs.library");
+  program.golden =
+      inner_path(value.at("golden", kPlace).string("programs.golden"), "programs.golden");
   program.golden_cases = value.at("golden_cases", kPlace).integer("programs.golden_cases");
   const Dimensions dimensions =
       read_dimensions(value.at("dimensions", kPlace), "programs.dimensions");
@@ -118,7 +121,8 @@ std::vector<Tolerance> read_tolerances(const Json& value) {
                         limits.at("absolute", "tolerances").number("tolerances.absolute"),
                         std::nullopt};
     const Json* ratio = limits.find("snr_db", "tolerances");
-    if (ratio != nullptr && !ratio->is_null()) tolerance.snr_db = ratio->number("tolerances.snr_db");
+    if (ratio != nullptr && !ratio->is_null())
+      tolerance.snr_db = ratio->number("tolerances.snr_db");
     tolerances.push_back(tolerance);
   }
   return tolerances;

@@ -14,8 +14,8 @@ namespace menagerie {
 
 inline constexpr size_t kMaxAxes = 16;
 
-// One axis of an input or output: lowest == highest is a fixed size; a named axis must have the same
-// size wherever its name occurs, a multiple of step. highest == -1: not known before the run.
+// One axis of an input or output: lowest == highest is a fixed size; a named axis must have the
+// same size wherever its name occurs, a multiple of step. highest == -1: not known before the run.
 struct Axis {
   std::string name;
   int64_t lowest = 0;

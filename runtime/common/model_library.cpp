@@ -20,7 +20,8 @@ using Container = void*;
 struct ModelLibrary::Functions {
   int32_t (*create)(Container*, size_t models, const char* device, const char* cubin_folder);
   int32_t (*destroy)(Container);
-  int32_t (*run)(Container, TensorHandle*, size_t, TensorHandle*, size_t, void* stream, void* proxy);
+  int32_t (*run)(Container, TensorHandle*, size_t, TensorHandle*, size_t, void* stream,
+                 void* proxy);
   int32_t (*constant_count)(Container, size_t*);
   int32_t (*constant_name)(Container, size_t, const char**);
   int32_t (*constant_original_name)(Container, size_t, const char**);

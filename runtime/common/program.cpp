@@ -37,8 +37,8 @@ void check_axis(const TensorSpec& spec, size_t axis, int64_t size,
          fixed ? "" : " (" + wanted.name + ")");
   }
   if (wanted.name.empty()) return;
-  require(size % wanted.step == 0, "input ", spec.name, ": axis ", axis, " has size ", size, ", but ",
-          wanted.name, " must be a multiple of ", wanted.step);
+  require(size % wanted.step == 0, "input ", spec.name, ": axis ", axis, " has size ", size,
+          ", but ", wanted.name, " must be a multiple of ", wanted.step);
   const auto [place, fresh] = seen.emplace(wanted.name, size);
   require(fresh || place->second == size, "input ", spec.name, ": axis ", axis, " has size ", size,
           ", but ", wanted.name, " is ", place->second, " in an earlier axis");
@@ -78,7 +78,9 @@ void Program::load_constants() {
     handles.emplace_back(info.name, constants_.back().get());
   }
   const Context::Loan loan(context_);
+  context_.keep_second_handles(&constants_);
   library_.set_constants(handles);
+  context_.keep_second_handles(nullptr);
   if (folds) library_.fold_constants();
 }
 
@@ -104,7 +106,7 @@ std::span<const Tensor> Program::run(std::span<const Tensor> inputs) {
   check_inputs(inputs);
   outputs_.clear();
   const Context::Loan loan(context_);
-  std::vector<std::unique_ptr<Tensor>> owned;
+  Tensors owned;
   for (const Tensor& input : inputs) {
     // The generated code indexes its inputs as contiguous.
     owned.push_back(std::make_unique<Tensor>(input.is_contiguous() ? input : contiguous(input)));

@@ -1,5 +1,5 @@
-// A loaded program: its library with constants, memory and prepared kernels of its own. Two programs
-// share nothing that either may change.
+// A loaded program: its library with constants, memory and prepared kernels of its own. Two
+// programs share nothing that either may change.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class Program {
   const ProgramSpec& spec_;
   mutable std::mutex mutex_;
   Context context_;
-  std::vector<std::unique_ptr<Tensor>> constants_;  // before library_, which points to them
+  Tensors constants_;  // before library_, which points to them
   ModelLibrary library_;
   std::vector<Tensor> outputs_;
 };

@@ -22,12 +22,12 @@ AtenTensorHandle wrap(T value, Dtype dtype) {
 
 }  // namespace
 
-#define MENAGERIE_SCALAR(name, type, dtype)                                                  \
-  AOTITorchError aoti_torch_item_##name(AtenTensorHandle tensor, type* ret_value) {          \
-    return guarded(__func__, [&] { read_item(tensor, dtype, ret_value); });                  \
-  }                                                                                          \
-  AOTITorchError aoti_torch_scalar_to_tensor_##name(type value, AtenTensorHandle* ret) {     \
-    return guarded(__func__, [&] { *ret = wrap(value, dtype); });                            \
+#define MENAGERIE_SCALAR(name, type, dtype)                                              \
+  AOTITorchError aoti_torch_item_##name(AtenTensorHandle tensor, type* ret_value) {      \
+    return guarded(__func__, [&] { read_item(tensor, dtype, ret_value); });              \
+  }                                                                                      \
+  AOTITorchError aoti_torch_scalar_to_tensor_##name(type value, AtenTensorHandle* ret) { \
+    return guarded(__func__, [&] { *ret = wrap(value, dtype); });                        \
   }
 
 MENAGERIE_SCALAR(float32, float, Dtype::kFloat32)

@@ -144,8 +144,7 @@ Tensor empty_contiguous(Dtype dtype, std::span<const int64_t> sizes) {
 
 Tensor empty_like(const Tensor& other) {
   const bool dense = is_dense(other);
-  const Extents strides =
-      dense ? other.stride : dense_strides_like(other.sizes(), other.strides());
+  const Extents strides = dense ? other.stride : dense_strides_like(other.sizes(), other.strides());
   return empty_strided(other.dtype, other.sizes(), {strides.data(), other.sizes().size()});
 }
 

@@ -14,7 +14,7 @@
 
 namespace menagerie {
 
-inline constexpr int32_t kCpuDevice = 0;   // c10::DeviceType::CPU
+inline constexpr int32_t kCpuDevice = 0;  // c10::DeviceType::CPU
 inline constexpr int32_t kMaxDimensions = 16;
 
 // A piece of memory and how to give it back.

@@ -25,7 +25,7 @@ struct Problem {
   const Tensor* mask;        // broadcast to [batch, heads, queries, keys]; null for none
   bool causal;
   float scale;
-  Tensor output;  // as query
+  Tensor output;   // as query
   Tensor log_sum;  // [batch, heads, queries]
 };
 
@@ -48,19 +48,20 @@ struct Block {
 // What a thread needs for a block.
 struct Workspace {
   explicit Workspace(int64_t width)
-      : scores(kQueryBlock * kKeyBlock), sums(kQueryBlock * width), maximum(kQueryBlock),
+      : scores(kQueryBlock * kKeyBlock),
+        sums(kQueryBlock * width),
+        maximum(kQueryBlock),
         total(kQueryBlock) {}
   std::vector<float> scores, sums, maximum, total;
 };
 
 void add_mask(const Block& block, int64_t key, int64_t keys, float* scores) {
   const Tensor& mask = *block.p.mask;
-  const int64_t base = block.batch * stride_or_nought(mask, 0) +
-                       block.head * stride_or_nought(mask, 1);
+  const int64_t base =
+      block.batch * stride_or_nought(mask, 0) + block.head * stride_or_nought(mask, 1);
   const int64_t key_stride = stride_or_nought(mask, 3);
   for (int64_t i = 0; i < block.rows; ++i) {
-    const int64_t start =
-        base + (block.first + i) * stride_or_nought(mask, 2) + key * key_stride;
+    const int64_t start = base + (block.first + i) * stride_or_nought(mask, 2) + key * key_stride;
     float* row = scores + i * kKeyBlock;
     if (mask.dtype == Dtype::kBool) {
       const bool* keep = mask.data<bool>() + start;
@@ -172,8 +173,7 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor* mask
   require(q.dimensions == 4 && k.dimensions == 4 && v.dimensions == 4 && k.size[0] == q.size[0] &&
               k.size[1] == q.size[1] && k.size[3] == q.size[3] && v.size[0] == k.size[0] &&
               v.size[1] == k.size[1] && v.size[2] == k.size[2] && v.size[3] == q.size[3],
-          "shapes do not fit: query ", q, ", key ", k, ", value ",
-          v);
+          "shapes do not fit: query ", q, ", key ", k, ", value ", v);
   require(is_floating(q.dtype) && q.dtype == k.dtype && q.dtype == v.dtype,
           "query, key and value differ in dtype, or are not floating: ", q);
   if (mask == nullptr) return;

@@ -1,4 +1,5 @@
-// Convolution shims: checking operands and choosing the output's layout; the kernel library computes.
+// Convolution shims: checking operands and choosing the output's layout; the kernel library
+// computes.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -60,17 +61,15 @@ std::vector<int64_t> output_sizes(const Tensor& input, const Tensor& weight, con
   const int64_t out = p.transposed ? weight.size[1] * p.groups : weight.size[0];
   require(weight.dimensions == input.dimensions && input.size[1] == in && in % p.groups == 0 &&
               out % p.groups == 0,
-          "input ", input, " and weight ", weight, " do not fit with ",
-          p.groups, " groups");
+          "input ", input, " and weight ", weight, " do not fit with ", p.groups, " groups");
   require(bias == nullptr || (bias->dimensions == 1 && bias->size[0] == out), "the bias must have ",
           out, " elements");
-  require(input.dtype == weight.dtype && (bias == nullptr || bias->dtype == input.dtype),
-          "input ", input, " and weight ", weight, " differ in dtype");
+  require(input.dtype == weight.dtype && (bias == nullptr || bias->dtype == input.dtype), "input ",
+          input, " and weight ", weight, " differ in dtype");
   std::vector<int64_t> sizes{input.size[0], out};
   for (size_t i = 0; i < p.spatial; ++i) {
     sizes.push_back(output_size(p, i, input.size[i + 2], weight.size[i + 2]));
-    require(sizes.back() >= 0, "the window of weight ", weight, " is larger than input ",
-            input);
+    require(sizes.back() >= 0, "the window of weight ", weight, " is larger than input ", input);
   }
   return sizes;
 }
@@ -146,8 +145,8 @@ struct Fused {
   std::vector<int64_t> sizes() const { return output_sizes(input, weight, bias, parameters); }
 };
 
-Fused fused(AtenTensorHandle input, AtenTensorHandle weight, AtenTensorHandle* bias, Numbers padding,
-            Numbers stride, Numbers dilation, int64_t groups) {
+Fused fused(AtenTensorHandle input, AtenTensorHandle weight, AtenTensorHandle* bias,
+            Numbers padding, Numbers stride, Numbers dilation, int64_t groups) {
   const Tensor& x = operand(input);
   constexpr int64_t kNone[] = {0};
   return {x, operand(weight), optional_operand(bias),
@@ -179,12 +178,11 @@ AOTITorchError aoti_torch_cpu_convolution(
     const Tensor& x = operand(input);
     const Tensor& w = operand(weight);
     const Tensor* b = optional_operand(bias);
-    const ConvolutionParameters p = parameters_of(
-        x, numbers(stride, stride_len_), numbers(padding, padding_len_),
-        numbers(dilation, dilation_len_), transposed != 0,
-        numbers(output_padding, output_padding_len_), groups);
-    const Tensor output = 
-        empty_output(x, output_sizes(x, w, b, p), answers_channels_last(x, w));
+    const ConvolutionParameters p =
+        parameters_of(x, numbers(stride, stride_len_), numbers(padding, padding_len_),
+                      numbers(dilation, dilation_len_), transposed != 0,
+                      numbers(output_padding, output_padding_len_), groups);
+    const Tensor output = empty_output(x, output_sizes(x, w, b, p), answers_channels_last(x, w));
     compute(x, w, b, p, {}, output);
     *ret0 = to_handle(output);
   });
@@ -237,9 +235,8 @@ AOTITorchError aoti_torch_cpu_mkldnn__convolution_pointwise_binary_(
                              numbers(dilation, dilation_len_), groups);
     const Tensor& target = operand(other);
     check_other(target, call.sizes());
-    Epilogue epilogue =
-        binary_epilogue(target, binary_attr, alpha, unary_attr,
-                        list(unary_scalars, unary_scalars_len_), unary_algorithm);
+    Epilogue epilogue = binary_epilogue(target, binary_attr, alpha, unary_attr,
+                                        list(unary_scalars, unary_scalars_len_), unary_algorithm);
     // Only a sum can be formed in place: partial results pass through the target.
     const bool sum = epilogue.binary == kernels::Binary::kAdd;
     const Tensor factor = sum ? Tensor() : clone(target);

@@ -8,8 +8,8 @@
 
 namespace menagerie {
 
-// `name` with its scalars and algorithm, as torch's fusions attach them: relu, leaky_relu, hardtanh,
-// gelu, swish, sigmoid, tanh, hardswish, hardsigmoid, none.
+// `name` with its scalars and algorithm, as torch's fusions attach them: relu, leaky_relu,
+// hardtanh, gelu, swish, sigmoid, tanh, hardswish, hardsigmoid, none.
 kernels::Epilogue activation_named(std::string_view name, std::span<const double* const> scalars,
                                    std::string_view algorithm);
 

@@ -19,8 +19,7 @@ void check_product(const Tensor& out, const Tensor& a, const Tensor& b, int32_t 
   require(batches && a.size[column] == b.size[row] && out.size[row] == a.size[row] &&
               out.size[column] == b.size[column],
           "shapes do not fit: ", a, " x ", b, " -> ", out);
-  require(a.dtype == b.dtype && a.dtype == out.dtype, "dtypes differ: ", a, " x ",
-          b, " -> ", out);
+  require(a.dtype == b.dtype && a.dtype == out.dtype, "dtypes differ: ", a, " x ", b, " -> ", out);
 }
 
 // Whether `self`, broadcast to the output, is one number a column: then it is a bias.
@@ -79,7 +78,8 @@ Tensor transposed(const Tensor& matrix) {
   return view;
 }
 
-// epilogue(x[..., K] * weight[N, K]^T + bias[N]); the epilogue's other operand is of the result's sizes.
+// epilogue(x[..., K] * weight[N, K]^T + bias[N]); the epilogue's other operand is of the result's
+// sizes.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor* bias,
               kernels::Epilogue epilogue) {
   require(x.dimensions >= 1 && weight.dimensions == 2 && x.dtype == weight.dtype &&
@@ -88,7 +88,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor* bias,
   require(bias == nullptr || (bias->dimensions == 1 && bias->size[0] == weight.size[0] &&
                               bias->dtype == x.dtype && bias->stride[0] <= 1),
           "the bias must be a dense list of ", weight.size[0], " elements");
-  require(!x.empty() && !weight.empty(), "an empty linear layer with a fused operation is not supported");
+  require(!x.empty() && !weight.empty(),
+          "an empty linear layer with a fused operation is not supported");
   Extents sizes = x.size;
   sizes[x.dimensions - 1] = weight.size[0];
   const Tensor output =

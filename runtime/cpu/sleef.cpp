@@ -24,20 +24,20 @@ Vector each_pair(Vector x, Vector y, Function function) {
 
 }  // namespace
 
-#define MENAGERIE_DOUBLES(name, suffix) \
-  Double4 Sleef_##name##d4##suffix(Double4 x) { \
+#define MENAGERIE_DOUBLES(name, suffix)                               \
+  Double4 Sleef_##name##d4##suffix(Double4 x) {                       \
     return each_lane(x, [](double lane) { return std::name(lane); }); \
   }
-#define MENAGERIE_FLOATS(name, suffix) \
-  Float8 Sleef_##name##f8##suffix(Float8 x) { \
+#define MENAGERIE_FLOATS(name, suffix)                               \
+  Float8 Sleef_##name##f8##suffix(Float8 x) {                        \
     return each_lane(x, [](float lane) { return std::name(lane); }); \
   }
 #define MENAGERIE_BOTH(name, suffix) MENAGERIE_FLOATS(name, suffix) MENAGERIE_DOUBLES(name, suffix)
-#define MENAGERIE_PAIRS(name, suffix) \
-  Float8 Sleef_##name##f8##suffix(Float8 x, Float8 y) { \
-    return each_pair(x, y, [](float a, float b) { return std::name(a, b); }); \
-  } \
-  Double4 Sleef_##name##d4##suffix(Double4 x, Double4 y) { \
+#define MENAGERIE_PAIRS(name, suffix)                                           \
+  Float8 Sleef_##name##f8##suffix(Float8 x, Float8 y) {                         \
+    return each_pair(x, y, [](float a, float b) { return std::name(a, b); });   \
+  }                                                                             \
+  Double4 Sleef_##name##d4##suffix(Double4 x, Double4 y) {                      \
     return each_pair(x, y, [](double a, double b) { return std::name(a, b); }); \
   }
 

@@ -29,8 +29,7 @@ Float8 exp_of_negative(Float8 x) {
   Float8 n;
   const Float8 fraction = exp_fraction(bounded, n);
   const Int8x exponent = __builtin_convertvector(n, Int8x) << 23;
-  const Float8 value =
-      reinterpret_cast<Float8>(reinterpret_cast<Int8x>(fraction) + exponent);
+  const Float8 value = reinterpret_cast<Float8>(reinterpret_cast<Int8x>(fraction) + exponent);
   return x >= kSmallest ? value : x != x ? x : Float8{};
 }
 

@@ -1,5 +1,5 @@
-// Vectorised elementary functions, written with GCC's and Clang's vector extensions so that one text
-// serves AVX2 and NEON.
+// Vectorised elementary functions, written with GCC's and Clang's vector extensions so that one
+// text serves AVX2 and NEON.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@ namespace menagerie {
 
 using Int8x = int32_t __attribute__((vector_size(32)));
 
-// Splits x = n ln 2 + r with |r| <= ln 2 / 2 (Cody and Waite) and returns e^r by a minimax polynomial;
-// x must lie where n fits the exponent of a float, or next to it.
+// Splits x = n ln 2 + r with |r| <= ln 2 / 2 (Cody and Waite) and returns e^r by a minimax
+// polynomial; x must lie where n fits the exponent of a float, or next to it.
 inline Float8 exp_fraction(Float8 x, Float8& n) {
   constexpr float kLog2E = 1.44269504088896341F;
   constexpr float kLn2High = 0.693145751953125F;  // 15 bits: n * kLn2High is exact
   constexpr float kLn2Low = 1.42860682030941723212e-6F;
-  constexpr float kRound = 12582912.0F;           // 1.5 * 2^23: adding it rounds to an integer
+  constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer
   n = (x * kLog2E + kRound) - kRound;
   const Float8 r = (x - n * kLn2High) - n * kLn2Low;
   Float8 poly = Float8{} + 1.9856975e-4F;
@@ -32,8 +32,8 @@ inline Float8 exp_fraction(Float8 x, Float8& n) {
 // e^x to within 1 ULP over the whole range, with infinities, NaN, overflow and gradual underflow as
 // IEEE wants them.
 inline Float8 exp8(Float8 x) {
-  constexpr float kLargest = 88.7228317F;    // the last x whose exponential is finite
-  constexpr float kSmallest = -104.0F;       // below it the result rounds to nought
+  constexpr float kLargest = 88.7228317F;  // the last x whose exponential is finite
+  constexpr float kSmallest = -104.0F;     // below it the result rounds to nought
   const Float8 zero{};
   const Float8 bounded = x > 89.0F ? zero + 89.0F : x < kSmallest ? zero + kSmallest : x;
   Float8 n;

@@ -70,8 +70,8 @@ MENAGERIE_API const char* menagerie_version(void);
 /* The calling thread's last error, or an empty string. Valid until its next failing call. */
 MENAGERIE_API const char* menagerie_last_error(void);
 
-/* Opens a bundle folder: reads manifest.json, checks what this machine must offer, maps the weights.
- * Programs keep what they need of it alive: closing the bundle first is allowed. */
+/* Opens a bundle folder: reads manifest.json, checks what this machine must offer, maps the
+ * weights. Programs keep what they need of it alive: closing the bundle first is allowed. */
 MENAGERIE_API menagerie_status menagerie_bundle_open(const char* folder, menagerie_bundle** bundle);
 MENAGERIE_API void menagerie_bundle_close(menagerie_bundle* bundle);
 MENAGERIE_API size_t menagerie_bundle_program_count(const menagerie_bundle* bundle);

@@ -133,8 +133,8 @@ bool prove(menagerie_program* program, const Manifest& manifest, const ProgramSp
            const SafeTensors& golden, int64_t number) {
   const auto inputs = inputs_of(spec, golden, number);
   std::vector<menagerie_tensor> outputs(spec.outputs.size());
-  check(menagerie_program_run(program, inputs.data(), inputs.size(), outputs.data(),
-                              outputs.size()));
+  check(
+      menagerie_program_run(program, inputs.data(), inputs.size(), outputs.data(), outputs.size()));
   bool passed = true;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string& name = spec.outputs[i].name;

@@ -29,8 +29,7 @@ struct Distance {
 
   double snr_db() const {
     if (noise == 0) return std::numeric_limits<double>::infinity();
-    return signal == 0 ? -std::numeric_limits<double>::infinity()
-                       : 10 * std::log10(signal / noise);
+    return signal == 0 ? -std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
   }
 };
 
@@ -63,10 +62,9 @@ Parity compare(const menagerie_tensor& output, const SafeTensors::Entry& golden,
     const Distance found = distance<T>(output, golden);
     parity = {found.max_abs, found.snr_db(), found.alike};
   });
-  const bool near =
-      tolerance ? parity.max_abs <= tolerance->absolute ||
-                      (tolerance->snr_db && parity.snr_db >= *tolerance->snr_db)
-                : parity.max_abs == 0;
+  const bool near = tolerance ? parity.max_abs <= tolerance->absolute ||
+                                    (tolerance->snr_db && parity.snr_db >= *tolerance->snr_db)
+                              : parity.max_abs == 0;
   parity.passed = parity.passed && near;
   return parity;
 }

@@ -205,13 +205,14 @@ def test_threads_run_their_own_models_at_once(bundles: Bundles) -> None:
 
 
 def test_twelve_loads_in_a_row(bundles: Bundles) -> None:
-    """Loading and unloading again and again works, and leaves no file descriptor open."""
+    """Loading and unloading again and again works; no file stays open, no weights stay mapped."""
     inputs, outputs = golden(bundles("image"))
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(12):
         with Session(bundles("image"), threads=1) as session:
             assert_equal(session.run(inputs), outputs)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert str(bundles("image") / "w.safetensors") not in Path("/proc/self/maps").read_text()
 
 
 def test_threads_can_be_changed(bundles: Bundles) -> None:

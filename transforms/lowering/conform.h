@@ -1,7 +1,7 @@
 // Inserted into every wrapper: gives a fallback kernel's result the strides that the generated code
-// around it counts on. Kernels choose their output's layout by rules of their own (torch's depend on
-// the thread count); loops index by what code generation assumed. Equal in nearly every case, and
-// then this only compares; where they differ, one copy makes the result right.
+// around it counts on. Kernels choose their output's layout by rules of their own (torch's depend
+// on the thread count); loops index by what code generation assumed. Equal in nearly every case,
+// and then this only compares; where they differ, one copy makes the result right.
 #pragma once
 
 #include <algorithm>

@@ -64,7 +64,8 @@ class Compiler:
         text.write_text(source.text)
         header = self._precompiled(source)
         flags = [*source.flags, *_include_flags(), f"-ffile-prefix-map={folder}=."]
-        self._run([*flags, *header, "-c", str(text), "-o", str(target)])
+        # In the folder: debug information names the one that the compiler is called from.
+        self._run([*flags, *header, "-c", str(text), "-o", str(target)], cwd=folder)
         return target
 
     def _precompiled(self, source: Source) -> list[str]:
@@ -86,9 +87,9 @@ class Compiler:
             Path(partial.name).replace(header.with_suffix(".h.gch"))
         return ["-include", str(header)]
 
-    def _run(self, arguments: Sequence[str]) -> None:
+    def _run(self, arguments: Sequence[str], cwd: Path | None = None) -> None:
         result = subprocess.run(
-            [self.path, *arguments], capture_output=True, text=True, check=False
+            [self.path, *arguments], capture_output=True, text=True, check=False, cwd=cwd
         )
         if result.returncode != 0:
             errors = [line for line in result.stderr.splitlines() if "error" in line]

@@ -112,9 +112,10 @@ std::shared_ptr<Primitive> make(const Call& call) {
       any_layout(call.weight.dtype, weight_view(call.weight, call.parameters).sizes);
   const Desc bias = call.bias == nullptr ? Desc() : strided(*call.bias);
   const Desc target = channels_last(call.output);
-  const dnnl::primitive_attr operations = attributes({.epilogue = call.epilogue,
-                                                      .sum_scale = in_place(call) ? 1.0F : 0.0F,
-                                                      .other = has_other(call) ? &target : nullptr});
+  const dnnl::primitive_attr operations =
+      attributes({.epilogue = call.epilogue,
+                  .sum_scale = in_place(call) ? 1.0F : 0.0F,
+                  .other = has_other(call) ? &target : nullptr});
   auto made = build(call, channels_last(call.input), weights, bias, target, operations);
   if (!made->reference) return made;
   // No fast kernel takes channels-last here; let oneDNN choose, and reorder.

@@ -1,5 +1,7 @@
 // Matrix products by oneDNN: a constant right-hand side runs as an inner product over packed
 // weights, which is its fastest path; everything else as a matmul over strided operands.
+#include <algorithm>
+
 #include "common/copy.h"
 #include "common/kernels.h"
 #include "common/onednn/support.h"
@@ -9,19 +11,34 @@ namespace {
 
 using kernels::Product;
 
-bool is_transposable(const Tensor& tensor) {
-  const int32_t n = tensor.dimensions;
-  const int64_t rows = tensor.stride[n - 2];
-  const int64_t columns = tensor.stride[n - 1];
-  const bool row_major = columns == 1 && rows >= tensor.size[n - 1];
-  const bool column_major = rows == 1 && columns >= tensor.size[n - 2];
-  const bool batched = n == 2 || tensor.size[0] == 1 || tensor.stride[0] > 0;
-  return (row_major || column_major) && batched;
+// The same elements with definite strides along axes of one element, which else could read as a
+// leading dimension that is too small.
+Tensor with_definite_strides(Tensor tensor) {
+  const int32_t columns = tensor.dimensions - 1;
+  if (tensor.size[columns] == 1) tensor.stride[columns] = 1;
+  for (int32_t axis = columns; axis-- > 0;) {
+    if (tensor.size[axis] != 1) continue;
+    tensor.stride[axis] = std::max<int64_t>(tensor.size[axis + 1] * tensor.stride[axis + 1], 1);
+  }
+  return tensor;
 }
 
-// oneDNN's fast kernels take rows or columns that are dense; anything else is gathered.
+bool is_row_major(const Tensor& tensor) {
+  const int32_t n = tensor.dimensions;
+  return tensor.stride[n - 1] == 1 && tensor.stride[n - 2] >= tensor.size[n - 1] &&
+         (n == 2 || tensor.stride[0] > 0);
+}
+
+bool is_column_major(const Tensor& tensor) {
+  const int32_t n = tensor.dimensions;
+  return tensor.stride[n - 2] == 1 && tensor.stride[n - 1] >= tensor.size[n - 2] &&
+         (n == 2 || tensor.stride[0] > 0);
+}
+
+// oneDNN's fast kernels take dense rows or dense columns; anything else is gathered.
 Tensor gathered(const Tensor& tensor) {
-  return is_transposable(tensor) ? tensor : contiguous(tensor);
+  const Tensor definite = with_definite_strides(tensor);
+  return is_row_major(definite) || is_column_major(definite) ? definite : contiguous(tensor);
 }
 
 void key_of(Key& key, const Product& product, const Tensor& output) {
@@ -92,9 +109,8 @@ void run_matmul(const Product& product, const Tensor& output) {
       const Dims strides(sizes.size(), 1);
       bias = strided(product.bias->dtype, sizes, strides);
     }
-    const matmul::primitive_desc descriptor(
-        engine(), strided(product.a), strided(product.b), bias, strided(output),
-        attributes_of(product));
+    const matmul::primitive_desc descriptor(engine(), strided(product.a), strided(product.b), bias,
+                                            strided(output), attributes_of(product));
     return prepare<matmul::primitive_desc, matmul>(descriptor);
   });
   finish(product, *primitive,
@@ -109,14 +125,19 @@ void run_matmul(const Product& product, const Tensor& output) {
 namespace menagerie::kernels {
 
 void matrix_product(const Product& product, const Tensor& output) {
+  const Tensor target = onednn::with_definite_strides(output);
+  if (!onednn::is_row_major(target)) {
+    const Tensor rows = contiguous(output);  // with its values: they may be part of the sum
+    matrix_product(product, rows);
+    return copy(rows, output);
+  }
   const Tensor a = onednn::gathered(product.a);
   const bool packs =
       product.b.dimensions == 2 && product.b.storage->is_constant() && output.is_contiguous();
   const Tensor left = packs && !a.is_contiguous() ? contiguous(a) : a;
   const Tensor right = packs ? product.b : onednn::gathered(product.b);
-  const Product dense{left,         right,        product.bias,
-                      product.alpha, product.beta, product.epilogue};
-  return packs ? onednn::run_inner_product(dense, output) : onednn::run_matmul(dense, output);
+  const Product dense{left, right, product.bias, product.alpha, product.beta, product.epilogue};
+  return packs ? onednn::run_inner_product(dense, target) : onednn::run_matmul(dense, target);
 }
 
 void small_product(const SmallProduct& p) {

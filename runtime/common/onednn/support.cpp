@@ -116,9 +116,8 @@ void reorder(const dnnl::memory& from, const dnnl::memory& to) {
   key.add(int64_t{context.threads()});
   add_to_key(key, from.get_desc());
   add_to_key(key, to.get_desc());
-  const auto made = context.kernels().get<Reorder>(key, [&] {
-    return std::make_shared<Reorder>(from.get_desc(), to.get_desc());
-  });
+  const auto made = context.kernels().get<Reorder>(
+      key, [&] { return std::make_shared<Reorder>(from.get_desc(), to.get_desc()); });
   const Scratch scratch(made->scratchpad);
   made->primitive.execute(
       stream(),

@@ -74,8 +74,8 @@ bool same_layout(const Desc& a, const Desc& b);
 // Copies between layouts.
 void reorder(const dnnl::memory& from, const dnnl::memory& to);
 
-// `tensor` seen as `given`, in the layout `wanted`: itself where the layouts agree, a copy where not.
-// Copies of constants are kept for the following calls.
+// `tensor` seen as `given`, in the layout `wanted`: itself where the layouts agree, a copy where
+// not. Copies of constants are kept for the following calls.
 class InLayout {
  public:
   InLayout(const Tensor& tensor, const Desc& given, const Desc& wanted);
