@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import ctypes
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
-from pydantic import ValidationError
 
 from runtime.library import TensorView, last_error, library
-from zoo.artifact.manifest import BundleManifest, BundleProgram
-from zoo.errors import SessionError
+from zoo.artifact.document import parse_manifest
+from zoo.errors import ArtifactError, SessionError
 from zoo.spec import Dtype
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-    from zoo.artifact.manifest import TensorSpec
+    from zoo.artifact.manifest import BundleProgram, TensorSpec
 
 __all__ = ["Session"]
 
@@ -188,12 +186,11 @@ class Session:
 def _read_program(folder: Path, name: str) -> BundleProgram:
     path = folder / "manifest.json"
     try:
-        manifest = BundleManifest.model_validate_json(path.read_bytes())
+        manifest = parse_manifest(path.read_bytes(), str(path))
     except OSError as error:
         raise SessionError(str(path), f"cannot be read: {error.strerror}") from error
-    except (ValidationError, json.JSONDecodeError) as error:
-        first = str(error).splitlines()[0]
-        raise SessionError(str(path), f"is not a bundle's manifest: {first}") from error
+    except ArtifactError as error:
+        raise SessionError(error.place, error.fact, error.next_step) from error
     for program in manifest.programs:
         if program.name == name:
             return program

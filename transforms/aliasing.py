@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch.utils._pytree import tree_map
 
-from transforms.layouts import no_new_guards
+from transforms.guards import no_new_guards
 from transforms.operators import (
     bound_arguments,
     nodes_in,

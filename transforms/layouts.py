@@ -5,58 +5,32 @@ The trial is made on fake values before anything is edited, so that a pass can r
 
 from __future__ import annotations
 
-import contextlib
-import logging
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_map
 
+from transforms.guards import no_new_guards
 from transforms.operators import is_functional, nodes_in, qualified_name, schema_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx import Node
 
     from transforms.editor import ProgramEditor
 
-__all__ = ["Unfit", "downstream_values", "evaluate", "layout", "no_new_guards", "same_layout"]
+__all__ = ["Unfit", "downstream_values", "evaluate", "layout", "same_layout"]
 
 # Operators whose result depends on where elements lie, not only on what they are.
 _READS_LAYOUT = ("as_strided", "sym_stride", "sym_storage_offset", "stride", "storage_offset",
                  "is_contiguous", "sym_is_contiguous", "_reshape_alias")  # fmt: skip
 # Namespaces whose operators take any strides; a custom operator may rely on the ones it was given.
 _ANY_STRIDES = ("aten::", "prims::", "quantized_decomposed::")
-_LOUD = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
 
 
 class Unfit(Exception):
     """A node downstream cannot take the new layout; the message names it and says why."""
-
-
-@contextlib.contextmanager
-def no_new_guards(mode: FakeTensorMode) -> Iterator[None]:
-    """Compute on fake values; raise where that would assume something new of a dynamic size."""
-    env = mode.shape_env
-    guarded = contextlib.nullcontext() if env is None else env.error_on_new_guards()
-    with mode, torch.no_grad(), guarded, _quiet():
-        yield
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep torch from logging the failures that a trial is there to find."""
-    loggers = [logging.getLogger(name) for name in _LOUD]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)
 
 
 def layout(value: Any) -> tuple[Any, ...]:

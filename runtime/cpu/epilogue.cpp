@@ -41,8 +41,8 @@ Epilogue activation_named(std::string_view name, std::span<const double* const> 
 }
 
 kernels::Binary binary_named(std::string_view name, const double* alpha) {
-  require(alpha == nullptr || *alpha == 1, "a fused ", name, " with factor ", *alpha,
-          " is not supported");
+  const double factor = alpha == nullptr ? 1 : *alpha;
+  require(factor == 1, "a fused ", name, " with factor ", factor, " is not supported");
   if (name == "add") return kernels::Binary::kAdd;
   if (name == "mul") return kernels::Binary::kMultiply;
   fail("there is no fused binary operation ", name);

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from transforms.editor import ProgramEditor
-from transforms.layouts import Unfit, downstream_values, no_new_guards, same_layout
+from transforms.guards import no_new_guards
+from transforms.layouts import Unfit, downstream_values, same_layout
 
 
 class _Apply(nn.Module):

@@ -1,0 +1,41 @@
+"""Trials on fake values that may not assume anything new of a dynamic size."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+__all__ = ["no_new_guards"]
+
+_LOUD = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
+
+
+@contextlib.contextmanager
+def no_new_guards(mode: FakeTensorMode) -> Iterator[None]:
+    """Compute on fake values; raise where that would assume something new of a dynamic size."""
+    env = mode.shape_env
+    guarded = contextlib.nullcontext() if env is None else env.error_on_new_guards()
+    with mode, torch.no_grad(), guarded, _quiet():
+        yield
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep torch from logging the failures that a trial is there to find."""
+    loggers = [logging.getLogger(name) for name in _LOUD]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
