@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -27,6 +28,8 @@ __all__ = [
 
 LIBRARY_NAME = "libmenagerie_cpu.so"
 MAX_DIMENSIONS = 16
+# What CMakeLists.txt compiles for, in the words of /proc/cpuinfo.
+_BASELINE = {"x86_64": ("avx2", "bmi2", "f16c", "fma")}
 _SPIN_COUNT = "GOMP_SPINCOUNT"
 
 
@@ -67,6 +70,7 @@ def library() -> ctypes.CDLL:
         SessionError: it is not built or cannot be loaded.
     """
     path = library_path()
+    _check_processor(path)
     try:
         with _short_spinning():
             # Local, not global: the shim functions bear the names that libtorch's bear.
@@ -77,9 +81,23 @@ def library() -> ctypes.CDLL:
     return loaded
 
 
+def _check_processor(path: Path, cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
+    """Refuses a processor that lacks what the library is compiled for, before it could crash there.
+
+    Raises:
+        SessionError: naming the instructions that are missing.
+    """
+    if not cpuinfo.is_file():
+        return
+    words = set(cpuinfo.read_text(encoding="utf-8", errors="replace").split())
+    missing = [name for name in _BASELINE.get(platform.machine(), ()) if name not in words]
+    if missing:
+        raise SessionError(str(path), f"needs processor instructions {', '.join(missing)}")
+
+
 @contextmanager
 def _short_spinning() -> Iterator[None]:
-    """Lets libgomp, which reads its settings when it is loaded, spin some 20 us at a barrier.
+    """Lets libgomp, which reads its settings when it is loaded, spin some 60 us at a barrier.
 
     Its own choice is a hundred times that: on a machine that is busy with something else, waiting
     threads then burn the time that the awaited one needs. Whoever has set a value keeps it.
@@ -87,7 +105,7 @@ def _short_spinning() -> Iterator[None]:
     if _SPIN_COUNT in os.environ or "OMP_WAIT_POLICY" in os.environ:
         yield
         return
-    os.environ[_SPIN_COUNT] = "1000"
+    os.environ[_SPIN_COUNT] = "3000"
     try:
         yield
     finally:

@@ -160,13 +160,12 @@ class Abi:
             return [(ctypes.c_int64 * len(value))(*value)]
         scalars: dict[str, Any] = {
             "double": ctypes.c_double,
-            "double*": ctypes.c_double,
             "int32_t": ctypes.c_int32,
             "int64_t": ctypes.c_int64,
         }
         if value is None:
             return [None]
-        number = scalars[kind](value)
+        number = scalars[kind.rstrip("*")](value)
         return [ctypes.byref(number) if kind.endswith("*") else number]
 
     def _spread_list(self, kind: str, value: Sequence[float], alive: list[Any]) -> list[Any]:

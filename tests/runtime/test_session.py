@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
+import runtime.library as library_module
 from runtime import Session
 from zoo.errors import SessionError
 
@@ -27,6 +28,7 @@ RUN_ALONE = """
 import json, sys
 import numpy as np
 from safetensors.numpy import load_file, save_file
+import runtime.library as library_module
 from runtime import Session
 
 folder, out = sys.argv[1:]
@@ -338,3 +340,11 @@ def test_swapped_weights_are_refused(bundles: Bundles, tmp_path: Path) -> None:
     swapped = dict(zip(names, [constants[n] for n in reversed(names)], strict=True))
     with pytest.raises(SessionError, match="the library wants"):
         Session(edited(bundles("image"), tmp_path / "b", constants=swapped))
+
+
+def test_old_processor_is_refused(tmp_path: Path) -> None:
+    """Where the library's instructions are missing, that is said before it is loaded."""
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor : 0\nflags : fpu sse sse2 avx\n")
+    with pytest.raises(SessionError, match="needs processor instructions avx2, bmi2, f16c, fma"):
+        library_module._check_processor(tmp_path / "library.so", cpuinfo)

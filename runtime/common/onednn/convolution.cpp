@@ -1,10 +1,9 @@
 // Convolution by oneDNN. Activations are computed channels-last, which its direct kernels take at
 // full speed; weights go to the layout it likes best, once for a constant.
 #include <algorithm>
-#include <optional>
 
 #include "common/kernels.h"
-#include "common/onednn/support.h"
+#include "common/onednn/kernel.h"
 
 namespace menagerie::onednn {
 namespace {
@@ -83,62 +82,78 @@ bool has_other(const Call& call) {
   return call.epilogue.binary != kernels::Binary::kNone && !in_place(call);
 }
 
-std::shared_ptr<Primitive> make_forward(const Call& call, const Desc& source, const Desc& weights,
-                                        const Desc& bias, const Desc& target,
-                                        const dnnl::primitive_attr& attributes) {
+// Descriptors of a convolution's operands; the layout of some may be left to oneDNN.
+struct Layouts {
+  Desc source, weights, bias, target;
+};
+
+template <class Operator>
+Chosen choose_of(const Call& call, dnnl::algorithm algorithm, const Layouts& layouts,
+                 const dnnl::primitive_attr& operations) {
   const Geometry g = geometry(call.parameters);
-  using dnnl::convolution_forward;
-  const convolution_forward::primitive_desc descriptor(
-      engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, source,
-      weights, bias, target, g.stride, g.dilation, g.padding_low, g.padding_high, attributes);
-  return prepare<convolution_forward::primitive_desc, convolution_forward>(descriptor);
+  const typename Operator::primitive_desc descriptor(
+      engine(), dnnl::prop_kind::forward_inference, algorithm, layouts.source, layouts.weights,
+      layouts.bias, layouts.target, g.stride, g.dilation, g.padding_low, g.padding_high,
+      operations);
+  return choose<Operator>(descriptor);
 }
 
-std::shared_ptr<Primitive> make_transposed(const Call& call, const Desc& source,
-                                           const Desc& weights, const Desc& bias,
-                                           const Desc& target,
-                                           const dnnl::primitive_attr& attributes) {
-  const Geometry g = geometry(call.parameters);
-  using dnnl::deconvolution_forward;
-  const deconvolution_forward::primitive_desc descriptor(
-      engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::deconvolution_direct, source,
-      weights, bias, target, g.stride, g.dilation, g.padding_low, g.padding_high, attributes);
-  return prepare<deconvolution_forward::primitive_desc, deconvolution_forward>(descriptor);
+Chosen choose_among(const Call& call, const Layouts& layouts,
+                    const dnnl::primitive_attr& operations) {
+  return call.parameters.transposed
+             ? choose_of<dnnl::deconvolution_forward>(call, dnnl::algorithm::deconvolution_direct,
+                                                      layouts, operations)
+             : choose_of<dnnl::convolution_forward>(call, dnnl::algorithm::convolution_direct,
+                                                    layouts, operations);
 }
 
-std::shared_ptr<Primitive> make(const Call& call) {
-  const auto build = call.parameters.transposed ? make_transposed : make_forward;
-  const Desc weights =
-      any_layout(call.weight.dtype, weight_view(call.weight, call.parameters).sizes);
-  const Desc bias = call.bias == nullptr ? Desc() : strided(*call.bias);
-  const Desc target = channels_last(call.output);
-  const dnnl::primitive_attr operations =
-      attributes({.epilogue = call.epilogue,
-                  .sum_scale = in_place(call) ? 1.0F : 0.0F,
-                  .other = has_other(call) ? &target : nullptr});
-  auto made = build(call, channels_last(call.input), weights, bias, target, operations);
-  if (!made->reference) return made;
-  // No fast kernel takes channels-last here; let oneDNN choose, and reorder.
-  const Desc any_source = any_layout(call.input.dtype, call.input.sizes());
-  const Desc any_target = any_layout(call.output.dtype, call.output.sizes());
-  if (has_other(call) || in_place(call)) return made;
-  auto blocked = build(call, any_source, weights, bias, any_target, operations);
-  return blocked->reference ? made : blocked;
+Chosen choose_layouts(const Call& call, const WeightView& weight) {
+  Layouts layouts{channels_last(call.input), any_layout(call.weight.dtype, weight.sizes),
+                  call.bias == nullptr ? Desc() : strided(*call.bias), channels_last(call.output)};
+  const Desc other = layouts.target;
+  const dnnl::primitive_attr operations = attributes({.epilogue = call.epilogue,
+                                                      .sum_scale = in_place(call) ? 1.0F : 0.0F,
+                                                      .other = has_other(call) ? &other : nullptr});
+  const Chosen direct = choose_among(call, layouts, operations);
+  if (!direct.reference || has_other(call) || in_place(call)) return direct;
+  // No fast kernel takes channels-last here: let oneDNN choose, and reorder.
+  layouts.source = any_layout(call.input.dtype, call.input.sizes());
+  layouts.target = any_layout(call.output.dtype, call.output.sizes());
+  const Chosen blocked = choose_among(call, layouts, operations);
+  return blocked.reference ? direct : blocked;
 }
 
-std::shared_ptr<Primitive> prepared(const Call& call) {
-  Context& context = Context::current();
+std::shared_ptr<Kernel> make(const Call& call) {
+  const WeightView view = weight_view(call.weight, call.parameters);
+  const Chosen chosen = choose_layouts(call, view);
+  auto kernel = std::make_shared<Kernel>(chosen);
+  const Desc weight = strided(call.weight.dtype, view.sizes, view.strides);
+  kernel->add(DNNL_ARG_SRC, strided(call.input), chosen.source);
+  kernel->add(DNNL_ARG_DST, strided(call.output), chosen.target,
+              in_place(call) ? Kernel::Role::kUpdated : Kernel::Role::kWritten);
+  if (call.weight.storage->is_constant()) {
+    kernel->add_constant(DNNL_ARG_WEIGHTS, call.weight, weight, chosen.weights);
+  } else {
+    kernel->add(DNNL_ARG_WEIGHTS, weight, chosen.weights);
+  }
+  if (call.bias != nullptr) kernel->add(DNNL_ARG_BIAS, strided(*call.bias), chosen.bias);
+  if (has_other(call)) {
+    kernel->add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, strided(*call.epilogue.other),
+                chosen.target);
+  }
+  return kernel;
+}
+
+Key key_of(const Call& call) {
   Key key("convolution");
   const ConvolutionParameters& p = call.parameters;
-  key.add(int64_t{context.threads()}).add(p.stride).add(p.padding).add(p.dilation);
+  key.add(int64_t{Context::current().threads()}).add(p.stride).add(p.padding).add(p.dilation);
   key.add(p.output_padding).add(int64_t{p.transposed}).add(p.groups);
-  key.add(static_cast<int64_t>(call.input.dtype)).add(call.input.sizes());
-  key.add(static_cast<int64_t>(call.weight.dtype)).add(call.weight.sizes());
-  key.add(static_cast<int64_t>(call.output.dtype)).add(call.output.sizes());
-  key.add(int64_t{in_place(call)});
-  if (call.bias != nullptr) add_to_key(key, *call.bias);
+  for (const Tensor* tensor : {&call.input, &call.weight, &call.output}) add_to_key(key, *tensor);
+  key.add(call.weight.storage->is_constant() ? call.weight.raw() : nullptr);
+  key.add(int64_t{in_place(call)}).add(int64_t{call.bias != nullptr});
   add_to_key(key, call.epilogue);
-  return context.kernels().get<Primitive>(key, [&] { return make(call); });
+  return key;
 }
 
 // A tensor with an axis of one element before the last: oneDNN has its best kernels for images.
@@ -163,32 +178,13 @@ ConvolutionParameters as_image(const ConvolutionParameters& line) {
 }
 
 void run(const Call& call) {
-  const auto primitive = prepared(call);
-  const InLayout source(call.input, strided(call.input), primitive->source);
-  const WeightView view = weight_view(call.weight, call.parameters);
-  const InLayout weights(call.weight, strided(call.weight.dtype, view.sizes, view.strides),
-                         primitive->weights);
-  Arguments arguments{{DNNL_ARG_SRC, source.memory()}, {DNNL_ARG_WEIGHTS, weights.memory()}};
-  if (call.bias != nullptr) {
-    arguments.emplace(DNNL_ARG_BIAS, over(primitive->bias, call.bias->raw()));
-  }
-  std::optional<InLayout> other;
-  if (has_other(call)) {
-    const Tensor& tensor = *call.epilogue.other;
-    other.emplace(tensor, strided(tensor), primitive->target);
-    arguments.emplace(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, other->memory());
-  }
-  const Desc wanted = strided(call.output);
-  if (same_layout(wanted, primitive->target)) {
-    arguments.emplace(DNNL_ARG_DST, over(primitive->target, call.output.raw()));
-    primitive->run(std::move(arguments));
-    return;
-  }
-  const Scratch result(primitive->target);
-  if (in_place(call)) reorder(over(wanted, call.output.raw()), result.memory());
-  arguments.emplace(DNNL_ARG_DST, result.memory());
-  primitive->run(std::move(arguments));
-  reorder(result.memory(), over(wanted, call.output.raw()));
+  const auto kernel =
+      Context::current().kernels().get<Kernel>(key_of(call), [&] { return make(call); });
+  std::vector<void*> addresses{call.input.raw(), call.output.raw()};
+  if (!call.weight.storage->is_constant()) addresses.push_back(call.weight.raw());
+  if (call.bias != nullptr) addresses.push_back(call.bias->raw());
+  if (has_other(call)) addresses.push_back(call.epilogue.other->raw());
+  kernel->run(addresses);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include "common/copy.h"
 #include "common/kernels.h"
-#include "common/onednn/support.h"
+#include "common/onednn/kernel.h"
 
 namespace menagerie::onednn {
 namespace {
@@ -41,82 +41,91 @@ Tensor gathered(const Tensor& tensor) {
   return is_row_major(definite) || is_column_major(definite) ? definite : contiguous(tensor);
 }
 
-void key_of(Key& key, const Product& product, const Tensor& output) {
+Key key_of(std::string_view kind, const Product& product, const Tensor& output) {
+  Key key(kind);
   key.add(int64_t{Context::current().threads()});
   for (const Tensor* tensor : {&product.a, &product.b, &output}) add_to_key(key, *tensor);
-  if (product.bias != nullptr) add_to_key(key, *product.bias);
+  key.add(product.b.storage->is_constant() ? product.b.raw() : nullptr);
+  key.add(int64_t{product.bias != nullptr});
   key.add(double{product.alpha}).add(double{product.beta});
   add_to_key(key, product.epilogue);
+  return key;
 }
+
+bool has_other(const Product& product) { return product.epilogue.binary != kernels::Binary::kNone; }
 
 dnnl::primitive_attr attributes_of(const Product& product) {
-  const bool has_other = product.epilogue.binary != kernels::Binary::kNone;
-  const Desc other = has_other ? strided(*product.epilogue.other) : Desc();
-  return attributes({product.epilogue, product.alpha, product.beta, has_other ? &other : nullptr});
+  const Desc other = has_other(product) ? strided(*product.epilogue.other) : Desc();
+  return attributes(
+      {product.epilogue, product.alpha, product.beta, has_other(product) ? &other : nullptr});
 }
 
-// Index of the binary operation among the post-operations.
-int binary_index(const Product& product) { return (product.alpha != 1) + (product.beta != 0); }
-
-void finish(const Product& product, const Primitive& primitive, Arguments arguments,
-            const Tensor& output) {
-  if (product.bias != nullptr) {
-    arguments.emplace(DNNL_ARG_BIAS, over(primitive.bias, product.bias->raw()));
+// The kernel's operands but for b, in the order of `addresses`.
+std::shared_ptr<Kernel> with_operands(const Chosen& chosen, const Product& product,
+                                      const Tensor& output) {
+  auto kernel = std::make_shared<Kernel>(chosen);
+  kernel->add(DNNL_ARG_SRC, strided(product.a), chosen.source);
+  kernel->add(DNNL_ARG_DST, strided(output), chosen.target, Kernel::Role::kUpdated);
+  if (product.bias != nullptr) kernel->add(DNNL_ARG_BIAS, chosen.bias, chosen.bias);
+  if (has_other(product)) {
+    const int index = (product.alpha != 1) + (product.beta != 0);
+    const Desc other = strided(*product.epilogue.other);
+    kernel->add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(index) | DNNL_ARG_SRC_1, other, other);
   }
-  if (product.epilogue.binary != kernels::Binary::kNone) {
-    const Tensor& other = *product.epilogue.other;
-    arguments.emplace(DNNL_ARG_ATTR_MULTIPLE_POST_OP(binary_index(product)) | DNNL_ARG_SRC_1,
-                      over(strided(other), other.raw()));
-  }
-  arguments.emplace(DNNL_ARG_DST, over(primitive.target, output.raw()));
-  primitive.run(std::move(arguments));
+  return kernel;
 }
 
-// a[M, K] * b[K, N], b seen as weights [N, K].
+std::vector<void*> addresses(const Product& product, const Tensor& output) {
+  std::vector<void*> all{product.a.raw(), output.raw()};
+  if (product.bias != nullptr) all.push_back(product.bias->raw());
+  if (has_other(product)) all.push_back(product.epilogue.other->raw());
+  return all;
+}
+
+// a[M, K] * b[K, N], b seen as weights [N, K] and packed.
 void run_inner_product(const Product& product, const Tensor& output) {
   using dnnl::inner_product_forward;
-  Context& context = Context::current();
-  const Dims weight_sizes{product.b.size[1], product.b.size[0]};
-  const Dims weight_strides{product.b.stride[1], product.b.stride[0]};
-  Key key("inner product");
-  key_of(key, product, output);
-  const auto primitive = context.kernels().get<Primitive>(key, [&] {
+  const auto make = [&] {
+    const Dims sizes{product.b.size[1], product.b.size[0]};
+    const Dims strides{product.b.stride[1], product.b.stride[0]};
     const inner_product_forward::primitive_desc descriptor(
         engine(), dnnl::prop_kind::forward_inference, strided(product.a),
-        any_layout(product.b.dtype, weight_sizes),
+        any_layout(product.b.dtype, sizes),
         product.bias == nullptr ? Desc() : strided(*product.bias), strided(output),
         attributes_of(product));
-    return prepare<inner_product_forward::primitive_desc, inner_product_forward>(descriptor);
-  });
-  const InLayout weights(product.b, strided(product.b.dtype, weight_sizes, weight_strides),
-                         primitive->weights);
-  finish(product, *primitive,
-         {{DNNL_ARG_SRC, over(primitive->source, product.a.raw())},
-          {DNNL_ARG_WEIGHTS, weights.memory()}},
-         output);
+    const Chosen chosen = choose<inner_product_forward>(descriptor);
+    auto kernel = with_operands(chosen, product, output);
+    kernel->add_constant(DNNL_ARG_WEIGHTS, product.b, strided(product.b.dtype, sizes, strides),
+                         chosen.weights);
+    return kernel;
+  };
+  Context::current()
+      .kernels()
+      .get<Kernel>(key_of("inner product", product, output), make)
+      ->run(addresses(product, output));
+}
+
+Desc bias_desc(const Product& product, const Tensor& output) {
+  if (product.bias == nullptr) return {};
+  Dims sizes(static_cast<size_t>(output.dimensions), 1);
+  sizes.back() = product.bias->size[0];
+  return strided(product.bias->dtype, sizes, Dims(sizes.size(), 1));
 }
 
 void run_matmul(const Product& product, const Tensor& output) {
   using dnnl::matmul;
-  Context& context = Context::current();
-  Key key("matmul");
-  key_of(key, product, output);
-  const auto primitive = context.kernels().get<Primitive>(key, [&] {
-    Desc bias;
-    if (product.bias != nullptr) {
-      Dims sizes(static_cast<size_t>(output.dimensions), 1);
-      sizes.back() = product.bias->size[0];
-      const Dims strides(sizes.size(), 1);
-      bias = strided(product.bias->dtype, sizes, strides);
-    }
-    const matmul::primitive_desc descriptor(engine(), strided(product.a), strided(product.b), bias,
-                                            strided(output), attributes_of(product));
-    return prepare<matmul::primitive_desc, matmul>(descriptor);
-  });
-  finish(product, *primitive,
-         {{DNNL_ARG_SRC, over(primitive->source, product.a.raw())},
-          {DNNL_ARG_WEIGHTS, over(primitive->weights, product.b.raw())}},
-         output);
+  const auto make = [&] {
+    const matmul::primitive_desc descriptor(engine(), strided(product.a), strided(product.b),
+                                            bias_desc(product, output), strided(output),
+                                            attributes_of(product));
+    const Chosen chosen = choose<matmul>(descriptor);
+    auto kernel = with_operands(chosen, product, output);
+    kernel->add(DNNL_ARG_WEIGHTS, strided(product.b), chosen.weights);
+    return kernel;
+  };
+  std::vector<void*> all = addresses(product, output);
+  all.push_back(product.b.raw());
+  Context::current().kernels().get<Kernel>(key_of("matmul", product, output), make)->run(all);
 }
 
 }  // namespace

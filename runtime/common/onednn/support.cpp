@@ -1,43 +1,9 @@
 #include "common/onednn/support.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <sstream>
 
 namespace menagerie::onednn {
 namespace {
-
-// A constant in a kernel's layout, in memory of its own: it stays, so the arena is not for it.
-struct Packed : Prepared {
-  explicit Packed(const Desc& desc) : memory(desc, engine()), size(desc.get_size()) {}
-  size_t bytes() const override { return size; }
-
-  dnnl::memory memory;
-  size_t size;
-};
-
-struct Reorder : Prepared {
-  Reorder(const Desc& from, const Desc& to) {
-    dnnl::primitive_attr attributes;
-    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    const dnnl::reorder::primitive_desc descriptor(engine(), from, engine(), to, attributes);
-    primitive = dnnl::reorder(descriptor);
-    scratchpad = descriptor.scratchpad_desc();
-  }
-
-  dnnl::reorder primitive;
-  Desc scratchpad;
-};
-
-// The file's pages behind a packed constant are not needed again; the system may take them back.
-void release_pages(const Storage& storage) {
-  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(storage.data());
-  const uintptr_t first = (begin + page - 1) / page * page;
-  const uintptr_t last = (begin + storage.bytes()) / page * page;
-  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
-}
 
 void append_activation(dnnl::post_ops& operations, const kernels::Epilogue& epilogue) {
   using dnnl::algorithm;
@@ -66,6 +32,12 @@ void append_activation(dnnl::post_ops& operations, const kernels::Epilogue& epil
     case Activation::kHardSigmoid:
       return operations.append_eltwise(algorithm::eltwise_hardsigmoid, 1.0F / 6, 0.5F);
   }
+}
+
+// Neither blocked nor padded: described by its strides alone.
+bool is_plain(const Desc& desc) {
+  return desc.get_format_kind() == dnnl::memory::format_kind::blocked &&
+         desc.get_inner_nblks() == 0 && desc.get_dims() == desc.get_padded_dims();
 }
 
 }  // namespace
@@ -101,36 +73,9 @@ Desc any_layout(Dtype dtype, std::span<const int64_t> sizes) {
   return {Dims(sizes.begin(), sizes.end()), data_type(dtype), dnnl::memory::format_tag::any};
 }
 
-Scratch::Scratch(const Desc& desc)
-    : desc_(desc), storage_(Storage::allocate(Context::current().arena(), desc.get_size())) {}
-
-void Primitive::run(Arguments arguments) const {
-  const Scratch scratch(scratchpad);
-  arguments.emplace(DNNL_ARG_SCRATCHPAD, scratch.memory());
-  primitive.execute(stream(), arguments);
-}
-
-void reorder(const dnnl::memory& from, const dnnl::memory& to) {
-  Context& context = Context::current();
-  Key key("reorder");
-  key.add(int64_t{context.threads()});
-  add_to_key(key, from.get_desc());
-  add_to_key(key, to.get_desc());
-  const auto made = context.kernels().get<Reorder>(
-      key, [&] { return std::make_shared<Reorder>(from.get_desc(), to.get_desc()); });
-  const Scratch scratch(made->scratchpad);
-  made->primitive.execute(
-      stream(),
-      {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}, {DNNL_ARG_SCRATCHPAD, scratch.memory()}});
-}
-
 bool same_layout(const Desc& a, const Desc& b) {
   if (a == b) return true;
-  const auto plain = [](const Desc& desc) {
-    return desc.get_format_kind() == dnnl::memory::format_kind::blocked &&
-           desc.get_inner_nblks() == 0 && desc.get_dims() == desc.get_padded_dims();
-  };
-  if (!plain(a) || !plain(b) || a.get_dims() != b.get_dims() ||
+  if (!is_plain(a) || !is_plain(b) || a.get_dims() != b.get_dims() ||
       a.get_data_type() != b.get_data_type()) {
     return false;
   }
@@ -142,33 +87,6 @@ bool same_layout(const Desc& a, const Desc& b) {
     if (sizes[axis] > 1 && first[axis] != second[axis]) return false;
   }
   return true;
-}
-
-InLayout::InLayout(const Tensor& tensor, const Desc& given, const Desc& wanted) {
-  if (same_layout(given, wanted)) {
-    memory_ = over(wanted, tensor.raw());
-    return;
-  }
-  const dnnl::memory source = over(given, tensor.raw());
-  if (!tensor.storage->is_constant()) {
-    copied_ = Storage::allocate(Context::current().arena(), wanted.get_size());
-    memory_ = over(wanted, copied_->data());
-    reorder(source, memory_);
-    return;
-  }
-  Context& context = Context::current();
-  Key key("packed");
-  key.add(tensor.raw()).add(int64_t{context.threads()});
-  add_to_key(key, given);
-  add_to_key(key, wanted);
-  const auto packed = context.kernels().get<Packed>(key, [&] {
-    auto made = std::make_shared<Packed>(wanted);
-    reorder(source, made->memory);
-    release_pages(*tensor.storage);
-    return made;
-  });
-  memory_ = packed->memory;
-  kept_ = packed;
 }
 
 dnnl::primitive_attr attributes(const PostOperations& wanted) {

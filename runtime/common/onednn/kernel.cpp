@@ -1,0 +1,129 @@
+#include "common/onednn/kernel.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace menagerie::onednn {
+namespace {
+
+dnnl::memory unbound(const Desc& desc) { return {desc, engine(), nullptr}; }
+
+std::shared_ptr<Storage> scratch(size_t bytes) {
+  return Storage::allocate(Context::current().arena(), bytes);
+}
+
+// A constant in a kernel's layout, in memory of its own: it stays, so the arena is not for it.
+struct Packed : Prepared {
+  explicit Packed(const Desc& desc) : memory(desc, engine()), size(desc.get_size()) {}
+  size_t bytes() const override { return size; }
+
+  dnnl::memory memory;
+  size_t size;
+};
+
+// The file's pages behind a packed constant are not needed again; the system may take them back.
+void release_pages(const Storage& storage) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(storage.data());
+  const uintptr_t first = (begin + page - 1) / page * page;
+  const uintptr_t last = (begin + storage.bytes()) / page * page;
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
+
+std::shared_ptr<Packed> packed(const Tensor& tensor, const Desc& given, const Desc& wanted) {
+  Context& context = Context::current();
+  Key key("packed");
+  key.add(tensor.raw());
+  add_to_key(key, given);
+  add_to_key(key, wanted);
+  return context.kernels().get<Packed>(key, [&] {
+    auto made = std::make_shared<Packed>(wanted);
+    Reorder(given, wanted).run({given, engine(), tensor.raw()}, made->memory);
+    release_pages(*tensor.storage);
+    return made;
+  });
+}
+
+}  // namespace
+
+Reorder::Reorder(const Desc& from, const Desc& to) {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  const dnnl::reorder::primitive_desc descriptor(engine(), from, engine(), to, attributes);
+  primitive_ = dnnl::reorder(descriptor);
+  scratchpad_ = descriptor.scratchpad_desc();
+}
+
+std::shared_ptr<Reorder> Reorder::between(const Desc& from, const Desc& to) {
+  Context& context = Context::current();
+  Key key("reorder");
+  key.add(int64_t{context.threads()});
+  add_to_key(key, from);
+  add_to_key(key, to);
+  return context.kernels().get<Reorder>(key, [&] { return std::make_shared<Reorder>(from, to); });
+}
+
+void Reorder::run(const dnnl::memory& from, const dnnl::memory& to) const {
+  const auto space = scratch(scratchpad_.get_size());
+  primitive_.execute(stream(), {{DNNL_ARG_FROM, from},
+                                {DNNL_ARG_TO, to},
+                                {DNNL_ARG_SCRATCHPAD, {scratchpad_, engine(), space->data()}}});
+}
+
+Kernel::Kernel(const Chosen& chosen)
+    : primitive_(chosen.primitive),
+      scratchpad_(unbound(chosen.scratchpad)),
+      scratchpad_bytes_(chosen.scratchpad.get_size()) {
+  arguments_.emplace(DNNL_ARG_SCRATCHPAD, scratchpad_);
+}
+
+void Kernel::add(int argument, const Desc& given, const Desc& wanted, Role role) {
+  Operand operand;
+  operand.inside = unbound(wanted);
+  operand.direct = same_layout(given, wanted);
+  if (!operand.direct) {
+    operand.outside = unbound(given);
+    if (role != Role::kWritten) operand.into = Reorder::between(given, wanted);
+    if (role != Role::kRead) operand.back = Reorder::between(wanted, given);
+  }
+  arguments_.emplace(argument, operand.inside);
+  operands_.push_back(std::move(operand));
+}
+
+void Kernel::add_constant(int argument, const Tensor& tensor, const Desc& given,
+                          const Desc& wanted) {
+  if (same_layout(given, wanted)) {
+    arguments_.emplace(argument, dnnl::memory(wanted, engine(), tensor.raw()));
+    return;
+  }
+  const auto kept = packed(tensor, given, wanted);
+  arguments_.emplace(argument, kept->memory);
+  constants_.push_back(kept);
+}
+
+void Kernel::run(const std::vector<void*>& addresses) {
+  require(addresses.size() == operands_.size(), "a kernel of ", operands_.size(),
+          " operands is called with ", addresses.size());
+  std::vector<std::shared_ptr<Storage>> spaces;
+  for (size_t i = 0; i < operands_.size(); ++i) {
+    Operand& operand = operands_[i];
+    if (operand.direct) {
+      operand.inside.set_data_handle(addresses[i]);
+      continue;
+    }
+    spaces.push_back(scratch(operand.inside.get_desc().get_size()));
+    operand.inside.set_data_handle(spaces.back()->data());
+    operand.outside.set_data_handle(addresses[i]);
+    if (operand.into) operand.into->run(operand.outside, operand.inside);
+  }
+  if (scratchpad_bytes_ > 0) {
+    spaces.push_back(scratch(scratchpad_bytes_));
+    scratchpad_.set_data_handle(spaces.back()->data());
+  }
+  primitive_.execute(stream(), arguments_);
+  for (const Operand& operand : operands_) {
+    if (operand.back) operand.back->run(operand.inside, operand.outside);
+  }
+}
+
+}  // namespace menagerie::onednn

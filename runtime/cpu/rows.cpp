@@ -1,0 +1,28 @@
+#include "cpu/rows.h"
+
+#include <algorithm>
+
+#include "common/element.h"
+
+namespace menagerie {
+
+int32_t checked_axis(const Tensor& tensor, int64_t axis) {
+  const int64_t axes = std::max(tensor.dimensions, 1);
+  require(axis >= -axes && axis < axes, "axis ", axis, " is not in ", tensor);
+  return static_cast<int32_t>(axis < 0 ? axis + axes : axis);
+}
+
+std::vector<int64_t> row_starts(const Tensor& tensor, int32_t axis) {
+  if (tensor.dimensions == 0) return {0};
+  std::vector<int64_t> sizes(tensor.sizes().begin(), tensor.sizes().end());
+  sizes[axis] = 1;
+  std::vector<int64_t> starts;
+  for_each_index(sizes, [&](std::span<const int64_t> index) {
+    int64_t offset = 0;
+    for (size_t i = 0; i < index.size(); ++i) offset += index[i] * tensor.stride[i];
+    starts.push_back(offset);
+  });
+  return starts;
+}
+
+}  // namespace menagerie

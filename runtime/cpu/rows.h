@@ -1,0 +1,41 @@
+// Rows of a tensor along one axis, for operators that treat each row by itself.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/error.h"
+#include "common/tensor.h"
+
+namespace menagerie {
+
+// A negative axis counts from the end; a tensor without axes has one row of one element, axis 0.
+int32_t checked_axis(const Tensor& tensor, int64_t axis);
+
+// Offsets in elements of the first element of every row along `axis`.
+std::vector<int64_t> row_starts(const Tensor& tensor, int32_t axis);
+
+inline int64_t row_length(const Tensor& tensor, int32_t axis) {
+  return tensor.dimensions == 0 ? 1 : tensor.size[axis];
+}
+inline int64_t row_stride(const Tensor& tensor, int32_t axis) {
+  return tensor.dimensions == 0 ? 1 : tensor.stride[axis];
+}
+
+// Calls body(row) for every row, in parallel. The body may throw; the first error is thrown again.
+template <class Body>
+void for_each_row(size_t rows, Body&& body) {
+  std::exception_ptr fault;
+#pragma omp parallel for if (rows > 1)
+  for (size_t row = 0; row < rows; ++row) {
+    try {
+      body(row);
+    } catch (...) {
+#pragma omp critical(menagerie_row_fault)
+      if (!fault) fault = std::current_exception();
+    }
+  }
+  if (fault) std::rethrow_exception(fault);
+}
+
+}  // namespace menagerie
