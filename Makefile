@@ -35,7 +35,8 @@ convert: setup ## convert, prove and publish the default models
 test: setup ## the test suite
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-test-all: test ## the suite, then every model of the zoo (hours)
+test-all: setup ## the suite with fresh random examples, then every model of the zoo (an hour)
+	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -n auto --dist loadfile
 	$(BIN)/python -m pytest -m sweep
 
 check: setup ## lint and types

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
@@ -67,6 +67,8 @@ def _parts(*widths: int, lead: tuple[int, ...] = (3,)) -> tuple[torch.Tensor, ..
     core=st.booleans(),
     form=st.sampled_from(["linear", "mm", "addmm"]),
 )
+@example(widths=[1, 1], lead=[], bias=False, negative=False, core=True, form="linear")
+@example(widths=[2, 1], lead=[], bias=True, negative=True, core=True, form="linear")
 def test_parted_linear_equals_eager(
     widths: list[int], lead: list[int], bias: bool, negative: bool, core: bool, form: str
 ) -> None:

@@ -24,7 +24,12 @@ __all__ = ["FuseCatLinear"]
 aten = torch.ops.aten
 
 _PLAIN = torch.contiguous_format
-_VIEWS = (aten.view.default, aten.reshape.default, aten._unsafe_view.default)
+_VIEWS = (
+    aten.view.default,
+    aten.reshape.default,
+    aten._unsafe_view.default,
+    aten.unsqueeze.default,  # a vector's linear, decomposed
+)
 
 
 class _Match(NamedTuple):
@@ -120,9 +125,17 @@ def _match(editor: ProgramEditor, node: Node) -> _Match | None:
     cat: Any = step.operand if view is None else view.args[0]
     if cat.target is not aten.cat.default or len(cat.args[0]) < 2:  # noqa: PLR2004
         return None
-    if view is not None and fake_value(view).shape[-1] != step.weight.shape[1]:
+    if view is not None and not _keeps_last_axis(view, step.weight.shape[1]):
         return None
     return _Match(node, view, cat, tuple(cat.args[0]), step)
+
+
+def _keeps_last_axis(view: Node, width: int) -> bool:
+    value = fake_value(view)
+    if view.target is aten.unsqueeze.default:
+        axis: Any = view.args[1]
+        return bool(axis % value.dim() != value.dim() - 1)
+    return bool(value.shape[-1] == width)
 
 
 def _fault(editor: ProgramEditor, match: _Match) -> str | None:
@@ -163,10 +176,16 @@ def _part(editor: ProgramEditor, match: _Match) -> None:
     with editor.graph.inserting_before(node):
         total = _sum_of_parts(editor, match)
         if match.view is not None:
-            shape: Any = match.view.args[1]
-            sizes = [*shape[:-1], step.weight.shape[0]]
-            total = editor.call(aten.view.default, total, sizes, like=node)
+            total = _view_like(editor, match.view, total, step.weight.shape[0])
     editor.replace(node, total)
+
+
+def _view_like(editor: ProgramEditor, view: Node, total: Node, features: int) -> Node:
+    """`total` brought to the shape of `view`, but for its last axis of `features`."""
+    geometry: Any = view.args[1]
+    if view.target is aten.unsqueeze.default:
+        return editor.call(aten.unsqueeze.default, total, geometry, like=view)
+    return editor.call(aten.view.default, total, [*geometry[:-1], features], like=view)
 
 
 def _sum_of_parts(editor: ProgramEditor, match: _Match) -> Node:
