@@ -43,12 +43,12 @@ check: setup ## lint and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror $$(git ls-files '*.cpp' '*.h')
+	$(BIN)/clang-format --dry-run --Werror $$(git ls-files '*.cpp' '*.h' '*.mm')
 
 format: setup ## rewrite sources in the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	$(BIN)/clang-format -i $$(git ls-files '*.cpp' '*.h')
+	$(BIN)/clang-format -i $$(git ls-files '*.cpp' '*.h' '*.mm')
 
 lock: setup ## resolve pyproject.toml anew into requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \

@@ -16,7 +16,7 @@ from zoo.errors import UsageError
 
 __all__ = ["code_digest", "find_compiler", "versions"]
 
-_PACKAGES = ("torch", "torchvision", "transformers", "numpy", "safetensors")
+_PACKAGES = ("torch", "torchvision", "transformers", "numpy", "safetensors", "ziglang")
 
 
 @functools.cache
@@ -47,7 +47,7 @@ def code_digest() -> str:
     """sha256 over the code whose change makes another artifact of the same model."""
     transforms, runtime, zoo = (_package_folder(p) for p in ("transforms", "runtime", "zoo"))
     files = [
-        *((f"transforms/{f.relative_to(transforms)}", f) for f in transforms.rglob("*.py")),
+        *((f"transforms/{f.relative_to(transforms)}", f) for f in _sources(transforms)),
         *((f"sources/{f.relative_to(zoo)}", f) for f in (zoo / "sources").rglob("*.py")),
         ("shims.toml", runtime / "shims.toml"),
     ]
@@ -55,6 +55,10 @@ def code_digest() -> str:
     for name, file in sorted(files):
         digest.update(f"{name} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()
+
+
+def _sources(folder: Path) -> list[Path]:
+    return [f for kind in ("*.py", "*.h", "*.cpp") for f in folder.rglob(kind)]
 
 
 def _version(package: str) -> str:

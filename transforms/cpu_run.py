@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from safetensors.torch import load_file, save_file
 
-import transforms.session_process
+import transforms.bisect.session_process
+from transforms.bisect.cutting import capture, output_nodes
 from transforms.bundle import Identity, ProgramParts, library_path, write_bundle
-from transforms.cutting import capture, output_nodes
 from transforms.export import Exported
 from transforms.golden import GoldenCase
 from transforms.lowering.cpu import lower
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
-__all__ = ["run_on_cpu"]
+__all__ = ["run_on_cpu", "write_piece"]
 
 _WIDEST = Dimension(low=1, high=2**31)  # sessions check ranges; this run is about numbers
 _SECONDS = 600
@@ -61,7 +61,7 @@ def run_on_cpu(
     with tempfile.TemporaryDirectory(prefix="menagerie-") as temporary:
         folder = Path(temporary)
         bundle = folder / "bundle"
-        names = _write(bundle, program, inputs)
+        names = write_piece(bundle, program, inputs)
         tensors = {f"input_{i}": t.detach().clone().contiguous() for i, t in enumerate(inputs)}
         save_file(tensors, folder / "inputs.safetensors")
         _run(bundle, folder / "inputs.safetensors", folder / "outputs.safetensors")
@@ -71,8 +71,8 @@ def run_on_cpu(
 
 def _run(bundle: Path, inputs: Path, outputs: Path) -> None:
     # By file, not by module: the package would load torch, whose shims must not meet the runtime's.
-    script = Path(transforms.session_process.__file__)
-    root = str(script.parents[1])
+    script = Path(transforms.bisect.session_process.__file__)
+    root = str(script.parents[2])
     command = [sys.executable, "-P", str(script), root, str(bundle), str(inputs), str(outputs)]
     try:
         done = subprocess.run(
@@ -87,10 +87,22 @@ def _run(bundle: Path, inputs: Path, outputs: Path) -> None:
         raise SessionError("cpu", lines[-1] if lines else f"exit code {done.returncode}")
 
 
-def _write(
+def write_piece(
     bundle: Path, program: ExportedProgram, inputs: Sequence[torch.Tensor]
 ) -> tuple[str, ...]:
-    """Make the bundle; return the names of its outputs."""
+    """Lower any program and write a bundle of it, with what it yields as golden case.
+
+    Args:
+        bundle: a folder to be made.
+        program: after the graph passes.
+        inputs: a tensor for each input, in order.
+
+    Returns:
+        The names of its outputs, in order.
+
+    Raises:
+        LoweringError: if it cannot be lowered.
+    """
     spec = _program_spec(program)
     outputs = output_nodes(program)
     names = tuple(f"output_{i}" for i in range(len(outputs)))

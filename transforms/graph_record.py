@@ -1,51 +1,17 @@
-"""A program's graph as a plain frozen record: what pictures are drawn of, without torch."""
+"""A program's graph as a plain record, of which the report draws a picture."""
 
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+from zoo.evidence import GraphNode, GraphRecord, NodeKind
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["GraphNode", "GraphRecord", "NodeKind", "record_graph"]
-
-
-class NodeKind(StrEnum):
-    """What a node is in the eyes of a reader; operators by what they cost or do."""
-
-    INPUT = "input"
-    OUTPUT = "output"
-    HEAVY = "heavy"  # convolutions, matrix products, attention
-    NORM = "norm"
-    ACTIVATION = "activation"
-    LAYOUT = "layout"  # moves elements, computes nothing
-    OTHER = "other"
-
-
-@dataclass(frozen=True)
-class GraphNode:
-    """One node; weights are not nodes here.
-
-    `module` is the model's own path of the module it comes from, `detail` shape and dtype.
-    """
-
-    name: str
-    operator: str
-    kind: NodeKind
-    inputs: tuple[str, ...] = ()
-    module: str = ""
-    detail: str = ""
-
-
-@dataclass(frozen=True)
-class GraphRecord:
-    """The nodes of a graph, producers before their users."""
-
-    nodes: tuple[GraphNode, ...]
+__all__ = ["record_graph"]
 
 
 _WORDS = {
@@ -82,22 +48,31 @@ def record_graph(program: ExportedProgram) -> GraphRecord:
         if made is not None:
             nodes.append(made)
             drawn[made.name] = made.name
-    return GraphRecord(tuple(nodes))
+    return GraphRecord(nodes=tuple(nodes))
 
 
 def _made(node: Node, users: set[str], inputs: tuple[str, ...]) -> GraphNode | None:
     if node.op == "placeholder":
         if node.name not in users:
             return None
-        return GraphNode(node.name, node.name, NodeKind.INPUT, detail=_detail(node))
+        return GraphNode(
+            name=node.name, operator=node.name, kind=NodeKind.INPUT, detail=_detail(node)
+        )
     if node.op == "output":
-        return GraphNode("output", "output", NodeKind.OUTPUT, inputs)
+        return GraphNode(name="output", operator="output", kind=NodeKind.OUTPUT, inputs=inputs)
     if node.op != "call_function" or not _has_tensor(node):
         return None
     name = _short(node.target)
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     module = str(stack[-1][0]) if stack else ""
-    return GraphNode(node.name, name, _kind(name), inputs, module, _detail(node))
+    return GraphNode(
+        name=node.name,
+        operator=name,
+        kind=_kind(name),
+        inputs=inputs,
+        module=module,
+        detail=_detail(node),
+    )
 
 
 def _has_tensor(node: Node) -> bool:

@@ -36,9 +36,9 @@ _PASSES: tuple[type[GraphPass], ...] = (
     FoldBatchNorm,
     FoldConstants,
     MergeCommonSubexpressions,
-    RemoveIdentityPermutes,
     PointwiseAffineToConv,
     FuseCatLinear,
+    RemoveIdentityPermutes,
     FuseAddmm,
     DecomposeLinear,
     RemoveDeadCode,
@@ -50,6 +50,7 @@ DEFAULT_PASSES: dict[Target, tuple[str, ...]] = {
         # name others.
         "fold_batch_norm",
     ),
+    Target.METAL: ("fold_batch_norm",),
 }
 
 

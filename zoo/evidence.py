@@ -16,11 +16,15 @@ __all__ = [
     "CaseShape",
     "ConversionReport",
     "ErrorHistogram",
+    "GraphNode",
+    "GraphRecord",
     "LoweringRecord",
     "Measurement",
+    "NodeKind",
     "OutputParity",
     "PassLog",
     "PassRecord",
+    "ProgramGraphs",
     "ProgramValidation",
     "Refusal",
     "StageTime",
@@ -58,6 +62,46 @@ class PassLog(_Record):
 
     program: str
     records: tuple[PassRecord, ...] = ()
+
+
+class NodeKind(StrEnum):
+    """What a node is in the eyes of a reader; operators by what they cost or do."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    HEAVY = "heavy"  # convolutions, matrix products, attention
+    NORM = "norm"
+    ACTIVATION = "activation"
+    LAYOUT = "layout"  # moves elements, computes nothing
+    OTHER = "other"
+
+
+class GraphNode(_Record):
+    """One node of a graph; weights are not nodes here.
+
+    `module` is the model's own path of the module it comes from, `detail` shape and dtype.
+    """
+
+    name: str
+    operator: str
+    kind: NodeKind
+    inputs: tuple[str, ...] = ()
+    module: str = ""
+    detail: str = ""
+
+
+class GraphRecord(_Record):
+    """The nodes of a graph, producers before their users."""
+
+    nodes: tuple[GraphNode, ...]
+
+
+class ProgramGraphs(_Record):
+    """A program's graph before and after the passes: what its picture is drawn of."""
+
+    program: str
+    before: GraphRecord
+    after: GraphRecord
 
 
 class LoweringRecord(_Record):

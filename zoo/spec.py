@@ -68,6 +68,7 @@ class Target(StrEnum):
     """Where an artifact runs."""
 
     CPU = "cpu"
+    METAL = "metal"
 
 
 class Dimension(Frozen):

@@ -40,7 +40,7 @@ def convert(
     tag: Annotated[list[str] | None, typer.Option("--tag", help="All with this tag.")] = None,
     target: Annotated[
         list[Target] | None,
-        typer.Option("--target", "-t", help="Default: all that a model supports."),
+        typer.Option("--target", "-t", help="May be repeated. Default: cpu."),
     ] = None,
     random_weights: SeedOption = None,
     allow_factories: FactoriesOption = False,
@@ -61,6 +61,7 @@ def convert(
 
     - `zoo convert`
     - `zoo convert resnet18 --random-weights 0`
+    - `zoo convert resnet18 --target metal`
     - `zoo convert 'mobilenet*' --jobs 2 --store s3://models/zoo`
     """
     from flows.cli.output import emit
@@ -77,7 +78,7 @@ def convert(
         manifest=absolute(str(manifest)) if manifest else "",
     )
     began = time.perf_counter()
-    planned = plan(models or [], target or [], options, tags=tag or [])
+    planned = plan(models or [], target or [Target.CPU], options, tags=tag or [])
     announce_weights(planned, random_weights, quiet=as_json)
     result = _convert(planned, options, jobs).model_copy(
         update={"seconds": time.perf_counter() - began}

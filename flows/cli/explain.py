@@ -54,7 +54,7 @@ def explain(
             for p in prepared.programs
         ]
     if picture is not None:
-        from transforms.graph_picture import picture as draw
+        from zoo.report.graphs import picture as draw
         from transforms.graph_record import record_graph
 
         first, rewritten, _ = explained[0]

@@ -13,11 +13,11 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-import transforms.session_process
+import transforms.bisect.session_process
 from transforms.bisect import locate
 from transforms.cpu_run import run_on_cpu
 
-SCRIPT = Path(transforms.session_process.__file__)
+SCRIPT = Path(transforms.bisect.session_process.__file__)
 
 
 def _session_process(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -27,7 +27,7 @@ def _session_process(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 def test_broken_bundle_ends_in_one_line(tmp_path: Path) -> None:
     """What the runtime refuses is told without a traceback."""
-    done = _session_process(SCRIPT.parents[1], tmp_path, tmp_path / "in", tmp_path / "out")
+    done = _session_process(SCRIPT.parents[2], tmp_path, tmp_path / "in", tmp_path / "out")
     assert done.returncode == 1
     assert len(done.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "out").exists()
@@ -36,7 +36,7 @@ def test_broken_bundle_ends_in_one_line(tmp_path: Path) -> None:
 def test_process_never_loads_torch() -> None:
     """Torch's own shims must not be there for the library to bind to."""
     code = (
-        f"import sys, runpy; sys.argv = ['x', {str(SCRIPT.parents[1])!r}, 'none', 'none', 'none'];"
+        f"import sys, runpy; sys.argv = ['x', {str(SCRIPT.parents[2])!r}, 'none', 'none', 'none'];"
         f"sys.stderr = open('/dev/null', 'w')\n"
         f"try: runpy.run_path({str(SCRIPT)!r}, run_name='__main__')\n"
         f"except SystemExit: print('torch' in sys.modules)"
@@ -63,7 +63,7 @@ def test_written_tensors_are_read_back(dtype: str, tmp_path: Path) -> None:
         for name, value in tensors.items()
     }
     path = tmp_path / "tensors.safetensors"
-    transforms.session_process._write(path, arrays, dict.fromkeys(arrays, dtype))
+    transforms.bisect.session_process._write(path, arrays, dict.fromkeys(arrays, dtype))
     loaded = load_file(path)
     assert all(torch.equal(loaded[name], value) for name, value in tensors.items())
 

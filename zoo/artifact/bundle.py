@@ -113,6 +113,12 @@ def check_references(manifest: BundleManifest, place: str) -> None:
     for program in manifest.programs:
         wanted[program.library] = f"programs.{program.name}.library"
         wanted[program.golden] = f"programs.{program.name}.golden"
+        if program.shaders is not None:
+            wanted[program.shaders] = f"programs.{program.name}.shaders"
+        if program.emulation is not None:
+            wanted[program.emulation.library] = f"programs.{program.name}.emulation.library"
+    if manifest.shader_header is not None:
+        wanted[manifest.shader_header] = "shader_header"
     if manifest.accuracy is not None:
         wanted[manifest.accuracy.file] = "accuracy.file"
     for name, use in wanted.items():

@@ -18,6 +18,7 @@ __all__ = [
     "AccuracyData",
     "BundleManifest",
     "BundleProgram",
+    "Emulation",
     "FileEntry",
     "ReleaseState",
     "Requirements",
@@ -76,6 +77,7 @@ class Requirements(_Frozen):
     system: str  # as platform.system().lower(): linux, darwin
     machine: str  # as platform.machine(): x86_64, arm64
     instructions: tuple[str, ...] = ()  # as /proc/cpuinfo names them: avx2, fma, f16c ...
+    deployment_target: str | None = None  # the oldest macOS it loads on: "14.0"
     runtime_abi: int
 
 
@@ -90,11 +92,21 @@ class TensorSpec(_Frozen):
     shape: tuple[Axis, ...]
 
 
+class Emulation(_Frozen):
+    """A Metal program's twin, by which a host without a GPU proves it."""
+
+    library: BundlePath  # compiled from the very source that the program's own library came from
+    source_sha256: Sha256  # of that source, the wrapper
+    requires: Requirements  # of the host that emulates
+
+
 class BundleProgram(_Frozen):
     """One program: its library, how to call it, and which tensors of the weights it wants."""
 
     name: Name
     library: BundlePath
+    shaders: BundlePath | None = None  # generated Metal kernels, without the bundle's shared header
+    emulation: Emulation | None = None
     golden: BundlePath  # safetensors: `<case>/input/<name>` and `<case>/output/<name>`
     golden_cases: int = Field(ge=1)
     inputs: tuple[TensorSpec, ...]
@@ -145,6 +157,7 @@ class BundleManifest(_Frozen):
     requires: Requirements
     programs: tuple[BundleProgram, ...] = Field(min_length=1)
     weights: BundlePath
+    shader_header: BundlePath | None = None  # what stands before every program's shaders
     accuracy: AccuracyData | None = None
     tolerances: dict[Dtype, Tolerance]
     random_weights: int | None
@@ -161,4 +174,10 @@ class BundleManifest(_Frozen):
             raise ValueError("two programs bear the same name")
         if self.accuracy is not None and self.accuracy.program not in names:
             raise ValueError("the accuracy data names no program of this bundle")
+        return self
+
+    @model_validator(mode="after")
+    def _shaders_have_their_header(self) -> Self:
+        if self.shader_header is None and any(p.shaders is not None for p in self.programs):
+            raise ValueError("there are shaders, but no shader_header")
         return self

@@ -7,20 +7,27 @@ from urllib.parse import unquote, urlsplit
 
 from zoo.errors import UsageError
 from zoo.store.base import ObjectStore, Progress, silent
+from zoo.store.lease import Patience
 from zoo.store.local import LocalObjects
 from zoo.store.options import Addressing, Checksums, S3Options
 from zoo.store.probe import Finding, StoreCheck
 from zoo.store.releases import Release, Store
+from zoo.store.sweep import KeepRule, Swept
+from zoo.store.verdicts import ReleaseVerdict
 
 __all__ = [
     "Addressing",
     "Checksums",
     "Finding",
+    "KeepRule",
+    "Patience",
     "Progress",
     "Release",
+    "ReleaseVerdict",
     "S3Options",
     "Store",
     "StoreCheck",
+    "Swept",
     "open_store",
     "silent",
 ]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Advance", "Meter", "ObjectStore", "Progress", "silent"]
+__all__ = ["Advance", "Meter", "ObjectStore", "Progress", "StoredFile", "silent"]
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 Advance = Callable[[int], None]  # bytes moved since the last call; negative when work was lost
@@ -32,6 +33,21 @@ class Meter:
         """Counts `count` more bytes as done."""
         self._done += count
         self._progress(self._done, self._total)
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """What a listing tells of a file.
+
+    Attributes:
+        key: where it lies.
+        bytes: its size.
+        modified: when it was written, in seconds since 1970 by the clock of the store's machine.
+    """
+
+    key: str
+    bytes: int
+    modified: float
 
 
 class ObjectStore(ABC):
@@ -75,8 +91,23 @@ class ObjectStore(ABC):
         """
 
     @abstractmethod
+    def list_files(self, prefix: str) -> list[StoredFile]:
+        """The files whose keys start with `prefix`, sorted by key."""
+
     def list_keys(self, prefix: str) -> list[str]:
         """The keys that start with `prefix`, sorted."""
+        return [file.key for file in self.list_files(prefix)]
+
+    @abstractmethod
+    def abandon_uploads(self, before: float) -> int:
+        """Removes what is left of uploads that began before `before` and were not finished.
+
+        Args:
+            before: seconds since 1970, by the clock of the store's machine.
+
+        Returns:
+            How many there were.
+        """
 
     @abstractmethod
     def size_of(self, key: str) -> int | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -41,7 +42,7 @@ class Latest(BaseModel):
     build_key: str
     state: ReleaseState
     created: str
-    considered: tuple[str, ...]  # build keys, sorted
+    considered: tuple[str, ...]  # names of the documents, sorted
 
 
 def find_latest(objects: ObjectStore, model: str, target: str, read: Read) -> Latest | None:
@@ -55,15 +56,15 @@ def find_latest(objects: ObjectStore, model: str, target: str, read: Read) -> La
         target: name of the target.
         read: gives the manifest of a release, or None when it cannot be read.
     """
-    listed = map(parse_release_key, objects.list_keys(releases_prefix(model, target)))
-    keys = {names[2] for names in listed if names is not None}
+    listed = objects.list_keys(releases_prefix(model, target))
+    keys = {PurePosixPath(key).stem for key in listed if parse_release_key(key) is not None}
     summary = read_summary(objects, model, target)
     if summary is not None and keys.issuperset(summary.considered):
         best, seen = [summary], set(summary.considered)
     else:  # no summary yet, or a release that it speaks of was removed
         best, seen = [], set()
     for key in keys - seen:
-        if (manifest := read(model, target, key)) is not None:
+        if (manifest := read(model, target, key.removesuffix(".confirmed"))) is not None:
             best.append(_entry(manifest))
             seen.add(key)
     if not best:

@@ -4,17 +4,46 @@
 
     blobs/<aa>/<sha256>                         a file; <aa> are the first two digits of its sha256
     releases/<model>/<target>/<build key>.json  a bundle's manifest.json, byte for byte
-    latest/<model>/<target>.json                a summary of the line above
+    releases/<model>/<target>/<build key>.confirmed.json   the same build's, once an emulated one
+                                                was validated on a device; it goes before the other
+    latest/<model>/<target>.json                a summary of the two lines above
+    verdicts/<model>/<target>/<build key>.json  how its last verification ended
+    publishing/<uuid>.json                      blobs that a publisher counts on just now
+    sweeping/<uuid>.json                        blobs that a sweep is removing just now
+    leases/<build key>.json                     who converts this just now
 """
 
 from __future__ import annotations
 
 import re
 
-__all__ = ["blob_key", "latest_key", "parse_release_key", "release_key", "releases_prefix"]
+__all__ = [
+    "BLOBS",
+    "LATEST",
+    "LEASES",
+    "MAX_SUMMARY_BYTES",
+    "PUBLISHING",
+    "SWEEPING",
+    "VERDICTS",
+    "blob_key",
+    "latest_key",
+    "lease_key",
+    "parse_release_key",
+    "release_key",
+    "releases_prefix",
+    "verdict_key",
+]
 
-_RELEASE = re.compile(r"releases/([a-z][a-z0-9_]*)/([a-z][a-z0-9_]*)/([0-9a-f]{64})\.json")
+_RELEASE = re.compile(
+    r"releases/([a-z][a-z0-9_]*)/([a-z][a-z0-9_]*)/([0-9a-f]{64})(?:\.confirmed)?\.json"
+)
 MAX_SUMMARY_BYTES = 2**20
+BLOBS = "blobs/"
+LATEST = "latest/"
+LEASES = "leases/"
+PUBLISHING = "publishing/"
+SWEEPING = "sweeping/"
+VERDICTS = "verdicts/"
 
 
 def blob_key(sha256: str) -> str:
@@ -22,9 +51,10 @@ def blob_key(sha256: str) -> str:
     return f"blobs/{sha256[:2]}/{sha256}"
 
 
-def release_key(model: str, target: str, build_key: str) -> str:
-    """The key of a release's document."""
-    return f"releases/{model}/{target}/{build_key}.json"
+def release_key(model: str, target: str, build_key: str, *, confirmed: bool = False) -> str:
+    """The key of a release's document; `confirmed`: of the one that a device wrote afterwards."""
+    suffix = ".confirmed" if confirmed else ""
+    return f"releases/{model}/{target}/{build_key}{suffix}.json"
 
 
 def releases_prefix(model: str | None = None, target: str | None = None) -> str:
@@ -35,7 +65,7 @@ def releases_prefix(model: str | None = None, target: str | None = None) -> str:
 
 
 def parse_release_key(key: str) -> tuple[str, str, str] | None:
-    """Model, target and build key in a release's key; None for a file of somebody else."""
+    """Model, target and build key in the key of either document; None for a stranger's file."""
     found = _RELEASE.fullmatch(key)
     return None if found is None else (found[1], found[2], found[3])
 
@@ -43,3 +73,13 @@ def parse_release_key(key: str) -> tuple[str, str, str] | None:
 def latest_key(model: str, target: str) -> str:
     """The key of the summary for a model and a target."""
     return f"latest/{model}/{target}.json"
+
+
+def verdict_key(model: str, target: str, build_key: str) -> str:
+    """The key of a release's last verdict."""
+    return f"{VERDICTS}{model}/{target}/{build_key}.json"
+
+
+def lease_key(build_key: str) -> str:
+    """The key of the note that says who converts this build."""
+    return f"{LEASES}{build_key}.json"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from zoo.artifact.durable import disk_errors, make_folders, require_space, sync, write_durably
 from zoo.errors import NotInStore, StoreError
-from zoo.store.base import Advance, ObjectStore
+from zoo.store.base import Advance, ObjectStore, StoredFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,18 +73,23 @@ class LocalObjects(ObjectStore):
             raise StoreError(f"{self.url}/{key}", f"more than {limit:,} bytes", "Remove it")
         return content
 
-    def list_keys(self, prefix: str) -> list[str]:
+    def list_files(self, prefix: str) -> list[StoredFile]:
         """Walks the folder that `prefix` lies in."""
         folder = prefix.rpartition("/")[0]
         top = self._path(folder) if folder else self._root
+        found = []
         with disk_errors(self.url):
-            keys = [
-                (Path(parent) / name).relative_to(self._root).as_posix()
-                for parent, _, names in os.walk(top, onerror=_unless_absent)
-                for name in names
-            ]
-        hidden = f"{_INCOMING}/"
-        return sorted(k for k in keys if k.startswith(prefix) and not k.startswith(hidden))
+            for parent, _, names in os.walk(top, onerror=_unless_absent):
+                place = Path(parent).relative_to(self._root).as_posix()
+                for name in names:
+                    key = name if place == "." else f"{place}/{name}"
+                    if key.startswith(prefix) and not key.startswith(f"{_INCOMING}/"):
+                        found += self._listed(key)
+        return sorted(found, key=lambda file: file.key)
+
+    def abandon_uploads(self, before: float) -> int:  # noqa: ARG002
+        """Nothing to do: what a killed process left is swept by the next writer."""
+        return 0
 
     def size_of(self, key: str) -> int | None:
         """Asks the file system."""
@@ -98,6 +103,13 @@ class LocalObjects(ObjectStore):
         """Unlinks the file."""
         with disk_errors(self.url):
             self._path(key).unlink(missing_ok=True)
+
+    def _listed(self, key: str) -> list[StoredFile]:
+        try:
+            status = (self._root / key).stat()
+        except FileNotFoundError:  # it went during the walk
+            return []
+        return [StoredFile(key, status.st_size, status.st_mtime)]
 
     def _path(self, key: str) -> Path:
         if any(part in {"", ".", ".."} for part in key.split("/")):

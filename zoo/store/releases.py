@@ -11,12 +11,18 @@ from zoo.artifact.document import MAX_MANIFEST_BYTES, parse_manifest
 from zoo.artifact.manifest import BundleManifest, ReleaseState, moment
 from zoo.errors import ArtifactError, NotInStore, StoreError
 from zoo.store.base import Meter, ObjectStore, Progress, silent
+from zoo.store.census import Build, census
 from zoo.store.latest import find_latest, write_latest
 from zoo.store.layout import blob_key, parse_release_key, release_key, releases_prefix
+from zoo.store.lease import Patience, hold_lease
 from zoo.store.probe import StoreCheck, probe
 from zoo.store.pull import pull_bundle
+from zoo.store.sweep import KeepRule, Swept, announce, sweep
+from zoo.store.verdicts import ReleaseVerdict, read_verdict, write_verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from zoo.artifact.bundle import Bundle
@@ -54,6 +60,11 @@ class Release:
         return self.manifest.build_key
 
     @property
+    def names(self) -> Build:
+        """Model, target and build key."""
+        return self.model, self.target, self.build_key
+
+    @property
     def size(self) -> int:
         """Bytes of all its files."""
         return sum(entry.bytes for entry in self.manifest.files.values())
@@ -82,7 +93,8 @@ class Store:
             progress: called with bytes done and bytes in all.
 
         Returns:
-            The release in the store: an earlier one, when the same build was published before.
+            The release in the store: an earlier one, when the same build was published before. But
+            a validated bundle goes beside an emulated release, and before it.
 
         Raises:
             ArtifactError: the bundle breaks the format.
@@ -93,13 +105,16 @@ class Store:
         if release.manifest.state is ReleaseState.LOWERED:
             raise StoreError(str(bundle), "is lowered but not proven", "Validate it, then publish")
         meter = Meter(release.size, progress)
-        if (earlier := self._whole(release.model, release.target, release.build_key)) is not None:
+        earlier = self._whole(release.model, release.target, release.build_key)
+        if earlier is not None and not _confirms(release, earlier):
             meter.advance(release.size)
             release = earlier
         else:
-            self._put_files(opened, meter)
-            key = release_key(release.model, release.target, release.build_key)
-            self._objects.put_small(key, release.document)
+            confirmed = earlier is not None
+            key = release_key(*release.names, confirmed=confirmed)
+            with announce(self._objects, (e.sha256 for e in release.manifest.files.values())):
+                self._put_files(opened, meter)
+                self._objects.put_small(key, release.document)
         write_latest(self._objects, release.model, release.target, self._manifest)
         return release
 
@@ -130,6 +145,38 @@ class Store:
         """Whether this build is published and all its files are there, by their sizes."""
         return self._whole(model, target, build_key) is not None
 
+    def builds(self) -> dict[Build, ReleaseState]:
+        """What `has` would say of every build: those it holds, by model, target and build key.
+
+        Two listings and, at most, a document for each release, where `has` asks for every file.
+        """
+        return census(self._objects)
+
+    def claim(
+        self,
+        build_key: str,
+        patience: Patience | None = None,
+        waiting: Callable[[str], None] = lambda _: None,
+    ) -> AbstractContextManager[bool]:
+        """Converting this build is ours while the block runs; see `zoo.store.lease.hold_lease`."""
+        return hold_lease(self._objects, build_key, patience, waiting)
+
+    def sweep(self, rule: KeepRule, *, dry_run: bool) -> Swept:
+        """Removes what no release needs; see `zoo.store.sweep.sweep`."""
+        swept = sweep(self._objects, rule, dry_run=dry_run)
+        if not dry_run:
+            for model, target in sorted({names[:2] for names in map(_names, swept.releases)}):
+                write_latest(self._objects, model, target, self._manifest)
+        return swept
+
+    def note(self, verdict: ReleaseVerdict) -> None:
+        """Keeps how a release's verification ended."""
+        write_verdict(self._objects, verdict)
+
+    def verdict(self, release: Release) -> ReleaseVerdict | None:
+        """How the last verification of a release ended, if there was one."""
+        return read_verdict(self._objects, *release.names)
+
     def pull(self, release: Release, folder: Path, progress: Progress = silent) -> Path:
         """Downloads a release into `folder`, which then is a whole bundle, or as it was.
 
@@ -154,9 +201,9 @@ class Store:
         """Tries all that publishing and pulling need of the store, on a scratch key."""
         return probe(self._objects)
 
-    def _listed(self, prefix: str) -> list[tuple[str, str, str]]:
+    def _listed(self, prefix: str) -> list[Build]:
         keys = map(parse_release_key, self._objects.list_keys(prefix))
-        return [names for names in keys if names is not None]
+        return list(dict.fromkeys(names for names in keys if names is not None))
 
     def _put_files(self, bundle: Bundle, meter: Meter) -> None:
         files = {entry.sha256: name for name, entry in bundle.manifest.files.items()}
@@ -192,7 +239,22 @@ class Store:
             return None
 
     def _read(self, model: str, target: str, build_key: str) -> Release:
-        key = release_key(model, target, build_key)
+        """The release as published, or as it was confirmed on a device since."""
+        release = self._document(model, target, build_key)
+        if release.manifest.state is not ReleaseState.EMULATED:
+            return release
+        try:
+            return self._document(model, target, build_key, confirmed=True)
+        except NotInStore:
+            return release
+        except ArtifactError as error:
+            _log.warning("left out: %s", error)
+            return release
+
+    def _document(
+        self, model: str, target: str, build_key: str, *, confirmed: bool = False
+    ) -> Release:
+        key = release_key(model, target, build_key, confirmed=confirmed)
         place = f"{self.url}/{key}"
         try:
             document = self._objects.read_small(key, MAX_MANIFEST_BYTES)
@@ -211,3 +273,13 @@ class Store:
         listing = ", ".join(others[:8]) + (", ..." if len(others) > 8 else "")  # noqa: PLR2004
         advice = f"It has {listing}" if others else "It is empty: publish with `zoo convert`"
         return NotInStore(self.url, f"no release of {model} for {target}", advice)
+
+
+def _confirms(release: Release, earlier: Release) -> bool:
+    """Whether `release` is of a build validated on a device that `earlier` was only emulated of."""
+    states = release.manifest.state, earlier.manifest.state
+    return states == (ReleaseState.VALIDATED, ReleaseState.EMULATED)
+
+
+def _names(key: str) -> Build:
+    return parse_release_key(key) or ("", "", "")

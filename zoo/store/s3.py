@@ -25,7 +25,7 @@ from botocore.exceptions import (
 )
 
 from zoo.errors import NotInStore, StoreError, StoreFull, StoreUnreachable
-from zoo.store.base import Advance, ObjectStore
+from zoo.store.base import Advance, ObjectStore, StoredFile
 from zoo.store.multipart import PartUpload, plan
 from zoo.store.options import Addressing, Checksums, S3Options
 
@@ -99,14 +99,40 @@ class S3Objects(ObjectStore):
             raise StoreError(f"{self.url}/{key}", f"more than {limit:,} bytes", "Remove it")
         return content
 
-    def list_keys(self, prefix: str) -> list[str]:
+    def list_files(self, prefix: str) -> list[StoredFile]:
         """Lists page by page."""
         with self._errors(prefix):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=self._prefix + prefix
             )
-            keys = [found["Key"] for page in pages for found in page.get("Contents", ())]
-        return sorted(key.removeprefix(self._prefix) for key in keys)
+            found = [
+                StoredFile(
+                    each["Key"].removeprefix(self._prefix),
+                    each["Size"],
+                    each["LastModified"].timestamp(),
+                )
+                for page in pages
+                for each in page.get("Contents", ())
+            ]
+        return sorted(found, key=lambda file: file.key)
+
+    def abandon_uploads(self, before: float) -> int:
+        """Aborts uploads in parts, whose parts take up space that no listing of keys shows."""
+        with self._errors("uploads"):
+            pages = self._client.get_paginator("list_multipart_uploads").paginate(
+                Bucket=self._bucket, Prefix=self._prefix
+            )
+            old = [
+                upload
+                for page in pages
+                for upload in page.get("Uploads", ())
+                if upload["Initiated"].timestamp() < before
+            ]
+            for upload in old:
+                self._client.abort_multipart_upload(
+                    Bucket=self._bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                )
+        return len(old)
 
     def size_of(self, key: str) -> int | None:
         """Asks for the object's head."""

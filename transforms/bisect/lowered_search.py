@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from transforms.comparing import Difference, Tolerances, comparable, difference
-from transforms.cutting import Piece, capture, extract, output_nodes, with_outputs
-from transforms.divergence import Divergence, Runner, Stage, divergence_at, is_probe
+from transforms.bisect.comparing import Difference, Tolerances, comparable, difference
+from transforms.bisect.cutting import Piece, capture, extract, output_nodes, with_outputs
+from transforms.bisect.divergence import Divergence, Runner, Stage, divergence_at, is_probe
 from zoo.errors import LoweringError, MenagerieError
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from transforms.comparing import Difference, Tolerances, comparable, difference
-from transforms.cutting import Piece, capture, extract, output_nodes
-from transforms.divergence import Divergence, Stage, divergence_at, is_probe
+from transforms.bisect.comparing import Difference, Tolerances, comparable, difference
+from transforms.bisect.cutting import Piece, capture, extract, output_nodes
+from transforms.bisect.divergence import Divergence, Stage, divergence_at, is_probe
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:

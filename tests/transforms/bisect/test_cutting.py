@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from transforms.bisect.cutting import capture, extract, output_nodes, with_outputs
 from transforms.check import check_program
-from transforms.cutting import capture, extract, output_nodes, with_outputs
 
 
 class _Net(nn.Module):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from transforms.comparing import Difference, comparable
+from transforms.bisect.comparing import Difference, comparable
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from transforms.comparing import Difference, difference
-from transforms.cutting import Piece, capture, output_nodes
+from transforms.bisect.comparing import Difference, difference
+from transforms.bisect.cutting import Piece, capture, output_nodes
 from zoo.errors import ArtifactError, MenagerieError, UsageError
 from zoo.spec import Dtype, Tolerance
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from transforms.base import GraphPass
-    from transforms.comparing import Tolerances
-    from transforms.divergence import Divergence, Runner
+    from transforms.bisect.comparing import Tolerances
+    from transforms.bisect.divergence import Divergence, Runner
 
 __all__ = ["Rerun", "rerun", "save"]
 

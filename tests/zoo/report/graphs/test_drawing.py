@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from transforms import run_passes
-from transforms.graph_boxes import Mark, condense, mark_changes
-from transforms.graph_layout import lay_out
-from transforms.graph_picture import picture
-from transforms.graph_record import GraphNode, GraphRecord, NodeKind, record_graph
+from zoo.report.graphs.boxes import Mark, condense, mark_changes
+from zoo.report.graphs.drawing import picture
+from zoo.report.graphs.layout import lay_out
+from zoo.evidence import GraphNode, GraphRecord, NodeKind, record_graph
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

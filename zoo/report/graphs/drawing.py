@@ -5,9 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from transforms.graph_boxes import Box, Mark, Row, condense, mark_changes
-from transforms.graph_layout import Layout, Place, lay_out
-from transforms.graph_record import GraphRecord, NodeKind
+from zoo.report.graphs.boxes import Box, Mark, Row, condense, mark_changes
+from zoo.report.graphs.layout import Layout, Place, lay_out
+from zoo.evidence import GraphRecord, NodeKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -14,8 +14,9 @@ from torch import nn
 from torch.fx import GraphModule
 
 from transforms.base import GraphPass, Journal
-from transforms.bisect import Stage, locate, main
-from transforms.reproducer import rerun
+from transforms.bisect import Stage, locate
+from transforms.bisect.__main__ import main
+from transforms.bisect.reproducer import rerun
 from zoo.errors import ArtifactError, LoweringError, SessionError, UsageError
 from zoo.spec import Dtype, Tolerance
 
@@ -158,7 +159,7 @@ def test_place_in_the_model_is_named(tmp_path: Path) -> None:
     found = locate(_export(_Net(), x), [], [x], Runner(_wrong_at("linear_3")), folder=folder)
     assert found is not None
     assert found.module_path == "blocks.1.down"
-    assert "test_bisect.py:" in found.source_line
+    assert "test_search.py:" in found.source_line
     assert found.reproducer == folder
 
 

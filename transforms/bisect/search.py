@@ -1,34 +1,28 @@
-"""Finds where a result goes wrong: which pass, or else which node of the lowered program.
-
-Run it on a folder that it left behind, to see whether the fault is still there::
-
-    python -m transforms.bisect FOLDER
-"""
+"""The search as a whole: first through the passes, then through the lowered program."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transforms.comparing import Tolerances, default_tolerances
-from transforms.divergence import Divergence, Runner, Stage
-from transforms.lowered_search import LoweredSearch
-from transforms.pass_search import compare_programs, smallest_for_pass
-from transforms.reproducer import rerun, save
-from zoo.errors import MenagerieError, UsageError
+from transforms.bisect.comparing import Tolerances, default_tolerances
+from transforms.bisect.lowered_search import LoweredSearch
+from transforms.bisect.pass_search import compare_programs, smallest_for_pass
+from transforms.bisect.reproducer import save
+from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import torch
     from torch.export import ExportedProgram
 
     from transforms.base import GraphPass
-    from transforms.cutting import Piece
+    from transforms.bisect.cutting import Piece
+    from transforms.bisect.divergence import Divergence, Runner
 
-__all__ = ["Divergence", "Runner", "Stage", "locate", "main"]
+__all__ = ["locate"]
 
 
 def locate(
@@ -94,21 +88,3 @@ def _search(
             return replace(found, pass_name=graph_pass.name), piece
         program = rewritten
     return LoweredSearch(program, inputs, run, tolerances).locate()
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Rerun the reproducer in a folder; 0 when it no longer diverges, 1 when it does, 2: misuse."""
-    if len(arguments) != 1:
-        sys.stderr.write("usage: python -m transforms.bisect FOLDER\n")
-        return UsageError.exit_code
-    try:
-        result = rerun(Path(arguments[0]))
-    except MenagerieError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    sys.stdout.write(f"{result}\n")
-    return 0 if result.passed else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

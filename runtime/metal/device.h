@@ -1,0 +1,142 @@
+// What the Metal operators need of a GPU, and no more. Two devices implement it: apple/ with Metal
+// and MPSGraph, emulated/ on the host. Work is encoded on a stream and runs, in order, no later
+// than the stream's next synchronize(); until then the host sees none of its results.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/dtype.h"
+
+namespace menagerie::metal {
+
+// Memory that the host and the device both address.
+class Buffer {
+ public:
+  virtual ~Buffer() = default;
+  virtual void* contents() const = 0;
+  virtual size_t bytes() const = 0;
+};
+
+// A place in a buffer. Views bind their parent's buffer at an offset; nobody makes a second buffer
+// over the same memory.
+struct Region {
+  std::shared_ptr<Buffer> buffer;
+  size_t offset = 0;  // bytes
+};
+
+// A compute function, ready to be dispatched.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  virtual const std::string& name() const = 0;
+  virtual uint64_t max_threads_per_group() const = 0;
+  virtual uint64_t simd_width() const = 0;
+};
+
+class ShaderLibrary {
+ public:
+  virtual ~ShaderLibrary() = default;
+  // Fails, naming the function, if the library has none of this name.
+  virtual std::shared_ptr<Kernel> kernel(const std::string& name) = 0;
+};
+
+inline constexpr size_t kMaxInlineBytes = 64;
+
+// One argument of a dispatch: a place in a buffer, or a few bytes by value.
+struct Argument {
+  uint32_t index = 0;
+  Region region;  // without a buffer: by value
+  std::array<std::byte, kMaxInlineBytes> value{};
+  size_t value_bytes = 0;
+};
+
+// Threads in all and threads a group, as dispatchThreads:threadsPerThreadgroup: takes them: the
+// last groups may be smaller.
+struct Grid {
+  std::array<uint64_t, 3> threads{1, 1, 1};
+  std::array<uint64_t, 3> group{1, 1, 1};
+};
+
+// Everything that shapes a product, apart from where its operands lie: out[B, M, N] =
+// alpha * a[B, M, K] * b[B, K, N] + beta * addend. Matrices are dense and row-major in memory; a
+// transposed one lies as [B, K, M] or [B, N, K]. The addend's sizes broadcast to [B, M, N].
+struct MatmulDescriptor {
+  Dtype dtype = Dtype::kFloat32;  // of all operands: float32, float16 or bfloat16
+  int64_t batch = 1, m = 0, n = 0, k = 0;
+  bool a_transposed = false, b_transposed = false;
+  int64_t a_batch = 1, b_batch = 1;  // 1 or batch: one matrix for all, or one each
+  float alpha = 1, beta = 1;
+  std::optional<std::array<int64_t, 3>> addend;  // its sizes
+
+  bool operator==(const MatmulDescriptor&) const = default;
+};
+
+struct MatmulOperands {
+  Region a, b, addend, out;
+};
+
+enum class ImageLayout { kNchw, kNhwc };
+
+// Everything that shapes a convolution of dense images. One-dimensional ones have height 1. The
+// weight lies as [O, C / groups, KH, KW], or as [C, O / groups, KH, KW] when transposed.
+struct ConvolutionDescriptor {
+  Dtype dtype = Dtype::kFloat32;  // of all operands: float32, float16 or bfloat16
+  ImageLayout input_layout = ImageLayout::kNchw;
+  ImageLayout output_layout = ImageLayout::kNchw;
+  int64_t batch = 1, in_channels = 0, in_height = 0, in_width = 0;
+  int64_t out_channels = 0, out_height = 0, out_width = 0;
+  int64_t kernel_height = 1, kernel_width = 1;
+  std::array<int64_t, 2> stride{1, 1}, padding{0, 0}, dilation{1, 1}, output_padding{0, 0};
+  bool transposed = false;
+  int64_t groups = 1;
+  bool has_bias = false;  // [O]
+
+  bool operator==(const ConvolutionDescriptor&) const = default;
+};
+
+struct ConvolutionOperands {
+  Region input, weight, bias, out;
+};
+
+// An ordered queue of work, used by one thread at a time. What it is given stays alive until it has
+// run. Errors of the device surface in synchronize().
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  virtual void dispatch(const std::shared_ptr<Kernel>& kernel, std::span<const Argument> arguments,
+                        const Grid& grid) = 0;
+  virtual void copy(const Region& from, const Region& to, size_t bytes) = 0;
+  virtual void fill(const Region& to, size_t bytes, uint8_t value) = 0;
+  virtual void matmul(const MatmulDescriptor& descriptor, const MatmulOperands& operands) = 0;
+  virtual void convolution(const ConvolutionDescriptor& descriptor,
+                           const ConvolutionOperands& operands) = 0;
+  // Runs all that was encoded and waits for it.
+  virtual void synchronize() = 0;
+};
+
+class MetalDevice {
+ public:
+  virtual ~MetalDevice() = default;
+  // "Apple M2", or "emulated" with what emulates it.
+  virtual std::string name() const = 0;
+  virtual std::shared_ptr<Buffer> allocate(size_t bytes) = 0;
+  // Memory of somebody else without a copy where the device can (page-aligned), else a copy. It is
+  // never written. The owner is kept for as long as the buffer.
+  virtual std::shared_ptr<Buffer> wrap(const void* data, size_t bytes,
+                                       std::shared_ptr<const void> owner) = 0;
+  // Compiles Metal source; fails with the compiler's first error.
+  virtual std::shared_ptr<ShaderLibrary> compile(const std::string& source) = 0;
+  virtual std::unique_ptr<Stream> make_stream() = 0;
+
+  // This process's device: the build links one of the two.
+  static MetalDevice& instance();
+};
+
+}  // namespace menagerie::metal

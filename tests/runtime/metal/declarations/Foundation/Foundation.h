@@ -1,0 +1,65 @@
+// The part of Foundation that the Apple device uses, so that Linux can compile it. Every
+// declaration is one of developer.apple.com/documentation/foundation, on the page of its class.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define nil nullptr
+
+typedef bool BOOL;
+#define YES true
+typedef unsigned long NSUInteger;
+typedef long NSInteger;
+
+typedef struct {
+  NSUInteger location;
+  NSUInteger length;
+} NSRange;
+static inline NSRange NSMakeRange(NSUInteger location, NSUInteger length) {
+  return {location, length};
+}
+
+@protocol NSObject
+@end
+@protocol NSCopying
+@end
+
+__attribute__((objc_root_class))
+@interface NSObject<NSObject>
++ (instancetype)alloc;
+- (instancetype)init;
+@end
+
+@interface NSString : NSObject <NSCopying>
++ (instancetype)stringWithUTF8String:(const char*)text;
+@property(readonly) const char* UTF8String;
+@end
+
+@interface NSNumber : NSObject <NSCopying>
++ (NSNumber*)numberWithLongLong:(long long)value;
+@end
+
+@interface NSArray<__covariant ObjectType> : NSObject
+@end
+
+@interface NSMutableArray<ObjectType> : NSArray <ObjectType>
++ (instancetype)arrayWithCapacity:(NSUInteger)capacity;
+- (void)addObject:(ObjectType)object;
+@end
+
+@interface NSDictionary<__covariant KeyType, __covariant ObjectType> : NSObject
+@end
+
+@interface NSMutableDictionary<KeyType, ObjectType> : NSDictionary <KeyType, ObjectType>
++ (instancetype)dictionary;
+- (void)setObject:(ObjectType)object forKey:(KeyType)key;
+@end
+
+@interface NSError : NSObject
+@property(readonly, copy) NSString* localizedDescription;
+@end
+
+@interface NSException : NSObject
+@property(readonly, copy) NSString* reason;
+@end

@@ -1,0 +1,123 @@
+// The part of Metal that the Apple device uses, so that Linux can compile it. Each type is followed
+// by its page below developer.apple.com/documentation/metal/, which lists the selectors declared
+// here.
+#pragma once
+
+#import <Foundation/Foundation.h>
+
+@protocol MTLBuffer;
+@protocol MTLCommandQueue;
+@protocol MTLComputePipelineState;
+@protocol MTLDevice;
+@protocol MTLFunction;
+@protocol MTLLibrary;
+
+typedef struct {
+  NSUInteger width, height, depth;
+} MTLSize;
+static inline MTLSize MTLSizeMake(NSUInteger width, NSUInteger height, NSUInteger depth) {
+  return {width, height, depth};
+}
+
+// mtlresourceoptions
+typedef NSUInteger MTLResourceOptions;
+static const MTLResourceOptions MTLResourceStorageModeShared = 0;
+
+// mtllanguageversion
+typedef NSUInteger MTLLanguageVersion;
+static const MTLLanguageVersion MTLLanguageVersion3_1 = (3 << 16) + 1;
+
+// mtlmathmode; macOS 15
+typedef NSInteger MTLMathMode;
+static const MTLMathMode MTLMathModeSafe = 0;
+
+// mtlmathfloatingpointfunctions; macOS 15
+typedef NSInteger MTLMathFloatingPointFunctions;
+static const MTLMathFloatingPointFunctions MTLMathFloatingPointFunctionsPrecise = 1;
+
+// mtlcompileoptions
+@interface MTLCompileOptions : NSObject
+@property(nonatomic) MTLLanguageVersion languageVersion;
+@property(nonatomic) MTLMathMode mathMode;
+@property(nonatomic) MTLMathFloatingPointFunctions mathFloatingPointFunctions;
+@end
+
+// mtlbuffer
+@protocol MTLBuffer <NSObject>
+- (void*)contents __attribute__((objc_returns_inner_pointer));
+@property(readonly) NSUInteger length;
+@end
+
+// mtlfunction
+@protocol MTLFunction <NSObject>
+@end
+
+// mtllibrary
+@protocol MTLLibrary <NSObject>
+@property(readonly) id<MTLDevice> device;
+- (id<MTLFunction>)newFunctionWithName:(NSString*)name;
+@end
+
+// mtlcomputepipelinestate
+@protocol MTLComputePipelineState <NSObject>
+@property(readonly) NSUInteger maxTotalThreadsPerThreadgroup;
+@property(readonly) NSUInteger threadExecutionWidth;
+@end
+
+// mtlcommandencoder
+@protocol MTLCommandEncoder <NSObject>
+- (void)endEncoding;
+@end
+
+// mtlcomputecommandencoder
+@protocol MTLComputeCommandEncoder <MTLCommandEncoder>
+- (void)setComputePipelineState:(id<MTLComputePipelineState>)state;
+- (void)setBytes:(const void*)bytes length:(NSUInteger)length atIndex:(NSUInteger)index;
+- (void)setBuffer:(id<MTLBuffer>)buffer offset:(NSUInteger)offset atIndex:(NSUInteger)index;
+- (void)dispatchThreads:(MTLSize)threads threadsPerThreadgroup:(MTLSize)group;
+@end
+
+// mtlblitcommandencoder
+@protocol MTLBlitCommandEncoder <MTLCommandEncoder>
+- (void)copyFromBuffer:(id<MTLBuffer>)source
+          sourceOffset:(NSUInteger)source_offset
+              toBuffer:(id<MTLBuffer>)destination
+     destinationOffset:(NSUInteger)destination_offset
+                  size:(NSUInteger)size;
+- (void)fillBuffer:(id<MTLBuffer>)buffer range:(NSRange)range value:(uint8_t)value;
+@end
+
+// mtlcommandbuffer
+@protocol MTLCommandBuffer <NSObject>
+- (id<MTLComputeCommandEncoder>)computeCommandEncoder;
+- (id<MTLBlitCommandEncoder>)blitCommandEncoder;
+- (void)commit;
+- (void)waitUntilCompleted;
+@property(readonly) NSError* error;
+@end
+
+// mtlcommandqueue
+@protocol MTLCommandQueue <NSObject>
+@end
+
+// mtldevice
+@protocol MTLDevice <NSObject>
+@property(readonly) NSString* name;
+- (id<MTLCommandQueue>)newCommandQueue;
+- (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length options:(MTLResourceOptions)options;
+- (id<MTLBuffer>)newBufferWithBytes:(const void*)bytes
+                             length:(NSUInteger)length
+                            options:(MTLResourceOptions)options;
+- (id<MTLBuffer>)newBufferWithBytesNoCopy:(void*)bytes
+                                   length:(NSUInteger)length
+                                  options:(MTLResourceOptions)options
+                              deallocator:(void (^)(void* bytes, NSUInteger length))deallocator;
+- (id<MTLLibrary>)newLibraryWithSource:(NSString*)source
+                               options:(MTLCompileOptions*)options
+                                 error:(NSError**)error;
+- (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)function
+                                                             error:(NSError**)error;
+@end
+
+// mtlcreatesystemdefaultdevice()
+extern "C" id<MTLDevice> MTLCreateSystemDefaultDevice(void) __attribute__((ns_returns_retained));

@@ -1,0 +1,104 @@
+"""Every graph pass on every model of the manifest: the numbers stay eager's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+import torch
+
+from transforms import available_passes, run_passes
+from transforms.bisect.comparing import difference
+from transforms.pipeline import DEFAULT_PASSES
+from transforms.prepare import Prepared, prepare
+from zoo import sources
+from zoo.manifest import load_manifest
+from zoo.spec import PassChoice
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+    from zoo.spec import ModelSpec
+
+pytestmark = pytest.mark.sweep
+
+_MANIFEST = load_manifest()
+_EVERYTHING = tuple(name for name in available_passes() if name != "decompose_linear")
+
+_LISTS: dict[str, tuple[str | PassChoice, ...]] = {
+    **{name: (name,) for name in available_passes()},
+    "fuse_cat_linear, no gate": (PassChoice(name="fuse_cat_linear", options={"gated": False}),),
+    "pointwise, left products": (
+        PassChoice(name="pointwise_affine_to_conv", options={"left_products": True}),
+    ),
+    "everything": _EVERYTHING,
+    **{f"default, {target}": names for target, names in DEFAULT_PASSES.items()},
+}
+
+
+class _Row(NamedTuple):
+    """One list of passes on one program; errors in the outputs' own units and in decibels."""
+
+    passes: str
+    nodes_before: int
+    nodes_after: int
+    changes: int
+    refusals: int
+    max_abs: float
+    snr_db: float
+    wrong: tuple[str, ...]
+
+
+@pytest.mark.parametrize("model", sorted(_MANIFEST.models))
+def test_every_pass_keeps_the_numbers(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each pass alone, and each target's list, agree with eager on all golden cases.
+
+    Prints a line a pass: nodes before and after, changes, refusals, the largest error.
+    """
+    spec = _MANIFEST.spec(model)
+    origin = _MANIFEST.origin(model).file
+    loaded = sources.load(model, spec, origin=origin, random_weights=0, allow_factories=False)
+    rows = []
+    for program in spec.programs:
+        prepared = prepare(loaded.module, program)
+        before = _wrong(prepared, prepared.exported.program, spec)
+        assert before[2] == (), "the export is wrong before any pass"
+        rows += [_row(name, passes, prepared, spec) for name, passes in _LISTS.items()]
+    with capsys.disabled():
+        for row in rows:
+            print("\t".join(map(str, (model, *row))), flush=True)  # noqa: T201
+    assert {row.passes: row.wrong for row in rows if row.wrong} == {}
+
+
+def _row(
+    name: str, passes: tuple[str | PassChoice, ...], prepared: Prepared, spec: ModelSpec
+) -> _Row:
+    program = prepared.exported.program
+    rewritten, log = run_passes(program, passes)
+    return _Row(
+        name,
+        len(program.graph.nodes),
+        len(rewritten.graph.nodes),
+        sum(len(r.changes) for r in log.records),
+        sum(len(r.refusals) for r in log.records),
+        *((0.0, float("inf"), ()) if rewritten is program else _wrong(prepared, rewritten, spec)),
+    )
+
+
+def _wrong(
+    prepared: Prepared, program: ExportedProgram, spec: ModelSpec
+) -> tuple[float, float, tuple[str, ...]]:
+    """The largest error and lowest SNR over all golden cases, and the outputs out of tolerance."""
+    module: Any = program.module(check_guards=False)
+    errors, ratios, wrong = [0.0], [float("inf")], []
+    for number, case in enumerate(prepared.goldens):
+        with torch.no_grad():
+            outputs = module(*(t.clone() for t in case.inputs.values()))
+        assert list(outputs) == list(case.outputs)
+        for name, expected in case.outputs.items():
+            found = difference(expected, outputs[name], spec.tolerance)
+            errors.append(found.max_abs)
+            ratios.append(found.snr_db)
+            if not found.passed:
+                wrong.append(f"case {number}, {name}: {found.max_abs:.2g}")
+    return max(errors), min(ratios), tuple(wrong)

@@ -1,0 +1,89 @@
+"""Which builds a store holds, found out with two listings instead of a question for each."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from zoo.artifact.document import MAX_MANIFEST_BYTES, parse_manifest
+from zoo.artifact.manifest import ReleaseState
+from zoo.errors import MenagerieError
+from zoo.home import home
+from zoo.store.layout import BLOBS, blob_key, parse_release_key, releases_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from zoo.artifact.manifest import BundleManifest
+    from zoo.store.base import ObjectStore
+
+__all__ = ["Build", "census"]
+
+Build = tuple[str, str, str]  # model, target, build key
+
+_READERS = 16  # a document may come from across an ocean
+
+
+def census(objects: ObjectStore) -> dict[Build, ReleaseState]:
+    """Every build whose document is sound and whose files all are there, by their sizes.
+
+    The documents are kept under `zoo.home`: a second census reads none of them again, as long as
+    the files that they name are there.
+    """
+    documents = [
+        (build, key)
+        for key in objects.list_keys(releases_prefix())
+        if (build := parse_release_key(key)) is not None
+    ]
+    sizes = {file.key: file.bytes for file in objects.list_files(BLOBS)} if documents else {}
+    reader = _Reader(objects, sizes)
+    with ThreadPoolExecutor(_READERS) as pool:
+        states = list(pool.map(lambda document: reader.state(*document), documents))
+    found: dict[Build, ReleaseState] = {}
+    for (build, _), state in zip(documents, states, strict=True):
+        if state is not None and found.get(build) is not ReleaseState.VALIDATED:
+            found[build] = state
+    return found
+
+
+class _Reader:
+    def __init__(self, objects: ObjectStore, sizes: Mapping[str, int]) -> None:
+        self._objects = objects
+        self._sizes = sizes
+        store = hashlib.sha256(objects.url.encode()).hexdigest()[:16]
+        self._kept = home() / "documents" / store
+        self._kept.mkdir(parents=True, exist_ok=True)
+
+    def state(self, build: Build, key: str) -> ReleaseState | None:
+        """The state of a whole release; None for any other."""
+        kept = self._kept / key.replace("/", "+")
+        if (manifest := _parsed(kept, build)) is not None and self._whole(manifest):
+            return manifest.state
+        try:
+            document = self._objects.read_small(key, MAX_MANIFEST_BYTES)
+            manifest = parse_manifest(document, key)
+        except MenagerieError:
+            return None
+        if _identity(manifest) != build or not self._whole(manifest):
+            return None
+        kept.write_bytes(document)
+        return manifest.state
+
+    def _whole(self, manifest: BundleManifest) -> bool:
+        entries = manifest.files.values()
+        return all(self._sizes.get(blob_key(e.sha256)) == e.bytes for e in entries)
+
+
+def _parsed(kept: Path, build: Build) -> BundleManifest | None:
+    """A kept document; one that cannot be read, or was half written, does not count."""
+    try:
+        manifest = parse_manifest(kept.read_bytes(), str(kept))
+    except (OSError, MenagerieError):
+        return None
+    return manifest if _identity(manifest) == build else None
+
+
+def _identity(manifest: BundleManifest) -> Build:
+    return manifest.model, manifest.target, manifest.build_key

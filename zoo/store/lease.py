@@ -1,0 +1,149 @@
+"""Who converts a build just now, so that two workers need not do the same work.
+
+A lease only saves work: releases are right without it (see `releases`), so no conditional write is
+asked of the store. The holder renews its note every few seconds. Another process watches the note
+and takes over when it has not changed for a while *by its own clock*: clocks that differ do no
+harm, and a holder that died is noticed. Where two take a free lease in the same moment, the last writer
+has it; in the worst case both convert, and the first to publish is the one whose release stays.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from zoo.errors import NotInStore, StoreError
+from zoo.store.layout import lease_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from zoo.store.base import ObjectStore
+
+__all__ = ["Patience", "hold_lease"]
+
+_MAX_BYTES = 4096
+
+
+class Patience(BaseModel):
+    """How often a lease is renewed and looked at, in seconds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    renew: float = Field(default=10.0, gt=0)
+    look: float = Field(default=5.0, gt=0)
+    dead: float = Field(default=45.0, gt=0, description="unchanged for so long: its holder is gone")
+    settle: float = Field(default=0.2, ge=0, description="between writing it and reading it back")
+
+
+class _Note(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    owner: str
+    host: str
+    process: int
+    beat: int
+
+
+@contextmanager
+def hold_lease(
+    objects: ObjectStore,
+    build_key: str,
+    patience: Patience | None = None,
+    waiting: Callable[[str], None] = lambda _: None,
+) -> Iterator[bool]:
+    """Holds the lease of a build while the block runs; waits until it is free.
+
+    Args:
+        objects: the store.
+        build_key: of what.
+        patience: how long what takes.
+        waiting: told once by whom it is held, e.g. `process 12 on host`, before it is waited for.
+
+    Yields:
+        Whether another held it in between: then the release may be there by now.
+
+    Raises:
+        StoreError: the store cannot be asked.
+    """
+    patience = patience or Patience()
+    key = lease_key(build_key)
+    mine = _Note(owner=uuid.uuid4().hex, host=socket.gethostname(), process=os.getpid(), beat=0)
+    waited = _acquire(objects, key, mine, patience, waiting)
+    ended = threading.Event()
+    keeper = threading.Thread(
+        target=_renew, args=(objects, key, mine, patience, ended), daemon=True
+    )
+    keeper.start()
+    try:
+        yield waited
+    finally:
+        ended.set()
+        keeper.join()
+        with suppress(StoreError):  # whoever waits will see that it is not renewed
+            if (note := _read(objects, key)) is not None and note.owner == mine.owner:
+                objects.delete(key)
+
+
+def _acquire(
+    objects: ObjectStore,
+    key: str,
+    mine: _Note,
+    patience: Patience,
+    waiting: Callable[[str], None],
+) -> bool:
+    waited = False
+    seen, since = _read(objects, key), time.monotonic()
+    while True:
+        free = seen is None or _is_dead(seen) or time.monotonic() - since > patience.dead
+        if free:
+            objects.put_small(key, mine.model_dump_json().encode())
+            time.sleep(patience.settle)
+            seen, since = _read(objects, key), time.monotonic()
+            if seen is None or seen.owner == mine.owner:
+                return waited
+        elif seen is not None:
+            if not waited:
+                waiting(f"process {seen.process} on {seen.host}")
+            waited = True
+            time.sleep(patience.look)
+            if (now := _read(objects, key)) != seen:
+                seen, since = now, time.monotonic()
+
+
+def _renew(
+    objects: ObjectStore, key: str, mine: _Note, patience: Patience, ended: threading.Event
+) -> None:
+    beat = 0
+    while not ended.wait(patience.renew):
+        beat += 1
+        note = mine.model_copy(update={"beat": beat})
+        with suppress(StoreError):  # it was away for a moment, or the publication will say so
+            objects.put_small(key, note.model_dump_json().encode())
+
+
+def _is_dead(note: _Note) -> bool:
+    """Whether the holder was a process of this host that is no more: that is known at once."""
+    if note.host != socket.gethostname():
+        return False
+    try:
+        os.kill(note.process, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+def _read(objects: ObjectStore, key: str) -> _Note | None:
+    try:
+        return _Note.model_validate_json(objects.read_small(key, _MAX_BYTES))
+    except (NotInStore, ValidationError):
+        return None

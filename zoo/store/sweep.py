@@ -1,0 +1,256 @@
+"""Removing what no release needs, while others publish.
+
+Nothing is locked. A publisher first writes down which blobs it counts on (`publishing/`), then
+looks whether a sweep is removing one of them (`sweeping/`). A sweep first writes down which blobs
+it is about to remove, then looks again which ones are counted on. Whatever the order in which the two do
+it, one of them sees the other: stores show a written object at once. The publisher then waits, or
+the sweep leaves the blob alone.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from zoo.artifact.document import MAX_MANIFEST_BYTES, parse_manifest
+from zoo.artifact.manifest import ReleaseState, moment
+from zoo.errors import ArtifactError, NotInStore, StoreError
+from zoo.store.layout import (
+    BLOBS,
+    LEASES,
+    PUBLISHING,
+    SWEEPING,
+    VERDICTS,
+    blob_key,
+    parse_release_key,
+    releases_prefix,
+    verdict_key,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from zoo.artifact.manifest import BundleManifest
+    from zoo.store.base import ObjectStore, StoredFile
+
+__all__ = ["KeepRule", "Swept", "announce", "sweep"]
+
+_BATCH = 100  # blobs removed between two looks at who publishes
+_MAX_LIST_BYTES = 8 * 2**20
+_HOUR = 3600.0
+_WAIT_SECONDS = (0.5, 60.0)  # between two looks at a sweep, and in all
+_FORGOTTEN_HOURS = 7 * 24.0  # a note so old was left by a process that was killed
+
+
+class KeepRule(BaseModel):
+    """What a sweep leaves alone."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    releases: int = Field(
+        default=3,
+        ge=1,
+        le=1000,
+        title="Releases kept",
+        description="So many of the newest of every model and target; the latest always stays.",
+    )
+    grace_hours: float = Field(
+        default=24.0,
+        ge=0,
+        le=24.0 * 365,
+        title="Grace",
+        description="Hours for which anything stays, by the store's own clock.",
+    )
+
+
+class Swept(BaseModel):
+    """What a sweep removed, or would remove."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    releases: tuple[str, ...] = ()  # keys of their documents
+    blobs: int = 0
+    bytes: int = 0
+    notes: int = 0  # of processes that were killed, and verdicts over releases that are gone
+    uploads: int = 0
+    kept_releases: int = 0
+    kept_blobs: int = 0
+
+
+@contextmanager
+def announce(objects: ObjectStore, digests: Iterable[str]) -> Iterator[None]:
+    """Counts on blobs while the block runs: no sweep removes them.
+
+    Args:
+        objects: the store.
+        digests: sha256 of the files of the bundle that is being published.
+
+    Raises:
+        StoreError: a sweep that is removing one of them does not end.
+    """
+    wanted = sorted(set(digests))
+    note = f"{PUBLISHING}{uuid.uuid4().hex}.json"
+    objects.put_small(note, json.dumps(wanted).encode())
+    try:
+        _await_sweeps(objects, set(wanted))
+        yield
+    finally:
+        with suppress(StoreError):
+            objects.delete(note)
+
+
+def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> Swept:
+    """Removes old releases, blobs that no release names, and what killed processes left.
+
+    Args:
+        objects: the store.
+        rule: what stays in any case.
+        dry_run: only count.
+
+    Raises:
+        StoreError: the store did not do something; what is released is as complete as before.
+        ArtifactError: a release cannot be read, so nobody knows which blobs it needs.
+    """
+    now = _store_time(objects)
+    blobs = objects.list_files(BLOBS)  # before the releases: what comes later is not touched
+    documents = _documents(objects)
+    old = now - rule.grace_hours * _HOUR
+    going = _superseded(documents, rule, old)
+    kept = {key: manifest for key, (_, manifest) in documents.items() if key not in going}
+    needed = _digests(kept.values())
+    spare = [b for b in blobs if b.modified < old and b.key not in needed]
+    notes = _forgotten(objects, now, set(kept))
+    uploads = 0
+    if not dry_run:
+        for key in [*going, *notes]:
+            objects.delete(key)
+        spare = [b for batch in _batches(spare) for b in _remove(objects, batch)]
+        uploads = objects.abandon_uploads(old)
+    return Swept(
+        releases=tuple(going),
+        blobs=len(spare),
+        bytes=sum(blob.bytes for blob in spare),
+        notes=len(notes),
+        uploads=uploads,
+        kept_releases=len(kept),
+        kept_blobs=len(blobs) - len(spare),
+    )
+
+
+def _store_time(objects: ObjectStore) -> float:
+    """What the store's clock says: it dates the files, whatever ours says."""
+    key = f"{SWEEPING}clock-{uuid.uuid4().hex}"
+    objects.put_small(key, b"[]")
+    try:
+        return max(file.modified for file in objects.list_files(key))
+    finally:
+        objects.delete(key)
+
+
+def _documents(objects: ObjectStore) -> dict[str, tuple[StoredFile, BundleManifest]]:
+    found = {}
+    for file in objects.list_files(releases_prefix()):
+        if parse_release_key(file.key) is None:
+            continue
+        try:
+            content = objects.read_small(file.key, MAX_MANIFEST_BYTES)
+        except NotInStore:  # removed by another sweep
+            continue
+        try:
+            found[file.key] = file, parse_manifest(content, f"{objects.url}/{file.key}")
+        except ArtifactError as error:
+            raise ArtifactError(
+                error.place, error.fact, "Remove or repair it: nothing was swept"
+            ) from error
+    return found
+
+
+def _superseded(
+    documents: dict[str, tuple[StoredFile, BundleManifest]], rule: KeepRule, old: float
+) -> list[str]:
+    """Documents of builds beyond the newest; the latest, which is validated if any is, stays."""
+    by_target: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for key in documents:
+        model, target, build_key = parse_release_key(key) or ("", "", "")
+        by_target.setdefault((model, target), {}).setdefault(build_key, []).append(key)
+
+    def rank(keys: list[str]) -> tuple[bool, float]:
+        manifests = [documents[key][1] for key in keys]
+        validated = any(m.state is ReleaseState.VALIDATED for m in manifests)
+        return validated, max(moment(m.created).timestamp() for m in manifests)
+
+    going = []
+    for builds in by_target.values():
+        ranked = sorted(builds.values(), key=rank, reverse=True)
+        newest = sorted(builds.values(), key=lambda keys: rank(keys)[1], reverse=True)
+        stay = [ranked[0], *newest[: rule.releases]]
+        for keys in newest[rule.releases :]:
+            if keys not in stay and all(documents[key][0].modified < old for key in keys):
+                going += keys
+    return sorted(going)
+
+
+def _digests(manifests: Iterable[BundleManifest]) -> set[str]:
+    return {blob_key(entry.sha256) for m in manifests for entry in m.files.values()}
+
+
+def _remove(objects: ObjectStore, batch: list[StoredFile]) -> list[StoredFile]:
+    """Removes the blobs of a batch that nobody has come to need since."""
+    flag = f"{SWEEPING}{uuid.uuid4().hex}.json"
+    names = [blob.key.rpartition("/")[2] for blob in batch]
+    objects.put_small(flag, json.dumps(names).encode())
+    try:
+        wanted = _noted(objects, PUBLISHING)
+        needed = _digests(manifest for _, manifest in _documents(objects).values())
+        going = [b for b, n in zip(batch, names, strict=True) if n not in wanted]
+        going = [b for b in going if b.key not in needed]
+        for blob in going:
+            objects.delete(blob.key)
+    finally:
+        objects.delete(flag)
+    return going
+
+
+def _batches(blobs: list[StoredFile]) -> Iterator[list[StoredFile]]:
+    for start in range(0, len(blobs), _BATCH):
+        yield blobs[start : start + _BATCH]
+
+
+def _forgotten(objects: ObjectStore, now: float, documents: set[str]) -> list[str]:
+    before = now - _FORGOTTEN_HOURS * _HOUR
+    old = [
+        file.key
+        for prefix in (PUBLISHING, SWEEPING, LEASES)
+        for file in objects.list_files(prefix)
+        if file.modified < before
+    ]
+    builds = {parse_release_key(key) for key in documents}
+    verdicts = {verdict_key(*build) for build in builds if build is not None}
+    return old + [key for key in objects.list_keys(VERDICTS) if key not in verdicts]
+
+
+def _await_sweeps(objects: ObjectStore, wanted: set[str]) -> None:
+    pause, longest = _WAIT_SECONDS
+    end = time.monotonic() + longest
+    while _noted(objects, SWEEPING) & wanted:
+        if time.monotonic() > end:
+            raise StoreError(
+                objects.url,
+                "files of this bundle are being swept and the sweep does not end",
+                "If no `zoo gc` is running, remove what lies under sweeping/ and try again",
+            )
+        time.sleep(pause)
+
+
+def _noted(objects: ObjectStore, prefix: str) -> set[str]:
+    """All digests in the notes under `prefix`."""
+    found: set[str] = set()
+    for key in objects.list_keys(prefix):
+        with suppress(NotInStore):
+            found.update(json.loads(objects.read_small(key, _MAX_LIST_BYTES)))
+    return found
