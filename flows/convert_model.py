@@ -1,17 +1,20 @@
 """The flow that converts one model for one target."""
 
-from typing import Annotated
+from uuid import UUID
 
 from prefect import State, flow
+from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
 from prefect.states import Failed
-from pydantic import Field
 
 from flows.artifacts import leave_artifact
+from flows.choices import ModelChoice
 from flows.conversion import Conversion, ConversionFailed
 from flows.parameters import ConversionOptions
 from flows.plan import PlannedModel, failed_row, plan, skipped_row
 from flows.reports import report_folder
 from flows.results import ModelResult
+from flows.rows import leave_row
 from flows.settings import NOTHING_KEPT
 from flows.work import new_work_folder
 from flows.workplace import workplace
@@ -19,13 +22,14 @@ from tasks.job import Job
 from zoo.errors import UsageError
 from zoo.report import markdown
 from zoo.spec import Target
+from zoo.store import open_store
 
 __all__ = ["convert_model"]
 
 
 @flow(name="convert-model", flow_run_name="{model} for {target}", **NOTHING_KEPT)
 def convert_model(
-    model: Annotated[str, Field(description="Name of a model in the manifest")],
+    model: ModelChoice,
     target: Target = Target.CPU,
     options: ConversionOptions = ConversionOptions(),  # noqa: B008 - frozen
 ) -> ModelResult | State[ModelResult]:
@@ -33,9 +37,17 @@ def convert_model(
 
     Skipped when the store already holds a release under the same build key, unless forced. The
     result is the model's row, in a failed state if the model failed: call it with `return_state`.
+
+    Args:
+        model: A model of the manifest.
+        target: Where the artifact is to run.
+        options: How it is converted.
     """
-    result = _convert(_plan_single(model, target, options), options)
-    workplace().listener.model_ended(result)
+    place = workplace()
+    planned = place.planned.get((model, target)) or _plan_single(model, target, options)
+    result = _convert(planned, options)
+    place.listener.model_ended(result)
+    leave_row(result, UUID(str(flow_run.get_id())))
     if result.succeeded:
         return result
     # Not raised: what a flow raises, Prefect writes to its storage.
@@ -48,6 +60,14 @@ def _convert(planned: PlannedModel, options: ConversionOptions) -> ModelResult:
         return failed_row(planned)
     if planned.in_store:
         return skipped_row(planned)
+    store = open_store(options.store_url)
+    with store.claim(planned.build_key, waiting=_say_who_converts) as waited:
+        if waited and (again := _plan_single(planned.model, planned.target, options)).in_store:
+            return skipped_row(again)
+        return _run(planned, options)
+
+
+def _run(planned: PlannedModel, options: ConversionOptions) -> ModelResult:
     try:
         result, report = Conversion(_job(planned, options), workplace()).run()
     except ConversionFailed as stopped:
@@ -55,6 +75,10 @@ def _convert(planned: PlannedModel, options: ConversionOptions) -> ModelResult:
     name = f"{planned.model}-{planned.target}"
     leave_artifact(name, f"Conversion report of {name}", lambda: markdown(report))
     return result
+
+
+def _say_who_converts(holder: str) -> None:
+    get_run_logger().info("The same build is being converted by %s: waiting for it", holder)
 
 
 def _plan_single(model: str, target: Target, options: ConversionOptions) -> PlannedModel:

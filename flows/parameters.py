@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from zoo.home import home
 
-__all__ = ["ConversionOptions", "default_store"]
+__all__ = ["ConversionOptions", "RunLimits", "default_store"]
 
 
 class ConversionOptions(BaseModel):
@@ -37,6 +37,20 @@ class ConversionOptions(BaseModel):
     threads: int = Field(
         default=1, ge=1, le=256, title="Threads", description="Threads for measuring latencies."
     )
+    stage_minutes: int = Field(
+        default=60,
+        ge=1,
+        le=24 * 60,
+        title="Minutes a stage",
+        description="A stage that takes longer is ended, and its model is a row *timed out*.",
+    )
+    memory_gib: int | None = Field(
+        default=None,
+        ge=1,
+        le=4096,
+        title="Memory in GiB",
+        description="A conversion that takes more is ended. Empty: most of the machine's memory.",
+    )
     store: str = Field(
         default="",
         title="Store",
@@ -57,6 +71,41 @@ class ConversionOptions(BaseModel):
     def manifest_folder(self) -> Path | None:
         """The manifest that is meant, None for our own."""
         return Path(self.manifest) if self.manifest else None
+
+
+class RunLimits(BaseModel):
+    """How long a run waits for what before it goes on without it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hours: int = Field(
+        default=24,
+        ge=1,
+        le=24 * 14,
+        title="Hours in all",
+        description="After these, what is not done is given up and the table is written.",
+    )
+    minutes_per_model: int = Field(
+        default=120,
+        ge=1,
+        le=24 * 60,
+        title="Minutes a model",
+        description="A run on a worker that takes longer is cancelled.",
+    )
+    minutes_without_worker: int = Field(
+        default=10,
+        ge=0,
+        le=24 * 60,
+        title="Minutes without a worker",
+        description="How long to wait for a worker to appear in a pool that has none.",
+    )
+    minutes_without_server: int = Field(
+        default=10,
+        ge=1,
+        le=24 * 60,
+        title="Minutes without an answer",
+        description="How long to bear with a Prefect server that does not answer.",
+    )
 
 
 def default_store() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flows.reports import known_report, report_folder
@@ -20,15 +20,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from flows.parameters import ConversionOptions
+    from zoo.artifact.manifest import ReleaseState
     from zoo.spec import ModelSpec, Target
+    from zoo.store import Store
 
 __all__ = [
     "PlannedModel",
     "crashed_row",
     "failed_row",
+    "found_row",
     "plan",
     "skipped_row",
+    "timed_out_row",
 ]
+
+_FEW = 8  # models that the store is asked about one by one
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,7 @@ class PlannedModel:
     build_key: str
     in_store: bool
     error: str | None = None
+    proof: ReleaseState | None = None  # of the release in the store
 
 
 def plan(
@@ -70,7 +77,6 @@ def plan(
         StoreError: if the store cannot be asked.
     """
     manifest = load_manifest(options.manifest_folder)
-    store = open_store(options.store_url)
     code = code_digest()
     wanted = [
         (name, target)
@@ -88,11 +94,25 @@ def plan(
         except MenagerieError as error:
             return PlannedModel(name, target, spec, origin, seed, "", False, str(error))
         key = build_key(name, spec, target, weights=weights, code=code, versions=versions())
-        in_store = not options.force and store.has(name, target, key)
-        return PlannedModel(name, target, spec, origin, seed, key, in_store)
+        return PlannedModel(name, target, spec, origin, seed, key, in_store=False)
 
-    with ThreadPoolExecutor(8) as pool:  # a question to the store may cross an ocean
-        return list(pool.map(one, wanted))
+    return _looked_up([one(pair) for pair in wanted], open_store(options.store_url), options)
+
+
+def _looked_up(
+    planned: list[PlannedModel], store: Store, options: ConversionOptions
+) -> list[PlannedModel]:
+    """The same, with what the store says of each."""
+    if len(planned) <= _FEW:  # the whole store may hold thousands
+        with ThreadPoolExecutor(_FEW) as pool:  # a question to it may cross an ocean
+            states = list(pool.map(lambda p: _state(store, p), planned))
+    else:
+        builds = store.builds()
+        states = [builds.get((p.model, p.target, p.build_key)) for p in planned]
+    return [
+        replace(one, in_store=state is not None and not options.force, proof=state)
+        for one, state in zip(planned, states, strict=True)
+    ]
 
 
 def skipped_row(planned: PlannedModel) -> ModelResult:
@@ -103,11 +123,36 @@ def skipped_row(planned: PlannedModel) -> ModelResult:
         outcome=Outcome.SKIPPED,
         build_key=planned.build_key,
         random_weights=planned.seed,
+        proof=planned.proof,
     )
     report = known_report(planned.model, planned.target, planned.build_key)
     if report is None:
         return row
     return row.with_report(report, report_folder(planned.model, planned.target))
+
+
+def _state(store: Store, planned: PlannedModel) -> ReleaseState | None:
+    if planned.error is not None:
+        return None
+    return store.state(planned.model, planned.target, planned.build_key)
+
+
+def found_row(planned: PlannedModel) -> ModelResult:
+    """The row of a model whose release appeared in the store, though its run said nothing of it."""
+    return skipped_row(planned).model_copy(update={"outcome": Outcome.PUBLISHED})
+
+
+def timed_out_row(planned: PlannedModel, reason: str) -> ModelResult:
+    """The row of a model that was given up."""
+    return ModelResult(
+        model=planned.model,
+        target=planned.target,
+        outcome=Outcome.TIMED_OUT,
+        stage="run",
+        reason=reason,
+        build_key=planned.build_key or None,
+        random_weights=planned.seed,
+    )
 
 
 def failed_row(planned: PlannedModel) -> ModelResult:

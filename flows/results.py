@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from zoo.artifact.manifest import ReleaseState
 from zoo.evidence import StageTime
 from zoo.report import summarise
 from zoo.spec import Target
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from zoo.evidence import ConversionReport
 
-__all__ = ["ModelResult", "Outcome", "RunResult", "results_markdown"]
+__all__ = ["Confirmation", "ModelResult", "Outcome", "RunResult", "results_markdown"]
 
 
 class Outcome(StrEnum):
@@ -27,6 +28,15 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"  # the store held it already, under the same build key
     FAILED = "failed"  # a stage said no, and why
     CRASHED = "crashed"  # something ended it that is not a judgement over the model
+    TIMED_OUT = "timed out"  # it took longer than it may, or nobody was there to do it
+
+
+class Confirmation(StrEnum):
+    """What a device said of a release that was published as emulated."""
+
+    WAITING = "waiting"  # for a worker that has one
+    CONFIRMED = "confirmed"
+    FAILED = "failed"  # it could not, or came to other results
 
 
 class ModelResult(BaseModel):
@@ -48,7 +58,10 @@ class ModelResult(BaseModel):
     bytes: int | None = None  # weights and libraries
     seconds: float = 0.0
     stages: tuple[StageTime, ...] = ()
-    report: str | None = None  # path of report.html
+    report: str | None = None  # path or address of report.html
+    proof: ReleaseState | None = None  # of the release in the store
+    confirmation: Confirmation | None = None  # asked for where the proof is an emulation
+    confirmation_detail: str | None = None  # why it failed
 
     def with_report(self, report: ConversionReport, folder: Path) -> Self:
         """This row with the figures of `report`, which lies in `folder`."""
@@ -66,8 +79,21 @@ class ModelResult(BaseModel):
 
     @property
     def succeeded(self) -> bool:
-        """Whether what was asked for is now in the store."""
+        """Whether what was asked for is now in the store, and no device contradicts it."""
+        if self.confirmation is Confirmation.FAILED:
+            return False
         return self.outcome in (Outcome.PUBLISHED, Outcome.SKIPPED)
+
+    @property
+    def remark(self) -> str:
+        """Why it failed, or what is still to come: one line, or empty."""
+        if self.stage is not None:
+            return f"{self.stage}: {self.reason}"
+        if self.confirmation is Confirmation.WAITING:
+            return f"emulated, waiting for a device of {self.target} to confirm it"
+        if self.confirmation is Confirmation.FAILED:
+            return f"emulated, but not confirmed: {self.confirmation_detail}"
+        return "emulated" if self.proof is ReleaseState.EMULATED else ""
 
 
 class RunResult(BaseModel):
@@ -103,7 +129,6 @@ def results_markdown(results: Iterable[ModelResult]) -> str:
         "|---|---|---|---:|---:|---:|---:|---|",
     ]
     for r in results:
-        why = f"{r.stage}: {r.reason}" if r.stage else ""
         cells = (
             r.model,
             r.target,
@@ -112,7 +137,7 @@ def results_markdown(results: Iterable[ModelResult]) -> str:
             _figure(r.latency_ms, "{:.2f} ms"),
             _figure(r.eager_ms, "{:.2f} ms"),
             f"{r.seconds:.0f}",
-            why.replace("|", "\\|").replace("\n", " "),
+            r.remark.replace("|", "\\|").replace("\n", " "),
         )
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from transforms.export import Exported
     from transforms.golden import GoldenCase
-    from transforms.lowering.cpu import LoweredProgram
+    from transforms.lowering.lowered import LoweredProgram
     from zoo.spec import ModelSpec, ProgramSpec
 
 __all__ = ["Identity", "ProgramParts", "library_path", "write_bundle"]

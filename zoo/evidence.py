@@ -5,7 +5,9 @@ Filled in by transforms and runtime, kept in the bundle's report.json, drawn by 
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
@@ -15,6 +17,9 @@ __all__ = [
     "AccuracyResult",
     "CaseShape",
     "ConversionReport",
+    "Diagnosis",
+    "Divergence",
+    "DivergenceStage",
     "ErrorHistogram",
     "GraphNode",
     "GraphRecord",
@@ -225,6 +230,48 @@ class ValidationReport(_Record):
         return self.verdict is Verdict.PASSED
 
 
+class DivergenceStage(StrEnum):
+    """Between which two forms of a program the numbers part."""
+
+    PASSES = "passes"  # a pass changed what eager computes
+    LOWERING = "lowering"  # the target computes something else than eager
+
+
+class Divergence(_Record):
+    """The first place where a program computes something else than eager PyTorch.
+
+    `max_abs` is in the node's own units, `snr_db` in decibels; infinite where the run ended in an
+    error. Unless `certain`, the time ran out: the fault lies at this node or in what feeds it.
+    """
+
+    stage: DivergenceStage
+    pass_name: str | None  # the first wrong pass; None in lowering
+    node: str
+    operator: str  # as torch names it, e.g. "aten.conv2d.default"
+    module_path: str  # the model's own, empty where it is not known
+    source_line: str  # `file:line`, empty where it is not known
+    max_abs: float
+    snr_db: float
+    certain: bool = True
+    reproducer: Path | None = None  # a folder with the smallest program that shows it
+
+    @property
+    def command(self) -> str:
+        """What runs the reproducer again; empty where there is none."""
+        if self.reproducer is None:
+            return ""
+        return f"python -m transforms.bisect {shlex.quote(str(self.reproducer))}"
+
+
+class Diagnosis(_Record):
+    """What the search for the cause of a failed validation came to."""
+
+    program: str = ""  # the one that diverges, when one was found
+    case: int | None = None  # the golden case whose inputs show it
+    divergence: Divergence | None = None
+    detail: str = ""  # why there is no divergence
+
+
 class StageTime(_Record):
     """How long one stage took, in seconds."""
 
@@ -247,6 +294,7 @@ class ConversionReport(_Record):
     passes: tuple[PassLog, ...]
     lowering: tuple[LoweringRecord, ...]
     validation: ValidationReport
+    diagnosis: Diagnosis | None = None  # of a validation that failed
     eager_latency: tuple[tuple[str, Measurement], ...] = ()  # per program, same inputs and threads
     stages: tuple[StageTime, ...] = ()
     versions: dict[str, str] = {}

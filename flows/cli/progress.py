@@ -28,6 +28,7 @@ _MARKS = {
     Outcome.SKIPPED: "[dim]unchanged[/dim]",
     Outcome.FAILED: "[red]failed[/red]",
     Outcome.CRASHED: "[red]crashed[/red]",
+    Outcome.TIMED_OUT: "[red]timed out[/red]",
 }
 
 

@@ -23,6 +23,7 @@ _STYLES = {
     Outcome.SKIPPED: "dim",
     Outcome.FAILED: "red",
     Outcome.CRASHED: "red",
+    Outcome.TIMED_OUT: "red",
 }
 
 

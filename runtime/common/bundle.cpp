@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/backend.h"
 #include "common/mapped_file.h"
 #include "common/platform/machine.h"
 #include "common/sha256.h"
@@ -10,17 +11,34 @@
 namespace menagerie {
 namespace {
 
-void check_requirements(const Manifest& manifest) {
-  require(manifest.runtime_abi == MENAGERIE_RUNTIME_ABI, "the bundle needs runtime ABI ",
-          manifest.runtime_abi, ", this runtime has ", MENAGERIE_RUNTIME_ABI);
-  require(manifest.target == "cpu", "the bundle is for target ", manifest.target,
-          ", this runtime is for cpu");
-  require(manifest.system == machine::system() && manifest.machine == machine::architecture(),
-          "the bundle is for ", manifest.system, " on ", manifest.machine, ", this is ",
-          machine::system(), " on ", machine::architecture());
-  for (const std::string& instruction : manifest.instructions) {
+bool fits_machine(const Requirements& needs) {
+  return needs.system == machine::system() && needs.machine == machine::architecture();
+}
+
+void check_machine(const Requirements& needs) {
+  require(needs.runtime_abi == MENAGERIE_RUNTIME_ABI, "the bundle needs runtime ABI ",
+          needs.runtime_abi, ", this runtime has ", MENAGERIE_RUNTIME_ABI);
+  require(fits_machine(needs), "the bundle is for ", needs.system, " on ", needs.machine,
+          ", this is ", machine::system(), " on ", machine::architecture());
+  require(!needs.deployment_target.has_value() || machine::is_at_least(*needs.deployment_target),
+          "the bundle needs ", needs.system, " ", needs.deployment_target.value_or(""),
+          " or later");
+  for (const std::string& instruction : needs.instructions) {
     require(machine::has_instructions(instruction), "the bundle needs processor instructions ",
             instruction, ", which this processor lacks");
+  }
+}
+
+// Whether this machine runs the program's emulation: it is not what the bundle is for.
+bool is_emulated(const Manifest& manifest, const ProgramSpec& program) {
+  return !fits_machine(manifest.needs) && program.emulation.has_value();
+}
+
+void check_requirements(const Manifest& manifest) {
+  require(manifest.target == backend::kTarget, "the bundle is for target ", manifest.target,
+          ", this runtime is for ", backend::kTarget);
+  for (const ProgramSpec& program : manifest.programs) {
+    check_machine(is_emulated(manifest, program) ? program.emulation->needs : manifest.needs);
   }
 }
 
@@ -34,10 +52,22 @@ Bundle::Bundle(std::filesystem::path folder)
     fail(folder_.string(), ": ", error.what());
   }
   weights_ = std::make_shared<const SafeTensors>(checked_size(manifest_.weights));
+  device_weights_ = backend::lend(weights_->mapping(), weights_);
 }
 
 std::shared_ptr<const Bundle> Bundle::open(const std::filesystem::path& folder) {
   return std::shared_ptr<const Bundle>(new Bundle(folder));
+}
+
+std::shared_ptr<Storage> Bundle::constant(std::span<const std::byte> bytes) const {
+  if (device_weights_ == nullptr) return Storage::constant(bytes.data(), bytes.size(), weights_);
+  const auto offset = static_cast<size_t>(bytes.data() - weights_->mapping().data());
+  return Storage::constant_on_device(device_weights_, offset, bytes.size(), weights_);
+}
+
+std::filesystem::path Bundle::library(const ProgramSpec& program) const {
+  return checked_hash(is_emulated(manifest_, program) ? program.emulation->library
+                                                      : program.library);
 }
 
 std::filesystem::path Bundle::checked_size(const std::string& file) const {

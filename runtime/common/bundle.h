@@ -7,17 +7,24 @@
 
 #include "common/manifest.h"
 #include "common/safetensors.h"
+#include "common/tensor.h"
 
 namespace menagerie {
 
 class Bundle {
  public:
-  // Reads the manifest and checks that this machine offers what it requires, before anything of the
-  // bundle is mapped or loaded.
+  // Reads the manifest and checks that the bundle is for this runtime, and that this machine offers
+  // what its libraries or their emulations require, before anything of it is mapped or loaded.
   static std::shared_ptr<const Bundle> open(const std::filesystem::path& folder);
 
   const Manifest& manifest() const { return manifest_; }
   const std::shared_ptr<const SafeTensors>& weights() const { return weights_; }
+  // A tensor's bytes in the weights' mapping, as the backend's device sees them.
+  std::shared_ptr<Storage> constant(std::span<const std::byte> bytes) const;
+
+  // The path of the library that this machine loads for a program, its hash checked: the program's
+  // own, or its emulation where the machine is not what the bundle is for.
+  std::filesystem::path library(const ProgramSpec& program) const;
 
   // The path of a file the manifest lists, once its size has been found right.
   std::filesystem::path checked_size(const std::string& file) const;
@@ -30,6 +37,7 @@ class Bundle {
   std::filesystem::path folder_;
   Manifest manifest_;
   std::shared_ptr<const SafeTensors> weights_;
+  std::shared_ptr<DeviceMemory> device_weights_;  // null: the mapping serves
 };
 
 }  // namespace menagerie

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <string>
 
+#include "common/backend.h"
 #include "common/bundle.h"
 #include "common/error.h"
-#include "common/kernels.h"
 #include "common/program.h"
 #include "menagerie.h"
 
@@ -84,8 +84,7 @@ menagerie_status tensor_spec(const std::vector<TensorSpec>& specs, size_t index,
 extern "C" {
 
 const char* menagerie_version(void) {
-  static const std::string version =
-      std::string("menagerie-cpu " MENAGERIE_VERSION ", ") + kernels::library_version();
+  static const std::string version = backend::version();
   return version.c_str();
 }
 

@@ -1,7 +1,5 @@
 // Numbers that the generated code asks for instead of knowing them, and calls that mean nothing
 // without autograd. The values are c10's (DeviceType.h, ScalarType.h, Layout.h, MemoryFormat.h).
-#include <omp.h>
-
 #include <string>
 
 #include "common/shim_support.h"

@@ -1,8 +1,10 @@
 #include "common/context.h"
 
-#include <omp.h>
+#include <utility>
 
+#include "common/bundle.h"
 #include "common/error.h"
+#include "common/platform/threads.h"
 
 namespace menagerie {
 namespace {
@@ -10,31 +12,37 @@ thread_local Context* lent = nullptr;
 constexpr int32_t kMostThreads = 1024;
 }  // namespace
 
-int32_t available_processors() { return omp_get_num_procs(); }
-
-Context::Context(int32_t threads) : threads_(1) { set_threads(threads); }
+Context::Context(int32_t threads, std::shared_ptr<const Bundle> bundle)
+    : threads_(1), bundle_(std::move(bundle)) {
+  set_threads(threads);
+}
 
 void Context::set_threads(int32_t threads) {
   require(threads >= 0 && threads <= kMostThreads, "threads must lie in 0..", kMostThreads,
           ", not ", threads);
-  threads_ = threads == 0 ? available_processors() : threads;
+  threads_ = threads == 0 ? threads::available() : threads;
 }
 
 Context& Context::current() {
   if (lent != nullptr) return *lent;
-  thread_local Context own(omp_get_max_threads());
-  own.threads_ = omp_get_max_threads();
+  thread_local Context own(threads::chosen());
+  own.threads_ = threads::chosen();
   return own;
 }
 
-Context::Loan::Loan(Context& context) : previous_(lent), previous_threads_(omp_get_max_threads()) {
+BackendState& Context::backend_state() {
+  if (state_ == nullptr) state_ = backend::make_state();
+  return *state_;
+}
+
+Context::Loan::Loan(Context& context) : previous_(lent), previous_threads_(threads::chosen()) {
   lent = &context;
-  omp_set_num_threads(context.threads());
+  threads::choose(context.threads());
 }
 
 Context::Loan::~Loan() {
   lent = previous_;
-  omp_set_num_threads(previous_threads_);
+  threads::choose(previous_threads_);
 }
 
 }  // namespace menagerie

@@ -1,5 +1,5 @@
-// What a kernel call needs besides its operands: memory, prepared kernels, a number of threads. The
-// program that is running lends them to its thread; a call from outside any program uses the
+// What a kernel call needs besides its operands: memory, prepared kernels, a number of threads, what
+// the backend keeps. The program that is running lends them to its thread; a call from outside any program uses the
 // thread's own.
 #pragma once
 
@@ -9,16 +9,18 @@
 #include <vector>
 
 #include "common/arena.h"
+#include "common/backend.h"
 #include "common/kernel_cache.h"
 
 namespace menagerie {
 
-struct Tensor;
+class Bundle;
 using Tensors = std::vector<std::unique_ptr<Tensor>>;
 
 class Context {
  public:
-  explicit Context(int32_t threads);
+  // The bundle is the one whose program runs here, null outside of any.
+  explicit Context(int32_t threads, std::shared_ptr<const Bundle> bundle = nullptr);
 
   // The context of the program now running in this thread, else this thread's own.
   static Context& current();
@@ -28,6 +30,9 @@ class Context {
   int32_t threads() const { return threads_; }
   void set_threads(int32_t threads);
 
+  const Bundle* bundle() const { return bundle_.get(); }
+  BackendState& backend_state();
+
   void count_kernel() { kernel_calls_.fetch_add(1, std::memory_order_relaxed); }
   uint64_t kernel_calls() const { return kernel_calls_.load(std::memory_order_relaxed); }
 
@@ -36,7 +41,7 @@ class Context {
   void keep_second_handles(Tensors* keeper) { keeper_ = keeper; }
   Tensors* second_handles() { return keeper_; }
 
-  // Lends a context to the calling thread, with its number of OpenMP threads, until destroyed.
+  // Lends a context to the calling thread, with its number of threads, until destroyed.
   class Loan {
    public:
     explicit Loan(Context& context);
@@ -55,9 +60,8 @@ class Context {
   int32_t threads_;
   std::atomic<uint64_t> kernel_calls_{0};
   Tensors* keeper_ = nullptr;
+  std::shared_ptr<const Bundle> bundle_;
+  std::unique_ptr<BackendState> state_;
 };
-
-// Processors this process may run on.
-int32_t available_processors();
 
 }  // namespace menagerie

@@ -87,22 +87,6 @@ bool overlap(const Tensor& a, const Tensor& b) {
          second < first + extent(a.sizes(), a.strides()) * width;
 }
 
-// A view of the source with the given sizes: missing and one-sized axes get stride nought.
-Tensor broadcast(const Tensor& source, std::span<const int64_t> sizes) {
-  const auto missing = static_cast<int32_t>(sizes.size()) - source.dimensions;
-  require(missing >= 0, source, " has more axes than its target");
-  Tensor view = source;
-  view.dimensions = static_cast<int32_t>(sizes.size());
-  for (int32_t axis = 0; axis < view.dimensions; ++axis) {
-    const int64_t own = axis < missing ? 1 : source.size[axis - missing];
-    require(own == 1 || own == sizes[axis], "axis ", axis, " of size ", sizes[axis],
-            " cannot take ", source);
-    view.size[axis] = sizes[axis];
-    view.stride[axis] = own == 1 ? 0 : source.stride[axis - missing];
-  }
-  return view;
-}
-
 template <class From, class To>
 void convert(const Tensor& source, const Tensor& target) {
   const auto* from = source.data<From>();
@@ -119,6 +103,21 @@ void convert(const Tensor& source, const Tensor& target) {
 }
 
 }  // namespace
+
+Tensor broadcast(const Tensor& source, std::span<const int64_t> sizes) {
+  const auto missing = static_cast<int32_t>(sizes.size()) - source.dimensions;
+  require(missing >= 0, source, " has more axes than its target");
+  Tensor view = source;
+  view.dimensions = static_cast<int32_t>(sizes.size());
+  for (int32_t axis = 0; axis < view.dimensions; ++axis) {
+    const int64_t own = axis < missing ? 1 : source.size[axis - missing];
+    require(own == 1 || own == sizes[axis], "axis ", axis, " of size ", sizes[axis],
+            " cannot take ", source);
+    view.size[axis] = sizes[axis];
+    view.stride[axis] = own == 1 ? 0 : source.stride[axis - missing];
+  }
+  return view;
+}
 
 void copy(const Tensor& source, const Tensor& target) {
   require(source.dtype == target.dtype && std::ranges::equal(source.sizes(), target.sizes()),

@@ -5,6 +5,10 @@
 
 namespace menagerie {
 
+// A view of the source with the given sizes, as torch broadcasts: missing and one-sized axes get
+// stride nought.
+Tensor broadcast(const Tensor& source, std::span<const int64_t> sizes);
+
 // Copies source into target, element by element where the strides differ; the sizes and dtypes must
 // be equal. Overlapping memory is refused unless it is the same tensor.
 void copy(const Tensor& source, const Tensor& target);

@@ -1,17 +1,12 @@
 // Tensor handles of the shim ABI: making, viewing, asking, giving back.
 #include <algorithm>
-#include <cstring>
 
-#include "common/copy.h"
+#include "common/backend.h"
 #include "common/shim_support.h"
 
 using namespace menagerie;
 
 namespace {
-
-void check_cpu(int32_t device_type) {
-  require(device_type == kCpuDevice, "device type ", device_type, " is not the CPU");
-}
 
 void check_strided(int32_t layout, int64_t metadata_size) {
   require(layout == 0 && metadata_size == 0, "layout ", layout, " with ", metadata_size,
@@ -20,7 +15,7 @@ void check_strided(int32_t layout, int64_t metadata_size) {
 
 // A tensor over caller's memory; its storage begins at data and ends with the last element.
 Tensor over_blob(void* data, std::span<const int64_t> sizes, std::span<const int64_t> strides,
-                 int64_t offset, int32_t dtype_number) {
+                 int64_t offset, int32_t dtype_number, int32_t device_type) {
   const Dtype dtype = to_dtype(dtype_number);
   require(offset >= 0, "storage offset ", offset, " is negative");
   const int64_t touched = extent(sizes, strides);
@@ -30,8 +25,15 @@ Tensor over_blob(void* data, std::span<const int64_t> sizes, std::span<const int
   require(!__builtin_add_overflow(offset, touched, &elements) &&
               !__builtin_mul_overflow(elements, element_size(dtype), &bytes),
           "sizes overflow");
-  return make_view(Storage::borrow(data, static_cast<size_t>(bytes)), dtype, sizes, strides,
-                   offset);
+  return make_view(backend::borrow(device_type, data, static_cast<size_t>(bytes)), dtype, sizes,
+                   strides, offset);
+}
+
+// A new tensor in the memory of a device, uninitialised.
+Tensor empty_on(int32_t device_type, Dtype dtype, std::span<const int64_t> sizes,
+                std::span<const int64_t> strides) {
+  const auto bytes = static_cast<size_t>(bytes_of(dtype, sizes, strides));
+  return make_view(backend::allocate(device_type, bytes), dtype, sizes, strides, 0);
 }
 
 int64_t axis_of(const Tensor& tensor, int64_t axis) {
@@ -55,9 +57,8 @@ AOTITorchError aoti_torch_empty_strided(int64_t ndim, const int64_t* sizes_ptr,
                                         const int64_t* strides_ptr, int32_t dtype,
                                         int32_t device_type, int32_t, AtenTensorHandle* ret) {
   return guarded(__func__, [&] {
-    check_cpu(device_type);
-    *ret = to_handle(
-        empty_strided(to_dtype(dtype), numbers(sizes_ptr, ndim), numbers(strides_ptr, ndim)));
+    *ret = to_handle(empty_on(device_type, to_dtype(dtype), numbers(sizes_ptr, ndim),
+                              numbers(strides_ptr, ndim)));
   });
 }
 
@@ -65,9 +66,8 @@ AOTITorchError aoti_torch_create_tensor_from_blob(
     void* data, int64_t ndim, const int64_t* sizes_ptr, const int64_t* strides_ptr,
     int64_t storage_offset, int32_t dtype, int32_t device_type, int32_t, AtenTensorHandle* ret) {
   return guarded(__func__, [&] {
-    check_cpu(device_type);
     *ret = to_handle(over_blob(data, numbers(sizes_ptr, ndim), numbers(strides_ptr, ndim),
-                               storage_offset, dtype));
+                               storage_offset, dtype, device_type));
   });
 }
 
@@ -76,10 +76,9 @@ AOTITorchError aoti_torch_create_tensor_from_blob_v2(
     int64_t storage_offset, int32_t dtype, int32_t device_type, int32_t, AtenTensorHandle* ret,
     int32_t layout, const uint8_t*, int64_t opaque_metadata_size) {
   return guarded(__func__, [&] {
-    check_cpu(device_type);
     check_strided(layout, opaque_metadata_size);
     *ret = to_handle(over_blob(data, numbers(sizes_ptr, ndim), numbers(strides_ptr, ndim),
-                               storage_offset, dtype));
+                               storage_offset, dtype, device_type));
   });
 }
 
@@ -143,30 +142,30 @@ AOTITorchError aoti_torch_delete_tensor_object(AtenTensorHandle tensor) {
 }
 
 AOTITorchError aoti_torch_clone(AtenTensorHandle self, AtenTensorHandle* ret) {
-  return guarded(__func__, [&] { *ret = to_handle(clone(operand(self))); });
+  return guarded(__func__, [&] { *ret = to_handle(backend::clone(operand(self))); });
 }
 
 AOTITorchError aoti_torch_clone_preserve_strides(AtenTensorHandle self, AtenTensorHandle* ret) {
   return guarded(__func__, [&] {
     const Tensor& source = operand(self);
-    Tensor fresh = empty_strided(source.dtype, source.sizes(), source.strides());
+    Tensor fresh =
+        empty_on(device_type_of(source), source.dtype, source.sizes(), source.strides());
     // Strides may make elements share memory, so the bytes are copied, not the elements.
-    const int64_t bytes = extent(source.sizes(), source.strides()) * element_size(source.dtype);
-    if (bytes > 0) std::memcpy(fresh.raw(), source.raw(), static_cast<size_t>(bytes));
+    backend::copy_bytes(source, fresh, fresh.storage->bytes());
     *ret = to_handle(std::move(fresh));
   });
 }
 
 AOTITorchError aoti_torch_copy_(AtenTensorHandle self, AtenTensorHandle src, int32_t) {
-  return guarded(__func__, [&] { assign(operand(src), operand(self)); });
+  return guarded(__func__, [&] { backend::assign(operand(src), operand(self)); });
 }
 
 AOTITorchError aoti_torch_zero_(AtenTensorHandle self) {
-  return guarded(__func__, [&] { fill_zero(operand(self)); });
+  return guarded(__func__, [&] { backend::fill_zero(operand(self)); });
 }
 
 AOTITorchError aoti_torch_get_data_ptr(AtenTensorHandle tensor, void** ret_data_ptr) {
-  return guarded(__func__, [&] { *ret_data_ptr = operand(tensor).raw(); });
+  return guarded(__func__, [&] { *ret_data_ptr = host_operand(tensor).raw(); });
 }
 
 AOTITorchError aoti_torch_get_storage_size(AtenTensorHandle tensor, int64_t* ret_size) {
@@ -216,10 +215,7 @@ AOTITorchError aoti_torch_get_dtype(AtenTensorHandle tensor, int32_t* ret_dtype)
 }
 
 AOTITorchError aoti_torch_get_device_type(AtenTensorHandle tensor, int32_t* ret_device_type) {
-  return guarded(__func__, [&] {
-    operand(tensor);
-    *ret_device_type = kCpuDevice;
-  });
+  return guarded(__func__, [&] { *ret_device_type = device_type_of(operand(tensor)); });
 }
 
 AOTITorchError aoti_torch_get_device_index(AtenTensorHandle tensor, int32_t* ret_device_index) {

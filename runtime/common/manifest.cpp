@@ -84,12 +84,49 @@ std::vector<TensorSpec> read_tensors(const Json& value, const Dimensions& dimens
   return specs;
 }
 
+std::optional<std::string> optional_text(const Json& value, std::string_view member,
+                                         std::string_view place) {
+  const Json* found = value.find(member, place);
+  if (found == nullptr || found->is_null()) return std::nullopt;
+  return found->string(place);
+}
+
+std::optional<std::string> optional_path(const Json& value, std::string_view member,
+                                         std::string_view place) {
+  std::optional<std::string> path = optional_text(value, member, place);
+  if (path.has_value()) inner_path(*path, place);
+  return path;
+}
+
+Requirements read_requirements(const Json& value, std::string_view place) {
+  Requirements needs;
+  needs.system = value.at("system", place).string("requires.system");
+  needs.machine = value.at("machine", place).string("requires.machine");
+  needs.deployment_target = optional_text(value, "deployment_target", place);
+  needs.runtime_abi = value.at("runtime_abi", place).integer("requires.runtime_abi");
+  for (const Json& name : value.at("instructions", place).array("requires.instructions")) {
+    needs.instructions.push_back(name.string("requires.instructions"));
+  }
+  return needs;
+}
+
+std::optional<Emulation> read_emulation(const Json& program) {
+  const Json* value = program.find("emulation", "programs");
+  if (value == nullptr || value->is_null()) return std::nullopt;
+  constexpr std::string_view kPlace = "programs.emulation";
+  const std::string& library = value->at("library", kPlace).string("programs.emulation.library");
+  return Emulation{inner_path(library, "programs.emulation.library"),
+                   read_requirements(value->at("requires", kPlace), kPlace)};
+}
+
 ProgramSpec read_program(const Json& value) {
   constexpr std::string_view kPlace = "programs";
   ProgramSpec program;
   program.name = value.at("name", kPlace).string("programs.name");
   program.library =
       inner_path(value.at("library", kPlace).string("programs.library"), "programs.library");
+  program.shaders = optional_path(value, "shaders", "programs.shaders");
+  program.emulation = read_emulation(value);
   program.golden =
       inner_path(value.at("golden", kPlace).string("programs.golden"), "programs.golden");
   program.golden_cases = value.at("golden_cases", kPlace).integer("programs.golden_cases");
@@ -138,17 +175,12 @@ Manifest read_manifest(const Json& value) {
   Manifest manifest;
   manifest.model = value.at("model", kPlace).string("model");
   manifest.target = value.at("target", kPlace).string("target");
-  const Json& needs = value.at("requires", kPlace);
-  manifest.system = needs.at("system", "requires").string("requires.system");
-  manifest.machine = needs.at("machine", "requires").string("requires.machine");
-  manifest.runtime_abi = needs.at("runtime_abi", "requires").integer("requires.runtime_abi");
-  for (const Json& name : needs.at("instructions", "requires").array("requires.instructions")) {
-    manifest.instructions.push_back(name.string("requires.instructions"));
-  }
+  manifest.needs = read_requirements(value.at("requires", kPlace), "requires");
   for (const Json& program : value.at("programs", kPlace).array("programs")) {
     manifest.programs.push_back(read_program(program));
   }
   manifest.weights = inner_path(value.at("weights", kPlace).string("weights"), "weights");
+  manifest.shader_header = optional_path(value, "shader_header", "shader_header");
   manifest.files = read_files(value.at("files", kPlace));
   manifest.tolerances = read_tolerances(value.at("tolerances", kPlace));
   return manifest;

@@ -29,9 +29,26 @@ struct TensorSpec {
   std::vector<Axis> shape;
 };
 
+// What a machine must offer to load a library.
+struct Requirements {
+  std::string system;
+  std::string machine;
+  std::vector<std::string> instructions;
+  std::optional<std::string> deployment_target;  // the oldest release of the system: "15.0"
+  int64_t runtime_abi = 0;
+};
+
+// A program's twin for a host without the device, made from the same source.
+struct Emulation {
+  std::string library;
+  Requirements needs;
+};
+
 struct ProgramSpec {
   std::string name;
   std::string library;
+  std::optional<std::string> shaders;
+  std::optional<Emulation> emulation;
   std::string golden;
   int64_t golden_cases = 0;
   std::vector<TensorSpec> inputs;
@@ -59,12 +76,10 @@ struct Manifest {
   std::filesystem::path path;  // of manifest.json itself
   std::string model;
   std::string target;
-  std::string system;
-  std::string machine;
-  std::vector<std::string> instructions;
-  int64_t runtime_abi = 0;
+  Requirements needs;
   std::vector<ProgramSpec> programs;
   std::string weights;
+  std::optional<std::string> shader_header;
   std::vector<FileEntry> files;
   std::vector<Tolerance> tolerances;
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "common/backend.h"
 #include "common/error.h"
 #include "common/platform/load_flags.h"
 
@@ -59,7 +60,7 @@ ModelLibrary::ModelLibrary(const std::filesystem::path& path) : path_(path.strin
     bind(call_->input_count, "AOTInductorModelContainerGetNumInputs");
     bind(call_->output_count, "AOTInductorModelContainerGetNumOutputs");
     bind(call_->last_error, "AOTInductorGetLastError");
-    check(call_->create(&container_, 1, "cpu", nullptr), "creating the model");
+    check(call_->create(&container_, 1, backend::kDevice, nullptr), "creating the model");
   } catch (...) {
     ::dlclose(library_);
     throw;
@@ -79,6 +80,11 @@ void ModelLibrary::check(int32_t code, const char* action) const {
   call_->last_error(&generated);
   fail(path_, ": ", action, " failed: ",
        !shim.empty() ? shim : std::string(generated != nullptr ? generated : "no reason given"));
+}
+
+// Generated code does not look at what the functions return that launch shaders.
+void ModelLibrary::check_launches(const char* action) const {
+  if (*last_error() != '\0') check(1, action);
 }
 
 std::vector<ConstantInfo> ModelLibrary::constants() const {
@@ -124,6 +130,7 @@ void ModelLibrary::fold_constants() {
   clear_last_error();
   check(call_->fold_constants(container_, /*inactive=*/false, nullptr, nullptr),
         "folding its constants");
+  check_launches("folding its constants");
 }
 
 void ModelLibrary::run(std::vector<TensorHandle>& inputs, std::vector<TensorHandle>& outputs) {
@@ -131,6 +138,7 @@ void ModelLibrary::run(std::vector<TensorHandle>& inputs, std::vector<TensorHand
   check(call_->run(container_, inputs.data(), inputs.size(), outputs.data(), outputs.size(),
                    nullptr, nullptr),
         "running it");
+  check_launches("running it");
 }
 
 }  // namespace menagerie

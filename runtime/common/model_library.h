@@ -46,7 +46,8 @@ class ModelLibrary {
  private:
   struct Functions;
 
-  void check(int32_t code, const char* function) const;
+  void check(int32_t code, const char* action) const;
+  void check_launches(const char* action) const;
 
   std::string path_;
   void* library_ = nullptr;

@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "common/backend.h"
 #include "common/copy.h"
 
 namespace menagerie {
@@ -13,11 +14,11 @@ std::map<std::string, std::string> weight_names(const ProgramSpec& spec) {
 }
 
 // A tensor of the weights file, in its mapping.
-Tensor constant(const std::shared_ptr<const SafeTensors>& weights, const std::string& name) {
-  const SafeTensors::Entry& entry = weights->tensor(name);
+Tensor constant(const Bundle& bundle, const std::string& name) {
+  const SafeTensors::Entry& entry = bundle.weights()->tensor(name);
   const Extents strides = contiguous_strides(entry.shape);
-  return make_view(Storage::constant(entry.bytes.data(), entry.bytes.size(), weights), entry.dtype,
-                   entry.shape, {strides.data(), entry.shape.size()}, 0);
+  return make_view(bundle.constant(entry.bytes), entry.dtype, entry.shape,
+                   {strides.data(), entry.shape.size()}, 0);
 }
 
 // The library states a constant's size in bytes as it would lie in its own blob: rounded up.
@@ -49,8 +50,8 @@ void check_axis(const TensorSpec& spec, size_t axis, int64_t size,
 Program::Program(std::shared_ptr<const Bundle> bundle, const std::string& name, int32_t threads)
     : bundle_(std::move(bundle)),
       spec_(bundle_->manifest().program(name)),
-      context_(threads),
-      library_(bundle_->checked_hash(spec_.library)) {
+      context_(threads, bundle_),
+      library_(bundle_->library(spec_)) {
   require(library_.input_count() == spec_.inputs.size(), "program ", name, ": the library takes ",
           library_.input_count(), " inputs, the manifest lists ", spec_.inputs.size());
   require(library_.output_count() == spec_.outputs.size(), "program ", name, ": the library gives ",
@@ -69,7 +70,7 @@ void Program::load_constants() {
     if (found == names.end()) found = names.find(info.name);  // a constant that a pass made
     require(found != names.end(), "program ", spec_.name, ": the manifest gives no weights for ",
             info.original_name.empty() ? info.name : info.original_name);
-    Tensor tensor = constant(bundle_->weights(), found->second);
+    Tensor tensor = constant(*bundle_, found->second);
     require(static_cast<int32_t>(tensor.dtype) == info.dtype &&
                 fills(tensor.storage->bytes(), info.bytes),
             "program ", spec_.name, ": weights ", found->second, " are ", tensor,
@@ -81,7 +82,9 @@ void Program::load_constants() {
   context_.keep_second_handles(&constants_);
   library_.set_constants(handles);
   context_.keep_second_handles(nullptr);
-  if (folds) library_.fold_constants();
+  if (!folds) return;
+  library_.fold_constants();
+  backend::finish();
 }
 
 void Program::check_inputs(std::span<const Tensor> inputs) const {
@@ -108,20 +111,35 @@ std::span<const Tensor> Program::run(std::span<const Tensor> inputs) {
   const Context::Loan loan(context_);
   Tensors owned;
   for (const Tensor& input : inputs) {
-    // The generated code indexes its inputs as contiguous.
-    owned.push_back(std::make_unique<Tensor>(input.is_contiguous() ? input : contiguous(input)));
+    owned.push_back(std::make_unique<Tensor>(backend::bring_in(input)));
   }
   std::vector<TensorHandle> given;
   for (auto& tensor : owned) given.push_back(tensor.release());
-  std::vector<TensorHandle> results(spec_.outputs.size(), nullptr);
-  library_.run(given, results);
-  for (TensorHandle result : results) {
-    const std::unique_ptr<Tensor> handle(result);
+  for (const auto& result : compute(given)) {
     // An output that is an input passed through must not outlive the caller's memory.
-    outputs_.push_back(handle->storage->is_owned() ? *handle : contiguous(*handle));
+    outputs_.push_back(result->storage->is_owned() ? *result : contiguous(*result));
   }
   context_.arena()->end_run();
+  backend::end_run();
   return outputs_;
+}
+
+Tensors Program::compute(std::vector<TensorHandle>& inputs) {
+  std::vector<TensorHandle> results(spec_.outputs.size(), nullptr);
+  const auto taken = [&] {
+    Tensors owned;
+    for (TensorHandle result : results) owned.emplace_back(result);
+    return owned;
+  };
+  try {
+    library_.run(inputs, results);
+    backend::finish();
+    return taken();
+  } catch (...) {
+    taken();
+    backend::abandon();
+    throw;
+  }
 }
 
 void Program::set_threads(int32_t threads) {

@@ -29,6 +29,8 @@ class Program {
  private:
   void load_constants();
   void check_inputs(std::span<const Tensor> inputs) const;
+  // Runs the library, which takes the inputs over; the results' values are there for the host.
+  Tensors compute(std::vector<TensorHandle>& inputs);
 
   std::shared_ptr<const Bundle> bundle_;
   const ProgramSpec& spec_;

@@ -32,6 +32,8 @@ class SafeTensors {
 
   // The tensor of that name, valid as long as this object; fails if there is none.
   const Entry& tensor(const std::string& name) const;
+  // The whole file.
+  std::span<const std::byte> mapping() const { return file_.bytes(); }
   const std::map<std::string, Entry>& tensors() const { return entries_; }
 
  private:

@@ -7,7 +7,7 @@ namespace {
 
 template <class T>
 void read_item(AtenTensorHandle handle, Dtype dtype, T* value) {
-  const Tensor& tensor = operand(handle);
+  const Tensor& tensor = host_operand(handle);
   require(tensor.dtype == dtype && tensor.elements() == 1, "wants one element of ",
           info(dtype).name, ", not ", tensor);
   *value = *tensor.data<T>();

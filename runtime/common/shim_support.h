@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "common/backend.h"
 #include "common/context.h"
 #include "common/error.h"
 #include "common/shim_types.h"
@@ -23,6 +24,17 @@ inline const Tensor& operand(AtenTensorHandle handle) {
   const Tensor& tensor = tensor_of(handle);
   require(tensor.storage != nullptr, "a tensor handle is undefined");
   return tensor;
+}
+
+// The same for an operand whose values the host is about to read or write.
+inline const Tensor& host_operand(AtenTensorHandle handle) {
+  const Tensor& tensor = operand(handle);
+  if (tensor.storage->device() != nullptr) backend::finish();
+  return tensor;
+}
+
+inline int32_t device_type_of(const Tensor& tensor) {
+  return tensor.storage->device() != nullptr ? backend::kDeviceType : kCpuDevice;
 }
 
 // Optional tensors come as a pointer to a handle, null for none.

@@ -62,6 +62,25 @@ std::shared_ptr<Storage> Storage::constant(const void* data, size_t bytes,
   // The ABI has no const; writing to a constant faults, as its pages are read-only.
   std::shared_ptr<Storage> storage(new Storage(const_cast<void*>(data), bytes));
   storage->owner_ = std::move(owner);
+  storage->constant_ = true;
+  return storage;
+}
+
+std::shared_ptr<Storage> Storage::on_device(std::shared_ptr<DeviceMemory> memory, size_t offset,
+                                            size_t bytes, std::shared_ptr<const void> owner) {
+  std::shared_ptr<Storage> storage(
+      new Storage(static_cast<std::byte*>(memory->contents()) + offset, bytes));
+  storage->device_ = std::move(memory);
+  storage->device_offset_ = offset;
+  storage->owner_ = std::move(owner);
+  return storage;
+}
+
+std::shared_ptr<Storage> Storage::constant_on_device(std::shared_ptr<DeviceMemory> memory,
+                                                     size_t offset, size_t bytes,
+                                                     std::shared_ptr<const void> owner) {
+  auto storage = on_device(std::move(memory), offset, bytes, std::move(owner));
+  storage->constant_ = true;
   return storage;
 }
 
@@ -130,10 +149,14 @@ Tensor make_view(std::shared_ptr<Storage> storage, Dtype dtype, std::span<const 
   return view;
 }
 
+int64_t bytes_of(Dtype dtype, std::span<const int64_t> sizes, std::span<const int64_t> strides) {
+  return checked_multiply(extent(sizes, strides), element_size(dtype));
+}
+
 Tensor empty_strided(Dtype dtype, std::span<const int64_t> sizes,
                      std::span<const int64_t> strides) {
-  const int64_t bytes = checked_multiply(extent(sizes, strides), element_size(dtype));
-  auto storage = Storage::allocate(Context::current().arena(), static_cast<size_t>(bytes));
+  const auto bytes = static_cast<size_t>(bytes_of(dtype, sizes, strides));
+  auto storage = Storage::allocate(Context::current().arena(), bytes);
   return make_view(std::move(storage), dtype, sizes, strides, 0);
 }
 
@@ -142,9 +165,12 @@ Tensor empty_contiguous(Dtype dtype, std::span<const int64_t> sizes) {
   return empty_strided(dtype, sizes, {strides.data(), sizes.size()});
 }
 
+Extents strides_like(const Tensor& other) {
+  return is_dense(other) ? other.stride : dense_strides_like(other.sizes(), other.strides());
+}
+
 Tensor empty_like(const Tensor& other) {
-  const bool dense = is_dense(other);
-  const Extents strides = dense ? other.stride : dense_strides_like(other.sizes(), other.strides());
+  const Extents strides = strides_like(other);
   return empty_strided(other.dtype, other.sizes(), {strides.data(), other.sizes().size()});
 }
 

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "common/arena.h"
+#include "common/device_memory.h"
 #include "common/dtype.h"
 
 namespace menagerie {
@@ -27,6 +28,12 @@ class Storage {
   // A part of the mapped weights: never written, so what is computed from it may be kept.
   static std::shared_ptr<Storage> constant(const void* data, size_t bytes,
                                            std::shared_ptr<const void> owner);
+  // A part of a device's memory; the owner, null for none, lets go of it with the storage.
+  static std::shared_ptr<Storage> on_device(std::shared_ptr<DeviceMemory> memory, size_t offset,
+                                            size_t bytes, std::shared_ptr<const void> owner);
+  static std::shared_ptr<Storage> constant_on_device(std::shared_ptr<DeviceMemory> memory,
+                                                     size_t offset, size_t bytes,
+                                                     std::shared_ptr<const void> owner);
 
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -34,18 +41,24 @@ class Storage {
 
   void* data() const { return data_; }
   size_t bytes() const { return bytes_; }
-  bool is_constant() const { return owner_ != nullptr; }
+  bool is_constant() const { return constant_; }
   // Whether the memory lives as long as the storage, whatever the caller does.
   bool is_owned() const { return arena_ != nullptr || owner_ != nullptr; }
+  // The device's memory, null for the host's, and where in it the storage begins, in bytes.
+  const std::shared_ptr<DeviceMemory>& device() const { return device_; }
+  size_t device_offset() const { return device_offset_; }
 
  private:
   Storage(void* data, size_t bytes) : data_(data), bytes_(bytes) {}
 
   void* data_;
   size_t bytes_;
+  bool constant_ = false;
   std::shared_ptr<Arena> arena_;
   Arena::Block block_;
   std::shared_ptr<const void> owner_;
+  std::shared_ptr<DeviceMemory> device_;
+  size_t device_offset_ = 0;
 };
 
 using Extents = std::array<int64_t, kMaxDimensions>;
@@ -81,11 +94,17 @@ std::ostream& operator<<(std::ostream& text, const Tensor& tensor);
 Tensor make_view(std::shared_ptr<Storage> storage, Dtype dtype, std::span<const int64_t> sizes,
                  std::span<const int64_t> strides, int64_t offset_elements);
 
-// A new tensor in the current context's arena with these strides, uninitialised.
+// Bytes of memory that a tensor of this geometry needs; fails as make_view does.
+int64_t bytes_of(Dtype dtype, std::span<const int64_t> sizes, std::span<const int64_t> strides);
+
+// A new tensor in the host's memory, of the current context's arena, with these strides,
+// uninitialised.
 Tensor empty_strided(Dtype dtype, std::span<const int64_t> sizes, std::span<const int64_t> strides);
 Tensor empty_contiguous(Dtype dtype, std::span<const int64_t> sizes);
 // The same sizes and dtype, dense, with the axes in the other's order.
 Tensor empty_like(const Tensor& other);
+// The strides of such a tensor.
+Extents strides_like(const Tensor& other);
 
 // Elements from the first to one past the last that the geometry touches; 0 when a size is 0.
 int64_t extent(std::span<const int64_t> sizes, std::span<const int64_t> strides);

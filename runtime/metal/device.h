@@ -12,15 +12,14 @@
 #include <string>
 #include <vector>
 
+#include "common/device_memory.h"
 #include "common/dtype.h"
 
 namespace menagerie::metal {
 
 // Memory that the host and the device both address.
-class Buffer {
+class Buffer : public DeviceMemory {
  public:
-  virtual ~Buffer() = default;
-  virtual void* contents() const = 0;
   virtual size_t bytes() const = 0;
 };
 

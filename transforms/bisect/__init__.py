@@ -1,6 +1,7 @@
 """Finds where a result goes wrong: which pass, or else which node of the lowered program."""
 
-from transforms.bisect.divergence import Divergence, Runner, Stage
+from transforms.bisect.divergence import Runner
 from transforms.bisect.search import locate
+from transforms.bisect.targets import runner
 
-__all__ = ["Divergence", "Runner", "Stage", "locate"]
+__all__ = ["Runner", "locate", "runner"]

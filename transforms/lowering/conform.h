@@ -29,11 +29,12 @@ inline void conform(RAIIAtenTensorHandle& tensor, std::initializer_list<int64_t>
                          std::equal(sizes.begin(), sizes.end(), actual_sizes),
                      std::string(kernel) + " returned another shape than was compiled for");
   if (count == 0 || has_strides(actual_sizes, actual_strides, strides)) return;
-  int32_t dtype = 0;
+  int32_t dtype = 0, device = 0;
   AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &dtype));
+  AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor.get(), &device));
   AtenTensorHandle fresh = nullptr;
   AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(rank, sizes.begin(), strides.begin(), dtype,
-                                                       aoti_torch_device_type_cpu(), 0, &fresh));
+                                                       device, 0, &fresh));
   RAIIAtenTensorHandle result(fresh);
   AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_copy_(fresh, tensor.get(), 0));
   tensor = std::move(result);

@@ -15,7 +15,7 @@ _ASSERTION = re.compile(
     r"if \(_check_aoti_runtime_check_inputs_env\(\)\) "
     r"\{ assert_size_stride\((buf\w+), (\{[^}]*\}), (\{[^}]*\}), (\"[^\"]*\")\); \}"
 )
-_KERNEL_CALL = re.compile(r"\baoti_torch_cpu_\w+\(.*\)")
+_KERNEL_CALL = re.compile(r"\baoti_torch_(?:cpu|mps)_\w+\(.*\)")
 _RESULT = re.compile(r"&(buf\d+)_handle\b")
 _INCLUDE = "#include <torch/csrc/inductor/aoti_runtime/interface.h>\n"
 

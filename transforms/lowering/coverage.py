@@ -10,12 +10,12 @@ from runtime.shim_list import supported_symbols
 from zoo.errors import LoweringError, UnsupportedKernels
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from zoo.spec import Target
 
-__all__ = ["check_kernels", "check_library"]
+__all__ = ["check_imports", "check_kernels", "check_library"]
 
 # Left undefined on purpose by every shared library, or resolved by the C and C++ libraries.
 _SHIM_PREFIXES = ("aoti_torch_", "Sleef_", "menagerie_")
@@ -43,7 +43,16 @@ def check_library(place: str, library: Path, target: Target) -> tuple[str, ...]:
         text=True,
         check=True,
     ).stdout
-    undefined = [line.split()[0] for line in listing.splitlines()]
+    return check_imports(place, [line.split()[0] for line in listing.splitlines()], target)
+
+
+def check_imports(place: str, undefined: Collection[str], target: Target) -> tuple[str, ...]:
+    """Those of a library's undefined symbols that are shims, sorted.
+
+    Raises:
+        UnsupportedKernels: if the runtime does not offer one of them.
+        LoweringError: if one is of libtorch's C++.
+    """
     foreign = [s for s in undefined if s.startswith(_FOREIGN_PREFIXES)]
     if foreign:
         raise LoweringError(place, f"the library needs libtorch: {foreign[0]}")

@@ -14,6 +14,7 @@ from transforms.editor import ProgramEditor
 from transforms.lowering.conform import conform_results
 from transforms.lowering.coverage import check_kernels, check_library
 from transforms.lowering.inductor import generate_code
+from transforms.lowering.lowered import LoweredProgram
 from transforms.lowering.toolchain import Compiler, Source, find_compiler
 from zoo.errors import LoweringError
 from zoo.evidence import LoweringRecord
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["LoweredProgram", "instructions", "lower"]
+__all__ = ["instructions", "lower"]
 
 aten = torch.ops.aten
 
@@ -94,15 +95,6 @@ _BASELINES = {
     ),
 }
 _BASELINES["aarch64"] = _BASELINES["arm64"]
-
-
-@dataclass(frozen=True)
-class LoweredProgram:
-    """A compiled program: its library, and the tensors it expects by constant name."""
-
-    library: Path
-    constants: dict[str, torch.Tensor]
-    record: LoweringRecord
 
 
 def instructions() -> tuple[str, ...]:

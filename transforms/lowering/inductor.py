@@ -8,6 +8,16 @@ This is the only file that touches torch's private parts. Each is named here wit
   `.dynamo_flat_name_to_original_fqn`: which fallback kernels the program uses and where they come
   from, and which tensor stands behind each constant of the wrapper.
 
+For Metal, on any host, while code is generated and no longer:
+
+- `torch._C._has_mps`, `_mps_is_available`: Inductor generates Metal code only where they say that
+  there is a device; on Linux `mps_host` gives it one.
+- `torch._C._mps_get_core_count`: asked for the device's cores; a fixed answer, so that every host
+  generates the same code.
+- `codegen.mps._embed_headers`: would put the flattened headers, 150 KB, into every kernel. They are
+  kept once a bundle instead.
+- `torch.utils._cpp_embed_headers._embed_headers`: flattens them, as the former would.
+
 `tests/transforms/test_inductor.py` fails with a clear message when torch changes any of them.
 """
 
@@ -16,6 +26,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,21 +34,28 @@ from unittest.mock import patch
 
 import torch
 from torch._inductor import codecache
+from torch._inductor.codegen import mps
+from torch.utils import _cpp_embed_headers
 
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from torch._inductor.graph import GraphLowering
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["GeneratedCode", "generate_code"]
+__all__ = ["GeneratedCode", "generate_code", "metal_header", "metal_on_any_host"]
 
 _SYMBOL = re.compile(r"\baoti_torch_\w+")
 _PROXY = "aoti_torch_proxy_executor_call_function"
 _SOURCE_LINE = re.compile(r'File "(.+?)", line (\d+)')
+
+# Decides how reductions are split; a GPU of the smaller kind.
+_CORES = 16
+# All that Inductor's Metal kernels may include, in the order in which they stand in our header.
+_METAL_HEADERS = ("utils", "reduction_utils", "special_math", "random", "atomic")
 
 
 @dataclass(frozen=True)
@@ -94,6 +112,31 @@ def generate_code(program: ExportedProgram, options: Mapping[str, Any]) -> Gener
         "torch no longer calls AotCodeCompiler.compile",
         "Install the pinned torch, or adapt transforms/lowering/inductor.py",
     )
+
+
+@contextmanager
+def metal_on_any_host() -> Iterator[None]:
+    """Let Inductor generate Metal code inside the block, whatever this host has.
+
+    Kernels then only name the headers they need, which `metal_header` holds.
+    """
+    with (
+        patch.object(torch._C, "_has_mps", True),
+        patch.object(torch._C, "_mps_is_available", lambda: True),
+        patch.object(torch._C, "_mps_get_core_count", lambda: _CORES, create=True),
+        patch.object(mps, "_embed_headers", lambda lines, *_: "\n".join(lines)),
+    ):
+        yield
+
+
+def metal_header() -> str:
+    """What stands before generated Metal kernels: torch's headers for them, flattened.
+
+    The same for every program, so that whoever compiles kernels can keep it compiled.
+    """
+    lines = [f"#include <c10/metal/{name}.h>\n" for name in _METAL_HEADERS]
+    folder = Path(torch.__file__).parent / "include"
+    return str(_cpp_embed_headers._embed_headers(lines, [folder], set()))
 
 
 def _capture(

@@ -1,4 +1,4 @@
-"""The host C++ compiler: sources in, a shared library out, and nothing of this machine inside."""
+"""C++ compilers: sources in, a shared library out, and nothing of this machine inside."""
 
 from __future__ import annotations
 
@@ -38,11 +38,14 @@ class Source:
 class Compiler:
     """A C++ compiler driver.
 
-    `version` is the first line of its own `--version`, part of every build key.
+    `version` is the first line of its own `--version`, part of every build key; `arguments` come
+    first in every call, `environment` is added to this process's.
     """
 
     path: str
     version: str
+    arguments: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
 
     def link_library(
         self, sources: Sequence[Source], output: Path, link_flags: Sequence[str]
@@ -55,8 +58,10 @@ class Compiler:
         with tempfile.TemporaryDirectory(prefix="menagerie-") as folder:
             with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
                 objects = list(pool.map(lambda s: self._compile(s, Path(folder)), sources))
-            partial = output.with_suffix(".partial")
-            self._run([*map(str, objects), "-shared", *link_flags, "-o", str(partial)])
+            linked = Path(folder) / output.name  # its name may be part of a signature
+            self._run([*map(str, objects), "-shared", *link_flags, "-o", str(linked)])
+            partial = output.with_suffix(f".{os.getpid()}.partial")
+            shutil.copyfile(linked, partial)
             partial.replace(output)
 
     def _compile(self, source: Source, folder: Path) -> Path:
@@ -73,7 +78,9 @@ class Compiler:
         if source.header is None:
             return []
         key = hashlib.sha256(
-            "\0".join([self.version, *source.flags, *_include_flags(), source.header]).encode()
+            "\0".join(
+                [self.version, *self.arguments, *source.flags, *_include_flags(), source.header]
+            ).encode()
         ).hexdigest()[:32]
         folder = home() / "headers" / key
         header = folder / "prelude.h"
@@ -89,7 +96,12 @@ class Compiler:
 
     def _run(self, arguments: Sequence[str], cwd: Path | None = None) -> None:
         result = subprocess.run(
-            [self.path, *arguments], capture_output=True, text=True, check=False, cwd=cwd
+            [self.path, *self.arguments, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=cwd,
+            env=os.environ | dict(self.environment),
         )
         if result.returncode != 0:
             errors = [line for line in result.stderr.splitlines() if "error" in line]

@@ -3,8 +3,8 @@
 A lease only saves work: releases are right without it (see `releases`), so no conditional write is
 asked of the store. The holder renews its note every few seconds. Another process watches the note
 and takes over when it has not changed for a while *by its own clock*: clocks that differ do no
-harm, and a holder that died is noticed. Where two take a free lease in the same moment, the last writer
-has it; in the worst case both convert, and the first to publish is the one whose release stays.
+harm, and a holder that died is noticed. Where two take a free lease in the same moment, the last
+writer has it; in the worst case both convert, and the release of the first to publish stays.
 """
 
 from __future__ import annotations

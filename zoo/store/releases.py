@@ -143,7 +143,12 @@ class Store:
 
     def has(self, model: str, target: str, build_key: str) -> bool:
         """Whether this build is published and all its files are there, by their sizes."""
-        return self._whole(model, target, build_key) is not None
+        return self.state(model, target, build_key) is not None
+
+    def state(self, model: str, target: str, build_key: str) -> ReleaseState | None:
+        """How a build that the store `has` was proven; None for any other."""
+        whole = self._whole(model, target, build_key)
+        return None if whole is None else whole.manifest.state
 
     def builds(self) -> dict[Build, ReleaseState]:
         """What `has` would say of every build: those it holds, by model, target and build key.

@@ -2,9 +2,9 @@
 
 Nothing is locked. A publisher first writes down which blobs it counts on (`publishing/`), then
 looks whether a sweep is removing one of them (`sweeping/`). A sweep first writes down which blobs
-it is about to remove, then looks again which ones are counted on. Whatever the order in which the two do
-it, one of them sees the other: stores show a written object at once. The publisher then waits, or
-the sweep leaves the blob alone.
+it is about to remove, then looks again which ones are counted on. Whatever the order in which the
+two do it, one of them sees the other: stores show a written object at once. The publisher then
+waits, or the sweep leaves the blob alone.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> Swept:
     going = _superseded(documents, rule, old)
     kept = {key: manifest for key, (_, manifest) in documents.items() if key not in going}
     needed = _digests(kept.values())
-    spare = [b for b in blobs if b.modified < old and b.key not in needed]
+    spare = [b for b in blobs if b.modified <= old and b.key not in needed]
     notes = _forgotten(objects, now, set(kept))
     uploads = 0
     if not dry_run:
@@ -190,7 +190,7 @@ def _superseded(
         newest = sorted(builds.values(), key=lambda keys: rank(keys)[1], reverse=True)
         stay = [ranked[0], *newest[: rule.releases]]
         for keys in newest[rule.releases :]:
-            if keys not in stay and all(documents[key][0].modified < old for key in keys):
+            if keys not in stay and all(documents[key][0].modified <= old for key in keys):
                 going += keys
     return sorted(going)
 

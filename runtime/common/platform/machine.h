@@ -8,6 +8,8 @@ namespace menagerie::machine {
 
 std::string system();        // linux, darwin
 std::string architecture();  // x86_64, arm64, aarch64
+// Whether the system's release is this one or later, compared number by number: "15.0".
+bool is_at_least(std::string_view release);
 // Whether the processor has these instructions, named as the system names them (avx2, fma, ...).
 bool has_instructions(std::string_view name);
 

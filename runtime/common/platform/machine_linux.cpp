@@ -39,6 +39,9 @@ std::string system() {
 
 std::string architecture() { return names().machine; }
 
+// Bundles for Linux name no release.
+bool is_at_least(std::string_view) { return false; }
+
 bool has_instructions(std::string_view name) {
   static const std::string flags = read_flags();
   return flags.find(" " + std::string(name) + " ") != std::string::npos;

@@ -59,7 +59,7 @@ def test_a_device_confirms_an_emulated_release(place: Any, tmp_path: Path) -> No
     assert release.manifest.state is ReleaseState.VALIDATED
     assert store.find("tiny", "cpu") == release
     assert place.store().find("tiny", "cpu", key) == release
-    assert [r.manifest.state.value for r in store.releases()] == ["validated", "emulated"]
+    assert [r.manifest.state.value for r in store.releases()] == ["emulated", "validated"]
     assert store.publish(pulled) == release  # what is confirmed stays so
     out = store.pull(release, tmp_path / "again")
     assert (out / "report.json").read_bytes() == b"on a device"

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from zoo.evidence import GraphNode, GraphRecord, NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 __all__ = ["Box", "Mark", "Row", "condense", "mark_changes"]
 
-_MOST_BOXES = 120  # more than these, and only the surroundings of changes are drawn
 _LONGEST_RUN = 5  # unchanged rows of a box in a row
 _FEWEST_REPEATS = 3
 _UNIT = re.compile(r"(?:^|.*?\.)\d+(?=\.|$)")  # `encoder.layers.3` of `encoder.layers.3.norm`
@@ -28,6 +27,7 @@ class Mark(StrEnum):
     REMOVED = "removed"
     ADDED = "added"
     REWIRED = "rewired"  # still there, fed by other nodes than before
+    WRONG = "wrong"  # the first to diverge from eager
 
 
 @dataclass(frozen=True)
@@ -91,17 +91,24 @@ def mark_changes(
     )
 
 
-def condense(record: GraphRecord, marks: Mapping[str, Mark]) -> tuple[Box, ...]:
+def condense(record: GraphRecord, marks: Mapping[str, Mark], *, most: int = 120) -> tuple[Box, ...]:
     """The boxes of a graph, producers before users.
 
     Args:
         record: the graph.
         marks: of each node by name.
+        most: the number of boxes from which on neighbours of one module are told as one: first
+            those far from every change, by ever shorter paths, then the others too. A wrong node
+            is always drawn.
     """
     items = _without_repeats([_Item([n]) for n in record.nodes], marks)
     boxes = _chained(items, marks)
-    if len(boxes) > _MOST_BOXES:
-        boxes = _chained(_without_far(items, marks), marks)
+    deepest = max((n.module.count(".") + 1 for n in record.nodes), default=0)
+    for kept in (_near(items, marks), _wrong(items, marks)):
+        for depth in range(deepest, -1, -1):
+            if len(boxes) <= most:
+                return boxes
+            boxes = _chained(_by_module(items, kept, depth, marks), marks)
     return boxes
 
 
@@ -157,23 +164,42 @@ def _span(units: Sequence[str]) -> str:
 # Large graphs
 
 
-def _without_far(items: list[_Item], marks: Mapping[str, Mark]) -> list[_Item]:
-    """Neighbouring items that are not near a change are told as one.
+def _by_module(
+    items: Sequence[_Item], kept: Collection[int], depth: int, marks: Mapping[str, Mark]
+) -> list[_Item]:
+    """Neighbouring items of one module are told as one, but for those to be kept.
 
     Neighbours in the order of the graph can be merged without making a cycle.
+
+    Args:
+        items: all of them, in order.
+        kept: positions of those that stand for themselves; inputs and outputs do anyway.
+        depth: how many names of a module's path count.
+        marks: of each node by name.
     """
-    near = _near(items, marks)
+
+    def outline(entry: tuple[int, _Item]) -> str | None:
+        position, item = entry
+        if position in kept or item.nodes[0].kind in {NodeKind.INPUT, NodeKind.OUTPUT}:
+            return None
+        return ".".join(item.nodes[0].module.split(".")[:depth])
+
     result: list[_Item] = []
-    for position, item in enumerate(items):
-        plain = position in near or item.nodes[0].kind in {NodeKind.INPUT, NodeKind.OUTPUT}
-        if plain:
-            result.append(item)
-        elif result and result[-1].label.endswith(" operators"):
-            merged = [*result[-1].nodes, *item.nodes]
-            result[-1] = _Item(merged, f"{len(merged)} operators")
+    for module, group in groupby(enumerate(items), key=outline):
+        members = [item for _, item in group]
+        if module is None or len(members) == 1:
+            result += members
         else:
-            result.append(_Item(list(item.nodes), f"{len(item.nodes)} operators"))
+            result.append(_merged(members, module, marks))
     return result
+
+
+def _merged(members: Sequence[_Item], module: str, marks: Mapping[str, Mark]) -> _Item:
+    nodes = [n for item in members for n in item.nodes]
+    changes = sum(marks[n.name] is not Mark.SAME for n in nodes)
+    place = f"{module}: " if module else ""
+    more = f", {changes} changed" if changes else ""
+    return _Item(nodes, f"{place}{len(nodes)} operators{more}")
 
 
 def _near(items: Sequence[_Item], marks: Mapping[str, Mark]) -> set[int]:
@@ -189,6 +215,10 @@ def _near(items: Sequence[_Item], marks: Mapping[str, Mark]) -> set[int]:
     ]
     around = {a for a, b in edges if b in changed} | {b for a, b in edges if a in changed}
     return changed | around
+
+
+def _wrong(items: Sequence[_Item], marks: Mapping[str, Mark]) -> set[int]:
+    return {i for i, item in enumerate(items) if marks[item.nodes[0].name] is Mark.WRONG}
 
 
 # Chains

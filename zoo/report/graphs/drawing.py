@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from functools import cache
 from html import escape
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
+from zoo.evidence import GraphRecord, NodeKind
 from zoo.report.graphs.boxes import Box, Mark, Row, condense, mark_changes
 from zoo.report.graphs.layout import Layout, Place, lay_out
-from zoo.evidence import GraphRecord, NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-__all__ = ["picture"]
+__all__ = ["figure", "picture", "style"]
 
 _ROW, _CAPTION, _PAD = 24.0, 19.0, 7.0
 _WIDE, _SMALL = 7.4, 6.3  # width of a character of an operator's name, and of small print
@@ -20,34 +25,18 @@ _MARGIN, _HEADER, _LEGEND = 28.0, 70.0, 46.0
 _BETWEEN = 64.0  # the two panels
 _NARROWEST = 240.0  # panel
 _USUAL = " float32"
-_SIGNS = {Mark.SAME: "", Mark.REMOVED: "−", Mark.ADDED: "+", Mark.REWIRED: "~"}  # noqa: RUF001
+_SIGNS = {
+    Mark.SAME: "",
+    Mark.REMOVED: "\N{MINUS SIGN}",
+    Mark.ADDED: "+",
+    Mark.REWIRED: "~",
+    Mark.WRONG: "!",
+}
+_MARK_WORDS = {Mark.WRONG: "first to diverge"}
+_MOST_BOXES = (120, 60, 30, 15)  # tried in turn until the picture is light enough
+_MOST_BYTES = 600_000
 
-_STYLE = """
-.gp{--paper:#fff;--ink:#18211d;--muted:#5c6962;--line:#d9d7cf;--edge:#a9b3ad;--card:#faf9f6;
---removed:#b3261e;--removed-soft:#fce9e6;--added:#12703f;--added-soft:#e0f3e6;--rewired:#8a5200;
---rewired-soft:#fdf0d5;--heavy:#0b7a6b;--norm:#4c78a8;--activation:#e0a030;--layout:#9a6fb0;
---other:#8a8f8c;
-font-family:Inter,-apple-system,"Segoe UI",Roboto,"Liberation Sans",system-ui,sans-serif}
-@media (prefers-color-scheme:dark){.gp{--paper:#181f1c;--ink:#e8edea;--muted:#98a69f;--line:#2f3a35;
---edge:#5d6b64;--card:#1e2623;--removed:#ff8f82;--removed-soft:#3a1a17;--added:#6cdc97;
---added-soft:#15301f;--rewired:#f3bd63;--rewired-soft:#33270f;--heavy:#45cdb7;--norm:#7fabdc;
---activation:#f0c060;--layout:#c79be0;--other:#a0a8a4}}
-.gp text{fill:var(--ink)}.gp .paper{fill:var(--paper)}
-.gp .op{font:12.3px ui-monospace,"SF Mono","Cascadia Mono","DejaVu Sans Mono",monospace}
-.gp .small{font-size:11px;fill:var(--muted);font-variant-numeric:tabular-nums}
-.gp .head{font-size:17px;font-weight:650;letter-spacing:-.01em}
-.gp .box{fill:var(--card);stroke:var(--line)}.gp .changed{stroke-width:1.6}
-.gp .end{fill:var(--paper);stroke:var(--muted)}.gp .summary{font-style:italic;fill:var(--muted)}
-.gp .edge{fill:none;stroke:var(--edge);stroke-width:1.4}.gp .tip{fill:var(--edge)}
-.gp .rule{stroke:var(--line)}.gp .sign{font:700 13px ui-monospace,monospace}
-.gp .heavy{fill:var(--heavy)}.gp .norm{fill:var(--norm)}.gp .activation{fill:var(--activation)}
-.gp .layout{fill:var(--layout)}.gp .other{fill:var(--other)}
-.gp .removed-row{fill:var(--removed-soft)}.gp .added-row{fill:var(--added-soft)}
-.gp .rewired-row{fill:var(--rewired-soft)}.gp .box.removed{stroke:var(--removed)}
-.gp .box.added{stroke:var(--added)}.gp .box.rewired{stroke:var(--rewired)}
-.gp text.removed{fill:var(--removed)}.gp text.added{fill:var(--added)}
-.gp text.rewired{fill:var(--rewired)}.gp .behind{fill:var(--card);stroke:var(--line)}
-"""
+Point = tuple[float, float]
 
 _KIND_WORDS = (
     (NodeKind.HEAVY, "convolution, matrix product"),
@@ -58,46 +47,85 @@ _KIND_WORDS = (
 )
 
 
+@cache
+def style() -> str:
+    """The style sheet of graph pictures, light, dark and print."""
+    return Path(__file__).with_name("graph.css").read_text(encoding="utf-8")
+
+
 def picture(before: GraphRecord, after: GraphRecord, *, title: str = "The graph") -> str:
+    """A complete SVG for a file, without scripts or references. See `figure`."""
+    opening, inside = figure(before, after, title=title).split(">", 1)
+    return f'{opening} xmlns="http://www.w3.org/2000/svg"><style>{style()}</style>{inside}'
+
+
+def figure(
+    before: GraphRecord, after: GraphRecord, *, title: str = "The graph", wrong: str | None = None
+) -> Markup:
     """Draw two graphs side by side; what one lacks of the other stands out by colour and sign.
 
     Straight chains share a box and repeated blocks are told once, so that some hundreds of nodes
-    stay readable; of larger graphs only the surroundings of the changes are drawn.
+    stay readable; of larger graphs only the surroundings of the changes are drawn, and of the
+    largest whole modules as one box. Equal graphs are drawn once.
 
     Args:
         before: the graph before the passes.
         after: the graph after them.
-        title: the picture's name, for a heading of its own and for readers who do not see it.
+        title: the picture's name, for readers who do not see it.
+        wrong: the name of the node that is the first to diverge from eager, to be pointed out.
 
     Returns:
-        A complete SVG element without scripts or references; it carries its own light and dark
-        colours and can stand in a page or in a file.
+        An SVG element for a page that has the style sheet `style`. Every text is escaped.
     """
     marks = mark_changes(before, after)
     panels = [
-        _panel(condense(record, mark)) for record, mark in zip((before, after), marks, strict=True)
+        _Panel("Before", "removed", before, marks[0]),
+        _Panel("After", "added", after, marks[1]),
     ]
-    widths = [max(_NARROWEST, layout.width) for _, layout in panels]
-    width = max(sum(widths) + _BETWEEN + 2 * _MARGIN, _legend_width() + 2 * _MARGIN)
-    spare = (width - 2 * _MARGIN - _BETWEEN - sum(widths)) / 2
-    widths = [w + spare for w in widths]
-    height = _HEADER + max(layout.height for _, layout in panels) + _LEGEND + _MARGIN
-    counts = [_counted(record) for record in (before, after)]
-    changed = [sum(m is not Mark.SAME for m in mark.values()) for mark in marks]
-    body = [_legend(height - _MARGIN)]
-    heads = (
-        ("Before", f"{counts[0]} operators, {changed[0]} changed or removed"),
-        ("After", f"{counts[1]} operators, {changed[1]} changed or added"),
-    )
+    if not any(panel.changed for panel in panels):
+        panels = [_Panel("The graph", "changed", after, marks[1])]
+    for panel in panels:
+        if wrong in panel.marks:
+            panel.marks[wrong] = Mark.WRONG
+    drawings = (_side_by_side(panels, title, most) for most in _MOST_BOXES)
+    smallest = ""
+    for smallest in drawings:
+        if len(smallest) <= _MOST_BYTES:
+            break
+    return Markup(smallest)  # noqa: S704 - every text in it went through `escape`
+
+
+class _Panel:
+    """One of the graphs, under its heading."""
+
+    def __init__(
+        self, head: str, verb: str, record: GraphRecord, marks: Mapping[str, Mark]
+    ) -> None:
+        self.head, self.record, self.marks = head, record, dict(marks)
+        self.changed = sum(mark is not Mark.SAME for mark in marks.values())
+        changes = f", {self.changed} changed or {verb}" if self.changed else ""
+        self.note = f"{_counted(record)} operators{changes}"
+
+
+def _side_by_side(panels: Sequence[_Panel], title: str, most: int) -> str:
+    laid = [_laid(condense(panel.record, panel.marks, most=most)) for panel in panels]
+    widths = [max(_NARROWEST, layout.width) for _, layout in laid]
+    gaps = _BETWEEN * (len(panels) - 1) + 2 * _MARGIN
+    marks = {mark for panel in panels for mark in panel.marks.values()}
+    spare = max(0.0, _legend_width(marks) + 2 * _MARGIN - sum(widths) - gaps) / len(panels)
+    widths = [width + spare for width in widths]
+    height = _HEADER + max(layout.height for _, layout in laid) + _LEGEND + _MARGIN
+    body = [_legend(height - _MARGIN, marks)]
     x = _MARGIN
-    for (boxes, layout), panel, (head, note) in zip(panels, widths, heads, strict=True):
-        body.append(_header(x + panel / 2, head, note))
-        body.append(_drawn(boxes, layout, x + (panel - layout.width) / 2, _HEADER))
-        x += panel + _BETWEEN
-    middle = _MARGIN + widths[0] + _BETWEEN / 2
-    body.append(_line(middle, _MARGIN, middle, height - _LEGEND - _MARGIN / 2))
-    described = f"Before: {heads[0][1]}. After: {heads[1][1]}."
-    return _svg(width, height, title, described, body)
+    for panel, (boxes, layout), width in zip(panels, laid, widths, strict=True):
+        if x > _MARGIN:
+            middle = x - _BETWEEN / 2
+            body.append(_line(middle, _MARGIN, middle, height - _LEGEND - _MARGIN / 2))
+        body.append(_header(x + width / 2, panel.head, panel.note))
+        body.append(_drawn(boxes, layout, x + (width - layout.width) / 2, _HEADER))
+        x += width + _BETWEEN
+    described = " ".join(f"{panel.head}: {panel.note}." for panel in panels)
+    return _svg(sum(widths) + gaps, height, title, described, body)
 
 
 def _counted(record: GraphRecord) -> int:
@@ -107,7 +135,7 @@ def _counted(record: GraphRecord) -> int:
 # Panels
 
 
-def _panel(boxes: Sequence[Box]) -> tuple[Sequence[Box], Layout]:
+def _laid(boxes: Sequence[Box]) -> tuple[Sequence[Box], Layout]:
     return boxes, lay_out([_size(b) for b in boxes], [b.inputs for b in boxes])
 
 
@@ -134,24 +162,41 @@ def _details(box: Box) -> list[str]:
 
 
 def _drawn(boxes: Sequence[Box], layout: Layout, x: float, y: float) -> str:
-    edges = "".join(_edge(points) for points in layout.edges.values())
+    seen: set[tuple[Point, Point]] = set()
+    edges = "".join(_edge(points, seen) for points in layout.edges.values())
     drawn = "".join(_box(box, place) for box, place in zip(boxes, layout.places, strict=True))
     return f'<g transform="translate({_n(x)} {_n(y)})">{edges}{drawn}</g>'
 
 
-def _edge(points: Sequence[tuple[float, float]]) -> str:
-    """A curve that leaves and arrives vertically, with an arrow's head."""
+def _edge(points: Sequence[Point], seen: set[tuple[Point, Point]]) -> str:
+    """A curve that leaves and arrives vertically, with an arrow's head.
+
+    Edges of one source run together at first: what is in `seen` is not drawn again.
+    """
+    steps = list(pairwise(points))
+    fresh = next((i for i, step in enumerate(steps) if step not in seen), len(steps))
+    seen.update(steps)
+    (x, y), path = points[fresh], ""
+    if fresh < len(steps):
+        path = f'<path class="edge" d="{_stroke(points[fresh:])}"/>'
+        x, y = points[-1]
+    return f'{path}<path class="tip" d="M{_n(x)} {_n(y)}l-4 -7h8z"/>'
+
+
+def _stroke(points: Sequence[Point]) -> str:
     (x, y), *rest = points
     path = [f"M{_n(x)} {_n(y)}"]
     for next_x, next_y in rest:
-        if abs(next_x - x) < 1:
-            path.append(f"L{_n(next_x)} {_n(next_y)}")
-        else:
+        if abs(next_x - x) >= 1:
             bend = (y + next_y) / 2
             path.append(f"C{_n(x)} {_n(bend)} {_n(next_x)} {_n(bend)} {_n(next_x)} {_n(next_y)}")
-        x, y = next_x, next_y
-    head = f'<path class="tip" d="M{_n(x)} {_n(y)}l-4 -7h8z"/>'
-    return f'<path class="edge" d="{"".join(path)}"/>{head}'
+            x = next_x
+        else:
+            if path[-1].startswith("V"):
+                path.pop()  # one stroke straight through several layers
+            path.append(f"V{_n(next_y)}")
+        y = next_y
+    return "".join(path)
 
 
 def _box(box: Box, place: Place) -> str:
@@ -207,24 +252,25 @@ def _header(x: float, head: str, note: str) -> str:
     )
 
 
-def _legend_entries() -> list[tuple[str, str]]:
+def _legend_entries(marks: Collection[Mark]) -> list[tuple[str, str]]:
     dots = [
         (f'<circle class="{kind}" cx="5" cy="-4" r="4"/>', words) for kind, words in _KIND_WORDS
     ]
     signs = [
-        (_text(0, 0.5, _SIGNS[mark], f"sign {mark}"), mark.value)
-        for mark in (Mark.REMOVED, Mark.ADDED, Mark.REWIRED)
+        (_text(0, 0.5, _SIGNS[mark], f"sign {mark}"), _MARK_WORDS.get(mark, mark.value))
+        for mark in Mark
+        if mark in marks and mark is not Mark.SAME
     ]
     return [*dots, *signs]
 
 
-def _legend_width() -> float:
-    return sum(len(words) * 5.6 + 38 for _, words in _legend_entries())
+def _legend_width(marks: Collection[Mark]) -> float:
+    return sum(len(words) * 5.6 + 38 for _, words in _legend_entries(marks))
 
 
-def _legend(y: float) -> str:
+def _legend(y: float, marks: Collection[Mark]) -> str:
     x, parts = _MARGIN, []
-    for symbol, words in _legend_entries():
+    for symbol, words in _legend_entries(marks):
         parts.append(
             f'<g transform="translate({_n(x)} {_n(y)})">{symbol}{_text(14, 0, words, "small")}</g>'
         )
@@ -234,10 +280,9 @@ def _legend(y: float) -> str:
 
 def _svg(width: float, height: float, title: str, description: str, body: Iterable[str]) -> str:
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="gp" role="img" width="{_n(width)}" '
-        f'height="{_n(height)}" viewBox="0 0 {_n(width)} {_n(height)}" '
-        f'style="max-width:100%;height:auto"><title>{escape(title)}</title>'
-        f"<desc>{escape(description)}</desc><style>{_STYLE.strip()}</style>"
+        f'<svg class="gp" role="img" width="{_n(width)}" height="{_n(height)}" '
+        f'viewBox="0 0 {_n(width)} {_n(height)}">'
+        f"<title>{escape(title)}</title><desc>{escape(description)}</desc>"
         f'<rect class="paper" width="100%" height="100%" rx="14"/>{"".join(body)}</svg>'
     )
 

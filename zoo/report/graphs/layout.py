@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Layout", "Place", "lay_out"]
 
 _GAP_X, _GAP_Y = 26.0, 34.0
-_LANE = 10.0  # width of the lane that an edge takes through a layer
+_LANE = 4.0  # width of the lane that an edge takes through a layer, and the gap beside it
 _SWEEPS = 12
 
 
@@ -94,18 +94,25 @@ def _layers(inputs: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _lanes(cells: list[_Cell], inputs: Sequence[Sequence[int]]) -> dict[tuple[int, int], list[int]]:
-    """Add a lane in every layer that an edge crosses; return the cells along each edge."""
+    """Add lanes in the layers that edges cross; return the cells along each edge.
+
+    Edges of one source share its lanes, and part where their users are.
+    """
     paths: dict[tuple[int, int], list[int]] = {}
+    lanes: dict[tuple[int, int], int] = {}  # of a source in a layer
     for user, sources in enumerate(inputs):
         for source in sources:
             path = [source]
             for layer in range(cells[source].layer + 1, cells[user].layer):
-                cells.append(_Cell(layer, _LANE))
-                path.append(len(cells) - 1)
+                if (source, layer) not in lanes:
+                    cells.append(_Cell(layer, _LANE))
+                    lanes[source, layer] = len(cells) - 1
+                path.append(lanes[source, layer])
             path.append(user)
             for upper, lower in pairwise(path):
-                cells[upper].below.append(lower)
-                cells[lower].above.append(upper)
+                if lower not in cells[upper].below:
+                    cells[upper].below.append(lower)
+                    cells[lower].above.append(upper)
             paths[source, user] = path
     return paths
 
@@ -147,7 +154,8 @@ def _settle(cells: Sequence[_Cell], row: Sequence[int], wished: Sequence[float])
 
 
 def _apart(cells: Sequence[_Cell], left: int, right: int) -> float:
-    return (cells[left].width + cells[right].width) / 2 + _GAP_X
+    lane = not cells[left].height or not cells[right].height
+    return (cells[left].width + cells[right].width) / 2 + (_LANE if lane else _GAP_X)
 
 
 def _tops(cells: Sequence[_Cell], rows: Sequence[Sequence[int]]) -> tuple[list[float], float]:

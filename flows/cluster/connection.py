@@ -1,0 +1,108 @@
+"""Which Prefect server and which store are meant, when somebody configured or started one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from flows.cluster.credentials import ACCESS_KEY, Credentials, credentials_path
+from flows.cluster.state import ClusterState, cluster_folder
+from zoo.errors import MenagerieError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pydantic import SecretStr
+
+__all__ = ["Connection", "Origin", "connection"]
+
+
+class Origin(StrEnum):
+    """How we know of the server."""
+
+    ENVIRONMENT = "environment"  # PREFECT_API_URL
+    LOCAL_CLUSTER = "local cluster"  # `zoo up`
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How to reach a Prefect server, and the store its workers publish to.
+
+    Attributes:
+        origin: how we know of it.
+        api_url: of Prefect's API, e.g. http://127.0.0.1:4200/api.
+        auth: `user:password` for the API; None: it asks for none.
+        store: URL of its workers' store; None: `MENAGERIE_STORE` or the default decides.
+        s3_endpoint, s3_secret, ca_bundle: of the store, where it is the local cluster's.
+    """
+
+    origin: Origin
+    api_url: str
+    auth: SecretStr | None = None
+    store: str | None = None
+    s3_endpoint: str | None = None
+    s3_secret: SecretStr | None = None
+    ca_bundle: Path | None = None
+
+    def environment(self) -> dict[str, str]:
+        """Variables for Prefect, and for the store where it is the local cluster's.
+
+        They hold secrets: for the environment of a process, never for a log.
+        """
+        return self.prefect_environment() | self.store_environment()
+
+    def prefect_environment(self) -> dict[str, str]:
+        """What Prefect reads when it is imported."""
+        values = {"PREFECT_API_URL": self.api_url}
+        if self.auth is not None:
+            values["PREFECT_API_AUTH_STRING"] = self.auth.get_secret_value()
+        return values
+
+    def store_environment(self) -> dict[str, str]:
+        """What `zoo.store` reads; empty where the environment decides already."""
+        if self.store is None or self.s3_endpoint is None or self.s3_secret is None:
+            return {}
+        return {
+            "MENAGERIE_STORE": self.store,
+            "MENAGERIE_S3_ENDPOINT": self.s3_endpoint,
+            "MENAGERIE_S3_ACCESS_KEY": ACCESS_KEY,
+            "MENAGERIE_S3_SECRET_KEY": self.s3_secret.get_secret_value(),
+            "MENAGERIE_S3_CA_BUNDLE": str(self.ca_bundle),
+        }
+
+
+def connection() -> Connection | None:
+    """The server that is meant; None if nobody named or started one. Nothing is asked of it yet.
+
+    Raises:
+        MenagerieError: if the local cluster's files are damaged.
+    """
+    if url := os.environ.get("PREFECT_API_URL"):
+        return Connection(Origin.ENVIRONMENT, url)  # Prefect finds its secret where this one was
+    state = ClusterState.load()
+    if state is None or not state.up:
+        return None
+    credentials = Credentials.load()
+    if credentials is None:
+        raise MenagerieError(
+            str(credentials_path()), "the secrets of the running cluster are gone", _AFRESH
+        )
+    return local_connection(state, credentials)
+
+
+def local_connection(state: ClusterState, credentials: Credentials) -> Connection:
+    """The connection to the local cluster, whether it runs or not."""
+    return Connection(
+        Origin.LOCAL_CLUSTER,
+        api_url=state.api_url,
+        auth=credentials.api_auth,
+        store=state.store,
+        s3_endpoint=state.s3_endpoint,
+        s3_secret=credentials.s3_secret,
+        ca_bundle=cluster_folder() / "tls" / "ca.pem",
+    )
+
+
+_AFRESH = "Run `zoo down` and `zoo up`"

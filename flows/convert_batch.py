@@ -1,0 +1,61 @@
+"""The flow in which a worker converts several models: what `convert-zoo` submits."""
+
+from uuid import UUID
+
+from prefect import State, flow
+from prefect.runtime import flow_run
+from prefect.states import Failed
+
+from flows.dispatch.embedded import convert_here
+from flows.listener import Recorder
+from flows.parameters import ConversionOptions
+from flows.plan import failed_row, plan, skipped_row
+from flows.results import ModelResult, RunResult
+from flows.rows import leave_row
+from flows.settings import NOTHING_KEPT
+from flows.workplace import workplace
+from zoo.spec import Target
+
+__all__ = ["convert_batch"]
+
+
+@flow(name="convert-batch", flow_run_name="{target} batch", **NOTHING_KEPT)
+def convert_batch(
+    models: list[str],
+    target: Target = Target.CPU,
+    options: ConversionOptions = ConversionOptions(),  # noqa: B008 - frozen
+) -> RunResult | State[RunResult]:
+    """Convert models one after another; each leaves its row on this run as soon as it is done.
+
+    Args:
+        models: Names of models in the manifest.
+        target: For which target.
+        options: The same for every model.
+    """
+    recorder = _RowLeaver(flow_run.get_id())
+    work = []
+    for one in plan(models, [target], options):
+        if one.error is not None:
+            recorder.model_ended(failed_row(one))
+        elif one.in_store:
+            recorder.model_ended(skipped_row(one))
+        else:
+            work.append(one)
+    convert_here(work, options, recorder)
+    run = RunResult(results=tuple(recorder.rows.values()), store=options.store_url)
+    if not run.succeeded:
+        return Failed(message=run.summary, data=run)
+    return run
+
+
+class _RowLeaver(Recorder):
+    """Leaves every row on the run, besides keeping it."""
+
+    def __init__(self, run: UUID | str) -> None:
+        super().__init__(workplace().listener)
+        self._run = UUID(str(run))
+
+    def model_ended(self, result: ModelResult) -> None:
+        """Keep it, pass it on and leave it."""
+        super().model_ended(result)
+        leave_row(result, self._run)

@@ -1,0 +1,49 @@
+"""How long models took when they were converted last, to share out the work of the next run."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+from flows.results import Outcome
+from zoo.home import home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from flows.results import ModelResult
+
+__all__ = ["known_seconds", "remember_seconds"]
+
+
+def known_seconds() -> Mapping[tuple[str, str], float]:
+    """Seconds by model and target; empty where nothing is known, or the file is damaged."""
+    try:
+        found = json.loads(_file().read_text())
+        return {
+            (model, target): float(seconds)
+            for model, targets in found.items()
+            for target, seconds in targets.items()
+        }
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def remember_seconds(results: Iterable[ModelResult]) -> None:
+    """Keep what the published models of a run took."""
+    seconds = dict(known_seconds())
+    for row in results:
+        if row.outcome is Outcome.PUBLISHED:
+            seconds[row.model, row.target.value] = round(row.seconds, 1)
+    nested: dict[str, dict[str, float]] = {}
+    for (model, target), taken in sorted(seconds.items()):
+        nested.setdefault(model, {})[target] = taken
+    partial = _file().with_suffix(f".{os.getpid()}")
+    partial.write_text(json.dumps(nested, indent=1))
+    partial.replace(_file())
+
+
+def _file() -> Path:
+    return home() / "seconds.json"

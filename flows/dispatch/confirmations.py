@@ -1,0 +1,145 @@
+"""Having devices confirm what was published as emulated.
+
+A confirmation is a run of its own in the pool of the device. It belongs to no parent: with no worker
+there it stays in the queue, also after the run that asked for it ended, and runs when one appears.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prefect.logging import get_logger
+
+from flows.dispatch.runs import Phase, Run
+from flows.results import Confirmation
+from zoo.artifact.manifest import ReleaseState
+from zoo.errors import MenagerieError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from flows.dispatch.deployments import Clock
+    from flows.dispatch.runs import Runs
+    from flows.parameters import RunLimits
+    from flows.placement import Placement
+    from flows.results import ModelResult
+
+__all__ = ["CONFIRM_FLOW", "Confirmations"]
+
+CONFIRM_FLOW = "confirm-release"
+_MINUTE = 60.0
+_ATTEMPTS = 10  # runs of one build in all: each is asked for again if the one before failed
+
+
+@dataclass
+class _Asked:
+    row: ModelResult
+    pool: str
+    run: Run
+    since: float
+
+
+class Confirmations:
+    """Asks for confirmations and waits for those that a worker is there for.
+
+    Args:
+        runs: the server.
+        placement: which pool confirms which target.
+        limits: how long to wait.
+        store: the store's address, passed on.
+        clock: time.
+    """
+
+    def __init__(
+        self, runs: Runs, placement: Placement, limits: RunLimits, store: str, clock: Clock
+    ) -> None:
+        self._runs = runs
+        self._placement = placement
+        self._limits = limits
+        self._store = store
+        self._clock = clock
+        self._log = get_logger(__name__)
+
+    def confirm(self, rows: Sequence[ModelResult]) -> list[ModelResult]:
+        """The same rows, each emulated one with the state of its confirmation.
+
+        Nothing here fails a model: it is published as emulated, and its row says so.
+        """
+        done = {(row.model, row.target): row for row in rows}
+        try:
+            deployments = self._runs.deployments(CONFIRM_FLOW)
+            asked = [a for row in rows if (a := self._ask(row, deployments)) is not None]
+            for each in asked:
+                done[each.row.model, each.row.target] = _told(each.row, Confirmation.WAITING)
+            for row in self._outcomes(asked):
+                done[row.model, row.target] = row
+        except Exception as error:  # noqa: BLE001 - whatever the way to the server can fail in
+            self._log.warning("Confirmations could not be followed: %s", error)
+        return list(done.values())
+
+    def _ask(self, row: ModelResult, deployments: dict[str, UUID]) -> _Asked | None:
+        pool = self._placement.targets[row.target].confirm
+        if pool not in deployments or not row.succeeded or row.proof is not ReleaseState.EMULATED:
+            return None
+        parameters = {
+            "model": row.model,
+            "target": row.target.value,
+            "build_key": row.build_key,
+            "store": self._store,
+        }
+        try:
+            for attempt in range(_ATTEMPTS):
+                run = self._runs.submit(
+                    deployments[pool],
+                    parameters,
+                    name=f"{row.model} for {row.target}: confirm",
+                    tags=[row.model, row.target.value],
+                    key=f"{row.build_key}-{attempt}",
+                    linked=False,
+                )
+                if not run.phase.is_final:
+                    break
+        except MenagerieError as error:
+            self._log.warning("%s for %s cannot be confirmed: %s", row.model, row.target, error)
+            return None
+        return _Asked(row, pool, run, self._clock.now())
+
+    def _outcomes(self, asked: list[_Asked]) -> list[ModelResult]:
+        """Rows of the confirmations that end while workers are there for them."""
+        rows = []
+        while asked := [each for each in asked if self._is_awaited(each)]:
+            found = self._runs.look([each.run.id for each in asked])
+            told = self._runs.rows([each.run.id for each in asked])
+            for each in asked:
+                run = found.get(each.run.id, each.run)
+                if run.phase is not each.run.phase:
+                    each.since = self._clock.now()
+                each.run = run
+                if run.phase.is_final:
+                    rows.append(_ended(each.row, run, told.get(run.id, [])))
+            asked = [each for each in asked if not each.run.phase.is_final]
+            if asked:
+                self._clock.sleep(self._clock.poll_seconds)
+        return rows
+
+    def _is_awaited(self, each: _Asked) -> bool:
+        minutes = self._limits.minutes_per_model
+        if self._clock.now() - each.since > minutes * _MINUTE:
+            return False
+        return each.run.phase is Phase.RUNNING or self._runs.has_worker(each.pool)
+
+
+def _told(row: ModelResult, confirmation: Confirmation, reason: str = "") -> ModelResult:
+    update = {"confirmation": confirmation, "confirmation_detail": reason or None}
+    return row.model_copy(update=update)
+
+
+def _ended(row: ModelResult, run: Run, told: Sequence[ModelResult]) -> ModelResult:
+    """The row after the confirmation ended, by what it said of itself."""
+    for said in told:
+        if said.confirmation is not None:
+            row = row.model_copy(update={"proof": said.proof or row.proof})
+            return _told(row, said.confirmation, said.confirmation_detail or "")
+    return _told(row, Confirmation.FAILED, f"its run ended {run.state}: {run.message}")

@@ -1,0 +1,318 @@
+"""Converting on the workers of a Prefect server: one deployment run for each batch of models.
+
+This run judges every child itself, by the rows that it leaves and the state that it ends in, and
+never waits for ever: not for a pool without a worker, not for a run that does not end, not for a
+server that is gone. Submitted runs are found again after this run was restarted.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from prefect.logging import get_logger
+
+from flows.dispatch.batches import Batch, share_out
+from flows.dispatch.runs import Phase, Run
+from flows.plan import crashed_row, found_row, timed_out_row
+from tasks.failures import explain
+from zoo.errors import MenagerieError
+from zoo.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from uuid import UUID
+
+    from flows.dispatch.runs import Runs
+    from flows.listener import Recorder
+    from flows.parameters import ConversionOptions, RunLimits
+    from flows.placement import Placement
+    from flows.plan import PlannedModel
+    from flows.results import ModelResult
+
+__all__ = ["BATCH_FLOW", "MODEL_FLOW", "Clock", "Dispatch"]
+
+MODEL_FLOW, BATCH_FLOW = "convert-model", "convert-batch"
+_MINUTE = 60.0
+_REVIVAL_SECONDS = 20.0  # so long an automation may take to put a crashed run back in the queue
+_STOP_SECONDS = 60.0  # so long a worker may take to stop a run
+_ATTEMPTS = 5  # new runs in place of ones that were cancelled before this run was restarted
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Time as the dispatcher sees it; a test has its own."""
+
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    poll_seconds: float = 2.0
+
+
+@dataclass
+class _Child:
+    """A submitted batch: what is still missing of it, and since when it is in its phase."""
+
+    batch: Batch
+    pool: str
+    run: Run
+    since: float
+    missing: dict[Key, PlannedModel] = field(default_factory=dict)
+    doomed: str = ""  # why it was told to end
+
+    def __post_init__(self) -> None:
+        self.missing = {(p.model, p.target.value): p for p in self.batch.models}
+
+
+class Dispatch:
+    """Converts models on workers.
+
+    Args:
+        runs: the server.
+        placement: which pool converts for which target.
+        limits: how long what may take.
+        options: passed on to every run.
+        recorder: hears of every row.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        runs: Runs,
+        placement: Placement,
+        limits: RunLimits,
+        options: ConversionOptions,
+        recorder: Recorder,
+        clock: Clock | None = None,
+    ) -> None:
+        self._runs = runs
+        self._placement = placement
+        self._limits = limits
+        self._options = options
+        self._recorder = recorder
+        self._clock = clock or Clock()
+        self._deployments: dict[str, dict[str, UUID]] = {}
+        self._alone: dict[str, float] = {}  # pools, and since when they have no worker
+        self._silent_since: float | None = None
+        self._log = get_logger(__name__)
+
+    def convert(self, work: Sequence[PlannedModel], seconds: Mapping[Key, float]) -> None:
+        """Convert all of `work`; afterwards every model of it has its row.
+
+        Args:
+            work: models to convert.
+            seconds: what is expected of them, from earlier runs.
+        """
+        self._deployments = {flow: self._runs.deployments(flow) for flow in (MODEL_FLOW, BATCH_FLOW)}
+        end = self._clock.now() + self._limits.hours * 60 * _MINUTE
+        children = self._taken_up(work)
+        known = {key for child in children for key in child.missing}
+        rest = [one for one in work if (one.model, one.target.value) not in known]
+        waiting = share_out(rest, self._placement.batches, seconds)
+        try:
+            while waiting or children:
+                self._turn(waiting, children, end)
+                children = [child for child in children if child.missing]
+                if waiting or children:
+                    self._clock.sleep(self._clock.poll_seconds)
+        except BaseException:
+            self._abandon(children)
+            raise
+
+    def _turn(self, waiting: list[Batch], children: list[_Child], end: float) -> None:
+        """Submit, look and judge once; a server that is away for a while is borne with."""
+        try:
+            while waiting:
+                self._submit(waiting[0], children)
+                del waiting[0]
+            self._look(children)
+            self._silent_since = None
+        except MenagerieError as error:  # no place for this batch
+            self._fail(waiting.pop(0).models, error)
+        except Exception as error:  # noqa: BLE001 - whatever the way to the server can fail in
+            self._silence(error, waiting, children)
+        if self._clock.now() > end:
+            reason = f"the run's {self._limits.hours:g} hours are over"
+            self._give_up(children, reason)
+            for batch in waiting:
+                self._time_out(batch.models, reason)
+            waiting.clear()
+
+    def _taken_up(self, work: Sequence[PlannedModel]) -> list[_Child]:
+        """Runs that were submitted before this run was restarted, and may still succeed."""
+        planned = {(one.model, one.target.value): one for one in work}
+        children = []
+        for run in self._runs.children():
+            names = _models(run)
+            target = str(run.parameters.get("target", ""))
+            found = [planned.pop((n, target)) for n in names if (n, target) in planned]
+            if not found or run.phase is Phase.ENDED:
+                planned.update({(one.model, one.target.value): one for one in found})
+                continue
+            batch = Batch(found[0].target, tuple(found))
+            pool = self._placement.targets[batch.target].convert
+            children.append(_Child(batch, pool, run, self._clock.now()))
+        return children
+
+    def _submit(self, batch: Batch, children: list[_Child]) -> None:
+        pool = self._placement.targets[batch.target].convert
+        single = len(batch.models) == 1 and not self._options.manifest
+        flow = MODEL_FLOW if single and pool in self._deployments[MODEL_FLOW] else BATCH_FLOW
+        deployment = self._deployments[flow].get(pool)
+        if deployment is None:
+            raise MenagerieError(
+                f"work pool {pool}", f"there is no deployment of {flow} in it", "Run `zoo up` again"
+            )
+        names = [one.model for one in batch.models]
+        models = {"model": names[0]} if flow == MODEL_FLOW else {"models": names}
+        options = self._options.model_dump(mode="json")
+        for attempt in range(_ATTEMPTS):
+            run = self._runs.submit(
+                deployment,
+                {**models, "target": batch.target.value, "options": options},
+                name=batch.name,
+                tags=[*names[:3], batch.target.value],
+                key=f"{batch.key}-{attempt}",
+                linked=True,
+            )
+            if run.phase is not Phase.ENDED:  # else it was cancelled before a restart of ours
+                break
+        children.append(_Child(batch, pool, run, self._clock.now()))
+
+    def _look(self, children: list[_Child]) -> None:
+        ids = [child.run.id for child in children]
+        rows = self._runs.rows(ids)
+        runs = self._runs.look(ids)
+        lonely = {child.pool for child in children if child.run.phase is Phase.WAITING}
+        for pool in lonely:
+            if self._runs.has_worker(pool):
+                self._alone.pop(pool, None)
+            else:
+                self._alone.setdefault(pool, self._clock.now())
+        for child in children:
+            self._take_rows(child, rows.get(child.run.id, ()))
+            if child.missing:
+                self._judge(child, runs.get(child.run.id))
+
+    def _take_rows(self, child: _Child, rows: Iterable[ModelResult]) -> None:
+        """A row is the last word, but that of a skipped model in a run that was started again."""
+        for row in rows:
+            if child.missing.pop((row.model, row.target.value), None) is not None:
+                self._recorder.model_ended(row)
+
+    def _judge(self, child: _Child, run: Run | None) -> None:
+        now = self._clock.now()
+        if run is None:
+            self._fail(child.missing.values(), MenagerieError("Prefect", "the run was deleted"))
+            child.missing.clear()
+            return
+        if run.phase is not child.run.phase:
+            child.since = now
+        child.run = run
+        age = now - child.since
+        if run.phase is Phase.CRASHED and age < _REVIVAL_SECONDS:
+            return
+        if run.phase.is_final:
+            self._conclude(child)
+        elif child.doomed:
+            if age > _STOP_SECONDS:
+                self._runs.cancel(run, force=True)
+                self._conclude(child)
+        else:
+            self._doom(child, self._verdict(child, age), now)
+
+    def _verdict(self, child: _Child, age: float) -> str:
+        """Why a child that has not ended must be given up; empty when it need not."""
+        minutes = self._limits.minutes_per_model * len(child.batch.models)
+        if child.run.phase is Phase.RUNNING and age > minutes * _MINUTE:
+            return f"not done after {minutes} minutes"
+        alone = self._alone.get(child.pool)
+        patience = self._limits.minutes_without_worker
+        lonely = alone is not None and self._clock.now() - alone >= patience * _MINUTE
+        if child.run.phase is Phase.WAITING and lonely:
+            worker = self._placement.pools[child.pool].worker
+            return f"no worker in pool {child.pool} for {patience} minutes: start {worker}"
+        return ""
+
+    def _doom(self, child: _Child, reason: str, now: float) -> None:
+        if reason:
+            child.doomed, child.since = reason, now
+            self._runs.cancel(child.run)
+
+    def _conclude(self, child: _Child) -> None:
+        """Rows for what the ended run left none for."""
+        missing = list(child.missing.values())
+        child.missing.clear()
+        if child.doomed:
+            self._time_out(missing, child.doomed)
+        else:
+            detail = f": {child.run.message}" if child.run.message else ""
+            fact = f"its run ended {child.run.state}{detail}"
+            error = MenagerieError("Prefect", fact, "The run's logs say why")
+            for one in missing:
+                self._recorder.model_ended(self._stored_row(one) or crashed_row(one, error))
+
+    def _stored_row(self, one: PlannedModel) -> ModelResult | None:
+        """The row of a model that was published by a run that could not say so any more."""
+        if self._options.force or not one.build_key:
+            return None
+        try:
+            store = open_store(self._options.store_url)
+            return found_row(one) if store.has(one.model, one.target, one.build_key) else None
+        except MenagerieError:
+            return None
+
+    def _give_up(self, children: list[_Child], reason: str) -> None:
+        for child in children:
+            child.doomed = child.doomed or reason
+            self._cancel(child)
+            self._conclude(child)
+
+    def _silence(self, error: Exception, waiting: list[Batch], children: list[_Child]) -> None:
+        """The server did not answer: it may be restarting, or gone."""
+        now = self._clock.now()
+        if self._silent_since is None:
+            self._silent_since = now
+        if now - self._silent_since < self._limits.minutes_without_server * _MINUTE:
+            self._log.warning("Prefect's API did not answer: %s", error)
+            return
+        fact = explain(error, "Prefect")
+        for batch in waiting:
+            self._fail(batch.models, fact)
+        waiting.clear()
+        for child in children:
+            self._fail(child.missing.values(), fact)
+            child.missing.clear()
+
+    def _abandon(self, children: list[_Child]) -> None:
+        """This run is being stopped: if by a cancellation, the children are cancelled with it."""
+        try:
+            if not self._runs.is_being_cancelled():
+                return  # its host goes down: the children go on, and a restarted run finds them
+        except Exception:  # noqa: BLE001 - nothing can be known, so nothing is done
+            return
+        for child in children:
+            self._cancel(child)
+
+    def _cancel(self, child: _Child) -> None:
+        try:
+            self._runs.cancel(child.run)
+        except Exception as error:  # noqa: BLE001 - the others are to be cancelled all the same
+            self._log.warning("%s could not be cancelled: %s", child.batch.name, error)
+
+    def _fail(self, models: Iterable[PlannedModel], error: MenagerieError) -> None:
+        for one in models:
+            self._recorder.model_ended(crashed_row(one, error))
+
+    def _time_out(self, models: Iterable[PlannedModel], reason: str) -> None:
+        for one in models:
+            self._recorder.model_ended(timed_out_row(one, reason))
+
+
+def _models(run: Run) -> list[str]:
+    """The models that a run of either flow was asked for."""
+    if (single := run.parameters.get("model")) is not None:
+        return [str(single)]
+    return [str(name) for name in run.parameters.get("models") or ()]

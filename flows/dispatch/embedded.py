@@ -1,0 +1,80 @@
+"""Converting in this process, one child flow a model."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from typing import TYPE_CHECKING
+
+from prefect import tags
+
+from flows.convert_model import convert_model
+from flows.plan import crashed_row
+from flows.settings import state_error
+from flows.workplace import Workplace, use_workplace, workplace
+from tasks.failures import explain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from flows.listener import Recorder
+    from flows.parameters import ConversionOptions
+    from flows.plan import PlannedModel
+    from zoo.errors import MenagerieError
+
+__all__ = ["convert_here"]
+
+
+def convert_here(
+    work: Sequence[PlannedModel], options: ConversionOptions, recorder: Recorder, jobs: int = 1
+) -> None:
+    """Convert models one after another, or `jobs` at a time; each leaves a row with `recorder`."""
+    place = dataclasses.replace(
+        workplace(), listener=recorder, planned={(one.model, one.target): one for one in work}
+    )
+
+    def convert(one: PlannedModel) -> None:
+        _convert(one, options, recorder)
+
+    with use_workplace(place):
+        if jobs == 1:  # in this thread, where an interrupt arrives
+            for one in work:
+                convert(one)
+            return
+        with ThreadPoolExecutor(jobs) as pool:
+            futures = [pool.submit(copy_context().run, convert, one) for one in work]
+            with _ended_by_interrupt(pool, place):
+                for future in futures:
+                    future.result()
+
+
+def _convert(one: PlannedModel, options: ConversionOptions, recorder: Recorder) -> None:
+    """Run the child flow and judge it; whatever happens, there is a row."""
+    began = time.perf_counter()
+    error = _run_child(one, options)
+    if (one.model, one.target) not in recorder.rows:
+        recorder.model_ended(crashed_row(one, error, time.perf_counter() - began))
+
+
+def _run_child(one: PlannedModel, options: ConversionOptions) -> MenagerieError:
+    """Run the flow of one model; what it returns counts only if the model left no row."""
+    try:
+        with tags(one.model, one.target.value):
+            state = convert_model(one.model, one.target, options, return_state=True)
+    except Exception as error:  # noqa: BLE001 - Prefect's API can fail in any way
+        return explain(error, "Prefect")
+    return state_error(state)
+
+
+@contextmanager
+def _ended_by_interrupt(pool: ThreadPoolExecutor, place: Workplace) -> Iterator[None]:
+    """An interrupt ends the models at work too, instead of waiting for them."""
+    try:
+        yield
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        place.stop()
+        raise

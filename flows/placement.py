@@ -1,0 +1,79 @@
+"""Where the work of a run is done: `placement.toml` beside this file, or the operator's own."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from zoo.errors import UsageError
+from zoo.spec import Target
+
+__all__ = ["BatchRule", "Placement", "Pool", "TargetPlaces", "load_placement"]
+
+_VARIABLE = "MENAGERIE_PLACEMENT"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TargetPlaces(_Frozen):
+    """Pools of one target."""
+
+    convert: str
+    confirm: str | None = None
+
+
+class Pool(_Frozen):
+    """A work pool."""
+
+    worker: str = Field(description="what a person has to start for it, e.g. `a Mac`")
+
+
+class BatchRule(_Frozen):
+    """How much work goes into one deployment run."""
+
+    seconds: float = Field(gt=0)
+    most: int = Field(ge=1, le=100)
+    unknown_seconds: float = Field(gt=0)
+
+
+class Placement(_Frozen):
+    """Who works where."""
+
+    targets: dict[Target, TargetPlaces]
+    pools: dict[str, Pool]
+    batches: BatchRule
+
+    @model_validator(mode="after")
+    def _complete(self) -> Placement:
+        for target in Target:
+            if target not in self.targets:
+                raise ValueError(f"target {target} has no place")
+        for target, places in self.targets.items():
+            for pool in (places.convert, places.confirm):
+                if pool is not None and pool not in self.pools:
+                    raise ValueError(f"target {target} names the unknown pool {pool!r}")
+        return self
+
+
+def load_placement() -> Placement:
+    """The placement in the file that MENAGERIE_PLACEMENT names, else Menagerie's own.
+
+    Raises:
+        UsageError: the file cannot be read or says something that cannot be.
+    """
+    path = Path(os.environ.get(_VARIABLE) or Path(__file__).with_name("placement.toml"))
+    try:
+        return Placement.model_validate(tomllib.loads(path.read_text()))
+    except OSError as error:
+        raise UsageError(str(path), f"cannot be read ({error.strerror})") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(str(path), f"is no TOML: {error}") from error
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in fault["loc"])
+        raise UsageError(f"{path}: {where}".rstrip(": "), fault["msg"]) from error

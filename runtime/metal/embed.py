@@ -1,0 +1,45 @@
+"""Writes the texts of Metal files as C++: ``python embed.py FILE...``, run by the build.
+
+A line ``#include "name"`` is replaced by that file of the same folder, since Metal compiled from
+text sees no files.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+_INCLUDE = re.compile(r'^#include "([^"/]+)"\n', re.MULTILINE)
+_LONGEST_PIECE = 8000  # compilers bound the length of a string literal, but join adjacent ones
+
+
+def expanded(path: Path) -> str:
+    """The file's text with its own folder's includes put in."""
+    text = path.read_text(encoding="utf-8")
+    return _INCLUDE.sub(lambda line: expanded(path.parent / line[1]), text)
+
+
+def literal(text: str) -> str:
+    """Adjacent raw string literals that make up the text."""
+    pieces = [text[at : at + _LONGEST_PIECE] for at in range(0, len(text), _LONGEST_PIECE)]
+    return "\n".join(f'R"metal({piece})metal"' for piece in pieces) or '""'
+
+
+def main(files: list[str]) -> None:
+    """Prints a C++ file that defines `kOwnSources` of metal/own_kernels.h."""
+    sources = {Path(file).stem: expanded(Path(file)) for file in sorted(files)}
+    entries = [f'    {{"{name}", {literal(text)}}},' for name, text in sources.items()]
+    lines = [
+        '#include "metal/own_kernels.h"',
+        "namespace menagerie::metal {",
+        "const std::vector<std::pair<std::string_view, std::string_view>> kOwnSources = {",
+        *entries,
+        "};",
+        "}  // namespace menagerie::metal",
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,30 @@
+#include "metal/state.h"
+
+#include "common/context.h"
+#include "common/error.h"
+
+namespace menagerie::metal {
+
+State::State()
+    : pool_(std::make_shared<BufferPool>()), stream_(MetalDevice::instance().make_stream()) {}
+
+State& State::current() { return static_cast<State&>(Context::current().backend_state()); }
+
+Region region_of(const Tensor& tensor) {
+  require(on_device(tensor), tensor, " is not on the device");
+  return {std::static_pointer_cast<Buffer>(tensor.storage->device()),
+          tensor.storage->device_offset() + static_cast<size_t>(tensor.offset_bytes)};
+}
+
+Tensor empty_strided(Dtype dtype, std::span<const int64_t> sizes,
+                     std::span<const int64_t> strides) {
+  const auto bytes = static_cast<size_t>(bytes_of(dtype, sizes, strides));
+  return make_view(State::current().pool().allocate(bytes), dtype, sizes, strides, 0);
+}
+
+Tensor empty_contiguous(Dtype dtype, std::span<const int64_t> sizes) {
+  const Extents strides = contiguous_strides(sizes);
+  return metal::empty_strided(dtype, sizes, {strides.data(), sizes.size()});
+}
+
+}  // namespace menagerie::metal

@@ -1,0 +1,59 @@
+// What the Metal backend keeps for each context: its stream, its buffers, dense copies of weights.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/backend.h"
+#include "common/tensor.h"
+#include "metal/device.h"
+#include "metal/lru.h"
+#include "metal/pool.h"
+
+namespace menagerie::metal {
+
+inline constexpr int32_t kMetalDevice = 13;  // c10::DeviceType::MPS
+
+// A view of a constant, by which a dense copy of it is found again.
+struct ConstantView {
+  std::shared_ptr<Storage> storage;  // kept, so that its address stays its own
+  int64_t offset_bytes;
+  std::vector<int64_t> sizes, strides;
+  std::vector<int64_t> wanted_strides;
+
+  bool operator==(const ConstantView&) const = default;
+};
+
+class State final : public BackendState {
+ public:
+  State();
+
+  // Of the context that is running in this thread.
+  static State& current();
+
+  Stream& stream() { return *stream_; }
+  BufferPool& pool() { return *pool_; }
+  Lru<ConstantView, Tensor>& dense_constants() { return dense_constants_; }
+  // After a failure nobody knows which of them have been computed.
+  void forget_constants() { dense_constants_ = Lru<ConstantView, Tensor>(kDenseConstants); }
+
+ private:
+  static constexpr size_t kDenseConstants = 512;
+
+  std::shared_ptr<BufferPool> pool_;
+  std::unique_ptr<Stream> stream_;
+  Lru<ConstantView, Tensor> dense_constants_{kDenseConstants};
+};
+
+inline bool on_device(const Tensor& tensor) { return tensor.storage->device() != nullptr; }
+
+// Where on the device a tensor begins; fails if it is in the host's memory alone.
+Region region_of(const Tensor& tensor);
+
+// A new tensor on the device, uninitialised.
+Tensor empty_strided(Dtype dtype, std::span<const int64_t> sizes, std::span<const int64_t> strides);
+Tensor empty_contiguous(Dtype dtype, std::span<const int64_t> sizes);
+
+}  // namespace menagerie::metal

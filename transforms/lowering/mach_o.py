@@ -1,0 +1,164 @@
+"""Reads what matters of a Mach-O library: for whom it is, what it needs, whether it is signed.
+
+Structures and constants are those of Apple's `mach-o/loader.h`, `mach-o/nlist.h` and of
+`cs_blobs.h` in XNU's sources. Only thin, little-endian 64-bit files are read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from zoo.errors import LoweringError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["MachLibrary", "read_library"]
+
+_MAGIC_64 = 0xFEEDFACF
+_CPU_ARM64 = 0x0100000C
+_FILE_DYLIB = 6
+_FLAG_TWO_LEVEL = 0x80
+_HEADER = struct.Struct("<IiiIIIII")
+_COMMAND = struct.Struct("<II")
+_SYMBOL = struct.Struct("<IBBHQ")
+
+_SYMTAB, _LOAD_DYLIB, _ID_DYLIB, _RPATH = 0x2, 0xC, 0xD, 0x8000001C
+_CODE_SIGNATURE, _BUILD_VERSION = 0x1D, 0x32
+_PLATFORM_MACOS = 1
+
+_SYMBOL_KIND, _SYMBOL_EXTERNAL, _SYMBOL_DEBUG = 0x0E, 0x01, 0xE0
+_UNDEFINED = 0
+
+_SIGNATURE, _CODE_DIRECTORY = 0xFADE0CC0, 0xFADE0C02
+_AD_HOC, _SHA256 = 0x2, 2
+
+
+@dataclass(frozen=True)
+class MachLibrary:
+    """A dynamic library for arm64 macOS.
+
+    `imports` maps each undefined symbol, without its leading underscore, to the library that is
+    to have it; `exports` are the symbols it offers.
+    """
+
+    install_name: str
+    deployment_target: str  # "14.0"
+    two_level: bool
+    needed: tuple[str, ...]
+    search_paths: tuple[str, ...]
+    imports: dict[str, str]
+    exports: frozenset[str]
+    signed: bool  # at least ad hoc, and every page has the hash that was signed
+
+
+def read_library(path: Path) -> MachLibrary:
+    """Read a library.
+
+    Raises:
+        LoweringError: if it is no arm64 library for macOS.
+    """
+    try:
+        return _Reader(path.read_bytes()).library()
+    except (struct.error, ValueError, IndexError) as error:
+        raise LoweringError(str(path), f"is no Mach-O library for arm64 macOS: {error}") from error
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        magic, cpu, _, kind, count, _, self._flags, _ = _HEADER.unpack_from(data)
+        if (magic, cpu, kind) != (_MAGIC_64, _CPU_ARM64, _FILE_DYLIB):
+            raise ValueError(f"magic {magic:#x}, processor {cpu:#x}, kind {kind}")
+        self._commands = list(self._read_commands(count))
+
+    def library(self) -> MachLibrary:
+        names = [self._name(at) for at in self._all(_ID_DYLIB)]
+        needed = tuple(self._name(at) for at in self._all(_LOAD_DYLIB))
+        imports, exports = self._symbols(needed)
+        return MachLibrary(
+            install_name=names[0],
+            deployment_target=self._deployment_target(),
+            two_level=bool(self._flags & _FLAG_TWO_LEVEL),
+            needed=needed,
+            search_paths=tuple(self._name(at) for at in self._all(_RPATH)),
+            imports=imports,
+            exports=exports,
+            signed=self._signed(),
+        )
+
+    def _read_commands(self, count: int) -> Iterator[tuple[int, int]]:
+        at = _HEADER.size
+        for _ in range(count):
+            kind, size = _COMMAND.unpack_from(self._data, at)
+            if size < _COMMAND.size:
+                raise ValueError(f"a load command of {size} bytes")
+            yield kind, at
+            at += size
+
+    def _all(self, kind: int) -> list[int]:
+        return [at for found, at in self._commands if found == kind]
+
+    def _name(self, at: int) -> str:
+        """The string of a command whose third word is the string's offset in it."""
+        (offset,) = struct.unpack_from("<I", self._data, at + 8)
+        return self._text(at + offset)
+
+    def _text(self, at: int) -> str:
+        return self._data[at : self._data.index(b"\0", at)].decode()
+
+    def _deployment_target(self) -> str:
+        platform, oldest = struct.unpack_from("<II", self._data, self._all(_BUILD_VERSION)[0] + 8)
+        if platform != _PLATFORM_MACOS:
+            raise ValueError(f"platform {platform}")
+        return f"{oldest >> 16}.{oldest >> 8 & 0xFF}"
+
+    def _symbols(self, needed: tuple[str, ...]) -> tuple[dict[str, str], frozenset[str]]:
+        imports, exports = {}, set()
+        offset, count, strings, _ = struct.unpack_from(
+            "<IIII", self._data, self._all(_SYMTAB)[0] + 8
+        )
+        for number in range(count):
+            name_at, kind, _, info, _ = _SYMBOL.unpack_from(
+                self._data, offset + number * _SYMBOL.size
+            )
+            if kind & _SYMBOL_DEBUG or not kind & _SYMBOL_EXTERNAL:
+                continue
+            name = self._text(strings + name_at).removeprefix("_")
+            if kind & _SYMBOL_KIND == _UNDEFINED:
+                library = info >> 8  # 1 is the first that is needed; 254 and up: look anywhere
+                imports[name] = needed[library - 1] if 0 < library <= len(needed) else ""
+            else:
+                exports.add(name)
+        return imports, frozenset(exports)
+
+    def _signed(self) -> bool:
+        for at in self._all(_CODE_SIGNATURE):
+            start, _ = struct.unpack_from("<II", self._data, at + 8)
+            magic, _, count = struct.unpack_from(">III", self._data, start)
+            if magic != _SIGNATURE:
+                return False
+            for number in range(count):
+                _, offset = struct.unpack_from(">II", self._data, start + 12 + 8 * number)
+                if struct.unpack_from(">I", self._data, start + offset) == (_CODE_DIRECTORY,):
+                    return self._pages_signed(start + offset)
+        return False
+
+    def _pages_signed(self, directory: int) -> bool:
+        """Whether each page of the file has the SHA-256 that the code directory holds."""
+        _, _, _, flags, hashes, _, _, pages, limit = struct.unpack_from(
+            ">IIIIIIIII", self._data, directory
+        )
+        size, kind, _, page_bits = struct.unpack_from(">BBBB", self._data, directory + 36)
+        if not flags & _AD_HOC or kind != _SHA256:
+            return False
+        step = 1 << page_bits
+        return pages == -(-limit // step) and all(
+            hashlib.sha256(self._data[n * step : min((n + 1) * step, limit)]).digest()
+            == self._data[directory + hashes + n * size :][:size]
+            for n in range(pages)
+        )

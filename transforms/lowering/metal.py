@@ -1,0 +1,156 @@
+"""Lowers a program to Metal on any host: a Mach-O library, shaders, and a twin to emulate it."""
+
+from __future__ import annotations
+
+import platform
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch.export.passes import move_to_device_pass
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from transforms.lowering import mach_toolchain
+from transforms.lowering.coverage import check_imports, check_kernels, check_library
+from transforms.lowering.inductor import generate_code, metal_on_any_host
+from transforms.lowering.lowered import LoweredProgram, MetalParts
+from transforms.lowering.metal_wrapper import split_wrapper
+from transforms.lowering.mps_host import provide_mps
+from transforms.lowering.toolchain import Source, find_compiler
+from zoo.errors import LoweringError
+from zoo.evidence import LoweringRecord
+from zoo.spec import Target
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+    from transforms.lowering.inductor import GeneratedCode
+    from transforms.lowering.metal_wrapper import MetalCode
+
+__all__ = ["emulation_name", "lower"]
+
+aten = torch.ops.aten
+
+_OPTIONS: dict[str, object] = {
+    "aot_inductor.package": True,
+    "aot_inductor.package_constants_in_so": False,
+    "aot_inductor.link_libtorch": False,
+    # On, it makes convolutions channels-last and adds a transposing kernel before most of them.
+    "layout_optimization": False,
+}
+
+_FLAGS = (
+    "-std=c++20", "-O1", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-w", "-DUSE_MPS",
+    "-DTORCH_INDUCTOR_CPP_WRAPPER", "-DSTANDALONE_TORCH_HEADER",
+    "-DC10_USING_CUSTOM_GENERATED_MACROS",
+)  # fmt: skip
+_RUNTIME = "libmenagerie_metal.so"
+_HEADER = "torch/csrc/inductor/aoti_include/mps.h"
+
+# With the index: the graph's guards compare with it.
+_DEVICE = "mps:0"
+
+# Inductor asks for this symbol even when no constant is embedded.
+_NO_CONSTANTS = 'extern "C" { unsigned char _binary_constants_bin_start[64]; \
+unsigned char _binary_constants_bin_end[1]; }\n'
+
+
+def emulation_name() -> str | None:
+    """What the library for the emulated device is called; None where there is no such device."""
+    if platform.system() != "Linux":
+        return None
+    return f"model.linux-{platform.machine()}.so"
+
+
+def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> LoweredProgram:
+    """Compile one program.
+
+    Args:
+        program: after the graph passes, on the CPU.
+        folder: the bundle's; it must exist. The program's files go to `programs/<name>/`.
+        name: the program's name, the place in errors.
+
+    Raises:
+        UnsupportedKernels: listing every fallback kernel that the Metal runtime lacks.
+        LoweringError: if code generation or a compiler fails.
+    """
+    started = time.perf_counter()
+    place = f"program {name}"
+    own = folder / "programs" / name
+    own.mkdir(parents=True, exist_ok=True)
+    shaders = own / "kernels.metal"
+    code = _generate(place, program)
+    metal = split_wrapper(code.wrapper, name, shaders.relative_to(folder).as_posix())
+    check_kernels(place, code.kernel_uses, Target.METAL)
+    if metal.shaders:
+        shaders.write_text(metal.shaders)
+    library, symbols = _mach_library(place, metal, own)
+    return LoweredProgram(
+        library=library,
+        constants=code.constants,
+        record=LoweringRecord(
+            program=name,
+            library_bytes=library.stat().st_size,
+            symbols=symbols,
+            fallback_kernels=tuple(sorted(code.kernel_uses)),
+            generated_kernels=len(metal.kernels),
+            seconds=time.perf_counter() - started,
+        ),
+        metal=MetalParts(
+            shaders=shaders if metal.shaders else None,
+            emulation=_emulation(place, metal, own),
+            source_sha256=metal.sha256,
+        ),
+    )
+
+
+def _generate(place: str, program: ExportedProgram) -> GeneratedCode:
+    provide_mps()
+    with metal_on_any_host():
+        moved = move_to_device_pass(_without_attention(program), _DEVICE)
+        code = generate_code(moved, _OPTIONS)
+    if code.generated_kernels:
+        raise LoweringError(place, "a part of the program would run on the CPU")
+    return code
+
+
+def _without_attention(program: ExportedProgram) -> ExportedProgram:
+    """Write attention out as products and a softmax, which Inductor fuses with what surrounds it.
+
+    Choosing a fused kernel asks torch's own mps for what it has, which only a Mac has.
+    """
+    operator = aten.scaled_dot_product_attention.default
+    if not any(node.target is operator for node in program.graph.nodes):
+        return program
+    with sdpa_kernel(SDPBackend.MATH):
+        return program.run_decompositions({operator: operator.decompose})
+
+
+def _sources(metal: MetalCode) -> list[Source]:
+    return [
+        Source("wrapper", metal.wrapper, _FLAGS, header=_HEADER),
+        Source("constants", _NO_CONSTANTS, _FLAGS),
+    ]
+
+
+def _mach_library(place: str, metal: MetalCode, folder: Path) -> tuple[Path, tuple[str, ...]]:
+    library = folder / "model.dylib"
+    found = mach_toolchain.link_mach_library(place, _sources(metal), library, Target.METAL)
+    return library, check_imports(place, found.imports, Target.METAL)
+
+
+def _emulation(place: str, metal: MetalCode, folder: Path) -> Path | None:
+    """The same source for this host's processor, needing the runtime by name (see cpu.py)."""
+    name = emulation_name()
+    if name is None:
+        return None
+    library, compiler = folder / name, find_compiler()
+    with tempfile.TemporaryDirectory(prefix="menagerie-") as scratch:
+        stub = Path(scratch) / _RUNTIME
+        compiler.link_library([Source("stub", "", ("-fPIC",))], stub, [f"-Wl,-soname,{_RUNTIME}"])
+        needed = [f"-L{scratch}", "-Wl,--no-as-needed", f"-l:{_RUNTIME}", "-Wl,-s"]
+        compiler.link_library(_sources(metal), library, needed)
+    check_library(place, library, Target.METAL)
+    return library
