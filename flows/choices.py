@@ -20,7 +20,9 @@ __all__ = ["ModelChoice", "TagChoice"]
 def _manifest() -> Manifest | None:
     try:
         return load_manifest()
-    except MenagerieError:  # a flow must stay importable; the command that runs it says what is wrong
+    except (
+        MenagerieError
+    ):  # a flow must stay importable; the command that runs it says what is wrong
         return None
 
 

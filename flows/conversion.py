@@ -67,10 +67,11 @@ class Conversion:
         try:
             evidence = self._lowered()
             report = self._prove(evidence)
-            self._stage(Stage.PUBLISH, lambda: publish(self._place.publish, self._job))
+            published = self._stage(Stage.PUBLISH, lambda: publish(self._place.publish, self._job))
         finally:
             shutil.rmtree(self._job.folder, ignore_errors=True)
-        return self._row(Outcome.PUBLISHED), report
+        row = self._row(Outcome.PUBLISHED)
+        return row.model_copy(update={"proof": published.state}), report
 
     def _lowered(self) -> Evidence:
         with self._place.open_bench(self._job) as bench:

@@ -3,7 +3,6 @@
 from uuid import UUID
 
 from prefect import State, flow
-from prefect.runtime import flow_run
 from prefect.states import Failed
 
 from flows.dispatch.embedded import convert_here
@@ -11,7 +10,7 @@ from flows.listener import Recorder
 from flows.parameters import ConversionOptions
 from flows.plan import failed_row, plan, skipped_row
 from flows.results import ModelResult, RunResult
-from flows.rows import leave_row
+from flows.rows import leave_row, this_run
 from flows.settings import NOTHING_KEPT
 from flows.workplace import workplace
 from zoo.spec import Target
@@ -32,7 +31,7 @@ def convert_batch(
         target: For which target.
         options: The same for every model.
     """
-    recorder = _RowLeaver(flow_run.get_id())
+    recorder = _RowLeaver(this_run())
     work = []
     for one in plan(models, [target], options):
         if one.error is not None:
@@ -51,9 +50,9 @@ def convert_batch(
 class _RowLeaver(Recorder):
     """Leaves every row on the run, besides keeping it."""
 
-    def __init__(self, run: UUID | str) -> None:
+    def __init__(self, run: UUID) -> None:
         super().__init__(workplace().listener)
-        self._run = UUID(str(run))
+        self._run = run
 
     def model_ended(self, result: ModelResult) -> None:
         """Keep it, pass it on and leave it."""

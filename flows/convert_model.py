@@ -1,10 +1,9 @@
 """The flow that converts one model for one target."""
 
-from uuid import UUID
+from dataclasses import replace
 
 from prefect import State, flow
 from prefect.logging import get_run_logger
-from prefect.runtime import flow_run
 from prefect.states import Failed
 
 from flows.artifacts import leave_artifact
@@ -14,12 +13,12 @@ from flows.parameters import ConversionOptions
 from flows.plan import PlannedModel, failed_row, plan, skipped_row
 from flows.reports import report_folder
 from flows.results import ModelResult
-from flows.rows import leave_row
+from flows.rows import leave_row, this_run
 from flows.settings import NOTHING_KEPT
 from flows.work import new_work_folder
 from flows.workplace import workplace
 from tasks.job import Job
-from zoo.errors import UsageError
+from zoo.errors import StoreError, UsageError
 from zoo.report import markdown
 from zoo.spec import Target
 from zoo.store import open_store
@@ -47,7 +46,7 @@ def convert_model(
     planned = place.planned.get((model, target)) or _plan_single(model, target, options)
     result = _convert(planned, options)
     place.listener.model_ended(result)
-    leave_row(result, UUID(str(flow_run.get_id())))
+    leave_row(result, this_run())
     if result.succeeded:
         return result
     # Not raised: what a flow raises, Prefect writes to its storage.
@@ -60,11 +59,14 @@ def _convert(planned: PlannedModel, options: ConversionOptions) -> ModelResult:
         return failed_row(planned)
     if planned.in_store:
         return skipped_row(planned)
-    store = open_store(options.store_url)
-    with store.claim(planned.build_key, waiting=_say_who_converts) as waited:
-        if waited and (again := _plan_single(planned.model, planned.target, options)).in_store:
-            return skipped_row(again)
-        return _run(planned, options)
+    try:
+        store = open_store(options.store_url)
+        with store.claim(planned.build_key, waiting=_say_who_converts) as waited:
+            if waited and (again := _plan_single(planned.model, planned.target, options)).in_store:
+                return skipped_row(again)
+            return _run(planned, options)
+    except StoreError as error:
+        return failed_row(replace(planned, error=str(error)))
 
 
 def _run(planned: PlannedModel, options: ConversionOptions) -> ModelResult:

@@ -5,7 +5,6 @@ from typing import Annotated
 
 from prefect import State, flow
 from prefect.client.orchestration import get_client
-from prefect.runtime import flow_run
 from prefect.states import Failed
 from pydantic import Field
 
@@ -22,6 +21,7 @@ from flows.placement import load_placement
 from flows.plan import PlannedModel, failed_row, plan, skipped_row
 from flows.reports import refresh_index
 from flows.results import ModelResult, RunResult, results_markdown
+from flows.rows import this_run
 from flows.settings import NOTHING_KEPT
 from flows.workplace import workplace
 from zoo.spec import Target
@@ -35,6 +35,7 @@ def convert_zoo(
     selected_tags: list[TagChoice] = [],  # noqa: B006
     targets: list[Target] = [],  # noqa: B006
     options: ConversionOptions = ConversionOptions(),  # noqa: B008 - frozen
+    *,
     limits: RunLimits = RunLimits(),  # noqa: B008
     jobs: Annotated[int, Field(ge=1, le=64)] = 1,
 ) -> RunResult | State[RunResult]:
@@ -84,15 +85,24 @@ def _convert_all(
         else:
             work.append(one)
     with get_client(sync_client=True) as client:
-        runs, placement, clock = Runs(client, flow_run.get_id()), load_placement(), Clock()
+        runs, placement, clock = Runs(client, this_run()), load_placement(), Clock()
         workers = bool(runs.deployments(BATCH_FLOW))
         if work and workers:
-            Dispatch(runs, placement, limits, options, recorder, clock).convert(
-                work, known_seconds()
-            )
+            Dispatch(
+                runs,
+                placement=placement,
+                limits=limits,
+                options=options,
+                recorder=recorder,
+                clock=clock,
+            ).convert(work, known_seconds())
         else:
             convert_here(work, options, recorder, jobs)
         rows = [recorder.rows[one.model, one.target] for one in planned]
         if not workers:
             return rows
-        return Confirmations(runs, placement, limits, options.store, clock).confirm(rows)
+        confirmed = Confirmations(runs, placement, limits, options.store, clock).confirm(rows)
+    for before, after in zip(rows, confirmed, strict=True):
+        if after != before:
+            recorder.model_ended(after)
+    return confirmed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactCreate
@@ -17,29 +18,34 @@ from prefect.client.schemas.filters import (
     ArtifactFilterType,
 )
 from prefect.logging import get_logger
+from prefect.runtime import flow_run
 from pydantic import ValidationError
 
 from flows.results import ModelResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from uuid import UUID
 
     from prefect.client.orchestration import SyncPrefectClient
 
-__all__ = ["leave_row", "read_rows"]
+__all__ = ["leave_row", "read_rows", "this_run"]
 
 ROW_TYPE = "menagerie-row"
 _PAGE = 200  # the most that Prefect gives at once
 
 
-def leave_row(row: ModelResult, flow_run: UUID) -> None:
-    """Leave a row on a run; where that fails, a warning: the model's state does not depend on it."""
+def this_run() -> UUID:
+    """The flow run that is executed here and now."""
+    return UUID(str(flow_run.get_id()))
+
+
+def leave_row(row: ModelResult, run: UUID) -> None:
+    """Leave a row on a run; where that fails, a warning: nothing else depends on it."""
     artifact = ArtifactCreate(
         type=ROW_TYPE,
         description=f"{row.model} for {row.target}: {row.outcome}",
         data=row.model_dump_json(),
-        flow_run_id=flow_run,
+        flow_run_id=run,
     )
     try:
         with get_client(sync_client=True) as client:

@@ -12,7 +12,7 @@ from zoo.home import home
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["new_work_folder"]
+__all__ = ["abandoned_work", "new_work_folder"]
 
 
 def new_work_folder(name: str) -> Path:
@@ -21,12 +21,16 @@ def new_work_folder(name: str) -> Path:
     Folders of processes that no longer live are removed first: a killed conversion leaves a bundle
     that nobody will use, and bundles are large.
     """
+    for folder in abandoned_work():
+        shutil.rmtree(folder, ignore_errors=True)
+    return home() / "work" / f"{name}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
+
+
+def abandoned_work() -> list[Path]:
+    """The folders of processes that are no more."""
     place = home() / "work"
     place.mkdir(exist_ok=True)
-    for folder in place.iterdir():
-        if not _in_use(folder.name):
-            shutil.rmtree(folder, ignore_errors=True)
-    return place / f"{name}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
+    return [folder for folder in sorted(place.iterdir()) if not _in_use(folder.name)]
 
 
 def _in_use(name: str) -> bool:

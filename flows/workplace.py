@@ -15,14 +15,16 @@ from flows.listener import Listener, Silence
 from tasks.isolated import IsolatedBench
 from tasks.publish import publish_bundle
 from tasks.validate import prove
+from tasks.verify import run_goldens
 from zoo.home import home
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
+    from flows.plan import PlannedModel
     from tasks.bench import Bench
     from tasks.job import Evidence, Job, PublishRecord
-    from zoo.evidence import ConversionReport
+    from zoo.evidence import ConversionReport, ValidationReport
 
 __all__ = ["Workplace", "use_workplace", "workplace"]
 
@@ -33,13 +35,15 @@ def _isolated(job: Job) -> Bench:
 
 @dataclass(frozen=True)
 class Workplace:
-    """The machinery of a conversion, and who listens to it."""
+    """The machinery of conversions and proofs, who listens to it, and what is planned already."""
 
     open_bench: Callable[[Job], Bench] = _isolated
     prove: Callable[[Job, Evidence], ConversionReport] = prove
     publish: Callable[[Job], PublishRecord] = publish_bundle
+    judge: Callable[..., ValidationReport] = run_goldens
     stop: Callable[[], None] = IsolatedBench.stop_all
     listener: Listener = field(default_factory=Silence)
+    planned: Mapping[tuple[str, str], PlannedModel] = field(default_factory=dict)
 
 
 _WORKPLACE: ContextVar[Workplace | None] = ContextVar("workplace", default=None)

@@ -1,10 +1,11 @@
-"""Finding the C library and its C API, as include/menagerie.h declares it."""
+"""Finding a target's C library and its C API, as include/menagerie.h declares it."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import platform
+import sys
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import runtime
 from runtime.abi import RUNTIME_ABI
 from zoo.errors import SessionError
+from zoo.spec import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +28,6 @@ __all__ = [
     "version",
 ]
 
-LIBRARY_NAME = "libmenagerie_cpu.so"
 MAX_DIMENSIONS = 16
 # What CMakeLists.txt compiles for, in the words of /proc/cpuinfo.
 _BASELINE = {"x86_64": ("avx2", "bmi2", "f16c", "fma")}
@@ -45,31 +46,30 @@ class TensorView(ctypes.Structure):
     )
 
 
-def library_path() -> Path:
-    """The shared library inside the installed package.
+def library_path(target: Target = Target.CPU) -> Path:
+    """The shared library of a target inside the installed package.
 
     An editable install keeps it apart from the sources, in another folder of the same package.
 
     Raises:
         SessionError: it has not been built.
     """
+    name = f"libmenagerie_{target}.{'dylib' if sys.platform == 'darwin' else 'so'}"
     for folder in runtime.__path__:
-        path = Path(folder) / LIBRARY_NAME
+        path = Path(folder) / name
         if path.is_file():
             return path
-    raise SessionError(
-        LIBRARY_NAME, "is not built", "Install the project: pip install --no-deps -e ."
-    )
+    raise SessionError(name, "is not built", "Install the project: pip install --no-deps -e .")
 
 
 @cache
-def library() -> ctypes.CDLL:
-    """The C library, loaded once and for itself: its symbols are seen by lowered models only.
+def library(target: Target = Target.CPU) -> ctypes.CDLL:
+    """A target's C library, loaded once and for itself: only lowered models see its symbols.
 
     Raises:
         SessionError: it is not built or cannot be loaded.
     """
-    path = library_path()
+    path = library_path(target)
     _check_processor(path)
     try:
         with _short_spinning():
@@ -137,13 +137,13 @@ def _declare(loaded: ctypes.CDLL) -> None:
         function.argtypes = arguments
 
 
-def last_error() -> str:
+def last_error(target: Target = Target.CPU) -> str:
     """What the library's last failing call in this thread has said."""
-    message: bytes = library().menagerie_last_error()
+    message: bytes = library(target).menagerie_last_error()
     return message.decode(errors="replace")
 
 
-def version() -> str:
-    """Version of the runtime and of its kernel library, in one line."""
-    text: bytes = library().menagerie_version()
+def version(target: Target = Target.CPU) -> str:
+    """Version of the runtime and of what computes in it, in one line."""
+    text: bytes = library(target).menagerie_version()
     return text.decode()

@@ -11,13 +11,13 @@ import numpy as np
 from runtime.library import TensorView, last_error, library
 from zoo.artifact.document import parse_manifest
 from zoo.errors import ArtifactError, SessionError
-from zoo.spec import Dtype
+from zoo.spec import Dtype, Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-    from zoo.artifact.manifest import BundleProgram, TensorSpec
+    from zoo.artifact.manifest import BundleManifest, BundleProgram, TensorSpec
 
 __all__ = ["Session"]
 
@@ -60,17 +60,21 @@ class Session:
     ) -> None:
         self._program = ctypes.c_void_p()
         self._folder = Path(bundle)
-        self._spec = _read_program(self._folder, program)
-        lib = library()
+        manifest = _read_manifest(self._folder)
+        self._spec = _program_named(program, manifest, self._folder)
+        self._target = _known_target(manifest, self._folder)
+        self._library = library(self._target)
         opened = ctypes.c_void_p()
-        self._check(lib.menagerie_bundle_open(str(self._folder).encode(), ctypes.byref(opened)))
+        self._check(
+            self._library.menagerie_bundle_open(str(self._folder).encode(), ctypes.byref(opened))
+        )
         try:
-            status = lib.menagerie_program_open(
+            status = self._library.menagerie_program_open(
                 opened, program.encode(), threads or 0, ctypes.byref(self._program)
             )
             self._check(status)
         finally:
-            lib.menagerie_bundle_close(opened)
+            self._library.menagerie_bundle_close(opened)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -85,11 +89,11 @@ class Session:
     @property
     def kernel_calls(self) -> int:
         """How many kernels (convolutions, matrix products, ...) all runs so far have called."""
-        return int(library().menagerie_program_kernel_calls(self._open_program()))
+        return int(self._library.menagerie_program_kernel_calls(self._open_program()))
 
     def set_threads(self, threads: int) -> None:
         """Sets how many threads the following runs use; 0 for every processor."""
-        self._check(library().menagerie_program_set_threads(self._open_program(), threads))
+        self._check(self._library.menagerie_program_set_threads(self._open_program(), threads))
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Runs the program once.
@@ -112,7 +116,7 @@ class Session:
             _fill(view, spec, array)
         results = (TensorView * len(self.outputs))()
         self._check(
-            library().menagerie_program_run(program, views, len(views), results, len(results))
+            self._library.menagerie_program_run(program, views, len(views), results, len(results))
         )
         return {
             spec.name: _copy_out(view, spec)
@@ -122,7 +126,7 @@ class Session:
     def close(self) -> None:
         """Unloads the program; a second call does nothing."""
         if self._program.value is not None:
-            library().menagerie_program_close(self._program)
+            self._library.menagerie_program_close(self._program)
             self._program = ctypes.c_void_p()
 
     def __enter__(self) -> Self:
@@ -147,10 +151,11 @@ class Session:
     def _check(self, status: int) -> None:
         if status == 0:
             return
-        place, _, fact = last_error().partition(": ")
+        message = last_error(self._target)
+        place, _, fact = message.partition(": ")
         if fact and place.startswith(str(self._folder)):
             raise SessionError(place, fact)
-        raise SessionError(str(self._folder), last_error())
+        raise SessionError(str(self._folder), message)
 
     def _check_names(self, inputs: Mapping[str, np.ndarray]) -> None:
         wanted = [spec.name for spec in self.inputs]
@@ -183,14 +188,27 @@ class Session:
         return array if plain else np.ascontiguousarray(array)
 
 
-def _read_program(folder: Path, name: str) -> BundleProgram:
+def _read_manifest(folder: Path) -> BundleManifest:
     path = folder / "manifest.json"
     try:
-        manifest = parse_manifest(path.read_bytes(), str(path))
+        return parse_manifest(path.read_bytes(), str(path))
     except OSError as error:
         raise SessionError(str(path), f"cannot be read: {error.strerror}") from error
     except ArtifactError as error:
         raise SessionError(error.place, error.fact, error.next_step) from error
+
+
+def _known_target(manifest: BundleManifest, folder: Path) -> Target:
+    try:
+        return Target(manifest.target)
+    except ValueError:
+        known = ", ".join(Target)
+        raise SessionError(
+            str(folder), f"is for target {manifest.target}", f"This runtime has {known}"
+        ) from None
+
+
+def _program_named(name: str, manifest: BundleManifest, folder: Path) -> BundleProgram:
     for program in manifest.programs:
         if program.name == name:
             return program

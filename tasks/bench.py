@@ -11,15 +11,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
-    from tasks.job import ExportRecord, LowerRecord, PullRecord, TransformRecord
+    from tasks.job import ExportRecord, LowerRecord, PullRecord, Suspect, TransformRecord
+    from zoo.evidence import Diagnosis
 
 __all__ = ["Bench"]
 
 
 class Bench(Protocol):
     """The stages that need the model in memory, to be called once each and in this order.
+
+    The last is only called where the bundle turned out wrong.
 
     Every method raises an error of the MenagerieError tree when its stage fails.
     """
@@ -38,6 +42,13 @@ class Bench(Protocol):
 
     def lower(self) -> LowerRecord:
         """Compile every program and write the bundle, sealed as `lowered`."""
+        ...
+
+    def locate(self, suspects: Sequence[Suspect]) -> Diagnosis:
+        """Find where the lowered programs diverge from eager; the job says for how long.
+
+        The smallest program with the fault goes to `Job.reproducer`.
+        """
         ...
 
     def __enter__(self) -> Self: ...

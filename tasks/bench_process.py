@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import queue
@@ -11,7 +12,7 @@ import threading
 from typing import IO, TYPE_CHECKING
 
 from tasks.failures import Failure
-from tasks.isolated import Answer
+from tasks.isolated import Answer, Request
 from tasks.job import Job, Stage
 
 if TYPE_CHECKING:
@@ -37,17 +38,19 @@ def main(make_bench: Callable[[Job], Bench] | None = None) -> None:
 def serve(
     make_bench: Callable[[Job], Bench], job: Job, requests: queue.Queue[str], answers: IO[str]
 ) -> None:
-    """Answer each requested stage; ends with the process, when the other side closes."""
+    """Answer each request; ends with the process, when the other side closes."""
     bench = make_bench(job)
-    stages: Mapping[Stage, Callable[[], BaseModel]] = {
-        Stage.PULL: bench.pull,
-        Stage.EXPORT: bench.export,
-        Stage.TRANSFORM: bench.transform,
-        Stage.LOWER: bench.lower,
+    stages: Mapping[Stage, Callable[[Request], BaseModel]] = {
+        Stage.PULL: lambda _: bench.pull(),
+        Stage.EXPORT: lambda _: bench.export(),
+        Stage.TRANSFORM: lambda _: bench.transform(),
+        Stage.LOWER: lambda _: bench.lower(),
+        Stage.LOCATE: lambda request: bench.locate(request.suspects),
     }
     while True:
-        stage = Stage(requests.get())
-        answer = _answer(stages[stage], f"{job.model}, {stage}")
+        request = Request.model_validate_json(requests.get())
+        work = functools.partial(stages[request.stage], request)
+        answer = _answer(work, f"{job.model}, {request.stage}")
         answers.write(answer.model_dump_json() + "\n")
         answers.flush()
 

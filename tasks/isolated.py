@@ -3,13 +3,14 @@
 A compiler that crashes, an export that eats all memory: both end that process and become the
 failure of one model. It also gives back all its memory when the model is done.
 
-The two sides speak JSON, a line each: the job first, then the name of a stage at a time; the answer
-is the stage's record or a Failure. All else that the process prints goes to its log file.
+The two sides speak JSON, a line each: the job first, then a Request at a time; the answer to it is
+the stage's record or a Failure. All else that the process prints goes to its log file.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -18,18 +19,30 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar, 
 from pydantic import BaseModel, ConfigDict
 
 from tasks.failures import BenchDied, Failure
-from tasks.job import ExportRecord, Job, LowerRecord, PullRecord, Stage, TransformRecord
+from tasks.job import ExportRecord, Job, LowerRecord, PullRecord, Stage, Suspect, TransformRecord
+from zoo.evidence import Diagnosis
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
     from types import TracebackType
 
-__all__ = ["Answer", "IsolatedBench"]
+__all__ = ["Answer", "IsolatedBench", "Request"]
 
 _COMMAND = (sys.executable, "-m", "tasks.bench_process")
 
+_GRACE = 300.0  # seconds beyond the search's own, for the lowering that was under way
+
 RecordT = TypeVar("RecordT", bound=BaseModel)
+
+
+class Request(BaseModel):
+    """What the process is to do; only `locate` has suspects."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    stage: Stage
+    suspects: tuple[Suspect, ...] = ()
 
 
 class Answer(BaseModel):
@@ -104,6 +117,11 @@ class IsolatedBench:
         """See `Bench.lower`."""
         return self._ask(Stage.LOWER, LowerRecord)
 
+    def locate(self, suspects: Sequence[Suspect]) -> Diagnosis:
+        """See `Bench.locate`. Ends the process if the search does not end by itself."""
+        seconds = self._job.search_seconds + _GRACE
+        return self._ask(Stage.LOCATE, Diagnosis, suspects=tuple(suspects), seconds=seconds)
+
     def __enter__(self) -> Self:
         return self
 
@@ -122,8 +140,18 @@ class IsolatedBench:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _ask(self, stage: Stage, record: type[RecordT]) -> RecordT:
-        self._send(stage.value)
+    def _ask(
+        self,
+        stage: Stage,
+        record: type[RecordT],
+        *,
+        suspects: tuple[Suspect, ...] = (),
+        seconds: float | None = None,
+    ) -> RecordT:
+        self._send(Request(stage=stage, suspects=suspects).model_dump_json())
+        if not select.select([self._answers], [], [], seconds)[0]:
+            self.kill()
+            raise BenchDied(self._job.model, f"{stage} was stopped after {seconds:g} s")
         line = self._answers.readline()
         if not line:
             raise self._death(stage)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from zoo.evidence import LoweringRecord, Measurement, PassLog, StageTime
+from zoo.artifact.manifest import ReleaseState
+from zoo.evidence import LoweringRecord, Measurement, PassLog, ProgramGraphs, StageTime
 from zoo.spec import ModelSpec, Target
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "PublishRecord",
     "PullRecord",
     "Stage",
+    "Suspect",
     "TransformRecord",
 ]
 
@@ -28,13 +30,14 @@ class _Record(BaseModel):
 
 
 class Stage(StrEnum):
-    """The stages of a conversion, in their order."""
+    """The stages of a conversion, in their order; `locate` only after a failed validation."""
 
     PULL = "pull"
     EXPORT = "export"
     TRANSFORM = "transform"
     LOWER = "lower"
     VALIDATE = "validate"
+    LOCATE = "locate"
     PUBLISH = "publish"
 
 
@@ -42,7 +45,8 @@ class Job(_Record):
     """One model for one target, with all that its conversion needs to know.
 
     `seed` is the seed of random weights, or None where the model keeps its own; `folder` is this
-    conversion's own working folder, `reports` the folder that outlives it.
+    conversion's own working folder, `reports` the folder that outlives it; `search_seconds` is how
+    long the cause of a failed validation is looked for, 0: not at all.
     """
 
     model: str
@@ -54,6 +58,7 @@ class Job(_Record):
     allow_factories: bool = False
     store: str
     threads: int = Field(default=1, ge=1)
+    search_seconds: float = Field(default=600.0, ge=0)
     folder: Path
     reports: Path
 
@@ -61,6 +66,11 @@ class Job(_Record):
     def bundle(self) -> Path:
         """The folder in which the bundle is made."""
         return self.folder / "bundle"
+
+    @property
+    def reproducer(self) -> Path:
+        """Where the smallest program with the fault is kept, if one was found."""
+        return self.reports / "divergence"
 
 
 class PullRecord(_Record):
@@ -89,6 +99,7 @@ class TransformRecord(_Record):
     """Every pass has run over every program."""
 
     passes: tuple[PassLog, ...]
+    graphs: tuple[ProgramGraphs, ...] = ()
 
 
 class LowerRecord(_Record):
@@ -108,8 +119,16 @@ class Evidence(_Record):
     stages: tuple[StageTime, ...]
 
 
+class Suspect(_Record):
+    """A program, and the golden case with which it may show what is wrong; None: any of them."""
+
+    program: str
+    case: int | None
+
+
 class PublishRecord(_Record):
     """The release is in the store."""
 
     store: str
     bytes: int
+    state: ReleaseState = ReleaseState.VALIDATED

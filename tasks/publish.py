@@ -24,7 +24,7 @@ def publish_bundle(job: Job) -> PublishRecord:
         StoreError: if the store cannot take it; it then lists only what was complete before.
     """
     release = open_store(job.store).publish(job.bundle)
-    return PublishRecord(store=job.store, bytes=release.size)
+    return PublishRecord(store=job.store, bytes=release.size, state=release.manifest.state)
 
 
 @task(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,9 @@ class NotProven(ValidationError):
 def prove(
     job: Job, evidence: Evidence, *, judge: Callable[..., ValidationReport] = run_goldens
 ) -> ConversionReport:
-    """Run the bundle in a fresh process, write the report, and seal a proven bundle as validated.
+    """Run the bundle in a fresh process, write the report, and seal a proven bundle.
+
+    Its state is then `validated`, or `emulated` where this host emulates the target's device.
 
     Args:
         job: whose bundle to prove.
@@ -51,13 +54,16 @@ def prove(
     validation = judge(job.bundle, limits=Limits(threads=job.threads))
     draft = open_bundle(job.bundle, check_hashes=False).manifest
     report = _report(job, evidence, validation, draft.versions)
-    page = write_report(report, job.reports)
+    shutil.rmtree(job.reproducer, ignore_errors=True)  # of an earlier conversion
+    graphs = evidence.transformed.graphs
+    page = write_report(report, job.reports, graphs=graphs)
     if not validation.passed:
         raise NotProven(
             job.model, f"{validation.verdict}: {validation.detail}", f"See {page}", report
         )
-    write_report(report, job.bundle)
-    seal(job.bundle, draft.model_copy(update={"state": ReleaseState.VALIDATED, "files": {}}))
+    write_report(report, job.bundle, graphs=graphs)
+    state = ReleaseState.EMULATED if validation.emulated else ReleaseState.VALIDATED
+    seal(job.bundle, draft.model_copy(update={"state": state, "files": {}}))
     return report
 
 

@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import TYPE_CHECKING, Self
 
 from tasks.job import ExportedProgramSize, ExportRecord, LowerRecord, PullRecord, TransformRecord
 from transforms.accuracy import eager_accuracy
-from transforms.bundle import Identity, ProgramParts, library_path, write_bundle
+from transforms.bisect import locate
+from transforms.bundle import Identity, ProgramParts, write_bundle
 from transforms.golden import measure_eager
-from transforms.lowering import cpu
-from transforms.pipeline import run_passes
+from transforms.graph_record import record_graph
+from transforms.lowering import targets
+from transforms.pipeline import make_passes, run_passes
 from transforms.prepare import Prepared, prepare
 from zoo import sources
 from zoo.errors import ExportError
+from zoo.evidence import Diagnosis, ProgramGraphs
 from zoo.sources.context import Context, resolve_inside
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
     from types import TracebackType
 
-    from tasks.job import Job
+    from tasks.job import Job, Suspect
     from zoo.artifact.manifest import BundleManifest
-    from zoo.evidence import Measurement
+    from zoo.evidence import Divergence, Measurement
     from zoo.sources import LoadedModel
     from zoo.spec import ProgramSpec
 
 __all__ = ["Workshop"]
+
+_NOTHING_FOUND = (
+    "Lowered and run by itself, each suspected program agrees with eager: the fault lies in the "
+    "bundle, in how often or beside what it is run, or in inputs that were not tried"
+)
 
 
 class Workshop:
@@ -39,6 +49,7 @@ class Workshop:
         self._job = job
         self._loaded: LoadedModel | None = None
         self._prepared: dict[str, Prepared] = {}
+        self._original: dict[str, Prepared] = {}  # before the passes
 
     def pull(self) -> PullRecord:
         """See `Bench.pull`."""
@@ -62,15 +73,18 @@ class Workshop:
 
     def transform(self) -> TransformRecord:
         """See `Bench.transform`."""
-        logs = []
-        for name, prepared in self._prepared.items():
+        self._original = dict(self._prepared)
+        logs, graphs = [], []
+        for name, prepared in self._original.items():
             program, log = run_passes(
                 prepared.exported.program, self._job.spec.passes, target=self._job.target, name=name
             )
             exported = dataclasses.replace(prepared.exported, program=program)
             self._prepared[name] = dataclasses.replace(prepared, exported=exported)
             logs.append(log)
-        return TransformRecord(passes=tuple(logs))
+            before, after = record_graph(prepared.exported.program), record_graph(program)
+            graphs.append(ProgramGraphs(program=name, before=before, after=after))
+        return TransformRecord(passes=tuple(logs), graphs=tuple(graphs))
 
     def lower(self) -> LowerRecord:
         """See `Bench.lower`."""
@@ -86,6 +100,17 @@ class Workshop:
             weights_bytes=_weights_bytes(manifest),
         )
 
+    def locate(self, suspects: Sequence[Suspect]) -> Diagnosis:
+        """See `Bench.locate`."""
+        end = time.monotonic() + self._job.search_seconds
+        for suspect in suspects:
+            cases = range(len(self._original[suspect.program].goldens))
+            for case in cases if suspect.case is None else (suspect.case,):
+                found = self._locate(suspect.program, case, end - time.monotonic())
+                if found is not None:
+                    return Diagnosis(program=suspect.program, case=case, divergence=found)
+        return Diagnosis(detail=_NOTHING_FOUND)
+
     def __enter__(self) -> Self:
         return self
 
@@ -97,6 +122,7 @@ class Workshop:
     ) -> None:
         self._loaded = None
         self._prepared.clear()
+        self._original.clear()
 
     def _export(self, spec: ProgramSpec) -> ExportedProgramSize:
         prepared = prepare(self._model().module, spec)
@@ -113,12 +139,24 @@ class Workshop:
 
     def _lower(self, spec: ProgramSpec) -> ProgramParts:
         prepared = self._prepared[spec.name]
-        library = library_path(self._job.bundle, spec.name)
+        program, target = prepared.exported.program, self._job.target
         return ProgramParts(
             spec=spec,
             exported=prepared.exported,
-            lowered=cpu.lower(prepared.exported.program, library, name=spec.name),
+            lowered=targets.lower(program, self._job.bundle, target, name=spec.name),
             goldens=prepared.goldens,
+        )
+
+    def _locate(self, program: str, case: int, seconds: float) -> Divergence | None:
+        job, prepared = self._job, self._original[program]
+        return locate(
+            prepared.exported.program,
+            make_passes(job.spec.passes, target=job.target),
+            list(prepared.goldens[case].inputs.values()),
+            target=job.target,
+            tolerances=job.spec.tolerance,
+            folder=job.reproducer,
+            seconds=seconds,
         )
 
     def _identity(self) -> Identity:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from transforms.check import check_program
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["GraphPass", "Journal"]
+__all__ = ["GraphPass", "Journal", "PassOptions"]
+
+PassOptions = Mapping[str, bool | int | float | str]
 
 
 @dataclass
@@ -48,6 +52,7 @@ class GraphPass(ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]  # one line, in the form "Replaces A(B(x)) with C(x)"
+    options: PassOptions = MappingProxyType({})  # those it was made with
 
     def requires(self, editor: ProgramEditor) -> None:
         """Raise PassError if the program is not one this pass can take."""

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import save_file
 
-from runtime.shim_list import RUNTIME_ABI
-from transforms.lowering import cpu
+from runtime.zig import zig_version
+from transforms.lowering.inductor import metal_header
+from transforms.lowering.targets import host_requirements, requirements
 from transforms.lowering.toolchain import find_compiler
 from zoo.artifact.bundle import seal
 from zoo.artifact.manifest import (
     AccuracyData,
     BundleManifest,
     BundleProgram,
+    Emulation,
     ReleaseState,
-    Requirements,
     TensorSpec,
 )
 from zoo.spec import DEFAULT_TOLERANCES, Dtype, Target
@@ -33,13 +34,14 @@ if TYPE_CHECKING:
 
     from transforms.export import Exported
     from transforms.golden import GoldenCase
-    from transforms.lowering.lowered import LoweredProgram
+    from transforms.lowering.lowered import LoweredProgram, MetalParts
     from zoo.spec import ModelSpec, ProgramSpec
 
 __all__ = ["Identity", "ProgramParts", "library_path", "write_bundle"]
 
 _WEIGHTS = "weights.safetensors"
 _ACCURACY = "accuracy.safetensors"
+_SHADER_HEADER = "shaders.h.metal"
 _WRAPPER_PREFIX = "model."  # CallableProgram holds the model under this name
 
 
@@ -96,20 +98,16 @@ def write_bundle(
         target=identity.target.value,
         build_key=identity.build_key,
         state=ReleaseState.LOWERED,
-        requires=Requirements(
-            system=platform.system().lower(),
-            machine=platform.machine(),
-            instructions=cpu.instructions(),
-            runtime_abi=RUNTIME_ABI,
-        ),
+        requires=requirements(identity.target),
         programs=entries,
         weights=_WEIGHTS,
+        shader_header=_shader_header(folder, entries),
         accuracy=_accuracy(folder, spec, accuracy),
         tolerances={**DEFAULT_TOLERANCES, **spec.tolerances},
         random_weights=identity.random_weights,
         source=identity.source,
         licence=spec.licence.spdx,
-        versions=_versions(),
+        versions=_versions(identity.target),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         files={},
     )
@@ -147,13 +145,15 @@ def _content(value: torch.Tensor) -> bytes:
 
 
 def _entry(folder: Path, parts: ProgramParts, weights: _Weights) -> BundleProgram:
-    spec, library = parts.spec, parts.lowered.library
+    spec, library, metal = parts.spec, parts.lowered.library, parts.lowered.metal
     golden = library.parent / "golden.safetensors"
     save_file(_golden_tensors(parts.goldens), golden)
     inputs, outputs = _tensor_specs(parts)
     return BundleProgram(
         name=spec.name,
         library=library.relative_to(folder).as_posix(),
+        shaders=metal.shaders.relative_to(folder).as_posix() if metal and metal.shaders else None,
+        emulation=_emulation(folder, metal) if metal else None,
         golden=golden.relative_to(folder).as_posix(),
         golden_cases=len(parts.goldens),
         inputs=inputs,
@@ -162,6 +162,24 @@ def _entry(folder: Path, parts: ProgramParts, weights: _Weights) -> BundleProgra
         constants={n: weights.add(n, v) for n, v in sorted(parts.lowered.constants.items())},
         symbols=parts.lowered.record.symbols,
     )
+
+
+def _emulation(folder: Path, metal: MetalParts) -> Emulation | None:
+    if metal.emulation is None:
+        return None
+    return Emulation(
+        library=metal.emulation.relative_to(folder).as_posix(),
+        source_sha256=metal.source_sha256,
+        requires=host_requirements(),
+    )
+
+
+def _shader_header(folder: Path, programs: Sequence[BundleProgram]) -> str | None:
+    """Write what all shaders share, if there are any; returns its place in the bundle."""
+    if all(program.shaders is None for program in programs):
+        return None
+    (folder / _SHADER_HEADER).write_text(metal_header())
+    return _SHADER_HEADER
 
 
 def _golden_tensors(cases: Sequence[GoldenCase]) -> dict[str, torch.Tensor]:
@@ -220,10 +238,11 @@ def _accuracy(
     )
 
 
-def _versions() -> dict[str, str]:
+def _versions(target: Target) -> dict[str, str]:
     packages = ("menagerie", "torch", "torchvision", "transformers", "numpy", "safetensors")
     return {
         **{p: version(p) for p in packages},
         "python": platform.python_version(),
         "compiler": find_compiler().version,
+        **({"zig": zig_version()} if target is Target.METAL else {}),
     }

@@ -112,4 +112,6 @@ def _make(choice: str | PassChoice) -> GraphPass:
         if option not in options:
             takes = f"It takes: {', '.join(options)}" if options else "It takes none"
             raise UsageError(f"pass {choice.name}", f"has no option {option!r}", takes)
-    return known[choice.name](**choice.options)
+    made = known[choice.name](**choice.options)
+    made.options = choice.options
+    return made

@@ -223,6 +223,7 @@ class ValidationReport(_Record):
     second_model_coexists: bool | None = None  # a second session beside it gave the same bits
     machine: str = ""
     runtime: str = ""  # version of the shim runtime and its kernel library
+    emulated: bool = False  # run on an emulated device: no word on the real one's speed
 
     @property
     def passed(self) -> bool:

@@ -15,6 +15,7 @@ import typer
 from flows.cli.bisect import bisect
 from flows.cli.convert import convert
 from flows.cli.doctor import doctor
+from flows.cli.down import down
 from flows.cli.explain import explain
 from flows.cli.listing import list_models
 from flows.cli.output import complain, messages
@@ -23,6 +24,8 @@ from flows.cli.report import report
 from flows.cli.run import run
 from flows.cli.schema import schema
 from flows.cli.show import show
+from flows.cli.status import status
+from flows.cli.up import up
 from flows.cli.verify import verify
 from zoo.errors import MenagerieError
 
@@ -43,7 +46,21 @@ app = typer.Typer(
     epilog="Exit codes: 0 all that was asked for is done, 1 a model failed, 2 misuse.",
 )
 app.command("list")(list_models)
-for command in (show, convert, pull, verify, run, report, explain, bisect, schema, doctor):
+for command in (
+    show,
+    convert,
+    pull,
+    verify,
+    run,
+    report,
+    explain,
+    bisect,
+    schema,
+    doctor,
+    up,
+    down,
+    status,
+):
     app.command()(command)
 
 

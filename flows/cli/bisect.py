@@ -18,7 +18,7 @@ from zoo.spec import Target
 
 if TYPE_CHECKING:
     from flows.modelling import PreparedModel
-    from transforms.bisect import Divergence
+    from zoo.evidence import Divergence
 
 __all__ = ["bisect"]
 
@@ -55,9 +55,7 @@ def bisect(
     else:
         for name, value in _fields(found).items():
             results().print(f"{name:<12} {value}", markup=False)
-        results().print(
-            f"rerun        python -m transforms.bisect {found.reproducer}", markup=False
-        )
+        results().print(f"rerun        {found.command}", markup=False)
     raise typer.Exit(0 if found is None else 1)
 
 
@@ -65,7 +63,6 @@ def _first(
     prepared: "PreparedModel", target: Target, program: str | None, output: Path
 ) -> "Divergence | None":
     from transforms.bisect import locate
-    from transforms.cpu_run import run_on_cpu
     from transforms.pipeline import make_passes
     from zoo.errors import UsageError
 
@@ -80,7 +77,7 @@ def _first(
                 entry.exported.program,
                 make_passes(prepared.spec.passes, target=target),
                 list(entry.goldens[0].inputs.values()),
-                run_on_cpu,
+                target=target,
                 tolerances=prepared.spec.tolerance,
                 folder=output,
             )
@@ -94,6 +91,7 @@ def _fields(found: "Divergence") -> dict[str, object]:
         "stage": found.stage.value,
         "pass": found.pass_name,
         "node": found.node,
+        "operator": found.operator,
         "module": found.module_path,
         "source": found.source_line,
         "max_abs": found.max_abs,

@@ -1,5 +1,6 @@
 """`zoo convert`."""
 
+import os
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ from flows.cli.options import (
     StoreOption,
     absolute,
     complete_models,
-    store_url,
+    use_cluster,
 )
 from zoo.spec import Target
 
@@ -51,11 +52,15 @@ def convert(
     threads: Annotated[int, typer.Option(min=1, max=256, help="For measured latencies.")] = 1,
     store: StoreOption = None,
     manifest: ManifestOption = None,
+    local: Annotated[
+        bool, typer.Option("--local", help="In this process, also where there is a server.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Convert models, prove them and publish them to the store.
 
-    What the store already holds from the same code, weights and versions is skipped.
+    What the store already holds from the same code, weights and versions is skipped. With a server
+    (`zoo up`, or PREFECT_API_URL) its workers do the work, and the store is theirs.
 
     **Examples**
 
@@ -66,15 +71,19 @@ def convert(
     """
     from flows.cli.output import emit
     from flows.cli.results_table import announce_weights, print_results
-    from flows.parameters import ConversionOptions
+    from flows.parameters import ConversionOptions, default_store
     from flows.plan import plan
 
+    if local:
+        os.environ.pop("PREFECT_API_URL", None)
+    else:
+        use_cluster(lambda found: found.environment())
     options = ConversionOptions(
         random_weights=random_weights,
         allow_factories=allow_factories,
         force=force,
         threads=threads,
-        store=store_url(store),
+        store=absolute(store) if store else default_store(),
         manifest=absolute(str(manifest)) if manifest else "",
     )
     began = time.perf_counter()

@@ -54,8 +54,8 @@ def explain(
             for p in prepared.programs
         ]
     if picture is not None:
-        from zoo.report.graphs import picture as draw
         from transforms.graph_record import record_graph
+        from zoo.report.graphs import picture as draw
 
         first, rewritten, _ = explained[0]
         before, after = record_graph(first.exported.program), record_graph(rewritten)

@@ -36,7 +36,7 @@ def run_flow(
         MenagerieError: if Prefect's API cannot be had.
     """
     embedded = not os.environ.get("PREFECT_API_URL")
-    with LiveDisplay() as display, prefect_api(display.status, _load):
+    with LiveDisplay() as display, prefect_api(display.status, lambda: _load(embedded=embedded)):
         from flows.settings import without_heartbeats
         from flows.workplace import Workplace, use_workplace
 
@@ -68,9 +68,10 @@ def _run(work: Sequence[PlannedModel], options: ConversionOptions, jobs: int) ->
     return state_error(state)
 
 
-def _load() -> None:
+def _load(*, embedded: bool) -> None:
     """Import Prefect, and let the first model's process import torch, while the API starts."""
     from tasks.isolated import IsolatedBench
 
-    IsolatedBench.warm_up(home() / "logs")
+    if embedded:
+        IsolatedBench.warm_up(home() / "logs")
     importlib.import_module("flows.convert_zoo")

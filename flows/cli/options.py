@@ -1,11 +1,17 @@
 """Options and arguments that several commands share."""
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from zoo.spec import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flows.cluster import Connection
 
 __all__ = [
     "FactoriesOption",
@@ -17,6 +23,7 @@ __all__ = [
     "absolute",
     "complete_models",
     "store_url",
+    "use_cluster",
 ]
 
 
@@ -62,10 +69,25 @@ TargetOption = Annotated[Target, typer.Option("--target", "-t", help="Where the 
 
 
 def store_url(given: str | None) -> str:
-    """The store that is meant, a folder as an absolute path."""
+    """The store that is meant, a folder as an absolute path; by default a running cluster's."""
     from flows.parameters import default_store
 
-    return absolute(given) if given else default_store()
+    if given:
+        return absolute(given)
+    use_cluster(lambda found: found.store_environment())
+    return default_store()
+
+
+def use_cluster(wanted: "Callable[[Connection], dict[str, str]]") -> None:
+    """Put what is `wanted` of a cluster that `zoo up` started into this process's environment.
+
+    Variables that are set already stay as they are.
+    """
+    from flows.cluster import connection
+
+    if (found := connection()) is not None:
+        for name, value in wanted(found).items():
+            os.environ.setdefault(name, value)
 
 
 def absolute(location: str) -> str:

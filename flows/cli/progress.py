@@ -78,10 +78,15 @@ class LiveDisplay:
         text = _MARKS[result.outcome]
         if result.stage is not None:
             text += f" in {result.stage}"
+        if result.confirmation is not None:
+            text += f", {result.remark or result.confirmation}"
         if not self._live:
             self._console.print(f"{result.model} for {result.target}: {text}")
-        elif key in self._tasks:
-            self._progress.update(self._tasks[key], description=text, total=1, completed=1)
+            return
+        with self._lock:
+            if key not in self._tasks:  # a worker converted it, and we heard of no stage
+                self._tasks[key] = self._progress.add_task("", label=" ".join(key))
+        self._progress.update(self._tasks[key], description=text, total=1, completed=1)
 
     def __enter__(self) -> Self:
         self._progress.start()

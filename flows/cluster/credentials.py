@@ -28,10 +28,9 @@ class Credentials(BaseModel):
 
     api_auth: SecretStr  # user:password of Prefect's API and UI
     s3_secret: SecretStr
-    swift_salt: SecretStr  # Swift mixes it into the names of the files it keeps
     database_url: SecretStr | None = None  # of PostgreSQL, with its password
 
-    @field_serializer("api_auth", "s3_secret", "swift_salt", "database_url", when_used="json")
+    @field_serializer("api_auth", "s3_secret", "database_url", when_used="json")
     def _revealed(self, secret: SecretStr | None) -> str | None:
         return None if secret is None else secret.get_secret_value()
 
@@ -41,7 +40,6 @@ class Credentials(BaseModel):
         return cls(
             api_auth=SecretStr(f"zoo:{secrets.token_urlsafe(_BYTES)}"),
             s3_secret=SecretStr(secrets.token_urlsafe(_BYTES)),
-            swift_salt=SecretStr(secrets.token_hex(_BYTES)),
             database_url=None if database_url is None else SecretStr(database_url),
         )
 

@@ -17,7 +17,7 @@ from zoo.home import home
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["BUCKET", "ClusterState", "Database", "ProcessRecord", "cluster_folder"]
+__all__ = ["BUCKET", "ClusterState", "Database", "ProcessRecord", "cluster_folder", "state_path"]
 
 BUCKET = "menagerie"
 
@@ -48,9 +48,8 @@ class ClusterState(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    id: str  # marks the environment of every process of ours
     database: Database
-    ports: dict[str, int]  # "api", and one for each process of the S3 server
+    ports: dict[str, int]  # "api", "worker" (its health), "s3" and the other processes of Swift
     processes: dict[str, ProcessRecord] = {}
     applied: str = ""  # digest of the deployments that the server was told of
 
@@ -86,7 +85,7 @@ class ClusterState(BaseModel):
         Raises:
             MenagerieError: if it is not what was written.
         """
-        path = _path()
+        path = state_path()
         try:
             return cls.model_validate_json(path.read_bytes())
         except FileNotFoundError:
@@ -97,7 +96,7 @@ class ClusterState(BaseModel):
 
     def save(self) -> None:
         """Write the file."""
-        write_private(_path(), self.model_dump_json(indent=2) + "\n")
+        write_private(state_path(), self.model_dump_json(indent=2) + "\n")
 
 
 def cluster_folder() -> Path:
@@ -105,5 +104,6 @@ def cluster_folder() -> Path:
     return home() / "cluster"
 
 
-def _path() -> Path:
+def state_path() -> Path:
+    """Where the state lies."""
     return cluster_folder() / "state.json"

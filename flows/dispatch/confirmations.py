@@ -1,7 +1,8 @@
 """Having devices confirm what was published as emulated.
 
-A confirmation is a run of its own in the pool of the device. It belongs to no parent: with no worker
-there it stays in the queue, also after the run that asked for it ended, and runs when one appears.
+A confirmation is a run of its own in the pool of the device. It belongs to no parent: with no
+worker there it stays in the queue, also after the run that asked for it ended, and runs when one
+appears.
 """
 
 from __future__ import annotations

@@ -81,6 +81,7 @@ class Dispatch:
     def __init__(
         self,
         runs: Runs,
+        *,
         placement: Placement,
         limits: RunLimits,
         options: ConversionOptions,
@@ -105,7 +106,9 @@ class Dispatch:
             work: models to convert.
             seconds: what is expected of them, from earlier runs.
         """
-        self._deployments = {flow: self._runs.deployments(flow) for flow in (MODEL_FLOW, BATCH_FLOW)}
+        self._deployments = {
+            flow: self._runs.deployments(flow) for flow in (MODEL_FLOW, BATCH_FLOW)
+        }
         end = self._clock.now() + self._limits.hours * 60 * _MINUTE
         children = self._taken_up(work)
         known = {key for child in children for key in child.missing}

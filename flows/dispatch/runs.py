@@ -156,9 +156,11 @@ class Runs:
         return found
 
     def cancel(self, run: Run, *, force: bool = False) -> None:
-        """End a run: its worker stops it; with `force`, or where none has it, it counts as ended."""
+        """End a run: its worker stops it; where none has it, or with `force`, it ends at once."""
         if run.phase is Phase.RUNNING and not force:
-            self._client.set_flow_run_state(run.id, Cancelling(message="Given up by its parent run"))
+            self._client.set_flow_run_state(
+                run.id, Cancelling(message="Given up by its parent run")
+            )
         else:
             self._client.set_flow_run_state(
                 run.id, Cancelled(message="Given up by its parent run"), force=True
@@ -179,12 +181,16 @@ class Runs:
 
     def _placeholder(self, key: str, name: str) -> UUID:
         """The task run by which Prefect's UI shows one run below another."""
-        task: Task[..., None] = Task(name=name, fn=lambda: None)
+        task = Task(name=name, fn=_nothing)
         task.task_key = _PLACEHOLDER_KEY
         run = self._client.create_task_run(
             task=task, flow_run_id=self._parent, dynamic_key=key, state=Pending()
         )
         return run.id
+
+
+def _nothing() -> None:
+    """What a placeholder does."""
 
 
 def _run(found: FlowRun) -> Run:

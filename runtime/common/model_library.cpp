@@ -67,9 +67,10 @@ ModelLibrary::ModelLibrary(const std::filesystem::path& path) : path_(path.strin
   }
 }
 
-ModelLibrary::~ModelLibrary() {
+void ModelLibrary::close() noexcept {
   if (container_ != nullptr) call_->destroy(container_);
-  ::dlclose(library_);
+  if (library_ != nullptr) ::dlclose(library_);
+  container_ = library_ = nullptr;
 }
 
 void ModelLibrary::check(int32_t code, const char* action) const {

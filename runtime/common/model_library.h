@@ -30,7 +30,10 @@ class ModelLibrary {
   explicit ModelLibrary(const std::filesystem::path& path);
   ModelLibrary(const ModelLibrary&) = delete;
   ModelLibrary& operator=(const ModelLibrary&) = delete;
-  ~ModelLibrary();
+  ~ModelLibrary() { close(); }
+
+  // Destroys the container and unloads the library; a second call does nothing.
+  void close() noexcept;
 
   std::vector<ConstantInfo> constants() const;
   size_t input_count() const;

@@ -59,6 +59,12 @@ Program::Program(std::shared_ptr<const Bundle> bundle, const std::string& name, 
   load_constants();
 }
 
+Program::~Program() {
+  const Context::Loan loan(context_);  // the library gives back what it has from this context
+  outputs_.clear();
+  library_.close();
+}
+
 void Program::load_constants() {
   const auto names = weight_names(spec_);
   std::vector<std::pair<std::string, TensorHandle>> handles;

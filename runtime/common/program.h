@@ -19,6 +19,10 @@ class Program {
  public:
   Program(std::shared_ptr<const Bundle> bundle, const std::string& name, int32_t threads);
 
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+  ~Program();
+
   const ProgramSpec& spec() const { return spec_; }
   // The input's values are read during the call only. Fails unless dtypes and shapes are as spec()
   // says. The outputs stay valid until the next run.

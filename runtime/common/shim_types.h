@@ -19,3 +19,10 @@ struct AOTIProxyExecutorOpaque;
 using AOTIProxyExecutorHandle = AOTIProxyExecutorOpaque*;
 using AOTITorchError = int32_t;
 #endif
+#ifndef AOTI_TORCH_SHIM_MPS
+struct AOTIMetalShaderLibraryOpaque;
+using AOTIMetalShaderLibraryHandle = AOTIMetalShaderLibraryOpaque*;
+struct AOTIMetalKernelFunctionOpaque;
+using AOTIMetalKernelFunctionHandle = AOTIMetalKernelFunctionOpaque*;
+using aoti_torch_mps_command_block_callback_t = void (*)(AOTIMetalKernelFunctionHandle, void*);
+#endif

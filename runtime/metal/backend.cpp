@@ -47,6 +47,10 @@ std::shared_ptr<Storage> allocate(int32_t device_type, size_t bytes) {
 
 std::shared_ptr<Storage> borrow(int32_t device_type, void* data, size_t bytes) {
   if (!is_for_device(device_type)) return Storage::borrow(data, bytes);
+  if (std::shared_ptr<metal::Buffer> own = State::current().raw(data)) {
+    require(bytes <= own->bytes(), bytes, " bytes pass the end of ", own->bytes());
+    return Storage::on_device(std::move(own), 0, bytes, nullptr);
+  }
   auto memory = metal::MetalDevice::instance().wrap(data, bytes, nullptr);
   return Storage::on_device(std::move(memory), 0, bytes, nullptr);
 }

@@ -47,13 +47,6 @@ bool is_flat(const Loops& loops) {
   return loops.count == 0 || (loops.count == 1 && loops.from[0] == 1 && loops.to[0] == 1);
 }
 
-bool same_strides(const Tensor& tensor, std::span<const int64_t> strides) {
-  for (int32_t axis = 0; axis < tensor.dimensions; ++axis) {
-    if (tensor.size[axis] != 1 && tensor.stride[axis] != strides[axis]) return false;
-  }
-  return true;
-}
-
 Tensor copied(const Tensor& tensor, std::span<const int64_t> strides) {
   Tensor fresh = metal::empty_strided(tensor.dtype, tensor.sizes(), strides);
   metal::copy(tensor, fresh);
@@ -85,8 +78,15 @@ void copy(const Tensor& source, const Tensor& target) {
   dispatch("copy", "convert", arguments, elements);
 }
 
+bool has_strides(const Tensor& tensor, std::span<const int64_t> strides) {
+  for (int32_t axis = 0; axis < tensor.dimensions; ++axis) {
+    if (tensor.size[axis] != 1 && tensor.stride[axis] != strides[axis]) return false;
+  }
+  return true;
+}
+
 Tensor with_strides(const Tensor& tensor, std::span<const int64_t> strides) {
-  if (same_strides(tensor, strides) || tensor.empty()) return tensor;
+  if (has_strides(tensor, strides) || tensor.empty()) return tensor;
   if (!tensor.storage->is_constant()) return copied(tensor, strides);
   const ConstantView view{tensor.storage,
                           tensor.offset_bytes,

@@ -11,7 +11,7 @@
 
 namespace menagerie::metal {
 
-// A file's name without .metal, and its text. Made by embed.py.
+// A file's name without .metal, and its text. Made by embed_kernels.py.
 extern const std::vector<std::pair<std::string_view, std::string_view>> kOwnSources;
 
 // A function of one of these files. Each file is compiled when it is first asked for, and kept, as

@@ -10,6 +10,22 @@ State::State()
 
 State& State::current() { return static_cast<State&>(Context::current().backend_state()); }
 
+void* State::allocate_raw(size_t bytes) {
+  std::shared_ptr<Buffer> buffer = MetalDevice::instance().allocate(bytes);
+  void* address = buffer->contents();
+  raw_.emplace(address, std::move(buffer));
+  return address;
+}
+
+void State::free_raw(void* address) {
+  require(raw_.erase(address) == 1, "the pointer is none of aoti_torch_mps_malloc");
+}
+
+std::shared_ptr<Buffer> State::raw(const void* address) const {
+  const auto found = raw_.find(address);
+  return found == raw_.end() ? nullptr : found->second;
+}
+
 Region region_of(const Tensor& tensor) {
   require(on_device(tensor), tensor, " is not on the device");
   return {std::static_pointer_cast<Buffer>(tensor.storage->device()),

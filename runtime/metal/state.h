@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -36,6 +37,12 @@ class State final : public BackendState {
   Stream& stream() { return *stream_; }
   BufferPool& pool() { return *pool_; }
   Lru<ConstantView, Tensor>& dense_constants() { return dense_constants_; }
+
+  // Memory that generated code manages itself, by the host's address of its beginning.
+  void* allocate_raw(size_t bytes);
+  void free_raw(void* address);
+  std::shared_ptr<Buffer> raw(const void* address) const;  // null if there is none
+
   // After a failure nobody knows which of them have been computed.
   void forget_constants() { dense_constants_ = Lru<ConstantView, Tensor>(kDenseConstants); }
 
@@ -44,6 +51,7 @@ class State final : public BackendState {
 
   std::shared_ptr<BufferPool> pool_;
   std::unique_ptr<Stream> stream_;
+  std::map<const void*, std::shared_ptr<Buffer>> raw_;
   Lru<ConstantView, Tensor> dense_constants_{kDenseConstants};
 };
 

@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import math
 import os
+import platform
 import resource
 import sys
 import threading
@@ -27,13 +28,15 @@ from runtime.validation.goldens import GoldenCases
 from runtime.validation.measure import foreign_libraries, machine, peak_memory_bytes
 from runtime.validation.protocol import Sender
 from zoo.artifact.bundle import open_bundle
+from zoo.artifact.document import parse_manifest
 from zoo.errors import MenagerieError, SessionError
 from zoo.evidence import AccuracyResult, ProgramValidation, ValidationReport, Verdict
+from zoo.spec import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from zoo.artifact.manifest import BundleProgram
+    from zoo.artifact.manifest import BundleManifest, BundleProgram
 
 __all__ = ["main"]
 
@@ -66,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             detail=f"{sender.place}: {fact}",
             programs=tuple(sender.findings),
             machine=machine(),
-            runtime=_version(),
+            runtime=_version(order.bundle),
         )
     sender.outcome(report)
     return 0
@@ -104,11 +107,20 @@ def _die_with_caller() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _version() -> str:
-    """The runtime's version; empty where its library cannot be loaded, which is told elsewhere."""
+def _emulated(manifest: BundleManifest) -> bool:
+    """Whether this machine is not the one that the bundle is for, but one that emulates it."""
+    return platform.system().lower() != manifest.requires.system
+
+
+def _version(bundle: Path) -> str:
+    """Version of the runtime that a bundle is for, and its device; empty where neither can be told.
+
+    Why not, is told elsewhere: the bundle has no sound manifest, or the library cannot be loaded.
+    """
+    path = bundle / "manifest.json"
     try:
-        return runtime.version()
-    except SessionError:
+        return runtime.version(Target(parse_manifest(path.read_bytes(), str(path)).target))
+    except (MenagerieError, OSError, ValueError):
         return ""
 
 
@@ -143,8 +155,9 @@ class _Trial:
             load_ms=load_ms,
             peak_memory_bytes=peak,
             second_model_coexists=all(beside),
+            emulated=_emulated(manifest),
             machine=machine(),
-            runtime=_version(),
+            runtime=_version(self._bundle.folder),
         )
 
     def _open(self, entry: BundleProgram) -> Session:

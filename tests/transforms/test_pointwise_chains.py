@@ -1,4 +1,7 @@
-"""Random legal chains: whatever PointwiseAffineToConv rewrites, eager's numbers come out."""
+"""Random legal chains: whatever PointwiseAffineToConv rewrites, eager's numbers come out.
+
+The same chains go through every other pass, and through the lists of all targets.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
+from transforms import available_passes, run_passes
 from transforms.passes.pointwise_affine_to_conv import PointwiseAffineToConv
+from transforms.pipeline import DEFAULT_PASSES
+from zoo.spec import PassChoice
 
 _BATCH = 7  # the size that is dynamic; no other axis has a multiple of it
 
@@ -97,6 +103,13 @@ class _Replay(nn.Module):
     def _residual(self, y: Any, values: Any, other: int) -> Any:
         return y - values[other]
 
+    def _joined(self, y: Any, values: Any, other: int) -> Any:
+        weight, vector = self._of(y.shape[-1])
+        return F.linear(torch.cat([y, values[other]], -1), torch.cat([weight, weight], 1), vector)
+
+    def _mixed(self, y: Any, values: Any, other: int) -> Any:
+        return (y + values[other].double()).float()
+
     def _write(self, y: Any, values: Any, other: int) -> Any:
         values[other].mul_(0.5)
         return y * 1.5
@@ -120,7 +133,7 @@ def _fixed(size: int) -> bool:
 
 _LAYOUT = ("permute", "transpose", "flatten", "unflatten", "unsqueeze", "squeeze", "copy")
 _MAPS = ("linear", "product", "addmm", "activate", "constant", "norm")
-_OTHER = ("residual", "write", "positions")
+_OTHER = ("residual", "mixed", "write", "positions")
 
 
 def _step(draw: Any, values: list[torch.Tensor], kind: str) -> Step | None:  # noqa: C901, PLR0912
@@ -156,9 +169,10 @@ def _step(draw: Any, values: list[torch.Tensor], kind: str) -> Step | None:  # n
         case "constant":
             axis = draw(axes)
             return (kind, axis, draw(st.sampled_from([1, 2]))) if _fixed(y.shape[axis]) else None
-        case "residual" | "write":
+        case "residual" | "mixed" | "joined" | "write":
             other = draw(st.integers(0, len(values) - 1))
             fits = kind == "write" or values[other].shape == y.shape
+            fits = fits and (kind != "joined" or _fixed(y.shape[-1]))
             return (kind, other) if fits else None
         case "positions":
             return (kind, draw(st.sampled_from(["flip", "roll"])), draw(axes))
@@ -206,21 +220,48 @@ def _programs(draw: Any, kinds: tuple[str, ...]) -> tuple[_Replay, torch.Tensor,
     return _Replay(steps, results), x, dynamic
 
 
-def _check(module: _Replay, x: torch.Tensor, *, dynamic: bool, core: bool, left: bool) -> bool:
-    """Compare with eager for the traced batch and, if it is dynamic, for others."""
+def _export(module: _Replay, x: torch.Tensor, *, dynamic: bool, core: bool | None) -> Any:
+    """The program as exported, functional or in core ATen."""
     shapes = ({0: torch.export.Dim("batch", min=1, max=9)},) if dynamic else None
     module.eval()(x.clone())  # makes the weights
     program = torch.export.export(module, (x,), dynamic_shapes=shapes, strict=False)
-    program = program.run_decompositions(None if core else {}) if core is not None else program
-    result, record = PointwiseAffineToConv(left_products=left)(program)
+    return program.run_decompositions(None if core else {}) if core is not None else program
+
+
+def _assert_equal(result: Any, module: _Replay, x: torch.Tensor, *, dynamic: bool) -> None:
+    """Compare with eager for the traced batch and, if it is dynamic, for others."""
+    call = result.module()
     for batch in (1, 4, _BATCH) if dynamic else (x.shape[0],):
         y = torch.randn(batch, *x.shape[1:], generator=torch.Generator().manual_seed(batch))
         with torch.no_grad():
-            expected = module(y.clone())
-            torch.testing.assert_close(result.module()(y.clone()), expected, rtol=2e-4, atol=1e-4)
+            torch.testing.assert_close(call(y.clone()), module(y.clone()), rtol=2e-4, atol=1e-4)
+
+
+def _check(
+    module: _Replay, x: torch.Tensor, *, dynamic: bool, core: bool | None, left: bool
+) -> bool:
+    program = _export(module, x, dynamic=dynamic, core=core)
+    result, record = PointwiseAffineToConv(left_products=left)(program)
+    _assert_equal(result, module, x, dynamic=dynamic)
     return record.modified
 
 
+def _check_all(module: _Replay, x: torch.Tensor, *, dynamic: bool, core: bool | None) -> None:
+    """Every pass by itself, and the passes of each target one after another."""
+    program = _export(module, x, dynamic=dynamic, core=core)
+    for passes in _LISTS:
+        result, _ = run_passes(program, passes)
+        if result is not program:
+            _assert_equal(result, module, x, dynamic=dynamic)
+        assert result.range_constraints == program.range_constraints
+
+
+_PARTED = PassChoice(name="fuse_cat_linear", options={"gated": False})
+_LISTS = (
+    *[(name,) for name in available_passes()],
+    (_PARTED,),
+    *[(_PARTED, *names) for names in DEFAULT_PASSES.values()],
+)
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 _SPELT = st.sampled_from([None, False, True])  # as exported, functional, core ATen
 
@@ -239,6 +280,23 @@ def test_any_chain_equals_eager(program: Any, core: Any, left: bool) -> None:
     """Any layout operators, extra users, residuals, writes and moved positions among them."""
     module, x, dynamic = program
     event(f"modified: {_check(module, x, dynamic=dynamic, core=core, left=left)}")
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=_SLOW)
+@given(program=_programs((*_LAYOUT, *_MAPS, *_OTHER, "joined", "joined")), core=_SPELT)
+def test_every_pass_and_list_equals_eager(program: Any, core: Any) -> None:
+    """Each pass alone, and each target's list behind a parted concatenation, with any batch."""
+    module, x, dynamic = program
+    _check_all(module, x, dynamic=dynamic, core=core)
+
+
+@pytest.mark.sweep
+@settings(max_examples=200, deadline=None, suppress_health_check=_SLOW)
+@given(program=_programs((*_LAYOUT, *_MAPS, *_OTHER, "joined", "joined")), core=_SPELT)
+def test_every_pass_and_list_equals_eager_at_length(program: Any, core: Any) -> None:
+    """The same, many times over."""
+    module, x, dynamic = program
+    _check_all(module, x, dynamic=dynamic, core=core)
 
 
 @pytest.mark.sweep

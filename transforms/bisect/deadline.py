@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import time
 
+from zoo.errors import MenagerieError
+
 __all__ = ["Deadline"]
 
 
@@ -16,10 +18,14 @@ class Deadline:
     """
 
     def __init__(self, seconds: float | None) -> None:
-        self.seconds = math.inf if seconds is None else seconds
-        self._end = time.monotonic() + self.seconds
+        self._end = time.monotonic() + (math.inf if seconds is None else seconds)
 
     @property
     def passed(self) -> bool:
         """Whether it is over."""
         return time.monotonic() >= self._end
+
+    def check(self, what: str) -> None:
+        """Raise MenagerieError when it is over; `what` did not come about in time."""
+        if self.passed:
+            raise MenagerieError("bisect", f"the time was up before {what}")

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from transforms.bisect.comparing import Difference, Tolerances, comparable, difference
 from transforms.bisect.cutting import Piece, capture, extract, output_nodes, with_outputs
-from transforms.bisect.divergence import Divergence, Runner, Stage, divergence_at, is_probe
+from transforms.bisect.divergence import divergence_at, is_probe
 from zoo.errors import LoweringError, MenagerieError
+from zoo.evidence import Divergence, DivergenceStage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
     from torch.fx import Node
+
+    from transforms.bisect.deadline import Deadline
+    from transforms.bisect.divergence import Runner
 
 __all__ = ["LoweredSearch"]
 
@@ -24,7 +28,10 @@ _CRASHED = Difference(float("inf"), float("-inf"), passed=False)
 
 
 class LoweredSearch:
-    """The search for the node that the target computes wrongly."""
+    """The search for the node that the target computes wrongly.
+
+    Where the deadline ends it early, it makes do with the last node that was seen to be wrong.
+    """
 
     def __init__(
         self,
@@ -32,11 +39,13 @@ class LoweredSearch:
         inputs: Sequence[torch.Tensor],
         run: Runner,
         tolerances: Tolerances,
+        deadline: Deadline,
     ) -> None:
         self._program = program
         self._inputs = inputs
         self._run = run
         self._tolerances = tolerances
+        self._deadline = deadline
         self._order = {n: i for i, n in enumerate(program.graph.nodes)}
 
     def locate(self) -> tuple[Divergence, Piece] | None:
@@ -46,9 +55,10 @@ class LoweredSearch:
         wrong = [n for n in self._sorted(judged) if not judged[n].passed]
         if not wrong:
             return None
-        node, distance = self._narrow(wrong[0], judged)
+        node, distance, certain = self._narrow(wrong[0], judged)
         piece, suspect, alone = self._shrink(node)
-        return divergence_at(Stage.LOWERING, suspect, alone or distance), piece
+        divergence = divergence_at(DivergenceStage.LOWERING, suspect, alone or distance)
+        return divergence.model_copy(update={"certain": certain}), piece
 
     def _sorted(self, nodes: Any) -> list[Node]:
         return sorted(nodes, key=self._order.__getitem__)
@@ -69,18 +79,22 @@ class LoweredSearch:
             for n in nodes
         }
 
-    def _narrow(self, wrong: Node, judged: Mapping[Node, Difference]) -> tuple[Node, Difference]:
-        """The first wrong node among the producers of a wrong node."""
+    def _narrow(
+        self, wrong: Node, judged: Mapping[Node, Difference]
+    ) -> tuple[Node, Difference, bool]:
+        """The first wrong node among the producers of a wrong node; False: the time was up."""
         distance = judged[wrong]
         good = {n for n, seen in judged.items() if seen.passed}
         while candidates := self._suspects(wrong, good):
+            if self._deadline.passed:
+                return wrong, distance, False
             probes = _spread(candidates, _PROBES)
             judged = self._judge(with_outputs(self._program, [n.name for n in probes]), probes)
             good |= {n for n in probes if judged[n].passed}
             failed = [n for n in probes if not judged[n].passed]
             if failed:
                 wrong, distance = failed[0], judged[failed[0]]
-        return wrong, distance
+        return wrong, distance, True
 
     def _suspects(self, wrong: Node, good: set[Node]) -> list[Node]:
         """The producers of a wrong node that no right node vouches for, in graph order.
@@ -100,6 +114,8 @@ class LoweredSearch:
         """The smallest piece ending in `node` that is wrong, and the node to blame in it."""
         chosen = [node]
         for _ in range(_MOST_PIECES):
+            if self._deadline.passed:
+                break
             piece, distance = self._alone(chosen)
             if distance is not None:
                 return self._without_needless(piece, chosen, node, distance)
@@ -117,6 +133,8 @@ class LoweredSearch:
     ) -> tuple[Piece, Node, Difference]:
         """Drop producers, nearest to the input first, while the rest still goes wrong."""
         for candidate in [n for n in chosen if n is not node][:_MOST_PIECES]:
+            if self._deadline.passed:
+                break
             fewer = [n for n in chosen if n is not candidate]
             smaller, seen = self._alone(fewer)
             if seen is not None:

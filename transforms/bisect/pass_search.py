@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from transforms.bisect.comparing import Difference, Tolerances, comparable, difference
 from transforms.bisect.cutting import Piece, capture, extract, output_nodes
-from transforms.bisect.divergence import Divergence, Stage, divergence_at, is_probe
+from transforms.bisect.divergence import divergence_at, is_probe
 from zoo.errors import MenagerieError
+from zoo.evidence import Divergence, DivergenceStage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
     from transforms.base import GraphPass
+    from transforms.bisect.deadline import Deadline
 
 __all__ = ["compare_programs", "smallest_for_pass"]
 
@@ -42,7 +44,7 @@ def compare_programs(
     if not wrong:
         return None
     node, distance = _first_wrong(before, after, inputs, tolerances) or wrong[0]
-    return divergence_at(Stage.PASSES, node, distance)
+    return divergence_at(DivergenceStage.PASSES, node, distance)
 
 
 def _first_wrong(
@@ -70,14 +72,16 @@ def smallest_for_pass(
     graph_pass: GraphPass,
     inputs: Sequence[torch.Tensor],
     tolerances: Tolerances,
+    *,
+    deadline: Deadline,
 ) -> Piece:
-    """A small part of `before` that the pass makes wrong; all of it where no part is."""
+    """A small part of `before` that the pass makes wrong; all of it where none is found in time."""
     kept = {n.name: n for n in after.graph.nodes}
     calls = _calls(before)
     gone = [n for n in calls if n.name not in kept]
     chosen = dict.fromkeys(gone or [n for n in calls if not _is_same(n, kept[n.name])])
     for _ in range(_MOST_ROUNDS):
-        if not chosen:
+        if not chosen or deadline.passed:
             break
         piece = extract(before, {n.name for n in chosen}, inputs)
         if _goes_wrong(piece, graph_pass, tolerances):

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import zipfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,18 +23,19 @@ from safetensors.torch import load_file, save_file
 
 from transforms.bisect.comparing import Difference, difference
 from transforms.bisect.cutting import Piece, capture, output_nodes
+from transforms.bisect.targets import runner
 from zoo.errors import ArtifactError, MenagerieError, UsageError
-from zoo.spec import Dtype, Tolerance
+from zoo.evidence import Divergence
+from zoo.spec import Dtype, PassChoice, Target, Tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
-    from transforms.base import GraphPass
+    from transforms.base import GraphPass, PassOptions
     from transforms.bisect.comparing import Tolerances
-    from transforms.bisect.divergence import Divergence, Runner
+    from transforms.bisect.divergence import Runner
 
-__all__ = ["Rerun", "rerun", "save"]
+__all__ = ["Origin", "Rerun", "rerun", "save"]
 
 _PROGRAM, _INPUTS, _FACTS, _README = (
     "program.pt2",
@@ -42,6 +45,9 @@ _PROGRAM, _INPUTS, _FACTS, _README = (
 )
 
 _NAMED = 8  # operators in the README
+_IN_HASTE = """
+The search ran out of time: the fault lies at this node or in what feeds it.
+"""
 
 
 class _Facts(BaseModel):
@@ -49,15 +55,19 @@ class _Facts(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
-    stage: str
-    pass_name: str | None
-    node: str
-    module_path: str
-    source_line: str
-    max_abs: float
-    snr_db: float
+    target: Target
+    choice: PassChoice | None  # the wrong pass with its options; None in lowering
+    divergence: Divergence
     tolerances: dict[Dtype, Tolerance]
     torch: str
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a program came to be: for which target, and by which options of the wrong pass."""
+
+    target: Target
+    options: PassOptions
 
 
 @dataclass(frozen=True)
@@ -80,16 +90,42 @@ class Rerun:
         return "\n".join(lines)
 
 
-def save(folder: Path, piece: Piece, divergence: Divergence, tolerances: Tolerances) -> None:
-    """Write a reproducer.
+def save(
+    folder: Path, piece: Piece, divergence: Divergence, origin: Origin, tolerances: Tolerances
+) -> Divergence:
+    """Write a reproducer, all of it or nothing.
 
     Args:
         folder: missing or empty; made when missing.
         piece: the program before the wrong pass, or the one that the target computes wrongly.
         divergence: what was found.
+        origin: where it was found.
         tolerances: by which it was judged.
+
+    Returns:
+        The divergence with its reproducer.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    divergence = divergence.model_copy(update={"reproducer": folder})
+    name = divergence.pass_name
+    facts = _Facts(
+        target=origin.target,
+        choice=None if name is None else PassChoice(name=name, options=dict(origin.options)),
+        divergence=divergence,
+        tolerances={d: t for d in Dtype if (t := tolerances(d)) is not None},
+        torch=torch.__version__,
+    )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as temporary:
+        partial = Path(temporary) / folder.name
+        partial.mkdir()
+        _write(partial, piece)
+        (partial / _FACTS).write_text(facts.model_dump_json(indent=2) + "\n")
+        (partial / _README).write_text(_readme(piece, facts))
+        partial.replace(folder)
+    return divergence
+
+
+def _write(folder: Path, piece: Piece) -> None:
     example = piece.program.example_inputs
     try:
         piece.program.example_inputs = None  # they are in the safetensors
@@ -98,32 +134,19 @@ def save(folder: Path, piece: Piece, divergence: Divergence, tolerances: Toleran
         piece.program.example_inputs = example
     tensors = {str(i): t.detach().clone().contiguous() for i, t in enumerate(piece.inputs)}
     save_file(tensors, folder / _INPUTS)
-    facts = _Facts(
-        stage=divergence.stage.value,
-        pass_name=divergence.pass_name,
-        node=divergence.node,
-        module_path=divergence.module_path,
-        source_line=divergence.source_line,
-        max_abs=divergence.max_abs,
-        snr_db=divergence.snr_db,
-        tolerances={d: t for d in Dtype if (t := tolerances(d)) is not None},
-        torch=torch.__version__,
-    )
-    (folder / _FACTS).write_text(facts.model_dump_json(indent=2) + "\n")
-    (folder / _README).write_text(_readme(folder, piece, facts))
 
 
 def rerun(
     folder: Path,
     *,
     run: Runner | None = None,
-    passes: Mapping[str, Callable[[], GraphPass]] | None = None,
+    passes: Mapping[str, Callable[..., GraphPass]] | None = None,
 ) -> Rerun:
     """Run a reproducer again and compare with eager.
 
     Args:
         folder: as `save` wrote it.
-        run: lowers and runs on the target; left out: the CPU.
+        run: lowers and runs on the target; left out: as the target it was found on does.
         passes: the known passes by name; left out: this project's.
 
     Raises:
@@ -131,16 +154,12 @@ def rerun(
         ArtifactError: if the folder is not a reproducer, or its program holds pickles.
     """
     facts, piece = _load(folder)
-    if facts.pass_name is not None:
-        found = _rewritten(folder, facts.pass_name, piece, passes)
+    if facts.choice is not None:
+        found = _rewritten(folder, facts.choice, piece, passes)
         values = capture(found, piece.inputs, _names(found))
         results = [values[name] for name in _names(found)]
     else:
-        if run is None:
-            from transforms.cpu_run import run_on_cpu
-
-            run = run_on_cpu
-        results = list(run(piece.program, piece.inputs))
+        results = list((run or runner(facts.target))(piece.program, piece.inputs))
     expected = capture(piece.program, piece.inputs, _names(piece.program))
     pairs = zip(_names(piece.program), results, strict=True)
     return Rerun(tuple((n, difference(expected[n], out, facts.tolerances.get)) for n, out in pairs))
@@ -152,17 +171,17 @@ def _names(program: torch.export.ExportedProgram) -> list[str]:
 
 def _rewritten(
     folder: Path,
-    name: str,
+    choice: PassChoice,
     piece: Piece,
-    passes: Mapping[str, Callable[[], GraphPass]] | None,
+    passes: Mapping[str, Callable[..., GraphPass]] | None,
 ) -> torch.export.ExportedProgram:
     if passes is None:
         from transforms.pipeline import available_passes
 
         passes = available_passes()
-    if name not in passes:
-        raise UsageError(str(folder), f"there is no pass {name!r} any more")
-    program, _ = passes[name]()(piece.program)
+    if choice.name not in passes:
+        raise UsageError(str(folder), f"there is no pass {choice.name!r} any more")
+    program, _ = passes[choice.name](**choice.options)(piece.program)
     return program
 
 
@@ -193,25 +212,25 @@ def _refuse_pickles(path: Path) -> None:
                 raise ArtifactError(str(path), "holds pickles, which are never opened")
 
 
-def _readme(folder: Path, piece: Piece, facts: _Facts) -> str:
+def _readme(piece: Piece, facts: _Facts) -> str:
+    found = facts.divergence
     calls = [n for n in piece.program.graph.nodes if n.op == "call_function"]
-    where = f"pass `{facts.pass_name}`" if facts.pass_name else "lowering for the target"
-    origin = ", ".join(f"`{t}`" for t in (facts.module_path, facts.source_line) if t)
+    where = f"pass `{found.pass_name}`" if found.pass_name else f"lowering for {facts.target}"
+    origin = ", ".join(f"`{t}`" for t in (found.module_path, found.source_line) if t)
     shapes = "".join(f"- `{i}`: {list(t.shape)}, {t.dtype}\n" for i, t in enumerate(piece.inputs))
-    return f"""# Wrong result at `{facts.node}`
+    named = ", ".join(f"`{n.target}`" for n in calls[:_NAMED])
+    return f"""# Wrong result at `{found.node}`
 
 Found in: {where}{f" ({origin})" if origin else ""}
 
-Distance from eager PyTorch: max abs {facts.max_abs:.3g}, SNR {facts.snr_db:.1f} dB.
-The program has {len(calls)} operator(s): {", ".join(f"`{n.target}`" for n in calls[:_NAMED])}{
-        " ..." if len(calls) > _NAMED else ""
-    }.
-
+Distance from eager PyTorch: max abs {found.max_abs:.3g}, SNR {found.snr_db:.1f} dB.
+The program has {len(calls)} operator(s): {named}{" ..." if len(calls) > _NAMED else ""}.
+{"" if found.certain else _IN_HASTE}
 Inputs:
 {shapes}
 Run it again (exit code 0: the fault is gone, 1: it is still there):
 
-    python -m transforms.bisect {folder}
+    {found.command}
 
 Written with torch {facts.torch}, Python {sys.version.split()[0]}.
 """

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from transforms.bisect.comparing import Tolerances, default_tolerances
+from transforms.bisect.deadline import Deadline
 from transforms.bisect.lowered_search import LoweredSearch
 from transforms.bisect.pass_search import compare_programs, smallest_for_pass
-from transforms.bisect.reproducer import save
+from transforms.bisect.reproducer import Origin, save
+from transforms.bisect.targets import runner
 from zoo.errors import UsageError
+from zoo.spec import Target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,9 +20,10 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
-    from transforms.base import GraphPass
+    from transforms.base import GraphPass, PassOptions
     from transforms.bisect.cutting import Piece
-    from transforms.bisect.divergence import Divergence, Runner
+    from transforms.bisect.divergence import Runner
+    from zoo.evidence import Divergence
 
 __all__ = ["locate"]
 
@@ -29,10 +32,12 @@ def locate(
     program: ExportedProgram,
     passes: Sequence[GraphPass],
     inputs: Sequence[torch.Tensor],
-    run: Runner,
     *,
+    target: Target = Target.CPU,
+    run: Runner | None = None,
     tolerances: Tolerances = default_tolerances,
     folder: Path | None = None,
+    seconds: float | None = None,
 ) -> Divergence | None:
     """Find the first divergence from eager.
 
@@ -46,45 +51,64 @@ def locate(
         program: before the passes, in functional form.
         passes: those applied before lowering, in order.
         inputs: a tensor for each input, in order.
-        run: lowers and runs a program on the target. A MenagerieError from it, other than a
-            LoweringError, counts as a wrong result: a crash is located like a wrong number.
+        target: where the program runs.
+        run: lowers and runs a program there; left out: as the target does. A MenagerieError from
+            it, other than a LoweringError, counts as a wrong result: a crash is located like a
+            wrong number.
         tolerances: when two tensors are equal, by dtype.
         folder: an empty or missing folder for the reproducer; left out: none is saved.
+        seconds: after so many the search ends with what it knows, once the lowering under way is
+            done: the divergence is then not `certain`, its reproducer larger than it might be.
 
     Returns:
         The divergence, or None when every output is as eager's.
 
     Raises:
-        UsageError: if `folder` holds files already.
+        UsageError: if `folder` holds files already, or the target cannot run pieces of programs.
         LoweringError: if the program, or a part of it, cannot be lowered at all.
+        MenagerieError: if the time was up before anything was known.
     """
     if folder is not None and folder.is_dir() and any(folder.iterdir()):
         raise UsageError(str(folder), "is not empty", "Name a new folder for the reproducer")
-    found = _search(program, passes, inputs, run, tolerances)
+    found = _search(
+        program,
+        passes,
+        inputs,
+        run=run or runner(target),
+        tolerances=tolerances,
+        deadline=Deadline(seconds),
+    )
     if found is None:
         return None
-    divergence, piece = found
+    divergence, piece, options = found
     if folder is None:
         return divergence
-    save(folder, piece, divergence, tolerances)
-    return replace(divergence, reproducer=folder)
+    return save(folder, piece, divergence, Origin(target, options), tolerances)
 
 
 def _search(
     program: ExportedProgram,
     passes: Sequence[GraphPass],
     inputs: Sequence[torch.Tensor],
+    *,
     run: Runner,
     tolerances: Tolerances,
-) -> tuple[Divergence, Piece] | None:
+    deadline: Deadline,
+) -> tuple[Divergence, Piece, PassOptions] | None:
     original = program
     for graph_pass in passes:
+        deadline.check(f"pass {graph_pass.name} was looked at")
         rewritten, _ = graph_pass(program)
         found = compare_programs(original, rewritten, inputs, tolerances)
         if found is not None:
             # Against the program just before, only this pass's own nodes differ.
             found = compare_programs(program, rewritten, inputs, tolerances) or found
-            piece = smallest_for_pass(program, rewritten, graph_pass, inputs, tolerances)
-            return replace(found, pass_name=graph_pass.name), piece
+            piece = smallest_for_pass(
+                program, rewritten, graph_pass, inputs, tolerances, deadline=deadline
+            )
+            found = found.model_copy(update={"pass_name": graph_pass.name})
+            return found, piece, graph_pass.options
         program = rewritten
-    return LoweredSearch(program, inputs, run, tolerances).locate()
+    deadline.check("the lowered program ran")
+    located = LoweredSearch(program, inputs, run, tolerances, deadline).locate()
+    return None if located is None else (*located, {})

@@ -8,11 +8,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from torch.export.passes import move_to_device_pass
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from runtime.shim_list import kernel_symbols
+from transforms.editor import ProgramEditor
 from transforms.lowering import mach_toolchain
+from transforms.lowering.attention import write_out_attention
 from transforms.lowering.coverage import check_imports, check_kernels, check_library
 from transforms.lowering.inductor import generate_code, metal_on_any_host
 from transforms.lowering.lowered import LoweredProgram, MetalParts
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from transforms.lowering.metal_wrapper import MetalCode
 
 __all__ = ["emulation_name", "lower"]
-
-aten = torch.ops.aten
 
 _OPTIONS: dict[str, object] = {
     "aot_inductor.package": True,
@@ -83,7 +82,8 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
     shaders = own / "kernels.metal"
     code = _generate(place, program)
     metal = split_wrapper(code.wrapper, name, shaders.relative_to(folder).as_posix())
-    check_kernels(place, code.kernel_uses, Target.METAL)
+    uses = {kernel: sites for kernel, sites in code.kernel_uses.items() if kernel in metal.wrapper}
+    check_kernels(place, uses, Target.METAL)
     if metal.shaders:
         shaders.write_text(metal.shaders)
     library, symbols = _mach_library(place, metal, own)
@@ -94,7 +94,7 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
             program=name,
             library_bytes=library.stat().st_size,
             symbols=symbols,
-            fallback_kernels=tuple(sorted(code.kernel_uses)),
+            fallback_kernels=tuple(s for s in symbols if s in kernel_symbols(Target.METAL.value)),
             generated_kernels=len(metal.kernels),
             seconds=time.perf_counter() - started,
         ),
@@ -109,23 +109,21 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
 def _generate(place: str, program: ExportedProgram) -> GeneratedCode:
     provide_mps()
     with metal_on_any_host():
-        moved = move_to_device_pass(_without_attention(program), _DEVICE)
-        code = generate_code(moved, _OPTIONS)
+        plain = _with_plain_constants(write_out_attention(program))
+        code = generate_code(move_to_device_pass(plain, _DEVICE), _OPTIONS)
     if code.generated_kernels:
         raise LoweringError(place, "a part of the program would run on the CPU")
     return code
 
 
-def _without_attention(program: ExportedProgram) -> ExportedProgram:
-    """Write attention out as products and a softmax, which Inductor fuses with what surrounds it.
-
-    Choosing a fused kernel asks torch's own mps for what it has, which only a Mac has.
-    """
-    operator = aten.scaled_dot_product_attention.default
-    if not any(node.target is operator for node in program.graph.nodes):
-        return program
-    with sdpa_kernel(SDPBackend.MATH):
-        return program.run_decompositions({operator: operator.decompose})
+def _with_plain_constants(program: ExportedProgram) -> ExportedProgram:
+    """Lay every weight out row-major, as the artifact stores it and kernels will index it."""
+    editor = ProgramEditor(program)
+    for node in list(editor.graph.nodes):
+        value = editor.constant(node)
+        if value is not None and not value.is_contiguous():
+            editor.set_constant(node, value.contiguous())
+    return editor.finish()
 
 
 def _sources(metal: MetalCode) -> list[Source]:

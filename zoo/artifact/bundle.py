@@ -109,6 +109,19 @@ def open_bundle(path: Path, *, check_hashes: bool = True) -> Bundle:
 
 def check_references(manifest: BundleManifest, place: str) -> None:
     """Raises ArtifactError unless every file that the manifest speaks of is listed, once."""
+    for name, use in _referenced(manifest).items():
+        if name not in manifest.files:
+            raise ArtifactError(place, f"{use}: {name!r} is not among its files", _AGAIN)
+    if len(manifest.files) > MAX_FILES:
+        raise ArtifactError(place, f"lists more than {MAX_FILES:,} files", _AGAIN)
+    lowered: dict[str, str] = {}
+    for name in manifest.files:
+        if (other := lowered.setdefault(name.lower(), name)) != name:
+            raise ArtifactError(place, f"{other!r} and {name!r} differ only in case", _AGAIN)
+
+
+def _referenced(manifest: BundleManifest) -> dict[str, str]:
+    """Every file that the manifest speaks of, and where it does."""
     wanted = {manifest.weights: "weights"}
     for program in manifest.programs:
         wanted[program.library] = f"programs.{program.name}.library"
@@ -121,15 +134,7 @@ def check_references(manifest: BundleManifest, place: str) -> None:
         wanted[manifest.shader_header] = "shader_header"
     if manifest.accuracy is not None:
         wanted[manifest.accuracy.file] = "accuracy.file"
-    for name, use in wanted.items():
-        if name not in manifest.files:
-            raise ArtifactError(place, f"{use}: {name!r} is not among its files", _AGAIN)
-    if len(manifest.files) > MAX_FILES:
-        raise ArtifactError(place, f"lists more than {MAX_FILES:,} files", _AGAIN)
-    lowered: dict[str, str] = {}
-    for name in manifest.files:
-        if (other := lowered.setdefault(name.lower(), name)) != name:
-            raise ArtifactError(place, f"{other!r} and {name!r} differ only in case", _AGAIN)
+    return wanted
 
 
 def _read_manifest(path: Path) -> bytes:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from zoo.evidence import ProgramGraphs
+
 __all__ = ["read_report", "write_index", "write_report"]
 
 
@@ -27,12 +29,15 @@ def _write(folder: Path, name: str, content: str) -> Path:
     return folder / name
 
 
-def write_report(report: ConversionReport, folder: Path) -> Path:
+def write_report(
+    report: ConversionReport, folder: Path, *, graphs: Sequence[ProgramGraphs] = ()
+) -> Path:
     """Writes report.json and the self-contained report.html.
 
     Args:
         report: of one conversion, passed or failed.
         folder: made when missing.
+        graphs: drawn on the page; report.json does without them.
 
     Returns:
         The path of report.html.
@@ -42,7 +47,7 @@ def write_report(report: ConversionReport, folder: Path) -> Path:
         StoreError: the folder cannot be written.
     """
     _write(folder, "report.json", report.model_dump_json(indent=1) + "\n")
-    return _write(folder, "report.html", render_report(report))
+    return _write(folder, "report.html", render_report(report, graphs))
 
 
 def read_report(folder: Path) -> ConversionReport:

@@ -16,7 +16,7 @@ from zoo.report.numbers import (
     speed,
 )
 from zoo.report.summary import latencies, parities
-from zoo.report.words import HEADINGS, proof, tiles
+from zoo.report.words import EMULATED, heading, proof, tiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -116,20 +116,25 @@ def markdown(report: ConversionReport) -> str:
     Returns:
         Markdown in which no name of the report can become markup.
     """
-    heading = HEADINGS[report.validation.verdict].lower()
+    ending = heading(report).lower()
     sign = "✅" if report.validation.passed else "❌"
     lines = [
-        f"## {sign} {_plain(report.model)} on {_plain(report.target)}: {heading}",
+        f"## {sign} {_plain(report.model)} on {_plain(report.target)}: {ending}",
         "",
         _plain(proof(report)),
         "",
     ]
+    if report.validation.emulated:
+        lines += [f"> **Emulated.** {EMULATED}", ""]
     if report.random_weights is not None:
         lines += [f"> **Random weights**, seed {report.random_weights}: for testing only.", ""]
     lines += _table(
         ("", "", ""), [(f"**{t.label}**", t.value, _plain(t.note)) for t in tiles(report)]
     )
-    lines += _parity(report) + _latency(report) + _passes(report) + _kernels(report)
+    lines += _parity(report)
+    if not report.validation.emulated:
+        lines += _latency(report)
+    lines += _passes(report) + _kernels(report)
     if report.stages:
         stages = ", ".join(f"{_plain(s.stage)} {seconds(s.seconds)}" for s in report.stages)
         lines += ["### Stages", "", stages, ""]

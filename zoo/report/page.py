@@ -15,18 +15,21 @@ from markupsafe import Markup
 from zoo.report import charts, numbers
 from zoo.report.charts.error_dots import OutputCases
 from zoo.report.charts.svg import WIDTH
+from zoo.report.graphs import figure
+from zoo.report.graphs import style as graph_style
 from zoo.report.summary import latencies, parities, summarise
-from zoo.report.words import HEADINGS, commands, proof, tiles
+from zoo.report.words import EMULATED, HEADINGS, commands, heading, proof, tiles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zoo.evidence import ConversionReport, OutputParity
+    from zoo.evidence import ConversionReport, OutputParity, ProgramGraphs
 
 __all__ = ["IndexRow", "OutputView", "render_index", "render_report"]
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MOST_HISTOGRAMS = 6
+_MOST_GRAPH_BYTES = 1_000_000  # of all pictures of graphs together
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ def _environment() -> Environment:
 
 def _render(template: str, **values: object) -> str:
     """Fills a template; the policy admits this one style sheet by its hash, and nothing else."""
-    style = (_TEMPLATES / "style.css").read_text(encoding="utf-8")
+    style = (_TEMPLATES / "style.css").read_text(encoding="utf-8") + graph_style()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; "
@@ -100,8 +103,30 @@ def _histograms(outputs: Sequence[OutputView]) -> list[tuple[OutputView, Markup]
     return [(view, drawing) for view, drawing in drawn if drawing]
 
 
-def render_report(report: ConversionReport) -> str:
-    """The page of one conversion."""
+def _pictures(
+    report: ConversionReport, programs: Sequence[ProgramGraphs]
+) -> list[tuple[str, Markup]]:
+    """Each program's name and picture; the node that diverges is pointed out."""
+    diagnosis = report.diagnosis
+    drawn = []
+    for graphs in programs:
+        wrong = None
+        if diagnosis is not None and diagnosis.program == graphs.program and diagnosis.divergence:
+            wrong = diagnosis.divergence.node
+        title = f"Graph of {graphs.program} before and after the passes"
+        picture = figure(
+            graphs.before,
+            graphs.after,
+            title=title,
+            wrong=wrong,
+            most_bytes=_MOST_GRAPH_BYTES // len(programs),
+        )
+        drawn.append((graphs.program, picture))
+    return drawn
+
+
+def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()) -> str:
+    """The page of one conversion, with pictures of its programs' graphs."""
     outputs = _outputs(report)
     cases = {p.program: {c.case: c.dimensions for c in p.cases} for p in report.validation.programs}
     parts = [("weights", report.weights_bytes)]
@@ -109,7 +134,8 @@ def render_report(report: ConversionReport) -> str:
     return _render(
         "report.html.j2",
         report=report,
-        heading=HEADINGS[report.validation.verdict],
+        heading=heading(report),
+        emulated=EMULATED if report.validation.emulated else "",
         proof=proof(report),
         tiles=tiles(report),
         commands=commands(report),
@@ -117,10 +143,12 @@ def render_report(report: ConversionReport) -> str:
         cases=cases,
         dynamic=any(sizes for shapes in cases.values() for sizes in shapes.values()),
         times=latencies(report),
+        diagnosis=report.diagnosis,
+        pictures=_pictures(report, graphs),
         stage_bars=charts.stage_bars(report.stages),
         error_dots=charts.error_dots([OutputCases(v.name, v.cases) for v in outputs]),
         histograms=_histograms(outputs),
-        latency_bars=charts.latency_bars(latencies(report)),
+        latency_bars=("" if report.validation.emulated else charts.latency_bars(latencies(report))),
         size_bar=charts.size_bar(parts),
     )
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from zoo.evidence import Verdict
 from zoo.report.numbers import count, decibels, error, milliseconds, seconds, size, speed, thousands
 from zoo.report.summary import parities, summarise
+from zoo.spec import Target
 
 if TYPE_CHECKING:
     from zoo.evidence import ConversionReport
 
-__all__ = ["HEADINGS", "Command", "Tile", "commands", "proof", "tiles"]
+__all__ = ["EMULATED", "HEADINGS", "Command", "Tile", "commands", "heading", "proof", "tiles"]
 
 HEADINGS = {
     Verdict.PASSED: "Proven equal to eager",
@@ -21,6 +22,12 @@ HEADINGS = {
     Verdict.CRASHED: "Crashed while it was tried",
     Verdict.TIMED_OUT: "Not done in time",
 }
+
+EMULATED = (
+    "It ran on an emulated device: the shaders that a GPU will run, on this machine's processor, "
+    "every access to memory checked. No real device has run it yet, and its latency here says "
+    "nothing about one."
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,13 @@ class Command:
 
     purpose: str
     line: str
+
+
+def heading(report: ConversionReport) -> str:
+    """How the conversion ended, in a few words."""
+    if report.validation.passed and report.validation.emulated:
+        return "Emulated: equal to eager on an emulated device"
+    return HEADINGS[report.validation.verdict]
 
 
 def proof(report: ConversionReport) -> str:
@@ -64,7 +78,7 @@ def tiles(report: ConversionReport) -> tuple[Tile, ...]:
         gate = validation.accuracy
         note = f"eager {gate.eager:.2%}, {count(gate.samples, 'sample')}"
         found.append(Tile("accuracy", f"{gate.artifact:.2%}", note))
-    if row.artifact_ms is not None:
+    if row.artifact_ms is not None and not validation.emulated:
         note = "" if row.ratio is None else speed(row.ratio)
         found.append(Tile("latency", milliseconds(row.artifact_ms), note))
     found.append(Tile("size", size(row.bytes), f"{thousands(report.parameters)} parameters"))
@@ -83,11 +97,13 @@ def commands(report: ConversionReport) -> tuple[Command, ...]:
     again = Command("Convert it yourself", f"zoo convert {model} --target {target}{seed}")
     if not report.validation.passed:
         return (again,)
+    on = "" if target == Target.CPU else f" --target {target}"
     return (
         Command("Download it", f"zoo pull {model} --target {target} -o {model}"),
-        Command("Prove it again on this machine", f"zoo verify {model}"),
+        Command("Prove it again on this machine", f"zoo verify {model}{on}"),
         Command(
-            "Run it, with no PyTorch installed", f"zoo run {model} --input x.npy --output y.npy"
+            "Run it, with no PyTorch installed",
+            f"zoo run {model}{on} --input x.npy --output y.npy",
         ),
         again,
     )

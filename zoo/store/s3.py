@@ -148,6 +148,16 @@ class S3Objects(ObjectStore):
         with self._errors(key):
             self._client.delete_object(**self._where(key))
 
+    def ensure_bucket(self) -> None:
+        """Makes the bucket where there is none; for servers of one's own, not for production."""
+        with self._errors(""):
+            try:
+                self._client.head_bucket(Bucket=self._bucket)
+            except ClientError as error:
+                if error.response["Error"]["Code"] not in _ABSENT | {"NoSuchBucket"}:
+                    raise
+                self._client.create_bucket(Bucket=self._bucket)
+
     @cached_property
     def _client(self) -> Any:
         options = self._options

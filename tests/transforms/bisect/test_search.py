@@ -14,10 +14,11 @@ from torch import nn
 from torch.fx import GraphModule
 
 from transforms.base import GraphPass, Journal
-from transforms.bisect import Stage, locate
+from transforms.bisect import locate
 from transforms.bisect.__main__ import main
 from transforms.bisect.reproducer import rerun
 from zoo.errors import ArtifactError, LoweringError, SessionError, UsageError
+from zoo.evidence import DivergenceStage as Stage
 from zoo.spec import Dtype, Tolerance
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _wrong_at(name: str) -> Callable[[Any, Any], Any]:
 def test_clean_program_returns_none_after_one_run() -> None:
     """When all outputs are as eager's there is nothing to find, and one lowering tells."""
     x, runner = torch.randn(4, 8), Runner()
-    assert locate(_export(_Net(), x), [], [x], runner) is None
+    assert locate(_export(_Net(), x), [], [x], run=runner) is None
     assert runner.runs == 1
 
 
@@ -132,7 +133,7 @@ def test_wrong_kernel_is_located_exactly(net_program: ExportedProgram, data: st.
     program = net_program
     victim = data.draw(st.sampled_from(_computing(program)))
     runner = Runner(_wrong_at(victim))
-    found = locate(program, [], [x], runner)
+    found = locate(program, [], [x], run=runner)
     assert found is not None
     assert (found.stage, found.pass_name, found.node) == (Stage.LOWERING, None, victim)
     assert found.max_abs > 0.1
@@ -145,7 +146,7 @@ def test_long_program_takes_few_lowerings() -> None:
     program = _export(_Net(blocks=30), x)
     victim = [n for n in _computing(program) if n.startswith("gelu")][13]
     runner = Runner(_wrong_at(victim))
-    found = locate(program, [], [x], runner)
+    found = locate(program, [], [x], run=runner)
     assert found is not None
     assert found.node == victim
     assert len(_computing(program)) > 150
@@ -156,7 +157,7 @@ def test_place_in_the_model_is_named(tmp_path: Path) -> None:
     """The record names the module's path, the source line and the reproducer."""
     x = torch.randn(4, 8)
     folder = tmp_path / "wrong"
-    found = locate(_export(_Net(), x), [], [x], Runner(_wrong_at("linear_3")), folder=folder)
+    found = locate(_export(_Net(), x), [], [x], run=Runner(_wrong_at("linear_3")), folder=folder)
     assert found is not None
     assert found.module_path == "blocks.1.down"
     assert "test_search.py:" in found.source_line
@@ -166,7 +167,7 @@ def test_place_in_the_model_is_named(tmp_path: Path) -> None:
 def test_reproducer_is_one_operator_and_runs_again(tmp_path: Path) -> None:
     """What is saved is the wrong operator alone with its inputs; it tells fault from cure."""
     x, wrong = torch.randn(4, 8), _wrong_at("gelu_1")
-    found = locate(_export(_Net(), x), [], [x], Runner(wrong), folder=tmp_path)
+    found = locate(_export(_Net(), x), [], [x], run=Runner(wrong), folder=tmp_path)
     assert found is not None
     program = torch.export.load(tmp_path / "program.pt2")
     assert [n.target for n in program.graph.nodes if n.op == "call_function"] == [aten.gelu.default]
@@ -185,7 +186,7 @@ def test_wrong_fusion_is_saved_with_what_it_takes(tmp_path: Path) -> None:
         return value + 1.0 if node.name == "sigmoid" and producer is aten.linear.default else value
 
     x = torch.randn(4, 8)
-    found = locate(_export(_Net(), x), [], [x], Runner(fused), folder=tmp_path)
+    found = locate(_export(_Net(), x), [], [x], run=Runner(fused), folder=tmp_path)
     assert found is not None
     assert found.node == "sigmoid"
     program = torch.export.load(tmp_path / "program.pt2")
@@ -205,7 +206,7 @@ def test_crash_is_located_like_a_wrong_number() -> None:
         return value
 
     x = torch.randn(4, 8)
-    found = locate(_export(_Net(), x), [], [x], Runner(dies))
+    found = locate(_export(_Net(), x), [], [x], run=Runner(dies))
     assert found is not None
     assert found.node == "tanh"
     assert found.max_abs == float("inf")
@@ -219,7 +220,7 @@ def test_program_that_cannot_be_lowered_is_not_a_wrong_result() -> None:
 
     x = torch.randn(4, 8)
     with pytest.raises(LoweringError):
-        locate(_export(_Net(), x), [], [x], Runner(fails))
+        locate(_export(_Net(), x), [], [x], run=Runner(fails))
 
 
 def test_dynamic_program_is_bisected_at_the_given_sizes() -> None:
@@ -233,7 +234,7 @@ def test_dynamic_program_is_bisected_at_the_given_sizes() -> None:
     program = torch.export.export(
         Reshaped(), (torch.randn(4, 8),), dynamic_shapes=({0: batch},), strict=False
     ).run_decompositions({})
-    found = locate(program, [], [torch.randn(7, 8)], Runner(_wrong_at("gelu_2")))
+    found = locate(program, [], [torch.randn(7, 8)], run=Runner(_wrong_at("gelu_2")))
     assert found is not None
     assert found.node == "gelu_2"
 
@@ -244,10 +245,10 @@ def test_tolerances_decide() -> None:
     program = _export(_Net(), x)
     slightly = Runner(lambda n, v: v + 0.01 if n.name == "tanh" else v)
     loose = Tolerance(absolute=0.1)
-    assert locate(program, [], [x], slightly, tolerances=lambda _: loose) is None
-    found = locate(program, [], [x], slightly, tolerances={Dtype.FLOAT32: loose}.get)
+    assert locate(program, [], [x], run=slightly, tolerances=lambda _: loose) is None
+    found = locate(program, [], [x], run=slightly, tolerances={Dtype.FLOAT32: loose}.get)
     assert found is None
-    assert locate(program, [], [x], slightly) is not None
+    assert locate(program, [], [x], run=slightly) is not None
 
 
 class _Harmless(GraphPass):
@@ -281,7 +282,7 @@ def test_wrong_pass_is_located_exactly(tmp_path: Path) -> None:
     """The pass and the first node it made wrong are named; the target is never asked."""
     x, runner = torch.randn(4, 8), Runner()
     passes = [_Harmless(), _DropsBias(), _Harmless()]
-    found = locate(_export(_Net(), x), passes, [x], runner, folder=tmp_path)
+    found = locate(_export(_Net(), x), passes, [x], run=runner, folder=tmp_path)
     assert found is not None
     assert (found.stage, found.pass_name) == (Stage.PASSES, "drops_bias")
     assert found.module_path == "blocks.0.up"
@@ -297,13 +298,13 @@ def test_wrong_pass_is_located_exactly(tmp_path: Path) -> None:
 def test_right_passes_and_target_return_none() -> None:
     """Passes that keep the numbers are not blamed."""
     x = torch.randn(4, 8)
-    assert locate(_export(_Net(), x), [_Harmless(), _Harmless()], [x], Runner()) is None
+    assert locate(_export(_Net(), x), [_Harmless(), _Harmless()], [x], run=Runner()) is None
 
 
 def test_wrong_kernel_behind_right_passes_is_located_in_the_rewritten_program() -> None:
     """The node is named as in the program that was lowered."""
     x = torch.randn(4, 8)
-    found = locate(_export(_Net(), x), [_Harmless()], [x], Runner(_wrong_at("gelu_default_1")))
+    found = locate(_export(_Net(), x), [_Harmless()], [x], run=Runner(_wrong_at("gelu_default_1")))
     assert found is not None
     assert (found.stage, found.node) == (Stage.LOWERING, "gelu_default_1")
     assert found.module_path == "blocks.1"
@@ -314,8 +315,8 @@ def test_other_element_types_are_judged(dtype: torch.dtype) -> None:
     """bfloat16 by its own tolerance, double precision bit for bit."""
     x = torch.randn(4, 8, dtype=dtype)
     program = _export(_Net().to(dtype), x)
-    assert locate(program, [], [x], Runner()) is None
-    found = locate(program, [], [x], Runner(_wrong_at("tanh")))
+    assert locate(program, [], [x], run=Runner()) is None
+    found = locate(program, [], [x], run=Runner(_wrong_at("tanh")))
     assert found is not None
     assert found.node == "tanh"
 
@@ -325,7 +326,7 @@ def test_folder_with_files_is_refused_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("keep")
     x, runner = torch.randn(4, 8), Runner()
     with pytest.raises(UsageError, match="not empty"):
-        locate(_export(_Net(), x), [], [x], runner, folder=tmp_path)
+        locate(_export(_Net(), x), [], [x], run=runner, folder=tmp_path)
     assert runner.runs == 0
 
 
@@ -334,7 +335,7 @@ def test_program_handed_in_is_not_changed(tmp_path: Path) -> None:
     x = torch.randn(4, 8)
     program = _export(_Net(), x)
     before = str(program.graph)
-    locate(program, [_DropsBias()], [x], Runner(), folder=tmp_path)
+    locate(program, [_DropsBias()], [x], run=Runner(), folder=tmp_path)
     assert str(program.graph) == before
     assert program.example_inputs is not None
 
@@ -350,7 +351,7 @@ def test_command_says_when_the_fault_is_gone(
 ) -> None:
     """Exit code 0 and the distances, once the named pass does it right."""
     x = torch.randn(4, 8)
-    locate(_export(_Net(), x), [_MendedFold()], [x], Runner(), folder=tmp_path)
+    locate(_export(_Net(), x), [_MendedFold()], [x], run=Runner(), folder=tmp_path)
     assert main([str(tmp_path)]) == 0
     assert "within tolerance" in capsys.readouterr().out
 
@@ -367,7 +368,7 @@ def test_command_refuses_what_is_no_reproducer(
 def test_program_with_pickles_is_never_opened(tmp_path: Path) -> None:
     """A program whose archive asks to unpickle something is refused."""
     x = torch.randn(4, 8)
-    locate(_export(_Net(), x), [], [x], Runner(_wrong_at("linear")), folder=tmp_path)
+    locate(_export(_Net(), x), [], [x], run=Runner(_wrong_at("linear")), folder=tmp_path)
     path = tmp_path / "program.pt2"
     with zipfile.ZipFile(path) as archive:
         content = {name: archive.read(name) for name in archive.namelist()}

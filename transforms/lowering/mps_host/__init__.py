@@ -26,7 +26,7 @@ def provide_mps() -> None:
         LoweringError: if the device cannot be compiled.
     """
     if not torch.backends.mps.is_built():
-        torch.ops.load_library(str(_compiled()))
+        torch.ops.load_library(str(_compiled()))  # type: ignore[no-untyped-call]
 
 
 def _compiled() -> Path:

@@ -34,7 +34,6 @@ _SIGNS = {
 }
 _MARK_WORDS = {Mark.WRONG: "first to diverge"}
 _MOST_BOXES = (120, 60, 30, 15)  # tried in turn until the picture is light enough
-_MOST_BYTES = 600_000
 
 Point = tuple[float, float]
 
@@ -60,7 +59,12 @@ def picture(before: GraphRecord, after: GraphRecord, *, title: str = "The graph"
 
 
 def figure(
-    before: GraphRecord, after: GraphRecord, *, title: str = "The graph", wrong: str | None = None
+    before: GraphRecord,
+    after: GraphRecord,
+    *,
+    title: str = "The graph",
+    wrong: str | None = None,
+    most_bytes: int = 600_000,
 ) -> Markup:
     """Draw two graphs side by side; what one lacks of the other stands out by colour and sign.
 
@@ -73,6 +77,7 @@ def figure(
         after: the graph after them.
         title: the picture's name, for readers who do not see it.
         wrong: the name of the node that is the first to diverge from eager, to be pointed out.
+        most_bytes: the size from which on less is told; the smallest picture may yet be larger.
 
     Returns:
         An SVG element for a page that has the style sheet `style`. Every text is escaped.
@@ -84,13 +89,14 @@ def figure(
     ]
     if not any(panel.changed for panel in panels):
         panels = [_Panel("The graph", "changed", after, marks[1])]
-    for panel in panels:
+    for panel in reversed(panels):  # a node of both graphs is wrong after the passes
         if wrong in panel.marks:
             panel.marks[wrong] = Mark.WRONG
+            break
     drawings = (_side_by_side(panels, title, most) for most in _MOST_BOXES)
     smallest = ""
     for smallest in drawings:
-        if len(smallest) <= _MOST_BYTES:
+        if len(smallest) <= most_bytes:
             break
     return Markup(smallest)  # noqa: S704 - every text in it went through `escape`
 

@@ -67,8 +67,8 @@ struct Simd {
   // Published values, by turns: what is published next does not overwrite what is still read.
   alignas(16) unsigned char slots[2][kSimdWidth][kSlotBytes];
   unsigned turn;
-  unsigned active[2];  // lanes that took part
-  unsigned clock;      // of the last operation
+  unsigned active[2];   // lanes that took part
+  unsigned long clock;  // of the last operation
 };
 
 // A variable in threadgroup memory. Writes and reads are noted per granule: an element.
@@ -80,20 +80,20 @@ struct Variable {
 };
 
 // Who touched a granule last: the clock above, the thread's number plus 1 below.
+using Note = unsigned long;
 inline constexpr unsigned kThreadBits = 11;
 inline constexpr unsigned kThreadMask = (1U << kThreadBits) - 1;
 inline constexpr unsigned kManyThreads = kThreadMask;
-inline constexpr unsigned kClockLimit = (1U << (32 - kThreadBits)) - 1;
 
 struct Local {
   unsigned char* memory;  // kLocalBytes
-  unsigned* written;      // a note per granule, counted from the variable's offset
-  unsigned* read;
-  unsigned clock;          // moves on at every barrier and SIMD operation
-  unsigned group_clock;    // when this group began
-  unsigned barrier_clock;  // of the group's last barrier
-  unsigned used;           // bytes of variables
-  unsigned end;            // offset where the next variable may lie
+  Note* written;          // a note per granule, counted from the variable's offset
+  Note* read;
+  Note clock;          // moves on with every group, barrier and SIMD operation
+  Note group_clock;    // when this group began
+  Note barrier_clock;  // of the group's last barrier
+  unsigned used;       // bytes of variables
+  unsigned end;        // offset where the next variable may lie
   unsigned count;
   Variable variables[kMaxVariables];
 };
@@ -153,8 +153,8 @@ struct KernelEntry {
   const char* name;
   void (*run)(Fiber*);  // takes threads of the fiber's group until none is left
   unsigned max_threads;
-  bool serial;                     // uses atomics: one order of threads makes results repeatable
-  unsigned buffers;                // a bit for each index it takes
+  bool serial;                       // uses atomics: one order of threads makes results repeatable
+  unsigned buffers;                  // a bit for each index it takes
   const char* names[kMaxArguments];  // its parameters' names, by index
 };
 

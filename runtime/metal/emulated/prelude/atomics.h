@@ -49,8 +49,10 @@ MENAGERIE_UNCHECKED inline T atomic_exchange_explicit(volatile atomic<T>* object
   return old;
 }
 template <class T>
-MENAGERIE_UNCHECKED inline bool atomic_compare_exchange_weak_explicit(
-    volatile atomic<T>* object, T* expected, remove_cv_t<T> desired, memory_order, memory_order) {
+MENAGERIE_UNCHECKED inline bool atomic_compare_exchange_weak_explicit(volatile atomic<T>* object,
+                                                                      T* expected,
+                                                                      remove_cv_t<T> desired,
+                                                                      memory_order, memory_order) {
   check_atomic<false>(object);
   check_atomic<true>(object);
   menagerie::emulated::check<true>(reinterpret_cast<ulong>(expected), sizeof(T), sizeof(T));
@@ -71,15 +73,15 @@ MENAGERIE_UNCHECKED inline T atomic_update(volatile atomic<T>* object, Function 
   return old;
 }
 
-#define MENAGERIE_UPDATE(name, ...)                                                        \
-  template <class T>                                                                       \
-  MENAGERIE_UNCHECKED inline T atomic_fetch_##name##_explicit(                             \
-      volatile atomic<T>* object, remove_cv_t<T> value, memory_order) {                    \
+#define MENAGERIE_UPDATE(name, ...)                                                              \
+  template <class T>                                                                             \
+  MENAGERIE_UNCHECKED inline T atomic_fetch_##name##_explicit(                                   \
+      volatile atomic<T>* object, remove_cv_t<T> value, memory_order) {                          \
     return atomic_update(object, [value](T old) MENAGERIE_UNCHECKED { return T(__VA_ARGS__); }); \
   }
 MENAGERIE_UPDATE(add, old + value)
 MENAGERIE_UPDATE(sub, old - value)
-MENAGERIE_UPDATE(and, old & value)
+MENAGERIE_UPDATE(and, old& value)
 MENAGERIE_UPDATE(or, old | value)
 MENAGERIE_UPDATE(xor, old ^ value)
 MENAGERIE_UPDATE(max, old < value ? value : old)

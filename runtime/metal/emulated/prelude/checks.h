@@ -3,7 +3,8 @@
 // optimiser from inventing accesses that the program does not make.
 #pragma once
 
-#define MENAGERIE_UNCHECKED __attribute__((no_sanitize("thread"), disable_sanitizer_instrumentation))
+#define MENAGERIE_UNCHECKED \
+  __attribute__((no_sanitize("thread"), disable_sanitizer_instrumentation))
 #define MENAGERIE_INSIDE MENAGERIE_UNCHECKED __attribute__((always_inline)) inline
 
 extern "C" {
@@ -30,10 +31,10 @@ __attribute__((noinline, cold)) MENAGERIE_UNCHECKED inline void fault(Fault kind
 
 // Whether another thread's access is over for sure: a barrier lies between, or an operation of the
 // SIMD group that both belong to.
-MENAGERIE_INSIDE bool is_ordered(const Fiber* fiber, uint note) {
+MENAGERIE_INSIDE bool is_ordered(const Fiber* fiber, Note note) {
   const Local& local = fiber->group->local;
-  const uint clock = note >> kThreadBits;
-  const uint thread = (note & kThreadMask) - 1;
+  const Note clock = note >> kThreadBits;
+  const uint thread = uint(note & kThreadMask) - 1;
   if (clock < local.barrier_clock || thread == fiber->thread) return true;
   return thread / kSimdWidth == fiber->thread / kSimdWidth && clock < fiber->simd->clock;
 }
@@ -42,9 +43,9 @@ MENAGERIE_INSIDE bool is_ordered(const Fiber* fiber, uint note) {
 MENAGERIE_INSIDE void note(Fiber* fiber, uint granule, Address address, ulong bytes, bool write,
                            bool atomic) {
   Local& local = fiber->group->local;
-  uint& written = local.written[granule];
-  uint& read = local.read[granule];
-  const uint mine = local.clock << kThreadBits | (fiber->thread + 1);
+  Note& written = local.written[granule];
+  Note& read = local.read[granule];
+  const Note mine = local.clock << kThreadBits | (fiber->thread + 1);
   const bool known = written >> kThreadBits >= local.group_clock;
   if (write) {
     if (!atomic && read >> kThreadBits >= local.group_clock && !is_ordered(fiber, read)) {
@@ -106,18 +107,18 @@ MENAGERIE_INSIDE void check(Address address, ulong bytes, ulong alignment, bool 
 
 extern "C" {
 #define MENAGERIE_CALLED __attribute__((used, visibility("hidden"))) MENAGERIE_UNCHECKED inline
-#define MENAGERIE_SIZE(bytes)                                                          \
-  MENAGERIE_CALLED void __tsan_read##bytes(void* at) {                                 \
-    menagerie::emulated::check<false>(reinterpret_cast<ulong>(at), bytes, bytes);      \
-  }                                                                                    \
-  MENAGERIE_CALLED void __tsan_write##bytes(void* at) {                                \
-    menagerie::emulated::check<true>(reinterpret_cast<ulong>(at), bytes, bytes);       \
-  }                                                                                    \
-  MENAGERIE_CALLED void __tsan_unaligned_read##bytes(void* at) {                       \
-    menagerie::emulated::check<false>(reinterpret_cast<ulong>(at), bytes, 1);          \
-  }                                                                                    \
-  MENAGERIE_CALLED void __tsan_unaligned_write##bytes(void* at) {                      \
-    menagerie::emulated::check<true>(reinterpret_cast<ulong>(at), bytes, 1);           \
+#define MENAGERIE_SIZE(bytes)                                                     \
+  MENAGERIE_CALLED void __tsan_read##bytes(void* at) {                            \
+    menagerie::emulated::check<false>(reinterpret_cast<ulong>(at), bytes, bytes); \
+  }                                                                               \
+  MENAGERIE_CALLED void __tsan_write##bytes(void* at) {                           \
+    menagerie::emulated::check<true>(reinterpret_cast<ulong>(at), bytes, bytes);  \
+  }                                                                               \
+  MENAGERIE_CALLED void __tsan_unaligned_read##bytes(void* at) {                  \
+    menagerie::emulated::check<false>(reinterpret_cast<ulong>(at), bytes, 1);     \
+  }                                                                               \
+  MENAGERIE_CALLED void __tsan_unaligned_write##bytes(void* at) {                 \
+    menagerie::emulated::check<true>(reinterpret_cast<ulong>(at), bytes, 1);      \
   }
 MENAGERIE_SIZE(1)
 MENAGERIE_SIZE(2)

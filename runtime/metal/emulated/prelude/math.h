@@ -7,8 +7,8 @@ extern "C" {
 __attribute__((visibility("hidden"), used)) inline __bf16 __truncsfbf2(float value) {
   const uint whole = __builtin_bit_cast(uint, value);
   const bool nan = (whole & 0x7FFFFFFFU) > 0x7F800000U;
-  return __builtin_bit_cast(__bf16, nan ? ushort(0x7FC0)
-                                        : ushort((whole + 0x7FFFU + (whole >> 16 & 1U)) >> 16));
+  return __builtin_bit_cast(
+      __bf16, nan ? ushort(0x7FC0) : ushort((whole + 0x7FFFU + (whole >> 16 & 1U)) >> 16));
 }
 }
 
@@ -18,15 +18,15 @@ namespace metal {
 template <class T>
 using Real = conditional_t<is_floating_point_v<T>, T, float>;
 
-#define MENAGERIE_UNARY(name, ...)                  \
-  template <Scalar T>                               \
-  inline Real<T> name(T value) {                    \
-    const float x = float(value);                   \
-    return Real<T>(__VA_ARGS__);                    \
-  }                                                 \
-  template <class T, uint N>                        \
-  inline vec<T, N> name(const vec<T, N>& v) {       \
-    return map(v, [](T x) { return T(name(x)); });  \
+#define MENAGERIE_UNARY(name, ...)                 \
+  template <Scalar T>                              \
+  inline Real<T> name(T value) {                   \
+    const float x = float(value);                  \
+    return Real<T>(__VA_ARGS__);                   \
+  }                                                \
+  template <class T, uint N>                       \
+  inline vec<T, N> name(const vec<T, N>& v) {      \
+    return map(v, [](T x) { return T(name(x)); }); \
   }
 MENAGERIE_UNARY(acos, __builtin_acosf(x))
 MENAGERIE_UNARY(acosh, __builtin_acoshf(x))
@@ -37,7 +37,7 @@ MENAGERIE_UNARY(atanh, __builtin_atanhf(x))
 MENAGERIE_UNARY(ceil, __builtin_ceilf(x))
 MENAGERIE_UNARY(cos, __builtin_cosf(x))
 MENAGERIE_UNARY(cosh, __builtin_coshf(x))
-MENAGERIE_UNARY(cospi, __builtin_cosf(x * M_PI_F))
+MENAGERIE_UNARY(cospi, __builtin_cosf(x* M_PI_F))
 MENAGERIE_UNARY(exp, __builtin_expf(x))
 MENAGERIE_UNARY(exp2, __builtin_exp2f(x))
 MENAGERIE_UNARY(exp10, __builtin_powf(10.0f, x))
@@ -54,23 +54,23 @@ MENAGERIE_UNARY(saturate, __builtin_fminf(__builtin_fmaxf(x, 0.0f), 1.0f))
 MENAGERIE_UNARY(sign, x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x == 0.0f ? x : 0.0f)
 MENAGERIE_UNARY(sin, __builtin_sinf(x))
 MENAGERIE_UNARY(sinh, __builtin_sinhf(x))
-MENAGERIE_UNARY(sinpi, __builtin_sinf(x * M_PI_F))
+MENAGERIE_UNARY(sinpi, __builtin_sinf(x* M_PI_F))
 MENAGERIE_UNARY(sqrt, __builtin_sqrtf(x))
 MENAGERIE_UNARY(tan, __builtin_tanf(x))
 MENAGERIE_UNARY(tanh, __builtin_tanhf(x))
-MENAGERIE_UNARY(tanpi, __builtin_tanf(x * M_PI_F))
+MENAGERIE_UNARY(tanpi, __builtin_tanf(x* M_PI_F))
 MENAGERIE_UNARY(trunc, __builtin_truncf(x))
 #undef MENAGERIE_UNARY
 
-#define MENAGERIE_BINARY(name, ...)                                    \
-  template <Scalar A, Scalar B>                                        \
-  inline Real<decltype(A() + B())> name(A first, B second) {           \
-    const float x = float(first), y = float(second);                   \
-    return Real<decltype(A() + B())>(__VA_ARGS__);                     \
-  }                                                                    \
-  template <class T, uint N>                                           \
-  inline vec<T, N> name(const vec<T, N>& a, const vec<T, N>& b) {      \
-    return map(a, b, [](T x, T y) { return T(name(x, y)); });          \
+#define MENAGERIE_BINARY(name, ...)                               \
+  template <Scalar A, Scalar B>                                   \
+  inline Real<decltype(A() + B())> name(A first, B second) {      \
+    const float x = float(first), y = float(second);              \
+    return Real<decltype(A() + B())>(__VA_ARGS__);                \
+  }                                                               \
+  template <class T, uint N>                                      \
+  inline vec<T, N> name(const vec<T, N>& a, const vec<T, N>& b) { \
+    return map(a, b, [](T x, T y) { return T(name(x, y)); });     \
   }
 MENAGERIE_BINARY(atan2, __builtin_atan2f(x, y))
 MENAGERIE_BINARY(copysign, __builtin_copysignf(x, y))
@@ -201,15 +201,15 @@ constexpr vec<T, N> select(const vec<T, N>& no, const vec<T, N>& yes, const vec<
   return result;
 }
 
-#define MENAGERIE_TEST(name, ...)                    \
-  template <Scalar T>                                \
-  constexpr bool name(T value) {                     \
-    const float x = float(value);                    \
-    return __VA_ARGS__;                              \
-  }                                                  \
-  template <class T, uint N>                         \
-  constexpr vec<bool, N> name(const vec<T, N>& v) {  \
-    return map(v, [](T x) { return name(x); });      \
+#define MENAGERIE_TEST(name, ...)                   \
+  template <Scalar T>                               \
+  constexpr bool name(T value) {                    \
+    const float x = float(value);                   \
+    return __VA_ARGS__;                             \
+  }                                                 \
+  template <class T, uint N>                        \
+  constexpr vec<bool, N> name(const vec<T, N>& v) { \
+    return map(v, [](T x) { return name(x); });     \
   }
 MENAGERIE_TEST(isnan, __builtin_isnan(x))
 MENAGERIE_TEST(isinf, __builtin_isinf(x) != 0)

@@ -131,34 +131,34 @@ constexpr mem_flags operator|(mem_flags a, mem_flags b) { return mem_flags(uint(
 MENAGERIE_THREADS void threadgroup_barrier(mem_flags) { menagerie::emulated::group_barrier(); }
 MENAGERIE_THREADS void simdgroup_barrier(mem_flags) { menagerie::emulated::simd_barrier(); }
 
-#define MENAGERIE_FOLD(name, ...)                                              \
-  template <class T>                                                           \
-  MENAGERIE_THREADS T name(T value) {                                          \
-    menagerie::emulated::publish(value);                                       \
-    return menagerie::emulated::fold<T>(menagerie::emulated::kSimdWidth, T(),  \
-                                        false, [](T a, T b) { return __VA_ARGS__; }); \
+#define MENAGERIE_FOLD(name, ...)                                                    \
+  template <class T>                                                                 \
+  MENAGERIE_THREADS T name(T value) {                                                \
+    menagerie::emulated::publish(value);                                             \
+    return menagerie::emulated::fold<T>(menagerie::emulated::kSimdWidth, T(), false, \
+                                        [](T a, T b) { return __VA_ARGS__; });       \
   }
 MENAGERIE_FOLD(simd_sum, a + b)
-MENAGERIE_FOLD(simd_product, a * b)
+MENAGERIE_FOLD(simd_product, a* b)
 MENAGERIE_FOLD(simd_max, max(a, b))
 MENAGERIE_FOLD(simd_min, min(a, b))
-MENAGERIE_FOLD(simd_and, a & b)
+MENAGERIE_FOLD(simd_and, a& b)
 MENAGERIE_FOLD(simd_or, a | b)
 MENAGERIE_FOLD(simd_xor, a ^ b)
 #undef MENAGERIE_FOLD
 
-#define MENAGERIE_PREFIX(name, start, op)                                                   \
-  template <class T>                                                                        \
-  MENAGERIE_THREADS T simd_prefix_inclusive_##name(T value) {                               \
-    menagerie::emulated::publish(value);                                                    \
-    return menagerie::emulated::fold<T>(menagerie::emulated::this_lane() + 1, T(start),     \
-                                        true, [](T a, T b) { return a op b; });             \
-  }                                                                                         \
-  template <class T>                                                                        \
-  MENAGERIE_THREADS T simd_prefix_exclusive_##name(T value) {                               \
-    menagerie::emulated::publish(value);                                                    \
-    return menagerie::emulated::fold<T>(menagerie::emulated::this_lane(), T(start), true,   \
-                                        [](T a, T b) { return a op b; });                   \
+#define MENAGERIE_PREFIX(name, start, op)                                                     \
+  template <class T>                                                                          \
+  MENAGERIE_THREADS T simd_prefix_inclusive_##name(T value) {                                 \
+    menagerie::emulated::publish(value);                                                      \
+    return menagerie::emulated::fold<T>(menagerie::emulated::this_lane() + 1, T(start), true, \
+                                        [](T a, T b) { return a op b; });                     \
+  }                                                                                           \
+  template <class T>                                                                          \
+  MENAGERIE_THREADS T simd_prefix_exclusive_##name(T value) {                                 \
+    menagerie::emulated::publish(value);                                                      \
+    return menagerie::emulated::fold<T>(menagerie::emulated::this_lane(), T(start), true,     \
+                                        [](T a, T b) { return a op b; });                     \
   }
 MENAGERIE_PREFIX(sum, 0, +)
 MENAGERIE_PREFIX(product, 1, *)

@@ -124,10 +124,10 @@ constexpr remove_reference_t<T>&& move(T&& value) {
   return static_cast<remove_reference_t<T>&&>(value);
 }
 
-#define MENAGERIE_TRAIT(name, ...)                        \
-  template <class T>                                      \
-  inline constexpr bool name##_v = __VA_ARGS__;           \
-  template <class T>                                      \
+#define MENAGERIE_TRAIT(name, ...)              \
+  template <class T>                            \
+  inline constexpr bool name##_v = __VA_ARGS__; \
+  template <class T>                            \
   struct name : bool_constant<name##_v<T>> {};
 template <class A, class B>
 inline constexpr bool is_same_v = __is_same(A, B);
@@ -178,9 +178,7 @@ struct numeric_limits {
   static constexpr bool has_infinity = false;
   static constexpr bool has_quiet_NaN = false;
   static constexpr int digits = is_same_v<T, bool> ? 1 : sizeof(T) * 8 - (is_signed ? 1 : 0);
-  static constexpr T max() {
-    return is_same_v<T, bool> ? T(1) : T(~0UL >> (64 - digits));
-  }
+  static constexpr T max() { return is_same_v<T, bool> ? T(1) : T(~0UL >> (64 - digits)); }
   static constexpr T min() { return is_signed ? T(-max() - 1) : T(0); }
   static constexpr T lowest() { return min(); }
   static constexpr T epsilon() { return T(0); }

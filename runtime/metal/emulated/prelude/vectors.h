@@ -123,24 +123,24 @@ constexpr auto map(const vec<T, N>& a, const vec<T, N>& b, Function function) {
   return result;
 }
 
-#define MENAGERIE_OPERATOR(op, Result)                                             \
-  template <class T, uint N>                                                       \
-  constexpr vec<Result, N> operator op(const vec<T, N>& a, const vec<T, N>& b) {   \
-    return map(a, b, [](T x, T y) { return Result(x op y); });                     \
-  }                                                                                \
-  template <class T, uint N, Scalar S>                                             \
-  constexpr vec<Result, N> operator op(const vec<T, N>& a, S b) {                  \
-    return a op vec<T, N>(b);                                                      \
-  }                                                                                \
-  template <class T, uint N, Scalar S>                                             \
-  constexpr vec<Result, N> operator op(S a, const vec<T, N>& b) {                  \
-    return vec<T, N>(a) op b;                                                      \
+#define MENAGERIE_OPERATOR(op, Result)                                           \
+  template <class T, uint N>                                                     \
+  constexpr vec<Result, N> operator op(const vec<T, N>& a, const vec<T, N>& b) { \
+    return map(a, b, [](T x, T y) { return Result(x op y); });                   \
+  }                                                                              \
+  template <class T, uint N, Scalar S>                                           \
+  constexpr vec<Result, N> operator op(const vec<T, N>& a, S b) {                \
+    return a op vec<T, N>(b);                                                    \
+  }                                                                              \
+  template <class T, uint N, Scalar S>                                           \
+  constexpr vec<Result, N> operator op(S a, const vec<T, N>& b) {                \
+    return vec<T, N>(a) op b;                                                    \
   }
-#define MENAGERIE_ARITHMETIC(op)                                  \
-  MENAGERIE_OPERATOR(op, T)                                       \
-  template <class T, uint N, class B>                             \
-  constexpr vec<T, N>& operator op##=(vec<T, N>& a, const B& b) { \
-    return a = a op b;                                            \
+#define MENAGERIE_ARITHMETIC(op)                                     \
+  MENAGERIE_OPERATOR(op, T)                                          \
+  template <class T, uint N, class B>                                \
+  constexpr vec<T, N>& operator op## = (vec<T, N> & a, const B& b) { \
+    return a = a op b;                                               \
   }
 MENAGERIE_ARITHMETIC(+)
 MENAGERIE_ARITHMETIC(-)
@@ -188,14 +188,14 @@ constexpr bool any(const vec<bool, N>& a) {
 
 }  // namespace metal
 
-#define MENAGERIE_VECTORS(T)    \
+#define MENAGERIE_VECTORS(T)     \
   using T##2 = metal::vec<T, 2>; \
   using T##3 = metal::vec<T, 3>; \
   using T##4 = metal::vec<T, 4>; \
-  namespace metal {             \
-  using ::T##2;                 \
-  using ::T##3;                 \
-  using ::T##4;                 \
+  namespace metal {              \
+  using ::T##2;                  \
+  using ::T##3;                  \
+  using ::T##4;                  \
   }
 MENAGERIE_VECTORS(bool)
 MENAGERIE_VECTORS(char)

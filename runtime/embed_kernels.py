@@ -1,4 +1,4 @@
-"""Writes the texts of Metal files as C++: ``python embed.py FILE...``, run by the build.
+"""Writes the texts of Metal files as C++: ``python embed_kernels.py FILE...``, run by the build.
 
 A line ``#include "name"`` is replaced by that file of the same folder, since Metal compiled from
 text sees no files.

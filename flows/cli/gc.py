@@ -1,0 +1,48 @@
+"""`zoo gc`."""
+
+from typing import Annotated
+
+import typer
+
+from flows.cli.options import JsonOption, StoreOption, store_url
+from flows.cli.output import emit, messages, results
+
+__all__ = ["gc"]
+
+
+def gc(
+    *,
+    keep: Annotated[
+        int, typer.Option("--keep", min=1, max=1000, help="Releases kept a model and target.")
+    ] = 3,
+    grace_hours: Annotated[
+        float, typer.Option("--grace-hours", min=0.0, help="Anything younger stays.")
+    ] = 24.0,
+    really: Annotated[bool, typer.Option("--delete", help="Remove it, not only say what.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what no release needs any more, or remove it with `--delete`.
+
+    The latest release of every model and target stays, and so does every file that a release names;
+    others may publish meanwhile.
+
+    **Examples**
+
+    - `zoo gc`
+    - `zoo gc --keep 1 --delete`
+    """
+    from flows.upkeep import collect
+    from zoo.store import KeepRule
+
+    rule = KeepRule(releases=keep, grace_hours=grace_hours)
+    with messages().status("looking through the store"):
+        collected = collect(store_url(store), rule, dry_run=not really)
+    if as_json:
+        emit(collected.model_dump(mode="json"))
+        return
+    for key in collected.swept.releases:
+        results().print(key, markup=False)
+    results().print(collected.summary)
+    if not really:
+        results().print("Nothing was removed: `zoo gc --delete` does it")

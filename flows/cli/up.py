@@ -1,0 +1,64 @@
+"""`zoo up`."""
+
+from typing import Annotated
+
+import typer
+
+from flows.cli.options import JsonOption
+from flows.cli.output import emit, messages, results
+
+__all__ = ["up"]
+
+
+def up(
+    *,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=1024,
+            max=65535,
+            help="For Prefect's UI and API. Default: the one of last time, at first 4200 if free.",
+        ),
+    ] = None,
+    postgres: Annotated[
+        str | None,
+        typer.Option(
+            envvar="MENAGERIE_POSTGRES",
+            show_envvar=True,
+            metavar="URL",
+            help="Keep Prefect's runs in this PostgreSQL database instead of SQLite; remembered.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Start the local cluster: Prefect's server, an S3 server and a worker, on loopback.
+
+    What runs already is left alone. Afterwards `zoo convert` works through it.
+
+    **Examples**
+
+    - `zoo up`
+    - `zoo up --port 4300`
+    - `MENAGERIE_POSTGRES=postgresql://user:password@host/prefect zoo up`
+    """
+    from flows.cluster.credentials import credentials_path
+    from flows.cluster.state import ClusterState
+    from flows.cluster.up import up as bring_up
+
+    with messages().status("looking at what runs") as shown:
+        parts = bring_up(port=port, postgres=postgres, status=shown.update)
+    state = ClusterState.load()
+    changed = any(part.changed for part in parts)
+    if as_json:
+        names = [part.name for part in parts if part.changed]
+        emit({"changed": names, "ui": state.ui_url if state else None})
+        return
+    console = results()
+    for part in parts:
+        word = "started  " if part.changed else "unchanged"
+        console.print(f"{word}  {part.name:12} {part.detail}", markup=False)
+    if not changed:
+        console.print("nothing to change")
+    if state is not None:
+        console.print(f"UI       {state.ui_url}", markup=False)
+    console.print(f"sign in  with `api_auth` in {credentials_path()}", markup=False)

@@ -1,0 +1,54 @@
+"""Questions to Prefect's API without Prefect, for commands that must answer quickly."""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.error
+import urllib.request
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flows.cluster.connection import Connection
+
+__all__ = ["ApiSilent", "ask"]
+
+_SECONDS = 10.0
+
+
+class ApiSilent(Exception):
+    """Nobody answered, or not as Prefect's API does; says why in a few words."""
+
+
+def ask(connection: Connection, path: str, *, seconds: float = _SECONDS) -> Any:
+    """GET a path of the API.
+
+    Args:
+        connection: where, and with what secret.
+        path: below `/api`, e.g. `/work_pools/linux-cpu`.
+        seconds: how long an answer may take.
+
+    Returns:
+        The answer's JSON; None where the server knows no such thing.
+
+    Raises:
+        ApiSilent: for everything else.
+    """
+    request = urllib.request.Request(f"{connection.api_url}{path}")  # noqa: S310 - checked below
+    if request.type not in {"http", "https"}:
+        raise ApiSilent(f"{connection.api_url!r} is no http(s) URL")
+    if connection.auth is not None:
+        token = base64.b64encode(connection.auth.get_secret_value().encode()).decode()
+        request.add_header("Authorization", f"Basic {token}")
+    try:
+        with urllib.request.urlopen(request, timeout=seconds) as answer:  # noqa: S310
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        if error.code == HTTPStatus.NOT_FOUND:
+            return None
+        if error.code == HTTPStatus.UNAUTHORIZED:
+            raise ApiSilent("it refuses our secret (401)") from error
+        raise ApiSilent(f"it answers {error.code}") from error
+    except (OSError, ValueError) as error:
+        raise ApiSilent(str(getattr(error, "reason", error)).lower()) from error

@@ -1,0 +1,110 @@
+"""Tells a Prefect server what to know of Menagerie: `python -m flows.cluster.apply`.
+
+Work pools and queues, deployments and automations, from the files in `infra`, to the server that
+PREFECT_API_URL names. Whatever is there already is brought to what the files say; limits that
+somebody changed in the UI are set back too, since the files are meant to be the truth.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.events.schemas.automations import AutomationCore
+from prefect.workers.process import ProcessWorker
+
+from flows.cluster.plan import load_plan
+from zoo.errors import MenagerieError, UsageError
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
+    from flows.cluster.plan import Plan, WorkPoolPlan
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Apply everything to the configured server.
+
+    Returns:
+        The exit code; what went wrong stands on standard error.
+    """
+    try:
+        if not os.environ.get("PREFECT_API_URL"):
+            raise UsageError("PREFECT_API_URL", "is not set", "Set it to the server's API")
+        plan = load_plan()
+        with get_client(sync_client=True) as client:
+            for name, pool in plan.work_pools.items():
+                _apply_pool(client, name, pool)
+            _deploy(plan)
+            for automation in plan.automations:
+                _apply_automation(client, automation)
+    except MenagerieError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - this is a program
+        return error.exit_code
+    return 0
+
+
+def _apply_pool(client: SyncPrefectClient, name: str, pool: WorkPoolPlan) -> None:
+    client.create_work_pool(
+        WorkPoolCreate(
+            name=name,
+            type=pool.type,
+            description=pool.description,
+            concurrency_limit=pool.concurrency_limit,
+            base_job_template=ProcessWorker.get_default_base_job_template(),
+        ),
+        overwrite=True,
+    )
+    place = {"work_pool_name": name}
+    answer = client.request(
+        "POST", "/work_pools/{work_pool_name}/queues/filter", path_params=place, json={}
+    )
+    known = {queue["name"] for queue in answer.json()}
+    for queue, wanted in pool.queues.items():
+        said = {"name": queue, **wanted.model_dump()}
+        if queue in known:
+            itself = {**place, "name": queue}
+            client.request(
+                "PATCH",
+                "/work_pools/{work_pool_name}/queues/{name}",
+                path_params=itself,
+                json=said,
+            )
+        else:
+            client.request(
+                "POST", "/work_pools/{work_pool_name}/queues", path_params=place, json=said
+            )
+
+
+def _deploy(plan: Plan) -> None:
+    """Let Prefect's own command read the file, so that it means the same to everybody."""
+    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
+    done = subprocess.run(
+        [*command, "--prefect-file", str(plan.deployment_file)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        last = (done.stderr + done.stdout).strip().splitlines() or ["it said nothing"]
+        raise MenagerieError(str(plan.deployment_file), f"prefect deploy failed: {last[-1]}")
+
+
+def _apply_automation(client: SyncPrefectClient, wanted: dict[str, Any]) -> None:
+    said = AutomationCore.model_validate(wanted).model_dump(mode="json")
+    named = {"automations": {"name": {"any_": [wanted["name"]]}}}
+    found = client.request("POST", "/automations/filter", json=named).json()
+    if found:
+        client.request("PUT", "/automations/{id}", path_params={"id": found[0]["id"]}, json=said)
+    else:
+        client.request("POST", "/automations/", json=said)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""What a server is told: work pools, deployments and automations, from the files in `infra`.
+
+The same files serve a local cluster and a team's server: `prefect deploy` reads prefect.yaml too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from zoo.errors import UsageError
+
+__all__ = ["DeploymentName", "Plan", "QueuePlan", "WorkPoolPlan", "load_plan"]
+
+_CODE = ("flows", "zoo")  # their forms, and the models to choose from, become part of deployments
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class QueuePlan(_Frozen):
+    """A queue of a work pool; lower priorities are served first."""
+
+    priority: int = Field(ge=1)
+    concurrency_limit: int | None = Field(default=None, ge=1)
+    description: str = ""
+
+
+class WorkPoolPlan(_Frozen):
+    """A work pool, for workers of one platform."""
+
+    type: str
+    description: str
+    concurrency_limit: int | None = Field(default=None, ge=1)
+    queues: dict[str, QueuePlan]
+
+
+class _WorkPools(_Frozen):
+    work_pools: dict[str, WorkPoolPlan]
+
+
+class DeploymentName(_Frozen):
+    """What Prefect calls a deployment: `flow/name`."""
+
+    flow: str
+    name: str
+    pool: str
+
+    def __str__(self) -> str:
+        return f"{self.flow}/{self.name}"
+
+
+class Plan:
+    """The files of one folder, read when asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def deployment_file(self) -> Path:
+        """As `prefect deploy --prefect-file` wants it."""
+        return self.folder / "prefect.yaml"
+
+    @cached_property
+    def work_pools(self) -> dict[str, WorkPoolPlan]:
+        """Work pools by name."""
+        path = self.folder / "work_pools.yaml"
+        try:
+            return _WorkPools.model_validate(_read(path)).work_pools
+        except ValidationError as error:
+            fault = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(str(part) for part in fault["loc"])
+            raise UsageError(f"{path}: {where}", fault["msg"]) from error
+
+    @cached_property
+    def automations(self) -> list[dict[str, Any]]:
+        """Automations as Prefect's API takes them."""
+        found: list[dict[str, Any]] = _read(self.folder / "automations.yaml")["automations"]
+        return found
+
+    @cached_property
+    def deployments(self) -> tuple[DeploymentName, ...]:
+        """The names of all deployments; a flow is called like its function, with hyphens."""
+        return tuple(
+            DeploymentName(
+                flow=each["entrypoint"].rpartition(".")[2].replace("_", "-"),
+                name=each["name"],
+                pool=each["work_pool"]["name"],
+            )
+            for each in _read(self.deployment_file)["deployments"]
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """Changes with everything that a server would be told otherwise."""
+        root = Path(__file__).parents[2]
+        files = [self.folder / f"{n}.yaml" for n in ("prefect", "work_pools", "automations")]
+        for package in _CODE:
+            for pattern in ("*.py", "*.yaml", "*.toml"):
+                files += (root / package).rglob(pattern)
+        digest = hashlib.sha256()
+        for path in sorted(files):
+            digest.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+        return digest.hexdigest()
+
+
+def load_plan() -> Plan:
+    """The plan that comes with Menagerie.
+
+    Raises:
+        UsageError: if it is not there.
+    """
+    folder = Path(__file__).parents[2] / "infra"
+    if not (folder / "prefect.yaml").exists():
+        raise UsageError(
+            str(folder),
+            "the files of the cluster are not there",
+            "Run from a checkout, `make setup`",
+        )
+    return Plan(folder)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return YAML(typ="safe").load(path)
+    except (OSError, YAMLError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise UsageError(str(path), f"cannot be read ({first})") from error

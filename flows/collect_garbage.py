@@ -1,0 +1,40 @@
+"""The flow that removes what no release needs, from the store and from the worker's own folder."""
+
+from prefect import State, flow
+from prefect.states import Failed
+
+from flows.artifacts import leave_artifact
+from flows.parameters import default_store
+from flows.settings import NOTHING_KEPT
+from flows.upkeep import Collected, collect
+from zoo.errors import MenagerieError
+from zoo.store import KeepRule
+
+__all__ = ["collect_garbage"]
+
+
+@flow(name="collect-garbage", **NOTHING_KEPT)
+def collect_garbage(
+    keep: KeepRule = KeepRule(),  # noqa: B008 - frozen
+    *,
+    dry_run: bool = False,
+    store: str = "",
+) -> Collected | State[Collected]:
+    """Remove superseded releases and files that no release names; others may publish meanwhile.
+
+    Args:
+        keep: What stays in any case.
+        dry_run: Only say what would be removed.
+        store: Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
+    """
+    try:
+        collected = collect(store or default_store(), keep, dry_run=dry_run)
+    except MenagerieError as error:
+        return Failed(message=str(error))
+    leave_artifact("collect-garbage", collected.summary, lambda: _markdown(collected))
+    return collected
+
+
+def _markdown(collected: Collected) -> str:
+    removed = "".join(f"- `{key}`\n" for key in collected.swept.releases)
+    return f"{collected.summary}\n\n{removed}"

@@ -1,0 +1,101 @@
+"""The flow in which a device confirms a release that was published as emulated."""
+
+from typing import Annotated
+
+from prefect import State, flow
+from prefect.states import Failed
+from pydantic import Field
+
+from flows.choices import ModelChoice
+from flows.parameters import default_store
+from flows.results import Confirmation, ModelResult, Outcome
+from flows.rows import leave_row, this_run
+from flows.settings import NOTHING_KEPT
+from flows.work import new_work_folder
+from flows.workplace import workplace
+from tasks.failures import explain
+from tasks.verify import Proof, ProofOutcome, verify
+from tasks.verify import confirm_release as confirm
+from zoo.artifact.manifest import ReleaseState
+from zoo.errors import MenagerieError
+from zoo.spec import Target
+from zoo.store import Release, open_store
+
+__all__ = ["confirm_release"]
+
+
+@flow(name="confirm-release", flow_run_name="{model} for {target}: confirm", **NOTHING_KEPT)
+def confirm_release(
+    model: ModelChoice,
+    target: Target = Target.METAL,
+    build_key: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")] = "",
+    store: str = "",
+) -> ModelResult | State[ModelResult]:
+    """Run a published release on this machine's device; if it holds, it becomes *validated*.
+
+    On a machine without the device it is only proven again by emulation, and stays as it is.
+
+    Args:
+        model: A published model.
+        target: What for.
+        build_key: Which build. Empty: the latest.
+        store: Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
+    """
+    place = store or default_store()
+    try:
+        release = open_store(place).find(model, target.value, build_key or None)
+        row = _confirmed(place, release, target)
+    except MenagerieError as error:
+        row = _failed(model, target, build_key, error)
+    except Exception as error:  # noqa: BLE001 - the row must say what happened
+        row = _failed(model, target, build_key, explain(error, model))
+    leave_row(row, this_run())
+    if row.succeeded:
+        return row
+    return Failed(message=row.confirmation_detail or "not confirmed", data=row)
+
+
+def _confirmed(store: str, release: Release, target: Target) -> ModelResult:
+    row = ModelResult(
+        model=release.model,
+        target=target,
+        outcome=Outcome.SKIPPED,
+        build_key=release.build_key,
+        random_weights=release.manifest.random_weights,
+        proof=release.manifest.state,
+        confirmation=Confirmation.CONFIRMED,
+    )
+    if release.manifest.state is ReleaseState.VALIDATED:
+        return row
+    place = workplace()
+    folder = new_work_folder(f"confirm-{release.model}-{target}")
+
+    def work() -> Proof:
+        return confirm(store, release, folder, judge=place.judge)
+
+    proof = verify(work)
+    row = row.model_copy(update={"seconds": proof.seconds, "proof": proof.state})
+    if proof.outcome is not ProofOutcome.PROVEN:
+        update = {"confirmation": Confirmation.FAILED, "confirmation_detail": proof.detail}
+        return row.model_copy(update=update)
+    if proof.state is ReleaseState.VALIDATED:
+        return row.model_copy(update={"outcome": Outcome.PUBLISHED})
+    return row.model_copy(
+        update={
+            "confirmation": Confirmation.WAITING,
+            "confirmation_detail": f"emulated once more: this worker has no device of {target}",
+        }
+    )
+
+
+def _failed(model: str, target: Target, build_key: str, error: MenagerieError) -> ModelResult:
+    return ModelResult(
+        model=model,
+        target=target,
+        outcome=Outcome.FAILED,
+        stage="confirm",
+        reason=str(error),
+        build_key=build_key or None,
+        confirmation=Confirmation.FAILED,
+        confirmation_detail=str(error),
+    )

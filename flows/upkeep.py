@@ -1,0 +1,90 @@
+"""Removing what no release needs, and what killed processes left in Menagerie's own folder."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict
+
+from flows.work import abandoned_work
+from zoo.home import home
+from zoo.store import Swept, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from zoo.store import KeepRule
+
+__all__ = ["Collected", "collect"]
+
+_DAY = 86400.0
+_LOG_DAYS = 30.0
+
+
+class Collected(BaseModel):
+    """What was removed, or would be."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    store: str
+    dry_run: bool
+    swept: Swept
+    local_files: int
+    local_bytes: int
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+        s = self.swept
+        what = f"{len(s.releases)} releases, {s.blobs} files ({s.bytes / 2**20:.1f} MiB)"
+        here = f"{self.local_files} of its own ({self.local_bytes / 2**20:.1f} MiB)"
+        kept = f"{s.kept_releases} releases and {s.kept_blobs} files stay"
+        return f"{'would remove' if self.dry_run else 'removed'} {what} and {here}; {kept}"
+
+
+def collect(store: str, keep: KeepRule, *, dry_run: bool) -> Collected:
+    """Sweep the store, then Menagerie's own folder.
+
+    Raises:
+        MenagerieError: the store could not be swept; what is released is whole.
+    """
+    swept = open_store(store).sweep(keep, dry_run=dry_run)
+    files, size = _sweep_home(_LOG_DAYS, dry_run=dry_run)
+    return Collected(store=store, dry_run=dry_run, swept=swept, local_files=files, local_bytes=size)
+
+
+def _sweep_home(days: float, *, dry_run: bool) -> tuple[int, int]:
+    """Remove work folders of processes that are no more, and logs that are `days` old.
+
+    Args:
+        days: age from which on logs and kept documents go; a clock that jumps can only delay it or
+            cost a file that is made again.
+        dry_run: only count.
+
+    Returns:
+        How many files and folders, and their bytes.
+    """
+    found = [*abandoned_work(), *_old(home() / "logs", days), *_old(home() / "documents", days)]
+    size = sum(_bytes(path) for path in found)
+    if not dry_run:
+        for path in found:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+    return len(found), size
+
+
+def _old(folder: Path, days: float) -> Iterator[Path]:
+    before = time.time() - days * _DAY
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.stat().st_mtime < before:
+            yield path
+
+
+def _bytes(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())

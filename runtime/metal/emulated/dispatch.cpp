@@ -1,0 +1,120 @@
+#include "metal/emulated/dispatch.h"
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <optional>
+
+#include "common/error.h"
+#include "common/platform/threads.h"
+#include "metal/emulated/memory.h"
+#include "metal/emulated/report.h"
+#include "metal/emulated/worker.h"
+
+namespace menagerie::metal::emulated {
+namespace {
+
+using menagerie::emulated::Group;
+using menagerie::emulated::kMaxArguments;
+using menagerie::emulated::Range;
+
+// Below this many threads of a grid, waking other threads of the host costs more than it gains.
+constexpr uint64_t kWorthSpreading = 8192;
+
+// Arguments as a shader finds them.
+struct Bound {
+  std::vector<Range> ranges;
+  std::vector<uint32_t> indices;  // of the argument that each range belongs to
+  std::array<void*, kMaxArguments> addresses{};
+};
+
+Bound bind(const Dispatch& dispatch) {
+  Bound bound;
+  for (const Argument& argument : dispatch.arguments) {
+    void* address = const_cast<std::byte*>(argument.value.data());
+    size_t bytes = argument.value_bytes;
+    bool writable = false;
+    if (argument.region.buffer != nullptr) {
+      const auto& buffer = static_cast<const HostBuffer&>(*argument.region.buffer);
+      bytes = buffer.bytes() - argument.region.offset;
+      address = static_cast<std::byte*>(buffer.contents()) + argument.region.offset;
+      writable = buffer.writable();
+    }
+    bound.ranges.push_back(
+        {reinterpret_cast<menagerie::emulated::Address>(address), bytes, writable});
+    bound.indices.push_back(argument.index);
+    bound.addresses[argument.index] = address;
+  }
+  return bound;
+}
+
+Group common_of(const Dispatch& dispatch, const Bound& bound) {
+  Group group{};
+  group.ranges = bound.ranges.data();
+  group.range_count = static_cast<unsigned>(bound.ranges.size());
+  group.arguments = bound.addresses.data();
+  for (int axis = 0; axis < 3; ++axis) {
+    const uint64_t threads = dispatch.grid.threads[axis];
+    const uint64_t nominal = std::min(dispatch.grid.group[axis], threads);
+    group.grid[axis] = static_cast<unsigned>(threads);
+    group.nominal[axis] = static_cast<unsigned>(nominal);
+    group.groups[axis] = static_cast<unsigned>((threads + nominal - 1) / nominal);
+  }
+  return group;
+}
+
+Worker& worker_of_this_thread() {
+  thread_local std::unique_ptr<Worker> worker;
+  if (worker == nullptr) worker = std::make_unique<Worker>();
+  return *worker;
+}
+
+// What went wrong in a run of neighbouring groups, at the first of them that did wrong.
+struct Outcome {
+  std::string message;
+  std::exception_ptr failure;
+};
+
+Outcome run_groups(const Dispatch& dispatch, const Bound& bound, const Group& common,
+                   uint64_t begin, uint64_t end) {
+  try {
+    Worker& worker = worker_of_this_thread();
+    worker.prepare(common, *dispatch.kernel);
+    for (uint64_t at = begin; at < end; ++at) {
+      const uint64_t row = at / common.groups[0];
+      const auto finding = worker.run_group({static_cast<unsigned>(at % common.groups[0]),
+                                             static_cast<unsigned>(row % common.groups[1]),
+                                             static_cast<unsigned>(row / common.groups[1])});
+      if (finding.has_value()) {
+        return {describe(*finding, *dispatch.kernel, worker.group(), bound.indices), nullptr};
+      }
+    }
+    return {};
+  } catch (...) {
+    return {{}, std::current_exception()};
+  }
+}
+
+}  // namespace
+
+void run(const Dispatch& dispatch) {
+  const Bound bound = bind(dispatch);
+  const Group common = common_of(dispatch, bound);
+  const uint64_t groups = uint64_t{common.groups[0]} * common.groups[1] * common.groups[2];
+  const uint64_t work = uint64_t{common.grid[0]} * common.grid[1] * common.grid[2];
+  const bool spread = !dispatch.kernel->serial && work >= kWorthSpreading;
+  const auto parts = static_cast<int>(
+      spread ? std::min<uint64_t>(groups, static_cast<uint64_t>(threads::chosen())) : 1);
+  std::vector<Outcome> outcomes(parts);
+#pragma omp parallel for num_threads(parts) schedule(static, 1)
+  for (int part = 0; part < parts; ++part) {
+    outcomes[part] =
+        run_groups(dispatch, bound, common, groups * part / parts, groups * (part + 1) / parts);
+  }
+  for (const Outcome& outcome : outcomes) {
+    if (outcome.failure != nullptr) std::rethrow_exception(outcome.failure);
+    require(outcome.message.empty(), outcome.message);
+  }
+}
+
+}  // namespace menagerie::metal::emulated

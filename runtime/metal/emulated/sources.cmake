@@ -1,0 +1,34 @@
+# The emulated device: Metal's functions as C++, compiled on the host and run there. The headers of
+# prelude/ go into the library as one text, so that the two always fit.
+set(emulated_folder ${CMAKE_CURRENT_LIST_DIR})
+set(emulated_prelude)
+foreach(header abi types vectors math checks threads atomics kernels)
+  list(APPEND emulated_prelude ${emulated_folder}/prelude/${header}.h)
+endforeach()
+set(emulated_text ${CMAKE_CURRENT_BINARY_DIR}/generated/emulated_prelude.h)
+add_custom_command(
+  OUTPUT ${emulated_text}
+  COMMAND ${CMAKE_COMMAND} -E cat ${emulated_prelude} > ${emulated_text}
+  DEPENDS ${emulated_prelude}
+  VERBATIM)
+set_source_files_properties(
+  metal/emulated/prelude.cpp
+  PROPERTIES COMPILE_DEFINITIONS MENAGERIE_PRELUDE="${emulated_text}" OBJECT_DEPENDS
+                                                                      ${emulated_text})
+set(metal_device_sources
+    metal/emulated/configure.cpp
+    metal/emulated/device.cpp
+    metal/emulated/dispatch.cpp
+    metal/emulated/fibers.cpp
+    metal/emulated/library.cpp
+    metal/emulated/memory.cpp
+    metal/emulated/prelude.cpp
+    metal/emulated/process.cpp
+    metal/emulated/products.cpp
+    metal/emulated/report.cpp
+    metal/emulated/signature.cpp
+    metal/emulated/source.cpp
+    metal/emulated/stream.cpp
+    metal/emulated/tokens.cpp
+    metal/emulated/toolchain.cpp
+    metal/emulated/worker.cpp)

@@ -1,0 +1,210 @@
+#include "metal/emulated/toolchain.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+#include <utility>
+
+#include "common/error.h"
+#include "common/mapped_file.h"
+#include "common/sha256.h"
+#include "metal/emulated/prelude.h"
+#include "metal/emulated/process.h"
+#include "metal/emulated/source.h"
+
+namespace menagerie::metal::emulated {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMostText = size_t{64} << 20;
+
+// As Apple's compiler sees the text: Metal 3.1, which is C++14 there.
+const std::vector<std::string> kPreprocess = {"-E",
+                                              "-x",
+                                              "c++",
+                                              "-std=c++20",
+                                              "-nostdinc",
+                                              "-w",
+                                              "-D__METAL__=1",
+                                              "-D__METAL_VERSION__=310",
+                                              "-D__METAL_MACOS__=1"};
+
+// - Metal has no double: 0.5 is a float, and half and bfloat round after every operation.
+// - Nothing is contracted or vectorised: results are the same everywhere, and the instrumentation
+//   of memory accesses sees each of them, which it does only up to 16 bytes.
+const std::vector<std::string> kCompile = {"-c",
+                                           "-x",
+                                           "c++",
+                                           "-std=c++20",
+                                           "-nostdinc",
+                                           "-w",
+                                           "-O2",
+                                           "-march=x86-64-v3",
+                                           "-fPIC",
+                                           "-fvisibility=hidden",
+                                           "-fno-exceptions",
+                                           "-fno-rtti",
+                                           "-fno-math-errno",
+                                           "-ffp-contract=off",
+                                           "-fno-vectorize",
+                                           "-fno-slp-vectorize",
+                                           "-fno-stack-protector",
+                                           "-fno-builtin-memset",
+                                           "-fno-strict-aliasing",
+                                           "-Xclang",
+                                           "-cl-single-precision-constant",
+                                           "-Xclang",
+                                           "-ffloat16-excess-precision=none",
+                                           "-Xclang",
+                                           "-fbfloat16-excess-precision=none",
+                                           "-fsanitize=thread,integer-divide-by-zero",
+                                           "-fno-sanitize-recover=all",
+                                           "-mllvm",
+                                           "-tsan-instrument-func-entry-exit=0",
+                                           "-mllvm",
+                                           "-tsan-instrument-read-before-write=1",
+                                           "-mllvm",
+                                           "-tsan-instrument-atomics=0"};
+
+struct Toolchain {
+  std::mutex mutex;
+  std::vector<std::string> compiler;
+  fs::path folder;
+};
+
+Toolchain& toolchain() {
+  static auto* instance = new Toolchain;  // never destroyed: used until the process ends
+  return *instance;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += word + '\n';
+  return text;
+}
+
+std::string digest(const Toolchain& tools, const std::string& source) {
+  const std::string all = joined(tools.compiler) + joined(kPreprocess) + joined(kCompile) +
+                          std::string(prelude()) + '\0' + source;
+  return sha256(std::as_bytes(std::span(all)));
+}
+
+// A folder of this process alone, removed at the end whatever happens.
+class Workshop {
+ public:
+  explicit Workshop(const fs::path& parent) {
+    static std::atomic<int> count{0};
+    path_ = parent / ("making-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+  }
+  Workshop(const Workshop&) = delete;
+  Workshop& operator=(const Workshop&) = delete;
+  ~Workshop() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  fs::path operator/(const char* name) const { return path_ / name; }
+
+ private:
+  fs::path path_;
+};
+
+void write(const fs::path& path, std::string_view text) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  file.close();
+  require(!file.fail(), path.string(), ": cannot be written");
+}
+
+// "kernels.metal:12:5: error: unknown type name 'flota'", without the folder in front.
+std::string first_error(const fs::path& complaints) {
+  std::istringstream lines(read_text(complaints, kMostText));
+  std::string line, first;
+  while (std::getline(lines, line)) {
+    if (line.find("error: ") != std::string::npos) return line;
+    if (first.empty()) first = line;
+  }
+  return first.empty() ? "the compiler failed without a message" : first;
+}
+
+// The shared library that a function of ours comes from.
+std::string library_of(const void* function) {
+  Dl_info found{};
+  require(::dladdr(function, &found) != 0 && found.dli_fname != nullptr,
+          "the C library's file is not known");
+  return found.dli_fname;
+}
+
+void call(const Toolchain& tools, std::vector<std::string> arguments, const fs::path& complaints) {
+  arguments.insert(arguments.begin(), tools.compiler.begin(), tools.compiler.end());
+  if (!run(arguments, complaints)) {
+    fail("the Metal source does not compile: ", first_error(complaints));
+  }
+}
+
+template <class... Words>
+std::vector<std::string> command(const std::string& tool, const std::vector<std::string>& flags,
+                                 const Words&... words) {
+  std::vector<std::string> all = {tool};
+  all.insert(all.end(), flags.begin(), flags.end());
+  (all.push_back(words), ...);
+  return all;
+}
+
+void make(const Toolchain& tools, const std::string& source, const Workshop& shop,
+          const fs::path& library) {
+  const fs::path metal = shop / "source.metal", expanded = shop / "expanded.ii";
+  const fs::path unit = shop / "unit.cpp", object = shop / "unit.o", complaints = shop / "errors";
+  write(metal, "#line 1 \"kernels.metal\"\n" + without_metal_headers(source));
+  call(tools, command("clang", kPreprocess, metal.string(), "-o", expanded.string()), complaints);
+  const ShaderSource shader = translate(read_text(expanded, kMostText));
+  write(unit, std::string(prelude()) + "#line 1 \"kernels.metal\"\n" + shader.text +
+                  "\n#line 1 \"kernel table\"\n" + kernel_table(shader.kernels));
+  call(tools, command("clang", kCompile, unit.string(), "-o", object.string()), complaints);
+  const std::string libm =
+      library_of(reinterpret_cast<const void*>(static_cast<float (*)(float, float)>(&::fmodf)));
+  const std::string libc = library_of(reinterpret_cast<const void*>(&::getpid));
+  call(tools,
+       command("ld.lld", {"-shared", "-z", "defs"}, object.string(), libm, libc, "-o",
+               library.string()),
+       complaints);
+}
+
+}  // namespace
+
+void configure(std::vector<std::string> compiler, fs::path cache_folder) {
+  Toolchain& tools = toolchain();
+  const std::lock_guard lock(tools.mutex);
+  tools.compiler = std::move(compiler);
+  tools.folder = std::move(cache_folder);
+}
+
+fs::path compiled(const std::string& source) {
+  Toolchain& tools = toolchain();
+  const std::lock_guard lock(tools.mutex);
+  require(!tools.compiler.empty(),
+          "the emulated Metal device has no compiler: "
+          "menagerie_emulator_configure was not called");
+  const fs::path kept = tools.folder / (digest(tools, source) + ".so");
+  if (fs::is_regular_file(kept)) return kept;
+  try {
+    fs::create_directories(tools.folder);
+    const Workshop shop(tools.folder);
+    const fs::path library = shop / "library.so";
+    make(tools, source, shop, library);
+    fs::rename(library, kept);
+  } catch (const fs::filesystem_error& error) {
+    fail("the emulator's cache: ", error.what());
+  }
+  return kept;
+}
+
+}  // namespace menagerie::metal::emulated

@@ -1,0 +1,148 @@
+// Matrix product shims: checking operands and telling how each lies in memory; the device computes.
+#include <algorithm>
+#include <array>
+
+#include "common/copy.h"
+#include "common/shim_support.h"
+#include "metal/copy.h"
+#include "metal/state.h"
+
+using namespace menagerie;
+using namespace menagerie::metal;
+
+namespace {
+
+void check_product(const Tensor& out, const Tensor& a, const Tensor& b, int32_t dimensions) {
+  require(a.dimensions == dimensions && b.dimensions == dimensions && out.dimensions == dimensions,
+          "operands must have ", dimensions, " axes, not ", a, " and ", b);
+  const int32_t row = dimensions - 2;
+  const int32_t column = dimensions - 1;
+  const bool batches = dimensions == 2 || (a.size[0] == b.size[0] && a.size[0] == out.size[0]);
+  require(batches && a.size[column] == b.size[row] && out.size[row] == a.size[row] &&
+              out.size[column] == b.size[column],
+          "shapes do not fit: ", a, " x ", b, " -> ", out);
+  require(a.dtype == b.dtype && a.dtype == out.dtype, "dtypes differ: ", a, " x ", b, " -> ", out);
+  require(is_floating(a.dtype) && a.dtype != Dtype::kFloat64,
+          "the device multiplies float32, float16 and bfloat16, not ", a);
+}
+
+// A tensor [.., M, N] as [B, M, N], a batch that repeats one matrix as that one.
+Tensor batched(const Tensor& tensor) {
+  Tensor view = tensor;
+  if (tensor.dimensions == 2) {
+    view.dimensions = 3;
+    view.size = {1, tensor.size[0], tensor.size[1]};
+    view.stride = {0, tensor.stride[0], tensor.stride[1]};
+  }
+  if (view.stride[0] == 0) view.size[0] = 1;
+  return view;
+}
+
+// An operand as the descriptor wants it: matrices one after another, each whole in rows or, when
+// transposed, in columns.
+struct Matrices {
+  Tensor tensor;
+  bool transposed = false;
+};
+
+Matrices matrices_of(const Tensor& tensor) {
+  const Tensor view = batched(tensor);
+  const int64_t whole = view.size[1] * view.size[2];
+  if (has_strides(view, std::array{whole, view.size[2], int64_t{1}})) return {view, false};
+  if (has_strides(view, std::array{whole, int64_t{1}, view.size[1]})) return {view, true};
+  return {dense(view), false};
+}
+
+// The addend [1 or B, 1 or M, 1 or N], dense: axes along which it repeats are left to the device.
+Tensor addend_of(const Tensor& self, const Tensor& out) {
+  require(self.dtype == out.dtype, "the addend ", self, " has not the dtype of ", out);
+  Tensor view = broadcast(self, out.sizes());
+  for (int32_t axis = 0; axis < view.dimensions; ++axis) {
+    if (view.stride[axis] == 0) view.size[axis] = 1;
+  }
+  view = batched(view);
+  // The device may write the result before it has read all of the addend.
+  const bool is_result = self.storage->device() == out.storage->device();
+  return is_result ? backend::clone(dense(view)) : dense(view);
+}
+
+// A sum of no products is nought, which one product with nought is too.
+Tensor zeros(Dtype dtype, std::array<int64_t, 3> sizes) {
+  Tensor fresh = metal::empty_contiguous(dtype, sizes);
+  backend::fill_zero(fresh);
+  return fresh;
+}
+
+// out = alpha * a * b + beta * self; out is dense.
+void encode(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self, float beta,
+            float alpha) {
+  const Tensor result = batched(out);
+  const auto& size = result.size;
+  Matrices left = matrices_of(a);
+  Matrices right = matrices_of(b);
+  int64_t inner = a.size[a.dimensions - 1];
+  if (inner == 0) {
+    inner = 1;
+    left = {zeros(out.dtype, {1, size[1], 1}), false};
+    right = {zeros(out.dtype, {1, 1, size[2]}), false};
+  }
+  MatmulDescriptor descriptor{.dtype = out.dtype,
+                              .batch = out.dimensions == 3 ? out.size[0] : 1,
+                              .m = size[1],
+                              .n = size[2],
+                              .k = inner,
+                              .a_transposed = left.transposed,
+                              .b_transposed = right.transposed,
+                              .a_batch = left.tensor.size[0],
+                              .b_batch = right.tensor.size[0],
+                              .alpha = alpha,
+                              .beta = 1,
+                              .addend = std::nullopt};
+  MatmulOperands operands{region_of(left.tensor), region_of(right.tensor), {}, region_of(out)};
+  Tensor addend;
+  if (self != nullptr && beta != 0) {  // a NaN in an unused addend is not seen, as in torch
+    addend = addend_of(*self, out);
+    descriptor.beta = beta;
+    descriptor.addend = {addend.size[0], addend.size[1], addend.size[2]};
+    operands.addend = region_of(addend);
+  }
+  State::current().stream().matmul(descriptor, operands);
+}
+
+void multiply(const Tensor& out, const Tensor& a, const Tensor& b, int32_t dimensions,
+              const Tensor* self = nullptr, double beta = 0, double alpha = 1) {
+  check_product(out, a, b, dimensions);
+  if (out.empty()) return;
+  const bool in_place = out.is_contiguous();
+  const Tensor result = in_place ? out : metal::empty_contiguous(out.dtype, out.sizes());
+  encode(result, a, b, self, static_cast<float>(beta), static_cast<float>(alpha));
+  if (!in_place) metal::copy(result, out);
+}
+
+}  // namespace
+
+AOTITorchError aoti_torch_mps_mm_out(AtenTensorHandle out, AtenTensorHandle self,
+                                     AtenTensorHandle mat2) {
+  return kernel(__func__, [&] { multiply(operand(out), operand(self), operand(mat2), 2); });
+}
+
+AOTITorchError aoti_torch_mps_addmm_out(AtenTensorHandle out, AtenTensorHandle self,
+                                        AtenTensorHandle mat1, AtenTensorHandle mat2, double beta,
+                                        double alpha) {
+  return kernel(__func__, [&] {
+    multiply(operand(out), operand(mat1), operand(mat2), 2, &operand(self), beta, alpha);
+  });
+}
+
+AOTITorchError aoti_torch_mps_bmm_out(AtenTensorHandle out, AtenTensorHandle self,
+                                      AtenTensorHandle mat2) {
+  return kernel(__func__, [&] { multiply(operand(out), operand(self), operand(mat2), 3); });
+}
+
+AOTITorchError aoti_torch_mps_baddbmm_out(AtenTensorHandle out, AtenTensorHandle self,
+                                          AtenTensorHandle batch1, AtenTensorHandle batch2,
+                                          double beta, double alpha) {
+  return kernel(__func__, [&] {
+    multiply(operand(out), operand(batch1), operand(batch2), 3, &operand(self), beta, alpha);
+  });
+}

@@ -1,0 +1,193 @@
+"""Proving a published release again, on this machine: pulled, and run in a fresh process."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import time
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from pydantic import BaseModel, ConfigDict
+
+from runtime.validation import Limits
+from runtime.validation import validate as run_goldens
+from tasks.retries import RETRY_SECONDS, worth_a_retry
+from zoo.artifact.bundle import open_bundle, seal
+from zoo.artifact.manifest import ReleaseState
+from zoo.errors import HashMismatch, MenagerieError, NotInStore, StoreError
+from zoo.report import read_report, write_report
+from zoo.store import ReleaseVerdict, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from zoo.artifact.manifest import BundleManifest
+    from zoo.evidence import ValidationReport
+    from zoo.store import Release
+
+__all__ = [
+    "Proof",
+    "ProofOutcome",
+    "confirm_release",
+    "run_goldens",
+    "runs_here",
+    "verify_release",
+]
+
+
+class ProofOutcome(StrEnum):
+    """How a release stood its proof."""
+
+    PROVEN = "proven"
+    REFUTED = "refuted"  # it ran to another result, or not at all
+    DAMAGED = "damaged"  # the store's bytes are not the published ones, or are gone
+    UNREACHABLE = "unreachable"  # nothing was found out
+    ELSEWHERE = "elsewhere"  # it is for another kind of machine
+
+
+class Proof(BaseModel):
+    """What came of proving a release."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str
+    target: str
+    build_key: str
+    outcome: ProofOutcome
+    state: ReleaseState
+    detail: str = ""
+    latency_ms: float | None = None  # sum of the programs' medians
+    machine: str = ""
+    runtime: str = ""
+    seconds: float = 0.0
+
+
+def runs_here(manifest: BundleManifest) -> bool:
+    """Whether this machine can run a bundle's programs, or their emulation."""
+    here = platform.system().lower(), platform.machine()
+    asked = [manifest.requires]
+    asked += [p.emulation.requires for p in manifest.programs if p.emulation is not None]
+    return any((each.system, each.machine) == here for each in asked)
+
+
+def verify_release(
+    store: str,
+    release: Release,
+    folder: Path,
+    *,
+    threads: int = 1,
+    judge: Callable[..., ValidationReport] = run_goldens,
+) -> Proof:
+    """Pull a release to `folder`, which is gone afterwards, run it, and note the verdict.
+
+    Raises:
+        StoreUnreachable: the store does not answer.
+    """
+    began = time.perf_counter()
+    try:
+        proof = _prove(store, release, folder, threads, judge)[0]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return proof.model_copy(update={"seconds": time.perf_counter() - began})
+
+
+def confirm_release(
+    store: str,
+    release: Release,
+    folder: Path,
+    *,
+    judge: Callable[..., ValidationReport] = run_goldens,
+) -> Proof:
+    """Prove an emulated release; if not by emulation again, publish it as validated.
+
+    Raises:
+        StoreError: if it cannot be published.
+    """
+    began = time.perf_counter()
+    try:
+        proof, report = _prove(store, release, folder, 1, judge)
+        if report is not None and report.passed and not report.emulated:
+            written = read_report(folder).model_copy(update={"validation": report})
+            write_report(written, folder)
+            draft = open_bundle(folder, check_hashes=False).manifest
+            validated = {"state": ReleaseState.VALIDATED, "files": {}}
+            seal(folder, draft.model_copy(update=validated))
+            open_store(store).publish(folder)
+            proof = proof.model_copy(update={"state": ReleaseState.VALIDATED})
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return proof.model_copy(update={"seconds": time.perf_counter() - began})
+
+
+@task(
+    name="verify",
+    persist_result=False,
+    cache_policy=NO_CACHE,
+    retries=len(RETRY_SECONDS),
+    retry_delay_seconds=RETRY_SECONDS,
+    retry_condition_fn=worth_a_retry,
+)
+def verify(work: Callable[[], Proof]) -> Proof:
+    """Do `work`: one of the functions above."""
+    return work()
+
+
+def _prove(
+    store: str,
+    release: Release,
+    folder: Path,
+    threads: int,
+    judge: Callable[..., ValidationReport],
+) -> tuple[Proof, ValidationReport | None]:
+    opened = open_store(store)
+    proof = Proof(
+        model=release.model,
+        target=release.target,
+        build_key=release.build_key,
+        outcome=ProofOutcome.PROVEN,
+        state=release.manifest.state,
+    )
+    try:
+        opened.pull(release, folder)
+    except MenagerieError as error:
+        if _says_nothing(error):
+            raise
+        proof = proof.model_copy(update={"outcome": ProofOutcome.DAMAGED, "detail": str(error)})
+        opened.note(_verdict(proof))
+        return proof, None
+    report = judge(folder, limits=Limits(threads=threads))
+    medians = [p.latency.median_ms for p in report.programs if p.latency is not None]
+    proof = proof.model_copy(
+        update={
+            "outcome": ProofOutcome.PROVEN if report.passed else ProofOutcome.REFUTED,
+            "detail": "" if report.passed else f"{report.verdict}: {report.detail}",
+            "latency_ms": sum(medians) if medians else None,
+            "machine": report.machine,
+            "runtime": report.runtime,
+        }
+    )
+    opened.note(_verdict(proof))
+    return proof, report
+
+
+def _says_nothing(error: MenagerieError) -> bool:
+    """Whether the pull failed for a reason that lies not in the release."""
+    return isinstance(error, StoreError) and not isinstance(error, HashMismatch | NotInStore)
+
+
+def _verdict(proof: Proof) -> ReleaseVerdict:
+    return ReleaseVerdict(
+        model=proof.model,
+        target=proof.target,
+        build_key=proof.build_key,
+        passed=proof.outcome is ProofOutcome.PROVEN,
+        detail=proof.detail,
+        machine=proof.machine,
+        runtime=proof.runtime,
+        when=datetime.now(UTC).isoformat(timespec="seconds"),
+    )

@@ -1,0 +1,113 @@
+"""A Prefect server of a few lines, whose workers do what a test tells them, at a time it tells."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from flows.dispatch.deployments import Clock
+from flows.dispatch.runs import Phase, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from uuid import UUID
+
+    from flows.results import ModelResult
+
+Step = tuple[Phase, list["ModelResult"]]
+
+
+@dataclass
+class FakeRuns:
+    """Stands in for `flows.dispatch.runs.Runs`: each look moves every run on by one step.
+
+    `script` says what a run's steps are: its phase and the rows that it leaves.
+    """
+
+    script: Callable[[list[str]], list[Step]]
+    workers: set[str] = field(default_factory=lambda: {"linux-cpu"})
+    pools: tuple[str, ...] = ("linux-cpu", "macos-metal")
+    flows: tuple[str, ...] = ("convert-model", "convert-batch", "confirm-release")
+    away: int = 0  # so many questions are not answered
+    stopped: bool = False  # whether the parent is being cancelled
+    obeys: bool = True  # whether a worker ends a run that is cancelled
+    runs: dict[UUID, Run] = field(default_factory=dict)
+    keys: dict[str, UUID] = field(default_factory=dict)
+    left: dict[UUID, list[ModelResult]] = field(default_factory=dict)
+    steps: dict[UUID, list[Step]] = field(default_factory=dict)
+    cancelled: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    time: float = 0.0
+
+    def clock(self) -> Clock:
+        """Time that passes only where somebody sleeps."""
+
+        def sleep(seconds: float) -> None:
+            self.time += seconds
+
+        return Clock(now=lambda: self.time, sleep=sleep, poll_seconds=2.0)
+
+    def deployments(self, flow: str) -> dict[str, UUID]:
+        """One in every pool."""
+        return {pool: uuid.uuid4() for pool in self.pools} if flow in self.flows else {}
+
+    def children(self) -> list[Run]:
+        """All that was submitted."""
+        return list(self.runs.values())
+
+    def submit(
+        self, deployment: UUID, parameters: dict[str, Any], *, name: str, key: str, **_: Any
+    ) -> Run:
+        """The same key gives the same run."""
+        self._answer()
+        if key not in self.keys:
+            self.keys[key] = uuid.uuid4()
+            models = parameters.get("models") or [parameters["model"]]
+            self.names.append(name)
+            self.add(self.keys[key], models, parameters)
+        return self.runs[self.keys[key]]
+
+    def add(self, run: UUID, models: list[str], parameters: dict[str, Any]) -> None:
+        """A run that waits for a worker."""
+        self.runs[run] = Run(run, Phase.WAITING, "Scheduled", "", parameters)
+        self.steps[run] = self.script(models)
+        self.left[run] = []
+
+    def look(self, ids: Sequence[UUID]) -> dict[UUID, Run]:
+        """Every run moves on."""
+        self._answer()
+        for each in ids:
+            if self.steps.get(each):
+                phase, rows = self.steps[each].pop(0)
+                self.left[each] += rows
+                change = {"phase": phase, "state": phase.value.title(), "message": "so it is"}
+                self.runs[each] = dataclasses.replace(self.runs[each], **change)
+        return {each: self.runs[each] for each in ids if each in self.runs}
+
+    def rows(self, ids: Sequence[UUID]) -> dict[UUID, list[ModelResult]]:
+        """What they left before the last look."""
+        self._answer()
+        return {each: list(self.left[each]) for each in ids if each in self.left}
+
+    def cancel(self, run: Run, *, force: bool = False) -> None:
+        """A waiting run ends at once."""
+        self.cancelled.append("forced" if force else "asked")
+        if force or run.phase is Phase.WAITING or self.obeys:
+            self.steps[run.id] = []
+            ended = dataclasses.replace(run, phase=Phase.ENDED, state="Cancelled")
+            self.runs[run.id] = ended
+
+    def has_worker(self, pool: str) -> bool:
+        """As the test says."""
+        return pool in self.workers
+
+    def is_being_cancelled(self) -> bool:
+        """As the test says."""
+        return self.stopped
+
+    def _answer(self) -> None:
+        if self.away:
+            self.away -= 1
+            raise ConnectionError("nobody answers")

@@ -1,0 +1,90 @@
+"""Small models share a run; large ones have their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from flows.dispatch.batches import share_out
+from flows.parameters import ConversionOptions
+from flows.placement import BatchRule, load_placement
+from flows.plan import PlannedModel, plan
+from zoo.errors import UsageError
+from zoo.spec import Target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RULE = BatchRule(seconds=100, most=3, unknown_seconds=60)
+
+
+@pytest.fixture
+def work(manifest: Path, tmp_path: Path) -> list[PlannedModel]:
+    """The toys ant, bee and cat."""
+    options = ConversionOptions(random_weights=0, manifest=str(manifest), store=str(tmp_path))
+    return plan(["*"], [Target.CPU], options)
+
+
+def shared(work: list[PlannedModel], seconds: dict[tuple[str, str], float]) -> list[str]:
+    """The batches as text."""
+    return [" ".join(p.model for p in b.models) for b in share_out(work, RULE, seconds)]
+
+
+def test_times_add_up(work: list[PlannedModel]) -> None:
+    """Until the next one would be too much; what is unknown counts for a minute."""
+    assert shared(work, {}) == ["ant", "bee", "cat"]
+    assert shared(work, {("ant", "cpu"): 5.0, ("cat", "cpu"): 5.0}) == ["ant bee cat"]
+    assert shared(work, {("ant", "cpu"): 900.0, ("bee", "cpu"): 1.0}) == ["ant", "bee cat"]
+    assert shared([], {}) == []
+
+
+def test_a_batch_is_bounded(work: list[PlannedModel]) -> None:
+    """However small its models are."""
+    tiny = {(p.model, "cpu"): 0.1 for p in work}
+    assert [len(b.models) for b in share_out(work * 2, RULE, tiny)] == [3, 3]
+
+
+def test_a_batch_has_a_name_and_a_key(work: list[PlannedModel]) -> None:
+    """The key says which builds, in whatever order; the name says it to a person."""
+    one, other = share_out(work, RULE, {(p.model, "cpu"): 0.1 for p in work})[0], work[::-1]
+    assert one.name == "ant and 2 more for cpu"
+    again = share_out(other, RULE, {(p.model, "cpu"): 0.1 for p in work})[0]
+    assert again.key == one.key
+    assert share_out(work[:1], RULE, {})[0].key != one.key
+
+
+def test_our_own_placement_is_sound() -> None:
+    """Linux converts for both targets, and Macs confirm."""
+    placement = load_placement()
+    assert {t: p.convert for t, p in placement.targets.items()} == dict.fromkeys(
+        Target, "linux-cpu"
+    )
+    assert placement.targets[Target.METAL].confirm == "macos-metal"
+
+
+@pytest.mark.parametrize(
+    ("change", "fact"),
+    [
+        (("[targets.metal]", "[targets.toaster]"), "toaster"),
+        (('confirm = "macos-metal"', 'confirm = "nowhere"'), "unknown pool 'nowhere'"),
+        (("[batches]", "[batches"), "is no TOML"),
+        (("most = 16", "most = 0"), "batches.most"),
+    ],
+)
+def test_a_placement_that_cannot_be_is_misuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[str, str], fact: str
+) -> None:
+    """The operator's own file is named with what is wrong in it."""
+    import flows.placement
+
+    own = tmp_path / "placement.toml"
+    text = flows.placement.Path(flows.placement.__file__).with_name("placement.toml").read_text()
+    own.write_text(text.replace(*change))
+    monkeypatch.setenv("MENAGERIE_PLACEMENT", str(own))
+    with pytest.raises(UsageError, match=fact) as caught:
+        load_placement()
+    assert str(own) in str(caught.value)
+    monkeypatch.setenv("MENAGERIE_PLACEMENT", str(tmp_path / "gone"))
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_placement()

@@ -1,0 +1,111 @@
+"""Emulated releases are confirmed by devices, when there are any, and nothing waits for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from server import FakeRuns
+
+from flows.dispatch.confirmations import Confirmations
+from flows.dispatch.runs import Phase
+from flows.parameters import RunLimits
+from flows.placement import load_placement
+from flows.results import Confirmation, ModelResult, Outcome
+from zoo.artifact.manifest import ReleaseState
+from zoo.spec import Target
+
+EMULATED = ReleaseState.EMULATED
+
+
+def row(model: str, target: Target = Target.METAL, **more: Any) -> ModelResult:
+    """A published row."""
+    fields = {"outcome": Outcome.PUBLISHED, "proof": EMULATED, "build_key": "a" * 64} | more
+    return ModelResult(model=model, target=target, **fields)
+
+
+def confirm(server: FakeRuns, *rows: ModelResult) -> list[ModelResult]:
+    """The rows afterwards."""
+    return Confirmations(
+        server,  # type: ignore[arg-type]
+        load_placement(),
+        RunLimits(minutes_per_model=10),
+        "",
+        server.clock(),
+    ).confirm(rows)
+
+
+def told(server: FakeRuns, model: str, **more: Any) -> None:
+    """What the device's run says of a model."""
+    said = row(model, **more)
+    server.script = lambda _: [(Phase.RUNNING, []), (Phase.RUNNING, [said]), (Phase.COMPLETED, [])]
+
+
+def test_without_a_device_the_confirmation_stays_in_the_queue() -> None:
+    """At once, not cancelled; the model counts as published, and its row says what is to come."""
+    server = FakeRuns(lambda _: [])
+    [metal, cpu] = confirm(server, row("ant"), row("ant", Target.CPU, proof=None))
+    assert (metal.outcome, metal.confirmation) == (Outcome.PUBLISHED, Confirmation.WAITING)
+    assert "waiting for a device of metal" in metal.remark
+    assert metal.succeeded
+    assert cpu.confirmation is None
+    assert (server.time, server.cancelled) == (0.0, [])
+    assert server.names == ["ant for metal: confirm"]
+
+
+def test_asking_again_makes_no_second_run() -> None:
+    """The next week's run finds the one in the queue; one that failed is asked for anew."""
+    server = FakeRuns(lambda _: [])
+    confirm(server, row("ant"))
+    confirm(server, row("ant"))
+    assert len(server.runs) == 1
+    [run] = server.runs.values()
+    server.steps[run.id] = [(Phase.ENDED, [])]
+    server.look([run.id])
+    confirm(server, row("ant"))
+    assert len(server.runs) == 2
+
+
+def test_a_device_that_is_there_is_waited_for() -> None:
+    """Its word is in the table."""
+    server = FakeRuns(lambda _: [], workers={"macos-metal"})
+    told(server, "ant", proof=ReleaseState.VALIDATED, confirmation=Confirmation.CONFIRMED)
+    [ant] = confirm(server, row("ant"))
+    assert (ant.confirmation, ant.proof) == (Confirmation.CONFIRMED, ReleaseState.VALIDATED)
+    assert (ant.succeeded, ant.remark) == (True, "")
+
+
+def test_a_device_that_disagrees_fails_the_model() -> None:
+    """It stays published as emulated, but the run does not call that a success."""
+    server = FakeRuns(lambda _: [], workers={"macos-metal"})
+    detail = "diverged: y of case 0 is off by 0.5"
+    told(server, "ant", confirmation=Confirmation.FAILED, confirmation_detail=detail)
+    [ant] = confirm(server, row("ant"))
+    assert (ant.outcome, ant.confirmation) == (Outcome.PUBLISHED, Confirmation.FAILED)
+    assert not ant.succeeded
+    assert detail in ant.remark
+
+
+@pytest.mark.parametrize("phase", [Phase.WAITING, Phase.RUNNING])
+def test_a_device_that_does_not_answer_is_not_waited_for_longer(phase: Phase) -> None:
+    """A busy Mac, or one that fell asleep: the run ends, the confirmation goes on."""
+    server = FakeRuns(lambda _: [(phase, [])] * 10**6, workers={"macos-metal"})
+    [ant] = confirm(server, row("ant"))
+    assert ant.confirmation is Confirmation.WAITING
+    assert 600 <= server.time < 700
+    assert server.cancelled == []
+
+
+def test_what_failed_or_is_validated_is_not_asked_for() -> None:
+    """Nor anything where there is no deployment to ask."""
+    failed = row("ant", outcome=Outcome.FAILED, proof=None)
+    validated = row("bee", proof=ReleaseState.VALIDATED)
+    server = FakeRuns(lambda _: [])
+    assert confirm(server, failed, validated) == [failed, validated]
+    assert server.runs == {}
+    assert confirm(FakeRuns(lambda _: [], flows=()), row("ant")) == [row("ant")]
+
+
+def test_a_server_that_is_away_leaves_the_rows_as_they_are() -> None:
+    """A confirmation that cannot be asked for is asked for by the next run."""
+    assert confirm(FakeRuns(lambda _: [], away=99), row("ant")) == [row("ant")]
