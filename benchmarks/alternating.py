@@ -29,9 +29,9 @@ _TURN_MS = 30.0  # a turn repeats short runs for at least this long
 class Timing(NamedTuple):
     """Medians over all rounds: milliseconds a run, and of the ratios round by round."""
 
-    first_ms: float
-    second_ms: float
-    speedup: float  # first / second
+    before_ms: float  # of the first
+    after_ms: float
+    speedup: float  # before / after
 
 
 def alternate(

@@ -47,7 +47,7 @@ def _sweep(widths: str, features: int, choice: argparse.Namespace) -> None:
         shape = Shape(rows, (width,) * parts, features, 4)
         verdict = "shut" if denial(shape, Limits()) else "open"
         print(
-            f"{rows:7} {widths:>8} {features:5} {timing.first_ms:9.3f} {timing.speedup:9.2f}"
+            f"{rows:7} {widths:>8} {features:5} {timing.before_ms:9.3f} {timing.speedup:9.2f}"
             f" {gain(shape):9.2f}  {verdict}",
             flush=True,
         )

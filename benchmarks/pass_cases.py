@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from zoo.spec import PassChoice
 
@@ -60,7 +60,7 @@ class _NextBlock(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
-        return x + self.down(F.gelu(self.up(y))).permute(0, 3, 1, 2)
+        return x + self.down(functional.gelu(self.up(y))).permute(0, 3, 1, 2)
 
 
 class _PointwiseChain(nn.Module):
@@ -72,7 +72,7 @@ class _PointwiseChain(nn.Module):
         self.down = nn.Linear(2 * channels, channels)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.down(F.relu(self.up(x.flatten(2).transpose(1, 2))))
+        y = self.down(functional.relu(self.up(x.flatten(2).transpose(1, 2))))
         return y.transpose(1, 2).reshape(x.shape)
 
 
@@ -117,7 +117,7 @@ class _Residual(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.relu(x + self.layers(x))
+        return functional.relu(x + self.layers(x))
 
 
 def _split_then_multiply(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -131,21 +131,28 @@ def _split_then_gate(x: torch.Tensor) -> torch.Tensor:
 
 
 def _weight_norm(v: torch.Tensor, g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    return F.linear(x, g * v / v.norm(dim=1, keepdim=True))
+    return functional.linear(x, g * v / v.norm(dim=1, keepdim=True))
 
 
 def _twice(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    return torch.sigmoid(F.linear(x, w)) * torch.tanh(F.linear(x, w))
+    return torch.sigmoid(functional.linear(x, w)) * torch.tanh(functional.linear(x, w))
 
 
 def _permuted_back(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    turned = x.transpose(1, 2).contiguous().relu()
-    return torch.bmm(turned.transpose(1, 2).contiguous(), y)
+    return torch.bmm(x.transpose(1, 2).contiguous().transpose(1, 2), y)
+
+
+def _permuted_copy(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.bmm(aten.permute_copy.default(x, [0, 2, 1]), y)
+
+
+def _positive_permuted(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.bmm(x.transpose(1, 2).relu().transpose(1, 2), y)
 
 
 def _unused_branch(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    F.linear(torch.exp(x), w)
-    return F.linear(x, w)
+    functional.linear(torch.exp(x), w)
+    return functional.linear(x, w)
 
 
 def _added_bias(w: torch.Tensor, b: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -153,7 +160,7 @@ def _added_bias(w: torch.Tensor, b: torch.Tensor, x: torch.Tensor) -> torch.Tens
 
 
 def _linear(w: torch.Tensor, b: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    return F.linear(x, w, b)
+    return functional.linear(x, w, b)
 
 
 def _normal(*shapes: tuple[int, ...]) -> Callable[[], Tensors]:
@@ -180,6 +187,12 @@ CASES: tuple[Case, ...] = (
         "split_copy (1024 x 1024), elementwise gate",
         _weighted(_split_then_gate),
         _normal((1024, 1024)),
+    ),
+    Case(
+        "replace_view_copies",
+        "permute_copy (8 x 256 x 256), bmm",
+        _weighted(_permuted_copy),
+        _normal((8, 256, 256), (8, 256, 16)),
     ),
     Case(
         "fold_batch_norm",
@@ -256,8 +269,14 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "remove_identity_permutes",
-        "transposed and back, then bmm, 8 x 256 x 256",
+        "copied transposed and transposed back, bmm, 8 x 256 x 256",
         _weighted(_permuted_back),
+        _normal((8, 256, 256), (8, 256, 16)),
+    ),
+    Case(
+        "remove_identity_permutes",
+        "relu between two transpositions, bmm, 8 x 256 x 256",
+        _weighted(_positive_permuted),
         _normal((8, 256, 256), (8, 256, 16)),
     ),
     Case(

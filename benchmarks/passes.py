@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
     from zoo.spec import PassChoice
 
+    _Passes = Sequence[str | PassChoice]
+
+_HEADING = """\
+| pass or model | program | nodes | transpositions | ms before | ms after | speed-up |
+|---|---|---:|---:|---:|---:|---:|"""
 _PERMUTATIONS = ("aten.permute.default", "aten.transpose.int", "aten.t.default")
 
 
@@ -74,8 +79,7 @@ def main() -> None:
         rows.append(row)
         if not options.json:
             if len(rows) == 1:
-                print("| passes | program | nodes | transpositions | ms | ms | speed-up |")
-                print("|---|---|---:|---:|---:|---:|---:|")
+                print(_HEADING)
             print(row.line(), flush=True)
     if options.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
@@ -92,7 +96,8 @@ def _cases(options: argparse.Namespace) -> Iterator[Row]:
         inputs = case.inputs()
         exported = torch.export.export(case.module().eval(), inputs, strict=False)
         program = exported.run_decompositions({})
-        yield _compare(case.graph_pass, case.what, program, inputs, ([], [case.choice]), options)
+        named = (case.graph_pass, case.what)
+        yield _compare(named, program, inputs, ([], [case.choice]), options)
 
 
 def _models(options: argparse.Namespace) -> Iterator[Row]:
@@ -109,53 +114,59 @@ def _models(options: argparse.Namespace) -> Iterator[Row]:
             prepared = prepare(loaded.module, program)
             inputs = tuple(prepared.goldens[0].inputs.values())
             lists = (options.before, options.after)
-            yield _compare(name, program.name, prepared.exported.program, inputs, lists, options)
+            named = (name, program.name)
+            yield _compare(named, prepared.exported.program, inputs, lists, options)
 
 
 def _compare(
-    passes: str,
-    what: str,
+    row: tuple[str, str],
     program: ExportedProgram,
     inputs: Sequence[torch.Tensor],
-    lists: tuple[Sequence[str | PassChoice], Sequence[str | PassChoice] | None],
+    lists: tuple[_Passes, _Passes | None],
     options: argparse.Namespace,
 ) -> Row:
     from transforms import run_passes
     from transforms.cpu_run import write_piece
-    from zoo.errors import LoweringError
+    from zoo.errors import UnsupportedKernels
 
-    before, _ = run_passes(program, lists[0])
-    after, _ = run_passes(program, lists[1])
-    row = Row(
-        passes,
-        what,
-        (len(before.graph.nodes), len(after.graph.nodes)),
-        (_transpositions(before), _transpositions(after)),
-    )
-    if _same(before, after):
-        return replace(row, remark="unchanged")
+    before, after = (run_passes(program, passes)[0] for passes in lists)
+    counts = [(len(p.graph.nodes), _transpositions(p)) for p in (before, after)]
+    (nodes, moved), (nodes_after, moved_after) = counts
+    unchanged = Row(*row, (nodes, nodes_after), (moved, moved_after), remark="unchanged")
+    if before is after or str(before.graph) == str(after.graph):
+        return unchanged
     with tempfile.TemporaryDirectory(prefix="menagerie-") as temporary:
-        folders = (Path(temporary) / "before", Path(temporary) / "after")
-        for folder, version in zip(folders, (before, after), strict=True):
-            try:
-                write_piece(folder, version, inputs)
-            except LoweringError as error:
-                return replace(row, remark=f"{folder.name}: {error}")
-        [timing] = alternate(*folders, threads=options.threads, rounds=options.rounds)
-    return replace(
-        row,
-        before_ms=timing.first_ms,
-        after_ms=timing.second_ms,
-        speedup=timing.speedup,
-    )
+        first, second = Path(temporary) / "before", Path(temporary) / "after"
+        write_piece(second, after, inputs)
+        try:
+            write_piece(first, before, inputs)
+        except UnsupportedKernels as error:
+            [timing] = alternate(second, second, threads=options.threads, rounds=options.rounds)
+            return replace(
+                unchanged,
+                before_ms=_eager_ms(before, inputs, options.threads),
+                after_ms=timing.after_ms,
+                remark=f"lowers only with the pass (lacks {', '.join(error.uses)}); before: eager",
+            )
+        [timing] = alternate(first, second, threads=options.threads, rounds=options.rounds)
+    return replace(unchanged, remark="", **timing._asdict())
+
+
+def _eager_ms(program: ExportedProgram, inputs: Sequence[torch.Tensor], threads: int) -> float:
+    """Processor time of a run by PyTorch itself."""
+    import torch
+
+    from runtime.validation.measure import latency
+
+    torch.set_num_threads(threads)
+    module = program.module(check_guards=False)
+    with torch.no_grad():
+        measured = latency(lambda: module(*inputs), seconds=2.0, threads=threads)
+    return measured.processor_ms if threads == 1 and measured.processor_ms else measured.median_ms
 
 
 def _transpositions(program: ExportedProgram) -> int:
     return sum(str(node.target) in _PERMUTATIONS for node in program.graph.nodes)
-
-
-def _same(before: ExportedProgram, after: ExportedProgram) -> bool:
-    return before is after or str(before.graph) == str(after.graph)
 
 
 if __name__ == "__main__":

@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING, TypeVar
 
 from flows.results import ModelResult, Outcome
 from tasks.export import export
-from tasks.failures import BenchDied, explain
+from tasks.failures import BenchDied, StageTimedOut, explain
 from tasks.job import Evidence, Job, Stage
+from tasks.locate import locate, suspects
 from tasks.lower import lower
 from tasks.publish import publish
 from tasks.pull import pull
 from tasks.transform import transform
 from tasks.validate import NotProven, validate
 from zoo.errors import MenagerieError
-from zoo.evidence import StageTime
+from zoo.evidence import Diagnosis, StageTime
+from zoo.report import cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flows.workplace import Workplace
+    from tasks.bench import Bench
     from zoo.evidence import ConversionReport
 
 __all__ = ["Conversion", "ConversionFailed"]
@@ -30,13 +33,17 @@ T = TypeVar("T")
 
 
 class ConversionFailed(MenagerieError):
-    """A model's conversion ended before its release was in the store; `result` is its row."""
+    """A model's conversion ended before its release was in the store.
 
-    def __init__(self, result: ModelResult) -> None:
+    `result` is its row; `report` is there if it came as far as a verdict.
+    """
+
+    def __init__(self, result: ModelResult, report: ConversionReport | None = None) -> None:
         super().__init__(
             f"{result.model} for {result.target}, {result.stage}", result.reason or "no reason"
         )
         self.result = result
+        self.report = report
 
 
 class Conversion:
@@ -65,37 +72,52 @@ class Conversion:
         """
         self._job.folder.mkdir(parents=True)
         try:
-            evidence = self._lowered()
-            report = self._prove(evidence)
+            with self._place.open_bench(self._job) as bench:
+                evidence = self._lowered(bench)
+                report = self._prove(bench, evidence)
             published = self._stage(Stage.PUBLISH, lambda: publish(self._place.publish, self._job))
         finally:
             shutil.rmtree(self._job.folder, ignore_errors=True)
         row = self._row(Outcome.PUBLISHED)
         return row.model_copy(update={"proof": published.state}), report
 
-    def _lowered(self) -> Evidence:
-        with self._place.open_bench(self._job) as bench:
-            pulled = self._stage(Stage.PULL, lambda: pull(bench))
-            self._stage(Stage.EXPORT, lambda: export(bench))
-            transformed = self._stage(Stage.TRANSFORM, lambda: transform(bench))
-            lowered = self._stage(Stage.LOWER, lambda: lower(bench))
+    def _lowered(self, bench: Bench) -> Evidence:
+        pulled = self._stage(Stage.PULL, lambda: pull(bench))
+        self._stage(Stage.EXPORT, lambda: export(bench))
+        transformed = self._stage(Stage.TRANSFORM, lambda: transform(bench))
+        lowered = self._stage(Stage.LOWER, lambda: lower(bench))
         return Evidence(
             pulled=pulled, transformed=transformed, lowered=lowered, stages=tuple(self._times)
         )
 
-    def _prove(self, evidence: Evidence) -> ConversionReport:
+    def _prove(self, bench: Bench, evidence: Evidence) -> ConversionReport:
         try:
-            report = self._stage(
+            self._report = self._stage(
                 Stage.VALIDATE, lambda: validate(self._place.prove, self._job, evidence)
             )
         except ConversionFailed as failed:
-            if isinstance(failed.__cause__, NotProven):  # its figures belong into the table too
-                self._report = failed.__cause__.report
-                row = self._row(Outcome.FAILED, Stage.VALIDATE, failed.result.reason)
-                raise ConversionFailed(row) from failed.__cause__
-            raise
-        self._report = report
-        return report
+            if not isinstance(failed.__cause__, NotProven):
+                raise
+            # Its figures belong into the table too.
+            self._report = self._diagnosed(bench, failed.__cause__.report, evidence)
+            reason = failed.result.reason
+            if self._report.diagnosis is not None:
+                reason = f"{reason}. {cause(self._report.diagnosis)}"
+            row = self._row(Outcome.FAILED, Stage.VALIDATE, reason)
+            raise ConversionFailed(row, self._report) from failed.__cause__
+        return self._report
+
+    def _diagnosed(
+        self, bench: Bench, report: ConversionReport, evidence: Evidence
+    ) -> ConversionReport:
+        """The report of a failed validation with its cause, where that is to be looked for."""
+        if not (self._job.search_seconds and suspects(report.validation, self._job.spec)):
+            return report
+        try:
+            return self._stage(Stage.LOCATE, lambda: locate(bench, self._job, report, evidence))
+        except ConversionFailed as failed:  # no room for the new report, say; the verdict stands
+            detail = f"The search for the cause failed: {failed.result.reason}"
+            return report.model_copy(update={"diagnosis": Diagnosis(detail=detail)})
 
     def _stage(self, stage: Stage, work: Callable[[], T]) -> T:
         listener = self._place.listener
@@ -111,6 +133,8 @@ class Conversion:
         return result
 
     def _failure(self, stage: Stage, error: Exception) -> ModelResult:
+        if isinstance(error, StageTimedOut):
+            return self._row(Outcome.TIMED_OUT, stage, str(error))
         judged = isinstance(error, MenagerieError) and not isinstance(error, BenchDied)
         ours = error if isinstance(error, MenagerieError) else explain(error, self._job.model)
         return self._row(Outcome.FAILED if judged else Outcome.CRASHED, stage, str(ours))

@@ -73,7 +73,9 @@ def _run(planned: PlannedModel, options: ConversionOptions) -> ModelResult:
     try:
         result, report = Conversion(_job(planned, options), workplace()).run()
     except ConversionFailed as stopped:
-        return stopped.result
+        if stopped.report is None:
+            return stopped.result
+        result, report = stopped.result, stopped.report
     name = f"{planned.model}-{planned.target}"
     leave_artifact(name, f"Conversion report of {name}", lambda: markdown(report))
     return result
@@ -101,6 +103,8 @@ def _job(planned: PlannedModel, options: ConversionOptions) -> Job:
         allow_factories=options.allow_factories,
         store=options.store_url,
         threads=options.threads,
+        stage_seconds=options.stage_minutes * 60.0,
+        memory_bytes=None if options.memory_gib is None else options.memory_gib * 2**30,
         folder=new_work_folder(f"{planned.model}-{planned.target}"),
         reports=report_folder(planned.model, planned.target),
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 from pydantic import BaseModel, ConfigDict
 
 from zoo.artifact.manifest import ReleaseState
-from zoo.evidence import StageTime
+from zoo.evidence import Diagnosis, StageTime
 from zoo.report import summarise
 from zoo.spec import Target
 
@@ -57,6 +57,7 @@ class ModelResult(BaseModel):
     eager_ms: float | None = None
     bytes: int | None = None  # weights and libraries
     seconds: float = 0.0
+    diagnosis: Diagnosis | None = None  # of a validation that failed
     stages: tuple[StageTime, ...] = ()
     report: str | None = None  # path or address of report.html
     proof: ReleaseState | None = None  # of the release in the store
@@ -73,6 +74,7 @@ class ModelResult(BaseModel):
                 "latency_ms": summary.artifact_ms,
                 "eager_ms": summary.eager_ms,
                 "bytes": summary.bytes,
+                "diagnosis": report.diagnosis,
                 "report": str(folder / "report.html"),
             }
         )

@@ -9,13 +9,17 @@ from pydantic import BaseModel, ConfigDict
 from zoo import errors
 from zoo.errors import MenagerieError
 
-__all__ = ["BenchDied", "Failure", "explain", "is_transient"]
+__all__ = ["BenchDied", "Failure", "StageTimedOut", "explain", "is_transient"]
 
 _LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
 class BenchDied(MenagerieError):
     """The process that held the model ended before its stage did."""
+
+
+class StageTimedOut(MenagerieError):
+    """A stage took longer than it may, and was ended."""
 
 
 class Failure(BaseModel):

@@ -14,12 +14,14 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from typing import IO, TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict
 
-from tasks.failures import BenchDied, Failure
+from tasks.failures import BenchDied, Failure, StageTimedOut
 from tasks.job import ExportRecord, Job, LowerRecord, PullRecord, Stage, Suspect, TransformRecord
+from tasks.limits import expendable, group_memory, memory_allowed
 from zoo.evidence import Diagnosis
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ __all__ = ["Answer", "IsolatedBench", "Request"]
 
 _COMMAND = (sys.executable, "-m", "tasks.bench_process")
 
+_LOOK_SECONDS = 1.0  # between two looks at the memory of a process at work
 _GRACE = 300.0  # seconds beyond the search's own, for the lowering that was under way
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
@@ -82,6 +85,7 @@ class IsolatedBench:
         self._process = spare.process if spare is not None else _start(command, log)
         self._requests = cast("IO[str]", self._process.stdin)
         self._answers = cast("IO[str]", self._process.stdout)
+        expendable(self._process.pid)
         self._alive.add(self)
         self._send(job.model_dump_json())
 
@@ -149,9 +153,7 @@ class IsolatedBench:
         seconds: float | None = None,
     ) -> RecordT:
         self._send(Request(stage=stage, suspects=suspects).model_dump_json())
-        if not select.select([self._answers], [], [], seconds)[0]:
-            self.kill()
-            raise BenchDied(self._job.model, f"{stage} was stopped after {seconds:g} s")
+        self._await_answer(stage, seconds or self._job.stage_seconds)
         line = self._answers.readline()
         if not line:
             raise self._death(stage)
@@ -159,6 +161,21 @@ class IsolatedBench:
         if answer.failure is not None:
             raise answer.failure.exception()
         return record.model_validate(answer.record)
+
+    def _await_answer(self, stage: Stage, seconds: float) -> None:
+        """Return when there is something to read; end a process that takes too much before."""
+        end = time.monotonic() + seconds
+        allowed = memory_allowed(self._job.memory_bytes)
+        while not select.select([self._answers], [], [], min(_LOOK_SECONDS, seconds))[0]:
+            if time.monotonic() >= end:
+                self.kill()
+                fact = f"{stage} was stopped after {seconds:g} s"
+                raise StageTimedOut(self._job.model, fact, f"What it did is in {self._log}")
+            if (taken := group_memory(self._process.pid)) > allowed:
+                self.kill()
+                sizes = f"{taken / 2**30:.1f} GiB of the {allowed / 2**30:.1f} GiB allowed"
+                fact = f"killed: memory, {stage} took {sizes}"
+                raise BenchDied(self._job.model, fact, "Convert it on a larger machine")
 
     def _send(self, line: str) -> None:
         try:

@@ -46,7 +46,8 @@ class Job(_Record):
 
     `seed` is the seed of random weights, or None where the model keeps its own; `folder` is this
     conversion's own working folder, `reports` the folder that outlives it; `search_seconds` is how
-    long the cause of a failed validation is looked for, 0: not at all.
+    long the cause of a failed validation is looked for, 0: not at all; `stage_seconds` and
+    `memory_bytes` bound each stage (None: most of the machine's memory).
     """
 
     model: str
@@ -58,6 +59,8 @@ class Job(_Record):
     allow_factories: bool = False
     store: str
     threads: int = Field(default=1, ge=1)
+    stage_seconds: float = Field(default=3600.0, gt=0)
+    memory_bytes: int | None = Field(default=None, gt=0)
     search_seconds: float = Field(default=600.0, ge=0)
     folder: Path
     reports: Path

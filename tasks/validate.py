@@ -51,7 +51,7 @@ def prove(
     Raises:
         NotProven: if the verdict is anything but passed; the bundle stays `lowered`.
     """
-    validation = judge(job.bundle, limits=Limits(threads=job.threads))
+    validation = judge(job.bundle, limits=_limits(job))
     draft = open_bundle(job.bundle, check_hashes=False).manifest
     report = _report(job, evidence, validation, draft.versions)
     shutil.rmtree(job.reproducer, ignore_errors=True)  # of an earlier conversion
@@ -73,6 +73,11 @@ def validate(
 ) -> ConversionReport:
     """See `prove`."""
     return prove(job, evidence)
+
+
+def _limits(job: Job) -> Limits:
+    seconds = min(job.stage_seconds, Limits().seconds)
+    return Limits(threads=job.threads, seconds=seconds, memory_bytes=job.memory_bytes)
 
 
 def _report(

@@ -112,9 +112,9 @@ def confirm_release(
     try:
         proof, report = _prove(store, release, folder, 1, judge)
         if report is not None and report.passed and not report.emulated:
+            draft = open_bundle(folder, check_hashes=False).manifest
             written = read_report(folder).model_copy(update={"validation": report})
             write_report(written, folder)
-            draft = open_bundle(folder, check_hashes=False).manifest
             validated = {"state": ReleaseState.VALIDATED, "files": {}}
             seal(folder, draft.model_copy(update=validated))
             open_store(store).publish(folder)

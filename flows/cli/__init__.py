@@ -17,6 +17,7 @@ from flows.cli.convert import convert
 from flows.cli.doctor import doctor
 from flows.cli.down import down
 from flows.cli.explain import explain
+from flows.cli.gc import gc
 from flows.cli.listing import list_models
 from flows.cli.output import complain, messages
 from flows.cli.pull import pull
@@ -57,6 +58,7 @@ for command in (
     bisect,
     schema,
     doctor,
+    gc,
     up,
     down,
     status,

@@ -115,5 +115,6 @@ class LiveDisplay:
             if s is stage
             else f"[dim]{s}[/dim]"
             for s in Stage
+            if s is not Stage.LOCATE or s is stage  # only after a failure
         ]
         self._progress.update(self._tasks[key], description=" ".join(steps))

@@ -7,24 +7,30 @@ import typer
 from flows.cli.bundles import bundle_at
 from flows.cli.options import JsonOption, StoreOption, TargetOption, complete_models, store_url
 from flows.cli.output import emit, figure, messages, results, size, table
+from zoo.errors import UsageError
 from zoo.spec import Target
 
 if TYPE_CHECKING:
+    from tasks.verify import Proof
     from zoo.evidence import ValidationReport
+    from zoo.store import Release
 
 __all__ = ["verify"]
 
 
 def verify(
     bundle: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="DIR|MODEL",
             help="A bundle's folder or zip file, or the name of a published model.",
             autocompletion=complete_models,
         ),
-    ],
+    ] = None,
     *,
+    everything: Annotated[
+        bool, typer.Option("--all", help="The latest release of every model and target.")
+    ] = False,
     target: TargetOption = Target.CPU,
     threads: Annotated[int, typer.Option(min=1, max=256, help="Threads to run with.")] = 1,
     store: StoreOption = None,
@@ -36,7 +42,13 @@ def verify(
 
     - `zoo verify out`
     - `zoo verify resnet18 --json`
+    - `zoo verify --all --store s3://models/zoo`
     """
+    if everything != (bundle is None):
+        raise UsageError("zoo verify", "takes a bundle or a model, or --all", "Give one of them")
+    if bundle is None:
+        _verify_all(store_url(store), threads, as_json=as_json)
+        return
     from runtime.validation import Limits, validate
 
     with (
@@ -49,6 +61,30 @@ def verify(
     else:
         _print(report)
     if not report.passed:
+        raise typer.Exit(1)
+
+
+def _verify_all(store: str, threads: int, *, as_json: bool) -> None:
+    from flows.verification import verify_all
+    from flows.work import new_work_folder
+    from tasks.verify import verify_release
+
+    def prove(release: "Release") -> "Proof":
+        messages().print(f"{release.model} for {release.target}", markup=False)
+        folder = new_work_folder(f"verify-{release.model}-{release.target}")
+        return verify_release(store, release, folder, threads=threads)
+
+    result = verify_all(store, (), (), prove, every_build=False)
+    if as_json:
+        emit(result.model_dump(mode="json"))
+    else:
+        shown = table("model", "target", "verdict", "latency", "why", right=("latency",))
+        for proof in result.proofs:
+            latency = figure(proof.latency_ms, "{:.2f} ms")
+            shown.add_row(proof.model, proof.target, proof.outcome.value, latency, proof.detail)
+        results().print(shown)
+        results().print(result.summary)
+    if not result.succeeded:
         raise typer.Exit(1)
 
 

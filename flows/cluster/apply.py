@@ -12,12 +12,14 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import httpx
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.events.schemas.automations import AutomationCore
 from prefect.workers.process import ProcessWorker
 
 from flows.cluster.plan import load_plan
+from tasks.failures import explain
 from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
@@ -47,6 +49,9 @@ def main() -> int:
     except MenagerieError as error:
         print(error, file=sys.stderr)  # noqa: T201 - this is a program
         return error.exit_code
+    except httpx.HTTPError as error:
+        print(explain(error, os.environ["PREFECT_API_URL"]), file=sys.stderr)  # noqa: T201
+        return 1
     return 0
 
 
@@ -97,7 +102,8 @@ def _deploy(plan: Plan) -> None:
 
 
 def _apply_automation(client: SyncPrefectClient, wanted: dict[str, Any]) -> None:
-    said = AutomationCore.model_validate(wanted).model_dump(mode="json")
+    checked = AutomationCore.model_validate(wanted)
+    said = checked.model_dump(mode="json", exclude={"owner_resource"})
     named = {"automations": {"name": {"any_": [wanted["name"]]}}}
     found = client.request("POST", "/automations/filter", json=named).json()
     if found:

@@ -67,6 +67,8 @@ ModelLibrary::ModelLibrary(const std::filesystem::path& path) : path_(path.strin
   }
 }
 
+ModelLibrary::~ModelLibrary() { close(); }
+
 void ModelLibrary::close() noexcept {
   if (container_ != nullptr) call_->destroy(container_);
   if (library_ != nullptr) ::dlclose(library_);

@@ -30,7 +30,7 @@ class ModelLibrary {
   explicit ModelLibrary(const std::filesystem::path& path);
   ModelLibrary(const ModelLibrary&) = delete;
   ModelLibrary& operator=(const ModelLibrary&) = delete;
-  ~ModelLibrary() { close(); }
+  ~ModelLibrary();
 
   // Destroys the container and unloads the library; a second call does nothing.
   void close() noexcept;

@@ -2,6 +2,7 @@
 // kernels. A wrapper keeps its handles in statics of the library and does not look at what these
 // functions return, so the first failure stays the thread's message, by which the run is judged.
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <mutex>

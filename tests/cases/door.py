@@ -126,10 +126,18 @@ class Device:
     def place(self, value: torch.Tensor) -> Handle:
         """The tensor and all of its storage, on the device."""
         length = value.untyped_storage().nbytes() // value.element_size()
-        flat = value.as_strided((length,), (1,), 0)
+        source = self.blob(value.as_strided((length,), (1,), 0))
         storage = self.empty((length,), (1,), value.dtype)
-        self.raw("aoti_torch_copy_", storage.pointer, self.blob(flat).pointer, 0)
+        self.raw("aoti_torch_copy_", storage.pointer, source.pointer, 0)
         return self.view(storage, value.shape, value.stride(), value.storage_offset())
+
+    def null(self) -> Handle:
+        """A handle that is none."""
+        return Handle(self.lib, ctypes.c_void_p())
+
+    def undefined(self) -> Handle:
+        """A handle without a tensor."""
+        return self._handle("aoti_torch_new_uninitialized_tensor")
 
     def view(
         self, base: Handle, sizes: Sequence[int], strides: Sequence[int], offset: int

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from tasks.bench_process import main
 from tasks.job import (
@@ -16,9 +16,14 @@ from tasks.job import (
     Job,
     LowerRecord,
     PullRecord,
+    Suspect,
     TransformRecord,
 )
 from zoo.errors import HashMismatch, SourceError, UnsupportedKernels
+from zoo.evidence import Diagnosis
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class FakeBench:
@@ -56,6 +61,12 @@ class FakeBench:
         Path(self._job.folder / "child").write_text(str(child.pid))
         signal.pause()
         raise AssertionError
+
+    def locate(self, suspects: Sequence[Suspect]) -> Diagnosis:
+        """Say which suspects arrived; `searching` looks for them for ever."""
+        if self._job.spec.summary == "searching":
+            signal.pause()
+        return Diagnosis(detail=", ".join(f"{s.program} {s.case}" for s in suspects))
 
     def __enter__(self) -> Self:
         return self

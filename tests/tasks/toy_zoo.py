@@ -18,10 +18,14 @@ from tasks.job import (
     LowerRecord,
     PullRecord,
     Stage,
+    Suspect,
     TransformRecord,
 )
 from zoo.evidence import (
     CaseShape,
+    Diagnosis,
+    Divergence,
+    DivergenceStage,
     Measurement,
     OutputParity,
     ProgramValidation,
@@ -40,7 +44,7 @@ from zoo.spec import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 BUILD_KEY = "a" * 64
 
@@ -84,7 +88,10 @@ def measured(median: float) -> Measurement:
 
 
 class ToyBench:
-    """A bench in this process; `faults` says what each stage raises."""
+    """A bench in this process; `faults` says what each stage raises.
+
+    Its search always finds `toy_divergence` in the first suspect.
+    """
 
     def __init__(self, job: Job, faults: Mapping[Stage, BaseException] | None = None) -> None:
         self._job = job
@@ -113,6 +120,14 @@ class ToyBench:
         toy_bundle(self._job)
         return toy_evidence().lowered
 
+    def locate(self, suspects: Sequence[Suspect]) -> Diagnosis:
+        """The first suspect is it."""
+        self._enter(Stage.LOCATE)
+        first = suspects[0]
+        return Diagnosis(
+            program=first.program, case=first.case, divergence=toy_divergence(self._job)
+        )
+
     def __enter__(self) -> Self:
         return self
 
@@ -123,6 +138,21 @@ class ToyBench:
         self.asked.append(stage)
         if stage in self._faults:
             raise self._faults[stage]
+
+
+def toy_divergence(job: Job) -> Divergence:
+    """A convolution that a pass made wrong."""
+    return Divergence(
+        stage=DivergenceStage.PASSES,
+        pass_name="fold_batch_norm",  # noqa: S106 - no password
+        node="conv2d_3",
+        operator="aten.conv2d.default",
+        module_path="layer1.0.conv2",
+        source_line="models/toy.py:92",
+        max_abs=0.25,
+        snr_db=3.5,
+        reproducer=job.reproducer,
+    )
 
 
 def toy_bundle(job: Job) -> Path:

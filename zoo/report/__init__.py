@@ -3,5 +3,14 @@
 from zoo.report.files import read_report, write_index, write_report
 from zoo.report.markdown import markdown
 from zoo.report.summary import Summary, summarise
+from zoo.report.words import cause
 
-__all__ = ["Summary", "markdown", "read_report", "summarise", "write_index", "write_report"]
+__all__ = [
+    "Summary",
+    "cause",
+    "markdown",
+    "read_report",
+    "summarise",
+    "write_index",
+    "write_report",
+]

@@ -16,7 +16,7 @@ from zoo.report.numbers import (
     speed,
 )
 from zoo.report.summary import latencies, parities
-from zoo.report.words import EMULATED, heading, proof, tiles
+from zoo.report.words import EMULATED, cause, heading, proof, tiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -59,6 +59,18 @@ def _parity(report: ConversionReport) -> list[str]:
     note = [f"… and {more} more, none of them worse.", ""] if more else []
     head = ("output", "case", "max abs error", "SNR", "tolerance", "result")
     return ["### Parity with eager", "", *_table(head, rows), *note]
+
+
+def _diagnosis(report: ConversionReport) -> list[str]:
+    diagnosis = report.diagnosis
+    if diagnosis is None:
+        return []
+    lines = ["### Cause", "", f"{_plain(cause(diagnosis))}.", ""]
+    found = diagnosis.divergence
+    if found is not None and found.command:
+        command = " ".join(found.command.split())  # one line, so that nothing leaves the block
+        lines += ["The smallest program that shows it:", "", f"    {command}", ""]
+    return lines
 
 
 def _latency(report: ConversionReport) -> list[str]:
@@ -131,7 +143,7 @@ def markdown(report: ConversionReport) -> str:
     lines += _table(
         ("", "", ""), [(f"**{t.label}**", t.value, _plain(t.note)) for t in tiles(report)]
     )
-    lines += _parity(report)
+    lines += _diagnosis(report) + _parity(report)
     if not report.validation.emulated:
         lines += _latency(report)
     lines += _passes(report) + _kernels(report)

@@ -18,7 +18,7 @@ from zoo.report.charts.svg import WIDTH
 from zoo.report.graphs import figure
 from zoo.report.graphs import style as graph_style
 from zoo.report.summary import latencies, parities, summarise
-from zoo.report.words import EMULATED, HEADINGS, commands, heading, proof, tiles
+from zoo.report.words import EMULATED, HEADINGS, cause, commands, heading, proof, tiles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -144,6 +144,7 @@ def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()
         dynamic=any(sizes for shapes in cases.values() for sizes in shapes.values()),
         times=latencies(report),
         diagnosis=report.diagnosis,
+        cause="" if report.diagnosis is None else cause(report.diagnosis),
         pictures=_pictures(report, graphs),
         stage_bars=charts.stage_bars(report.stages),
         error_dots=charts.error_dots([OutputCases(v.name, v.cases) for v in outputs]),

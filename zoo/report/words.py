@@ -5,15 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from zoo.evidence import Verdict
+from zoo.evidence import DivergenceStage, Verdict
 from zoo.report.numbers import count, decibels, error, milliseconds, seconds, size, speed, thousands
 from zoo.report.summary import parities, summarise
 from zoo.spec import Target
 
 if TYPE_CHECKING:
-    from zoo.evidence import ConversionReport
+    from zoo.evidence import ConversionReport, Diagnosis, Divergence
 
-__all__ = ["EMULATED", "HEADINGS", "Command", "Tile", "commands", "heading", "proof", "tiles"]
+__all__ = [
+    "EMULATED",
+    "HEADINGS",
+    "Command",
+    "Tile",
+    "cause",
+    "commands",
+    "heading",
+    "proof",
+    "tiles",
+]
 
 HEADINGS = {
     Verdict.PASSED: "Proven equal to eager",
@@ -66,6 +76,25 @@ def proof(report: ConversionReport) -> str:
     )
 
 
+def cause(diagnosis: Diagnosis) -> str:
+    """One sentence that says where a wrong result comes from, or why that is not known."""
+    found = diagnosis.divergence
+    if found is None:
+        return diagnosis.detail
+    where = "First diverging node" if found.certain else "Diverging at this node or before it"
+    place = ", ".join(t for t in (found.operator, found.module_path, found.source_line) if t)
+    return (
+        f"{where} of program {diagnosis.program}, case {diagnosis.case}: {found.node} ({place}), "
+        f"{_blame(found)}; off by {error(found.max_abs)}, SNR {decibels(found.snr_db)}"
+    )
+
+
+def _blame(found: Divergence) -> str:
+    if found.stage is DivergenceStage.PASSES:
+        return f"made wrong by the pass {found.pass_name}"
+    return "right in eager PyTorch after all passes, wrong when lowered"
+
+
 def tiles(report: ConversionReport) -> tuple[Tile, ...]:
     """The numbers that a reader looks for first, as far as they are known."""
     row, validation = summarise(report), report.validation
@@ -91,12 +120,15 @@ def tiles(report: ConversionReport) -> tuple[Tile, ...]:
 
 
 def commands(report: ConversionReport) -> tuple[Command, ...]:
-    """How to get, prove again, run and make this artifact; only the last when it failed."""
+    """How to get, prove again, run and make this artifact; what failed can be looked into."""
     model, target = report.model, report.target
     seed = "" if report.random_weights is None else f" --random-weights {report.random_weights}"
     again = Command("Convert it yourself", f"zoo convert {model} --target {target}{seed}")
     if not report.validation.passed:
-        return (again,)
+        found = report.diagnosis.divergence if report.diagnosis is not None else None
+        if found is None or not found.command:
+            return (again,)
+        return (Command("Run the smallest program that shows the fault", found.command), again)
     on = "" if target == Target.CPU else f" --target {target}"
     return (
         Command("Download it", f"zoo pull {model} --target {target} -o {model}"),

@@ -93,7 +93,7 @@ def test_small_models_share_a_run(work: list[PlannedModel], options: ConversionO
 def test_failures_are_rows_of_their_models(
     work: list[PlannedModel], options: ConversionOptions
 ) -> None:
-    """What a child says of a model stands; a child that ends silently is a crash, with its words."""
+    """What a child says of a model stands; a child that ends silently is a crash."""
 
     def script(models: list[str]) -> list[tuple[Phase, list[ModelResult]]]:
         return [
@@ -192,7 +192,7 @@ def test_a_crashed_child_that_published_is_told_by_the_store(
 def test_a_restarted_parent_takes_up_its_children(
     work: list[PlannedModel], options: ConversionOptions
 ) -> None:
-    """Runs at work and runs that are done are not submitted again; those that were cancelled are."""
+    """Runs at work and runs that are done are not submitted again; cancelled ones are."""
     server = FakeRuns(well)
     names = {"ant": Phase.RUNNING, "bee": Phase.COMPLETED, "cat": Phase.ENDED}
     for model, phase in names.items():

@@ -54,8 +54,8 @@ def style() -> str:
 
 def picture(before: GraphRecord, after: GraphRecord, *, title: str = "The graph") -> str:
     """A complete SVG for a file, without scripts or references. See `figure`."""
-    opening, inside = figure(before, after, title=title).split(">", 1)
-    return f'{opening} xmlns="http://www.w3.org/2000/svg"><style>{style()}</style>{inside}'
+    drawn = figure(before, after, title=title).removeprefix("<svg").removesuffix("</svg>")
+    return f'<svg xmlns="http://www.w3.org/2000/svg"{drawn}<style>{style()}</style></svg>'
 
 
 def figure(

@@ -52,6 +52,11 @@ class _Cell:
     below: list[int] = field(default_factory=list)
     centre: float = 0.0
 
+    @property
+    def is_lane(self) -> bool:
+        """Whether an edge runs through here, and no box stands."""
+        return self.height == 0
+
 
 def lay_out(sizes: Sequence[tuple[float, float]], inputs: Sequence[Sequence[int]]) -> Layout:
     """Lay out boxes.
@@ -139,22 +144,31 @@ def _wish(cells: Sequence[_Cell], index: int, *, downwards: bool) -> float:
     neighbours = cell.above if downwards else cell.below
     if not neighbours:
         return cell.centre
+    # Boxes follow boxes and lanes follow lanes, where there are such: both run straight then.
+    neighbours = [n for n in neighbours if cells[n].is_lane == cell.is_lane] or neighbours
     return sum(cells[n].centre for n in neighbours) / len(neighbours)
 
 
 def _settle(cells: Sequence[_Cell], row: Sequence[int], wished: Sequence[float]) -> None:
-    """As near to the wishes as the widths allow: the mean of a push to the right and one left."""
+    """As near to the wishes as the widths allow: the mean of a push to the right and one left.
+
+    Then all move by as much, so that the boxes are on the average where they wish to be: else every
+    lane that begins would push the boxes below a little further to one side.
+    """
     to_right, to_left = list(wished), list(wished)
     for k in range(1, len(row)):
         to_right[k] = max(to_right[k], to_right[k - 1] + _apart(cells, row[k - 1], row[k]))
     for k in range(len(row) - 2, -1, -1):
         to_left[k] = min(to_left[k], to_left[k + 1] - _apart(cells, row[k], row[k + 1]))
+    off = [w - (a + b) / 2 for w, a, b in zip(wished, to_right, to_left, strict=True)]
+    boxes = [o for o, i in zip(off, row, strict=True) if not cells[i].is_lane] or off
+    shift = sum(boxes) / len(boxes)
     for index, a, b in zip(row, to_right, to_left, strict=True):
-        cells[index].centre = (a + b) / 2
+        cells[index].centre = (a + b) / 2 + shift
 
 
 def _apart(cells: Sequence[_Cell], left: int, right: int) -> float:
-    lane = not cells[left].height or not cells[right].height
+    lane = cells[left].is_lane or cells[right].is_lane
     return (cells[left].width + cells[right].width) / 2 + (_LANE if lane else _GAP_X)
 
 

@@ -76,7 +76,7 @@ struct Variable {
   unsigned id;
   unsigned offset;
   unsigned bytes;
-  unsigned granule;
+  unsigned granule_shift;  // log2 of its bytes
 };
 
 // Who touched a granule last: the clock above, the thread's number plus 1 below.

@@ -63,8 +63,10 @@ MENAGERIE_INSIDE void note(Fiber* fiber, uint granule, Address address, ulong by
   read = shared ? local.clock << kThreadBits | kManyThreads : mine;
 }
 
-MENAGERIE_INSIDE void check_local(Fiber* fiber, Address address, ulong bytes, bool write,
-                                  bool atomic) {
+// Apart from check(), which runs far more often and needs fewer registers.
+template <bool Write>
+__attribute__((noinline)) MENAGERIE_UNCHECKED void check_local(Fiber* fiber, Address address,
+                                                               ulong bytes, bool atomic) {
   const Local& local = fiber->group->local;
   const uint at = uint(address - Address(local.memory));
   for (uint i = 0; i < local.count; ++i) {
@@ -72,14 +74,14 @@ MENAGERIE_INSIDE void check_local(Fiber* fiber, Address address, ulong bytes, bo
     const uint inside = at - variable.offset;
     if (inside >= variable.bytes) continue;
     if (variable.bytes - inside < bytes) break;
-    uint granule = variable.offset + inside / variable.granule;
-    const uint last = variable.offset + (inside + uint(bytes) - 1) / variable.granule;
+    uint granule = variable.offset + (inside >> variable.granule_shift);
+    const uint last = variable.offset + ((inside + uint(bytes) - 1) >> variable.granule_shift);
     do {
-      note(fiber, granule, address, bytes, write, atomic);
+      note(fiber, granule, address, bytes, Write, atomic);
     } while (++granule <= last);
     return;
   }
-  fault(Fault::kOutOfBounds, address, bytes, write);
+  fault(Fault::kOutOfBounds, address, bytes, Write);
 }
 
 template <bool Write>
@@ -89,7 +91,7 @@ MENAGERIE_INSIDE void check(Address address, ulong bytes, ulong alignment, bool 
   const Group& group = *fiber->group;
   if (address % alignment != 0) fault(Fault::kMisaligned, address, bytes, Write);
   if (address - Address(group.local.memory) < kLocalBytes) {
-    return check_local(fiber, address, bytes, Write, atomic);
+    return check_local<Write>(fiber, address, bytes, atomic);
   }
   for (uint i = 0; i < group.range_count; ++i) {
     const Range& range = group.ranges[i];

@@ -102,7 +102,7 @@ __attribute__((noinline)) MENAGERIE_UNCHECKED inline void* local_memory(uint id,
     fault(Fault::kTooMuchLocal, 0, local.used + bytes, false);
   }
   const uint offset = (local.end + kRedZone + alignment - 1) / alignment * alignment;
-  local.variables[local.count++] = {id, offset, bytes, granule};
+  local.variables[local.count++] = {id, offset, bytes, uint(__builtin_ctz(granule))};
   local.used += bytes;
   local.end = offset + bytes;
   return local.memory + offset;

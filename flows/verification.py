@@ -1,0 +1,139 @@
+"""Which releases are verified, and what is said of them all."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict
+
+from tasks.failures import explain
+from tasks.verify import Proof, ProofOutcome, runs_here
+from zoo.errors import MenagerieError
+from zoo.home import home
+from zoo.store import Release, Store, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from zoo.spec import Target
+
+__all__ = ["VerifyResult", "verification_markdown", "verify_all"]
+
+_log = logging.getLogger(__name__)
+
+
+class VerifyResult(BaseModel):
+    """All releases that were looked at, a proof each."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    proofs: tuple[Proof, ...]
+    store: str
+    when: str  # ISO 8601, UTC
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether nothing that could be tried here failed."""
+        fine = (ProofOutcome.PROVEN, ProofOutcome.ELSEWHERE)
+        return all(proof.outcome in fine for proof in self.proofs)
+
+    @property
+    def summary(self) -> str:
+        """One line, e.g. `12 proven, 1 refuted`."""
+        counts = {o: sum(p.outcome is o for p in self.proofs) for o in ProofOutcome}
+        return ", ".join(f"{n} {o}" for o, n in counts.items() if n) or "nothing is published"
+
+
+def verify_all(
+    store: str,
+    models: Sequence[str],
+    targets: Sequence[Target],
+    prove: Callable[[Release], Proof],
+    *,
+    every_build: bool,
+) -> VerifyResult:
+    """Prove the chosen releases one after another, and keep the result under `zoo.home`.
+
+    Args:
+        store: the store's address.
+        models: only these; none: all.
+        targets: only for these; none: all.
+        prove: pulls a release and runs it.
+        every_build: not only the latest release of each model and target.
+
+    Raises:
+        StoreError: the store cannot be asked what it holds.
+    """
+    chosen = _chosen(open_store(store), models, targets, every_build=every_build)
+    result = VerifyResult(
+        proofs=tuple(_proof(release, prove) for release in chosen),
+        store=store,
+        when=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    _keep(result)
+    return result
+
+
+def _chosen(
+    store: Store, models: Sequence[str], targets: Sequence[Target], *, every_build: bool
+) -> list[Release]:
+    releases = [
+        release
+        for release in store.releases()
+        if (not models or release.model in models) and (not targets or release.target in targets)
+    ]
+    if every_build:
+        return releases
+    pairs = dict.fromkeys((release.model, release.target) for release in releases)
+    return [store.find(model, target) for model, target in pairs]
+
+
+def _proof(release: Release, prove: Callable[[Release], Proof]) -> Proof:
+    """Whatever happens, there is a proof, or the lack of one."""
+    if not runs_here(release.manifest):
+        return _elsewhere(release)
+    try:
+        return prove(release)
+    except Exception as error:  # noqa: BLE001 - the others are to be verified all the same
+        _log.warning("%s for %s", release.model, release.target, exc_info=True)
+        ours = error if isinstance(error, MenagerieError) else explain(error, release.model)
+        return _empty(release, ProofOutcome.UNREACHABLE, str(ours))
+
+
+def _elsewhere(release: Release) -> Proof:
+    requires = release.manifest.requires
+    return _empty(release, ProofOutcome.ELSEWHERE, f"for {requires.system} {requires.machine}")
+
+
+def _empty(release: Release, outcome: ProofOutcome, detail: str) -> Proof:
+    return Proof(
+        model=release.model,
+        target=release.target,
+        build_key=release.build_key,
+        outcome=outcome,
+        state=release.manifest.state,
+        detail=detail,
+    )
+
+
+def verification_markdown(result: VerifyResult) -> str:
+    """A table for a person."""
+    rows = ["| model | target | build | verdict | latency | why |", "|---|---|---|---|---:|---|"]
+    for p in result.proofs:
+        latency = "" if p.latency_ms is None else f"{p.latency_ms:.2f} ms"
+        why = p.detail.replace("|", "\\|").replace("\n", " ")
+        cells = (p.model, p.target, p.build_key[:12], p.outcome, latency, why)
+        rows.append(f"| {' | '.join(cells)} |")
+    return f"{result.summary}, {result.when}\n\n" + "\n".join(rows) + "\n"
+
+
+def _keep(result: VerifyResult) -> None:
+    """The last verification as files, for those who have no server to look at."""
+    folder = home() / "reports"
+    folder.mkdir(exist_ok=True)
+    text = json.dumps(result.model_dump(mode="json"), indent=1)
+    (folder / "verification.json").write_text(text)
+    (folder / "verification.md").write_text(verification_markdown(result))

@@ -1,0 +1,135 @@
+"""Cases of convolutions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from case import FLOATS, Table, floats, short
+
+from zoo.spec import Target
+
+TABLE = Table()
+_CPU = (Target.CPU,)
+
+
+def _arguments(
+    input_: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, **rest: Any
+) -> dict[str, Any]:
+    axes = input_.dim() - 2
+    return {
+        "input": input_, "weight": weight, "bias": bias, "stride": [1] * axes,
+        "padding": [0] * axes, "dilation": [1] * axes, "transposed": 0,
+        "output_padding": [0] * axes, "groups": 1, **rest,
+    }  # fmt: skip
+
+
+def _convolution(input: torch.Tensor, transposed: int, **rest: Any) -> torch.Tensor:
+    return torch.ops.aten.convolution(input, transposed=bool(transposed), **rest)
+
+
+_LAST = torch.channels_last
+_X, _W = floats(2, 4, 9, 8), floats(6, 4, 3, 3)
+for name, arguments in (
+    ("plain", _arguments(_X, _W)),
+    ("with bias", _arguments(_X, _W, floats(6))),
+    ("padded and strided", _arguments(_X, _W, stride=[2, 3], padding=[1, 2])),
+    ("dilated", _arguments(_X, _W, dilation=[2, 3], padding=[2, 0])),
+    ("1 x 1", _arguments(_X, floats(6, 4, 1, 1), floats(6))),
+    ("oblong window", _arguments(_X, floats(6, 4, 5, 1), padding=[2, 0])),
+    ("grouped", _arguments(_X, floats(6, 2, 3, 3), floats(6), groups=2)),
+    ("depthwise", _arguments(_X, floats(4, 1, 3, 3), floats(4), groups=4, padding=[1, 1])),
+    ("depthwise, two a channel", _arguments(_X, floats(8, 1, 3, 3), groups=4)),
+    ("channels-last image", _arguments(_X.to(memory_format=_LAST), _W, floats(6))),
+    ("channels-last weight", _arguments(_X, _W.to(memory_format=_LAST), floats(6))),
+    ("one pixel", _arguments(floats(1, 4, 1, 1), floats(6, 4, 1, 1))),
+    ("empty batch", _arguments(floats(0, 4, 5, 5), _W, floats(6))),
+    ("sequence", _arguments(floats(2, 4, 9), floats(6, 4, 3), floats(6), padding=[1])),
+    ("strided sequence", _arguments(floats(2, 4, 19), floats(6, 4, 5), stride=[3])),
+    ("depthwise sequence", _arguments(floats(1, 4, 9), floats(4, 1, 5), groups=4, padding=[2])),
+    ("transposed", _arguments(_X, floats(4, 6, 3, 3), floats(6), transposed=1)),
+    (
+        "transposed, strided, with output padding",
+        _arguments(
+            _X, floats(4, 6, 3, 3), floats(6), transposed=1, stride=[2, 3], padding=[1, 0],
+            output_padding=[1, 2],
+        ),
+    ),
+    ("transposed, grouped", _arguments(_X, floats(4, 3, 2, 2), transposed=1, groups=2)),
+    ("transposed, dilated", _arguments(_X, floats(4, 6, 3, 3), transposed=1, dilation=[2, 2])),
+    ("transposed sequence", _arguments(floats(2, 4, 9), floats(4, 6, 3), transposed=1, stride=[2])),
+):  # fmt: skip
+    TABLE.add("convolution", name, arguments, _convolution, tolerance=1e-4)
+TABLE.add(
+    "convolution",
+    "volume",
+    _arguments(floats(1, 2, 5, 6, 7), floats(3, 2, 2, 3, 2), floats(3)),
+    _convolution,
+    tolerance=1e-4,
+    targets=_CPU,
+)
+for dtype in FLOATS[1:]:
+    # The CPU's kernel library has no half-precision convolution on most processors.
+    TABLE.add(
+        "convolution",
+        short(dtype),
+        _arguments(_X.to(dtype), _W.to(dtype), floats(6, dtype=dtype)),
+        _convolution,
+        targets=(Target.METAL,),
+        tolerance=2e-2,
+    )
+
+_ACTIVATIONS: tuple[tuple[str, list[float], str | None, Any], ...] = (
+    ("none", [], None, lambda x: x),
+    ("relu", [], None, torch.relu),
+    ("leaky_relu", [0.1], None, lambda x: F.leaky_relu(x, 0.1)),
+    ("hardtanh", [0.0, 6.0], None, F.relu6),
+    ("gelu", [], "none", F.gelu),
+    ("gelu", [], "tanh", lambda x: F.gelu(x, approximate="tanh")),
+    ("swish", [], None, F.silu),
+    ("sigmoid", [], None, torch.sigmoid),
+    ("tanh", [], None, torch.tanh),
+    ("hardswish", [], None, F.hardswish),
+    ("hardsigmoid", [], None, F.hardsigmoid),
+)
+for attr, scalars, algorithm, function in _ACTIVATIONS:
+    TABLE.add(
+        "mkldnn__convolution_pointwise",
+        f"{attr} {algorithm or ''}",
+        {
+            "X": _X, "W": _W, "B": floats(6), "padding": [1, 1], "stride": [1, 1],
+            "dilation": [1, 1], "groups": 1, "attr": attr, "scalars": scalars,
+            "algorithm": algorithm,
+        },
+        lambda X, W, B, function=function, **_: function(F.conv2d(X, W, B, padding=1)),
+        tolerance=1e-4,
+        targets=_CPU,
+    )  # fmt: skip
+for attr, combine in (("add", torch.add), ("mul", torch.mul)):
+    for place in ("", "_"):
+        TABLE.add(
+            f"mkldnn__convolution_pointwise_binary{place}",
+            attr,
+            {
+                "X": _X, "other": floats(2, 6, 7, 6), "W": _W, "B": floats(6), "padding": [0],
+                "stride": [1], "dilation": [1], "groups": 1, "binary_attr": attr, "alpha": None,
+                "unary_attr": "relu", "unary_scalars": [], "unary_algorithm": None,
+            },
+            lambda X, other, W, B, combine=combine, **_: torch.relu(
+                combine(F.conv2d(X, W, B), other)
+            ),
+            tolerance=1e-4,
+            targets=_CPU,
+        )  # fmt: skip
+
+for change, fact in (
+    ({"groups": 3}, "do not fit"),
+    ({"groups": 0}, "groups must be at least 1, not 0"),
+    ({"stride": [0, 1]}, "stride 0 is less than 1"),
+    ({"dilation": [9, 9]}, "is larger than"),
+    ({"bias": floats(5)}, "bias"),
+    ({"weight": floats(6, 4, 3)}, "do not fit"),
+    ({"weight": _W.half()}, "dtype"),
+):
+    TABLE.refuse("convolution", fact, **(_arguments(_X, _W) | change))

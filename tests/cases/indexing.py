@@ -1,0 +1,229 @@
+"""Cases of indexing, scattering and searching."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from case import FLOATS, NUMBERS, Table, floats, integers, numbers, short
+
+TABLE = Table()
+
+
+def _index(self: torch.Tensor, indices: list[Any]) -> torch.Tensor:
+    return torch.ops.aten.index.Tensor(self, indices)
+
+
+def _rows(*sizes: int, of: int, seed: int = 0) -> torch.Tensor:
+    """Indices into an axis, negative ones too."""
+    return integers(*sizes, low=-of, high=of, seed=seed)
+
+
+_X = floats(4, 5, 6)
+for name, indices in (
+    ("first axis", [_rows(3, of=4)]),
+    ("last axis", [None, None, _rows(3, of=6)]),
+    ("first axis, two-dimensional", [_rows(2, 3, of=4)]),
+    ("two neighbours", [None, _rows(3, of=5), _rows(3, of=6)]),
+    ("two apart", [_rows(3, of=4), None, _rows(3, of=6)]),
+    ("broadcast", [_rows(3, 1, of=4), _rows(2, of=5)]),
+    ("all axes", [_rows(7, of=4), _rows(7, of=5), _rows(7, of=6)]),
+    ("32-bit", [_rows(3, of=4).int()]),
+    ("none taken", [_rows(0, of=4)]),
+    ("mask of rows", [torch.tensor([True, False, True, True])]),
+    ("mask of all", [_X > 0]),
+    ("mask of the middle axis", [None, torch.tensor([True, False, True, True, False])]),
+    ("mask that is false", [torch.zeros(4, dtype=torch.bool)]),
+):
+    TABLE.add("index_Tensor", name, {"self": _X, "indices": indices}, _index)
+for dtype in NUMBERS[1:]:
+    TABLE.add(
+        "index_Tensor",
+        short(dtype),
+        {"self": numbers(4, 5, dtype=dtype), "indices": [None, _rows(3, of=5)]},
+        _index,
+    )
+
+
+def _index_put(
+    self: torch.Tensor, indices: list[Any], values: torch.Tensor, accumulate: int
+) -> torch.Tensor:
+    return torch.index_put(self, indices, values, accumulate=bool(accumulate))
+
+
+_ORDER = torch.tensor([2, -4, 1])  # no row twice
+for name, self_, indices, values in (
+    ("rows", floats(4, 5), [_ORDER], floats(3, 5)),
+    ("columns", floats(5, 4), [None, _ORDER], floats(5, 3)),
+    ("one value for all", floats(4, 5), [_ORDER], floats()),
+    ("one row for all", floats(4, 5), [_ORDER], floats(5)),
+    ("elements", floats(4, 4), [_ORDER, _ORDER.flip(0)], floats(3)),
+    ("mask", floats(4, 5), [floats(4, 5) > 0], floats()),
+    ("integers", integers(4, 5), [_ORDER], integers(3, 5)),
+    ("bfloat16", floats(4, 5).bfloat16(), [_ORDER], floats(3, 5).bfloat16()),
+):
+    for accumulate in (0, 1):
+        TABLE.add(
+            "index_put",
+            f"{name}, {'added' if accumulate else 'stored'}",
+            {"self": self_, "indices": indices, "values": values, "accumulate": accumulate},
+            _index_put,
+        )
+TABLE.add(
+    "index_put",
+    "rows twice, added",
+    {
+        "self": floats(4, 5), "indices": [_rows(9, of=4)], "values": floats(9, 5), "accumulate": 1,
+    },
+    _index_put,
+)  # fmt: skip
+
+for operator, dtypes in (("scatter_src_out", NUMBERS), ("scatter_value_out", NUMBERS)):
+    for dtype in dtypes:
+        for dim in (0, -1):
+            # No place twice: whose value stays is not defined.
+            index = torch.stack([torch.randperm(4, generator=torch.Generator().manual_seed(i))
+                                 for i in range(4)], dim=1 if dim == 0 else 0)[:3, :3]  # fmt: skip
+            self_ = numbers(4, 4, dtype=dtype)
+            source = (
+                {"src": numbers(4, 5, dtype=dtype, seed=3)}
+                if operator == "scatter_src_out"
+                else {"value": 2.0}
+            )
+            TABLE.add(
+                operator,
+                f"{short(dtype)}, axis {dim}",
+                {
+                    "out": torch.empty(4, 4, dtype=dtype), "self": self_, "dim": dim,
+                    "index": index, **source,
+                },
+                lambda self, dim, index, **source: torch.scatter(
+                    self, dim, index, source.get("src", source.get("value"))
+                ),
+            )  # fmt: skip
+
+
+def _scatter_reduce(
+    self: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, **how: Any
+) -> torch.Tensor:
+    return torch.scatter_reduce(
+        self, dim, index, src, how["reduce"], include_self=bool(how["include_self"])
+    )
+
+
+for reduce in ("sum", "prod", "mean", "amax", "amin"):
+    for include_self in (0, 1):
+        for dtype in (*FLOATS, torch.int64, torch.int32):
+            TABLE.add(
+                "scatter_reduce_two_out",
+                f"{reduce}, {short(dtype)}, {'with' if include_self else 'without'} self",
+                {
+                    "out": torch.empty(3, 5, dtype=dtype),
+                    "self": numbers(3, 5, dtype=dtype),
+                    "dim": 1,
+                    "index": integers(3, 9, low=0, high=4),
+                    "src": numbers(3, 10, dtype=dtype, seed=2),
+                    "reduce": reduce,
+                    "include_self": include_self,
+                },
+                _scatter_reduce,
+                tolerance=3e-2 if dtype is torch.bfloat16 else None,
+            )
+TABLE.add(
+    "scatter_reduce_two_out",
+    "NaN wins",
+    {
+        "out": torch.empty(3),
+        "self": torch.tensor([1.0, torch.nan, 3.0]),
+        "dim": 0,
+        "index": torch.tensor([0, 1, 2, 2]),
+        "src": torch.tensor([torch.nan, 2.0, 4.0, 1.0]),
+        "reduce": "amax",
+        "include_self": 1,
+    },
+    _scatter_reduce,
+)
+
+for mask in (floats(4, 5) > 0, floats(5) > 0, torch.zeros(4, 5, dtype=torch.bool)):
+    name = f"{tuple(mask.shape)}, {int(mask.sum())} true"
+    TABLE.add(
+        "masked_scatter",
+        name,
+        {"self": floats(4, 5), "mask": mask, "source": floats(30)},
+        lambda self, mask, source: torch.masked_scatter(self, mask, source),
+    )
+    TABLE.add(
+        "masked_select",
+        name,
+        {"self": floats(4, 5), "mask": mask},
+        lambda self, mask: torch.masked_select(self, mask),
+    )
+for name, self_ in (
+    ("numbers", integers(4, 5)),
+    ("floats", floats(3, 2, 4).relu()),
+    ("booleans", integers(7, low=0, high=2, dtype=torch.bool)),
+    ("nothing", torch.zeros(3, 2)),
+    ("no axis", torch.ones(())),
+):
+    TABLE.add("nonzero", name, {"self": self_}, lambda self: torch.nonzero(self))
+
+_EDGES = torch.tensor([-1.0, 0.0, 0.0, 1.5, 2.0])
+for right in (0, 1):
+    for out_int32 in (0, 1):
+        values = torch.tensor([[-2.0, 0.0, 1.0], [torch.nan, 2.0, torch.inf]])
+        how = {"out_int32": out_int32, "right": right}
+        name = f"{'right' if right else 'left'}, {32 if out_int32 else 64} bits"
+        TABLE.add(
+            "bucketize_Tensor",
+            name,
+            {"self": values, "boundaries": _EDGES, **how},
+            lambda self, boundaries, out_int32, right: torch.bucketize(
+                self, boundaries, out_int32=bool(out_int32), right=bool(right)
+            ),
+        )
+        for edges, sought in (
+            (_EDGES, values),
+            (floats(3, 8).sort(-1).values, floats(3, 4, seed=1)),
+            (integers(6).sort().values, integers(4, low=-9, high=9)),
+        ):
+            TABLE.add(
+                "searchsorted_Tensor",
+                f"{name}, {short(edges.dtype)}{list(edges.shape)}",
+                {"sorted_sequence": edges, "self": sought, **how, "side": None, "sorter": None},
+                lambda sorted_sequence, self, out_int32, right, **_: torch.searchsorted(
+                    sorted_sequence, self, out_int32=bool(out_int32), right=bool(right)
+                ),
+            )
+
+_SELF = floats(4, 5)
+TABLE.refuse("index_Tensor", "is not an index", self=_SELF, indices=[floats(3)])
+TABLE.refuse("index_Tensor", "more indices than axes", self=_SELF, indices=[_rows(1, of=1)] * 3)
+TABLE.refuse(
+    "index_Tensor", "does not fit", self=_SELF, indices=[torch.ones(3, dtype=torch.bool)]
+)
+TABLE.refuse("index_Tensor", "cannot take", self=_SELF, indices=[_rows(2, of=2), _rows(3, of=2)])
+TABLE.refuse(
+    "index_put", "differ in dtype", self=_SELF, indices=[_ORDER], values=integers(5), accumulate=0
+)
+TABLE.refuse(
+    "index_put", "cannot take", self=_SELF, indices=[_ORDER], values=floats(4), accumulate=0
+)
+_INTO = {"out": torch.empty(4, 5), "self": _SELF}
+TABLE.refuse("scatter_src_out", "axis 2 is not in", **_INTO, dim=2, index=_rows(1, 1, of=1), src=_SELF)  # fmt: skip
+TABLE.refuse("scatter_src_out", "does not fit", **_INTO, dim=1, index=_rows(5, 1, of=1), src=_SELF)
+TABLE.refuse("scatter_value_out", "must be int64", **_INTO, dim=1, index=floats(1, 1), value=1.0)
+TABLE.refuse(
+    "scatter_reduce_two_out", "reduction 'median' is not known", **_INTO, dim=1,
+    index=integers(1, 1, low=0), src=_SELF, reduce="median", include_self=1,
+)  # fmt: skip
+TABLE.refuse(
+    "masked_scatter", "true", self=_SELF, mask=torch.ones(4, 5, dtype=torch.bool), source=floats(19)
+)
+TABLE.refuse("masked_select", "bool", self=_SELF, mask=floats(4, 5))
+TABLE.refuse(
+    "bucketize_Tensor", "one axis", self=_SELF, boundaries=floats(2, 2), out_int32=0, right=0
+)
+TABLE.refuse(
+    "searchsorted_Tensor", "does not fit", sorted_sequence=floats(3, 4), self=floats(2, 4),
+    out_int32=0, right=0, side=None, sorter=None,
+)  # fmt: skip

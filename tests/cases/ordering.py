@@ -1,0 +1,133 @@
+"""Cases of sorting and of running sums."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from case import NUMBERS, Table, floats, integers, numbers, short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TABLE = Table()
+
+_WITH_NAN = integers(5, 6).float()
+_WITH_NAN.view(-1)[::4] = torch.nan
+
+
+def _operands() -> Iterator[tuple[str, torch.Tensor, int]]:
+    """A name, an operand and an axis of it."""
+    yield "last axis", integers(4, 7).float(), -1
+    yield "first axis", integers(4, 7).float(), 0
+    yield "middle axis", integers(2, 5, 3).float(), 1
+    yield "with NaN", _WITH_NAN, 1
+    yield "no axis", floats(), 0
+    yield "empty", floats(0, 3), 1
+    yield "empty rows", floats(3, 0), 1
+    yield "one row of many", integers(1, 300, low=-50, high=50).float(), 1
+    for dtype in (*NUMBERS[1:], torch.float64, torch.bool):
+        yield short(dtype), numbers(3, 6, dtype=dtype), 1
+
+
+def _sorted(self: torch.Tensor, dim: int, descending: bool, **_: Any) -> Any:
+    return torch.sort(self, dim=dim, descending=descending, stable=True)
+
+
+def _topk(self: torch.Tensor, k: int, dim: int, largest: bool, **_: Any) -> Any:
+    """Torch's choice among equal values is free: the first ones, as a stable sort gives them."""
+    values, indices = torch.sort(self, dim=dim, descending=largest, stable=True)
+    if self.dim() == 0:
+        return values, indices
+    return values.narrow(dim, 0, k).contiguous(), indices.narrow(dim, 0, k).contiguous()
+
+
+for name, self_, dim in _operands():
+    descending = len(name) % 2 == 0
+    TABLE.add(
+        "sort_stable",
+        name,
+        {"self": self_, "stable": 1, "dim": dim, "descending": descending},
+        _sorted,
+        strides=True,
+    )
+    length = self_.shape[dim] if self_.dim() else 1
+    TABLE.add(
+        "topk",
+        name,
+        {
+            "self": self_,
+            "k": min(length, 3),
+            "dim": dim,
+            "largest": descending,
+            "sorted": 1,
+        },
+        _topk,
+        strides=True,
+    )
+TABLE.add("sort", "rows", {"self": integers(4, 7).float(), "dim": 1, "descending": 1}, _sorted)
+
+for name, self_, dim in _operands():
+    if self_.dtype is torch.bool:
+        continue
+    for operator in ("cumsum", "cumprod"):
+        TABLE.add(
+            operator,
+            name,
+            {"self": self_, "dim": dim, "dtype": None},
+            lambda self, dim, dtype, f=getattr(torch, operator): f(self, dim),
+            strides=True,
+        )
+    if self_.is_floating_point():
+        TABLE.add(
+            "logcumsumexp",
+            name,
+            {"self": self_, "dim": dim},
+            lambda self, dim: torch.logcumsumexp(self, dim),
+        )
+for operator in ("cummax", "cummin"):
+    for name, self_, dim in _operands():
+        TABLE.add(
+            operator,
+            name,
+            {"self": self_, "dim": dim},
+            lambda self, dim, f=getattr(torch, operator): tuple(f(self, dim)),
+        )
+TABLE.add(
+    "cumsum",
+    "booleans count",
+    {"self": integers(9, low=0, high=2, dtype=torch.bool), "dim": 0, "dtype": None},
+    lambda self, dim, dtype: torch.cumsum(self, dim),
+)
+TABLE.add(
+    "cumsum",
+    "integers as float32",
+    {"self": integers(3, 9), "dim": 1, "dtype": 6},
+    lambda self, dim, dtype: torch.cumsum(self, dim, dtype=torch.float32),
+)
+TABLE.add(
+    "cumsum",
+    "a long row",
+    {"self": floats(1, 5000), "dim": 1, "dtype": None},
+    lambda self, dim, dtype: torch.cumsum(self.double(), dim).float(),
+    tolerance=1e-4,
+)
+TABLE.add(
+    "logcumsumexp",
+    "infinities",
+    {"self": torch.tensor([-torch.inf, -torch.inf, 1.0, 800.0, torch.inf]), "dim": 0},
+    lambda self, dim: torch.logcumsumexp(self, dim),
+)
+
+_X = floats(3, 2)
+TABLE.refuse("topk", "k = 4 is not within axis 0", self=_X, k=4, dim=0, largest=1, sorted=1)
+TABLE.refuse("topk", "k = -1 is not within axis 0", self=_X, k=-1, dim=0, largest=1, sorted=1)
+TABLE.refuse("topk", "axis 5 is not in", self=_X, k=1, dim=5, largest=1, sorted=1)
+TABLE.refuse("sort", "axis 2 is not in", self=_X, dim=2, descending=0)
+TABLE.refuse("sort_stable", "axis -3 is not in", self=_X, stable=1, dim=-3, descending=0)
+for operator in ("cumsum", "cumprod"):
+    TABLE.refuse(operator, "axis -3 is not in", self=_X, dim=-3, dtype=None)
+    TABLE.refuse(operator, "dtype number 99 is not supported", self=_X, dim=0, dtype=99)
+for operator in ("cummax", "cummin", "logcumsumexp"):
+    TABLE.refuse(operator, "axis 2 is not in", self=_X, dim=2)
+TABLE.refuse("logcumsumexp", "floating", self=integers(3), dim=0)

@@ -1,0 +1,230 @@
+"""Cases of matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from case import FLOATS, Table, floats, integers, numbers, short
+
+from zoo.spec import Target
+
+TABLE = Table()
+_CPU = (Target.CPU,)
+
+
+def _mm(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
+    return torch.matmul(self, mat2)
+
+
+def _addmm(self: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, **factors: Any) -> Any:
+    return torch.addmm(self, mat1, mat2, **factors)
+
+
+def _baddbmm(self: torch.Tensor, batch1: torch.Tensor, batch2: torch.Tensor, **factors: Any) -> Any:
+    return torch.baddbmm(self, batch1, batch2, **factors)
+
+
+for m, k, n in ((5, 7, 3), (1, 8, 6), (4, 1, 4), (9, 5, 1), (0, 3, 2), (3, 0, 2), (33, 65, 17)):
+    TABLE.add(
+        "mm_out",
+        f"{m} x {k} x {n}",
+        {"out": torch.empty(m, n), "self": floats(m, k), "mat2": floats(k, n, seed=1)},
+        _mm,
+    )
+for dtype in FLOATS[1:]:
+    TABLE.add(
+        "mm_out",
+        short(dtype),
+        {
+            "out": torch.empty(4, 3, dtype=dtype),
+            "self": floats(4, 9, dtype=dtype),
+            "mat2": floats(9, 3, dtype=dtype, seed=1),
+        },
+        _mm,
+    )
+
+for name, self_ in (
+    ("bias of a row", floats(3)),
+    ("bias of one row", floats(1, 3)),
+    ("bias of a column", floats(5, 1)),
+    ("whole bias", floats(5, 3)),
+    ("one number", floats()),
+    ("repeated row", floats(3).expand(5, 3)),
+):
+    for beta, alpha in ((1.0, 1.0), (0.5, -2.0)):
+        TABLE.add(
+            "addmm_out",
+            f"{name}, beta {beta}, alpha {alpha}",
+            {
+                "out": torch.empty(5, 3),
+                "self": self_,
+                "mat1": floats(5, 7),
+                "mat2": floats(7, 3, seed=1),
+                "beta": beta,
+                "alpha": alpha,
+            },
+            _addmm,
+        )
+TABLE.add(
+    "addmm_out",
+    "NaN times beta of nought",
+    {
+        "out": torch.empty(2, 3),
+        "self": torch.full((3,), torch.nan),
+        "mat1": floats(2, 4),
+        "mat2": floats(4, 3),
+        "beta": 0.0,
+        "alpha": 1.0,
+    },
+    _addmm,
+)
+for dtype in FLOATS[1:]:
+    TABLE.add(
+        "addmm_out",
+        short(dtype),
+        {
+            "out": torch.empty(5, 3, dtype=dtype),
+            "self": floats(3, dtype=dtype),
+            "mat1": floats(5, 7, dtype=dtype),
+            "mat2": floats(7, 3, dtype=dtype, seed=1),
+            "beta": 1.0,
+            "alpha": 1.0,
+        },
+        _addmm,
+    )
+
+for batch, m, k, n in ((3, 4, 5, 6), (1, 2, 3, 4), (0, 2, 3, 4), (2, 1, 9, 1)):
+    TABLE.add(
+        "bmm_out",
+        f"{batch} of {m} x {k} x {n}",
+        {
+            "out": torch.empty(batch, m, n),
+            "self": floats(batch, m, k),
+            "mat2": floats(batch, k, n, seed=1),
+        },
+        _mm,
+    )
+TABLE.add(
+    "bmm_out",
+    "one matrix for all",
+    {
+        "out": torch.empty(3, 4, 6),
+        "self": floats(1, 4, 5).expand(3, 4, 5),
+        "mat2": floats(3, 5, 6),
+    },
+    _mm,
+)
+TABLE.add(
+    "bmm_out",
+    "bfloat16",
+    {
+        "out": torch.empty(2, 4, 6, dtype=torch.bfloat16),
+        "self": floats(2, 4, 5, dtype=torch.bfloat16),
+        "mat2": floats(2, 5, 6, dtype=torch.bfloat16),
+    },
+    _mm,
+)
+for name, self_ in (
+    ("whole sum", floats(3, 5, 6)),
+    ("a row", floats(6)),
+    ("a row of one matrix", floats(1, 1, 6)),
+    ("a number a matrix", floats(3, 1, 1)),
+):
+    TABLE.add(
+        "baddbmm_out",
+        name,
+        {
+            "out": torch.empty(3, 5, 6),
+            "self": self_,
+            "batch1": floats(3, 5, 4),
+            "batch2": floats(3, 4, 6, seed=1),
+            "beta": 2.0,
+            "alpha": 0.5,
+        },
+        _baddbmm,
+    )
+
+for dtype in (torch.int64, torch.int32, torch.uint8):
+    TABLE.add(
+        "mm_out",
+        short(dtype),
+        {
+            "out": torch.empty(4, 3, dtype=dtype),
+            "self": numbers(4, 9, dtype=dtype),
+            "mat2": numbers(9, 3, dtype=dtype, seed=1),
+        },
+        _mm,
+    )
+TABLE.add(
+    "bmm_out",
+    "int64, beyond what a float holds",
+    {
+        "out": torch.empty(2, 4, 3, dtype=torch.int64),
+        "self": integers(2, 4, 9, high=2**40),
+        "mat2": integers(2, 9, 3, high=2**20),
+    },
+    _mm,
+)
+TABLE.add(
+    "addmm_out",
+    "int64",
+    {
+        "out": torch.empty(4, 3, dtype=torch.int64),
+        "self": integers(3),
+        "mat1": integers(4, 9),
+        "mat2": integers(9, 3),
+        "beta": 2.0,
+        "alpha": -3.0,
+    },
+    lambda self, mat1, mat2, beta, alpha: torch.addmm(
+        self, mat1, mat2, beta=int(beta), alpha=int(alpha)
+    ),
+)
+
+
+def _linear(X: torch.Tensor, W: torch.Tensor, B: torch.Tensor | None, **_: Any) -> torch.Tensor:
+    return F.gelu(F.linear(X, W, B))
+
+
+for lead in ((), (7,), (2, 3)):
+    for bias in (None, floats(5)):
+        TABLE.add(
+            "_linear_pointwise",
+            f"gelu over {lead}{' and a bias' if bias is not None else ''}",
+            {
+                "X": floats(*lead, 9),
+                "W": floats(5, 9),
+                "B": bias,
+                "attr": "gelu",
+                "scalars": [],
+                "algorithm": "none",
+            },
+            _linear,
+            targets=_CPU,
+        )
+for attr, combine in (("add", torch.add), ("mul", torch.mul)):
+    TABLE.add(
+        "_linear_pointwise_binary",
+        attr,
+        {
+            "X": floats(2, 3, 9),
+            "other": floats(2, 3, 5),
+            "W": floats(5, 9),
+            "B": floats(5),
+            "attr": attr,
+        },
+        lambda X, other, W, B, attr, combine=combine: combine(F.linear(X, W, B), other),
+        targets=_CPU,
+    )
+
+_A, _B, _OUT = floats(2, 4), floats(4, 3), torch.empty(2, 3)
+TABLE.refuse("mm_out", "shapes do not fit", out=_OUT, self=_A, mat2=floats(5, 3))
+TABLE.refuse("mm_out", "shapes do not fit", out=torch.empty(3, 3), self=_A, mat2=_B)
+TABLE.refuse("mm_out", "dtypes differ", out=_OUT, self=_A, mat2=_B.half())
+TABLE.refuse("mm_out", "must have 2 axes", out=_OUT, self=floats(2, 4, 1), mat2=_B)
+TABLE.refuse("bmm_out", "must have 3 axes", out=_OUT, self=_A, mat2=_B)
+TABLE.refuse(
+    "addmm_out", "float32", out=_OUT, self=floats(4), mat1=_A, mat2=_B, beta=1.0, alpha=1.0
+)

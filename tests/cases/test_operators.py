@@ -1,0 +1,106 @@
+"""Every device runs the table of operator cases: eager's numbers, or a refusal that says why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from case import Case, Refusal, relaid_arguments
+from door import Device, ShimError, built_kinds, shims
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from table import CASES, REFUSALS
+
+if TYPE_CHECKING:
+    from door import Handle, Kind
+
+
+
+def has(kind: Kind, operator: str) -> bool:
+    """Whether the list promises the operator on that device."""
+    shim = shims().get(f"aoti_torch_{kind.symbol}_{operator}")
+    return shim is not None and kind.target in shim.targets
+
+
+ON_DEVICE = [
+    pytest.param(kind, case, id=f"{kind.target}-{case}")
+    for kind in built_kinds()
+    for case in CASES
+    if case.runs_on(kind.target) and has(kind, case.operator)
+]
+REFUSED = [
+    pytest.param(kind, refusal, id=f"{kind.target}-{refusal}")
+    for kind in built_kinds()
+    for refusal in REFUSALS
+    if has(kind, refusal.operator)
+]
+
+
+def check(device: Device, case: Case, arguments: dict[str, Any]) -> None:
+    """Runs a case over such arguments and compares the results with eager's."""
+    expected = case.expected(arguments)
+    handles = device.operate(case.operator, arguments)
+    for handle, wanted in zip(handles, expected, strict=False):
+        actual = device.value(handle)
+        tolerance = case.tolerance_of(wanted.dtype)
+        torch.testing.assert_close(
+            actual, wanted, rtol=tolerance, atol=tolerance, equal_nan=True, check_stride=False
+        )
+        if case.strides and "out" not in arguments:
+            assert of_long_axes(device, handle) == strides_of_long_axes(wanted)
+
+
+def of_long_axes(device: Device, handle: Handle) -> list[int]:
+    """A handle's strides along axes of more than one element, which alone place anything."""
+    sizes, strides = device.geometry(handle)
+    return [s for n, s in zip(sizes, strides, strict=True) if n > 1 and 0 not in sizes]
+
+
+def strides_of_long_axes(value: torch.Tensor) -> list[int]:
+    """The same of a tensor."""
+    shape = value.shape
+    return [s for n, s in zip(shape, value.stride(), strict=True) if n > 1 and 0 not in shape]
+
+
+@pytest.mark.parametrize(("kind", "case"), ON_DEVICE)
+def test_results_are_eagers(kind: Any, case: Case) -> None:
+    """An operator's results are eager's, in eager's layout where the compiler counts on it."""
+    check(Device(kind), case, dict(case.arguments))
+
+
+@pytest.mark.parametrize(("kind", "case"), ON_DEVICE)
+@given(data=st.data())
+@settings(max_examples=5)
+def test_strides_and_offsets_do_not_matter(kind: Any, case: Case, data: st.DataObject) -> None:
+    """The values stay eager's wherever and however the operands lie in memory."""
+    check(Device(kind), case, data.draw(relaid_arguments(case.arguments)))
+
+
+@pytest.mark.parametrize(("kind", "refusal"), REFUSED)
+def test_misfit_is_refused_by_name(kind: Any, refusal: Refusal) -> None:
+    """What does not fit is an error that names the function and the fact."""
+    device = Device(kind)
+    with pytest.raises(ShimError) as caught:
+        device.operate(refusal.operator, refusal.arguments)
+    assert str(caught.value).startswith(f"{device.symbol(refusal.operator)}: ")
+    assert refusal.fact in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "case"),
+    {(p.values[0].target, p.values[1].operator): p for p in ON_DEVICE}.values(),
+)
+def test_handles_without_tensors_are_refused(kind: Any, case: Case) -> None:
+    """A null handle, or one without a tensor, in the place of any operand is an error by name."""
+    device = Device(kind)
+    symbol = device.symbol(case.operator)
+    operands = [k for k, v in case.arguments.items() if isinstance(v, torch.Tensor)]
+    assert operands
+    for name in operands:
+        optional = "AtenTensorHandle* " + name in shims()[symbol].parameters
+        # An absent option is null too.
+        stand_ins = [device.undefined()] if optional else [device.undefined(), device.null()]
+        for stand_in in stand_ins:
+            with pytest.raises(ShimError, match=f"^{symbol}: a tensor handle is (null|undefined)$"):
+                device.operate(case.operator, {**case.arguments, name: stand_in})

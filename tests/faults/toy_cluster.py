@@ -1,0 +1,256 @@
+"""A Prefect server and workers of a test, as processes that it may kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+HERE = Path(__file__).parent
+INFRA = HERE.parents[1] / "infra"
+START_SECONDS = 180.0
+
+APPLY = """
+import sys
+from pathlib import Path
+from flows.cluster import apply
+from flows.cluster.plan import Plan
+apply.load_plan = lambda: Plan(Path(sys.argv[1]))
+sys.exit(apply.main())
+"""
+
+ENTRY = """
+  {name}:
+    summary: {summary}
+    source: {{kind: torchvision, builder: resnet18}}
+    programs:
+      - inputs: [{{name: x, shape: [1, 3]}}]
+    licence: {{spdx: Apache-2.0}}
+    targets: [{targets}]
+    tags: [default]
+"""
+
+
+class ToyCluster:
+    """One server, workers by pool, a store and a manifest, all under `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.notes = folder / "notes"
+        self.notes.mkdir(parents=True)
+        self.store = str(folder / "store")
+        self.manifest = folder / "manifest"
+        self.manifest.mkdir()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.changes: dict[str, str] = {}  # of the environment of what starts from now on
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/api"
+
+    def environment(self) -> dict[str, str]:
+        """For the server, workers and clients: nothing of the developer's own Prefect."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "MENAGERIE"))}
+        return {
+            **kept,
+            "PYTHONPATH": str(HERE),
+            "PREFECT_HOME": str(self.folder / "prefect"),
+            "PREFECT_API_URL": self.url,
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "DO_NOT_TRACK": "1",
+            "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+            "PREFECT_WORKER_QUERY_SECONDS": "1",
+            "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
+            "PREFECT_RUNNER_POLL_FREQUENCY": "2",
+            "MENAGERIE_HOME": str(self.folder / "home"),
+            "MENAGERIE_TEST_NOTES": str(self.notes),
+            **self.changes,
+        }
+
+    def write_manifest(self, **summaries: str) -> None:
+        """The zoo's models and what they do; one that ends in `_metal` is for both targets."""
+        text = "".join(
+            ENTRY.format(
+                name=name,
+                summary=summary,
+                targets="cpu, metal" if name.endswith("_metal") else "cpu",
+            )
+            for name, summary in summaries.items()
+        )
+        file = self.manifest / "toys.yaml"
+        file.write_text(f"version: 1\nfamily: toys\nmodels:{text}")
+
+    def start_server(self) -> None:
+        """Start it, on the same database as before, and wait until it answers."""
+        command = ["-m", "prefect", "--no-prompt", "server", "start", "--port", str(self.port)]
+        self.start("server", command)
+        self.wait_for(lambda: self.get("/health") is not None, "the server answers")
+
+    def apply(self) -> None:
+        """Tell the server of pools, deployments and automations: ours, with toys as entrypoints."""
+        folder = self.folder / "infra"
+        folder.mkdir()
+        for name in ("work_pools.yaml", "automations.yaml"):
+            (folder / name).write_text((INFRA / name).read_text())
+        text = (INFRA / "prefect.yaml").read_text()
+        for flow in ("convert_zoo", "convert_model", "convert_batch", "confirm_release"):
+            text = text.replace(f"flows.{flow}.{flow}", f"toy_flows.{flow}")
+        (folder / "prefect.yaml").write_text(text)
+        done = subprocess.run(
+            [sys.executable, "-c", APPLY, str(folder)],
+            env=self.environment(),
+            cwd=HERE.parents[1],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
+    def start_worker(self, name: str = "worker", pool: str = "linux-cpu") -> None:
+        """Start a worker and wait until the server has heard of it."""
+        self.start(name, ["-m", "prefect", "worker", "start", "--pool", pool, "--name", name])
+        self.wait_for(
+            lambda: any(
+                w["name"] == name and w["status"] == "ONLINE"
+                for w in self.post(f"/work_pools/{pool}/workers/filter", {})
+            ),
+            f"worker {name} is online",
+        )
+
+    def start(self, name: str, arguments: Sequence[str]) -> None:
+        """Start a Python process in a group of its own."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, *arguments],
+                env=self.environment(),
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def convert(self, name: str = "convert", *models: str, **arguments: Any) -> None:
+        """Start the parent flow in a process of its own, on nobody's worker."""
+        options = {"manifest": str(self.manifest), "store": self.store, "random_weights": 0}
+        call: dict[str, Any] = {"options": options | arguments.pop("options", {}), **arguments}
+        program = (
+            f"import json, toy_flows\nstate = toy_flows.convert_zoo({list(models)!r}, "
+            f"**json.loads({json.dumps(call)!r}), return_state=True)\n"
+            "run = state.result(raise_on_failure=False)\nopen("
+            f"{str(self.result(name))!r}, 'w').write(run.model_dump_json())\n"
+        )
+        self.result(name).unlink(missing_ok=True)
+        self.start(name, ["-c", program])
+
+    def result(self, name: str = "convert") -> Path:
+        """Where a parent's table is written."""
+        return self.folder / f"{name}.json"
+
+    def table(self, name: str = "convert", seconds: float = 240.0) -> dict[str, dict[str, Any]]:
+        """The rows of a parent that was started, by model and target, when it has ended."""
+        code = self.processes[name].wait(seconds)
+        log = (self.folder / f"{name}.log").read_text()[-3000:]
+        assert code == 0, log
+        rows = json.loads(self.result(name).read_text())["results"]
+        return {f"{row['model']} {row['target']}": row for row in rows}
+
+    def submit(self, deployment: str, parameters: dict[str, Any]) -> str:
+        """Have a deployment run; its id."""
+        found = self.get(f"/deployments/name/{deployment}")
+        path = f"/deployments/{found['id']}/create_flow_run"
+        run: str = self.post(path, {"parameters": parameters})["id"]
+        return run
+
+    def state(self, run: str) -> str:
+        """The name of a run's state."""
+        name: str = self.get(f"/flow_runs/{run}")["state"]["name"]
+        return name
+
+    def runs(self, flow: str) -> list[dict[str, Any]]:
+        """All runs of a flow."""
+        body = {"flows": {"name": {"any_": [flow]}}, "limit": 200}
+        found: list[dict[str, Any]] = self.post("/flow_runs/filter", body)
+        return found
+
+    def noted(self, model: str, target: str = "cpu") -> list[str]:
+        """What the benches of a model wrote down."""
+        file = self.notes / f"{model}-{target}"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def wait_for(
+        self, condition: Callable[[], object], what: str, seconds: float = START_SECONDS
+    ) -> None:
+        """Poll until it holds."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                if condition():
+                    return
+            except (OSError, urllib.error.URLError):
+                pass
+            time.sleep(0.2)
+        raise AssertionError(f"not after {seconds:g} s: {what}")
+
+    def kill(self, name: str) -> None:
+        """SIGKILL to a process and all its descendants, as when its host is lost."""
+        process = self.processes.pop(name)
+        family = [
+            process.pid,
+            *(c.pid for c in psutil.Process(process.pid).children(recursive=True)),
+        ]
+        for pid in family:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        process.wait()
+
+    def kill_alone(self, name: str) -> None:
+        """SIGKILL to that process only."""
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def stop(self) -> None:
+        """End all that was started."""
+        for name in list(self.processes):
+            if self.processes[name].poll() is None:
+                self.kill(name)
+
+    def get(self, path: str) -> Any:
+        """A question to the server."""
+        with urllib.request.urlopen(self.url + path, timeout=10) as answer:  # noqa: S310
+            return json.load(answer)
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """A request with a body."""
+        request = urllib.request.Request(  # noqa: S310
+            self.url + path, json.dumps(body).encode(), {"content-type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+            return json.load(answer)
+
+
+def running(folder: Path) -> Iterator[ToyCluster]:
+    """A cluster with one worker, ended afterwards."""
+    cluster = ToyCluster(folder)
+    try:
+        cluster.start_server()
+        cluster.apply()
+        cluster.start_worker()
+        yield cluster
+    finally:
+        cluster.stop()

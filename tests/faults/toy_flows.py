@@ -1,0 +1,91 @@
+"""The real flows over toy stages, for workers of a test's cluster.
+
+What a model does is said by its summary in the manifest: `fine`, `segfaults`, `sleeps`, `eats`; its
+bench is a process of its own, as in earnest, and reports, seals and the store are the real ones.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TESTS / "tasks"))
+
+from prefect import State, flow
+from toy_zoo import toy_judgement
+
+from flows import confirm_release as confirming
+from flows import convert_batch as batching
+from flows import convert_model as modelling
+from flows import convert_zoo as zoo
+from flows.parameters import ConversionOptions, RunLimits
+from flows.settings import NOTHING_KEPT
+from flows.workplace import Workplace, use_workplace
+from tasks.isolated import IsolatedBench
+from tasks.job import Evidence, Job
+from tasks.validate import prove
+from zoo.evidence import ConversionReport
+from zoo.home import home
+from zoo.spec import Target
+
+COMMAND = (sys.executable, str(Path(__file__).with_name("faulty_bench.py")))
+
+
+def bench(job: Job) -> IsolatedBench:
+    """The faulty bench in a process."""
+    log = home() / "logs" / f"{job.model}-{job.target}.log"
+    return IsolatedBench(job, log, command=COMMAND)
+
+
+def toy_prove(job: Job, evidence: Evidence) -> ConversionReport:
+    """Every toy passes; those for Metal by emulation."""
+    emulated = job.target is Target.METAL
+    judged = toy_judgement().model_copy(update={"emulated": emulated})
+    return prove(job, evidence, judge=lambda *_, **__: judged)
+
+
+def place() -> Workplace:
+    """Toys in place of compilers."""
+    return Workplace(open_bench=bench, prove=toy_prove, judge=lambda *_, **__: toy_judgement())
+
+
+@flow(name="convert-model", flow_run_name="{model} for {target}", **NOTHING_KEPT)
+def convert_model(
+    model: str, target: Target = Target.CPU, options: ConversionOptions = ConversionOptions()
+) -> State[Any]:
+    """See `flows.convert_model`."""
+    with use_workplace(place()):
+        return modelling.convert_model.fn(model, target, options)  # type: ignore[no-any-return]
+
+
+@flow(name="convert-batch", flow_run_name="{target} batch", **NOTHING_KEPT)
+def convert_batch(
+    models: list[str], target: Target = Target.CPU, options: ConversionOptions = ConversionOptions()
+) -> State[Any]:
+    """See `flows.convert_batch`."""
+    with use_workplace(place()):
+        return batching.convert_batch.fn(models, target, options)  # type: ignore[no-any-return]
+
+
+@flow(name="confirm-release", **NOTHING_KEPT)
+def confirm_release(
+    model: str, target: Target = Target.METAL, build_key: str = "", store: str = ""
+) -> State[Any]:
+    """See `flows.confirm_release`."""
+    with use_workplace(place()):
+        return confirming.confirm_release.fn(model, target, build_key, store)  # type: ignore[no-any-return]
+
+
+@flow(name="convert-zoo", **NOTHING_KEPT)
+def convert_zoo(
+    models: list[str] = [],
+    selected_tags: list[str] = [],
+    targets: list[Target] = [],
+    options: ConversionOptions = ConversionOptions(),
+    limits: RunLimits = RunLimits(),
+) -> State[Any]:
+    """See `flows.convert_zoo`."""
+    with use_workplace(place()):
+        return zoo.convert_zoo.fn(models, selected_tags, targets, options, limits=limits)  # type: ignore[no-any-return]

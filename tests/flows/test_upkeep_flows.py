@@ -1,0 +1,179 @@
+"""Verifying what is published, confirming what was emulated, and collecting garbage."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from toy_zoo import toy_bundle, toy_evidence, toy_job, toy_judgement
+
+from flows.collect_garbage import collect_garbage
+from flows.confirm_release import confirm_release
+from flows.results import Confirmation, ModelResult
+from flows.upkeep import collect
+from flows.verify_releases import verify_releases
+from flows.workplace import Workplace, use_workplace
+from tasks.publish import publish_bundle
+from tasks.validate import prove
+from tasks.verify import ProofOutcome
+from zoo.artifact.manifest import ReleaseState
+from zoo.report import read_report
+from zoo.spec import Target
+from zoo.store import KeepRule, open_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from flows.verification import VerifyResult
+    from zoo.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A store of this test's."""
+    return open_store(str(tmp_path / "store"))
+
+
+def publish(tmp_path: Path, model: str, key: str = "a" * 64, **judgement: Any) -> None:
+    """A release of `model` with a report."""
+    job = toy_job(
+        tmp_path / (model + key[:4]), model=model, build_key=key, store=str(tmp_path / "store")
+    )
+    toy_bundle(job)
+    judged = toy_judgement().model_copy(update=judgement)
+    prove(job, toy_evidence(), judge=lambda *_, **__: judged)
+    publish_bundle(job)
+
+
+def judging(**judgement: Any) -> Workplace:
+    """A workplace whose every proof ends so."""
+    judged = toy_judgement(passed=judgement.pop("passed", True)).model_copy(update=judgement)
+    return Workplace(judge=lambda *_, **__: judged)
+
+
+def verified(place: Workplace, store: Store, **arguments: Any) -> VerifyResult:
+    """The result of a run, whose state must say whether it succeeded."""
+    with use_workplace(place):
+        state = verify_releases(store=store.url, **arguments, return_state=True)
+    result: VerifyResult = state.result(raise_on_failure=False)
+    assert state.is_completed() == result.succeeded
+    return result
+
+
+def confirmed(place: Workplace, store: Store) -> ModelResult:
+    """The row of a confirmation of ant."""
+    with use_workplace(place):
+        state = confirm_release("ant", Target.CPU, store=store.url, return_state=True)
+    row: ModelResult = state.result(raise_on_failure=False)
+    assert state.is_completed() == row.succeeded
+    return row
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_what_holds_is_proven(store: Store, tmp_path: Path, own_home: Path) -> None:
+    """The latest of each is run; the verdict is noted beside it; nothing stays behind."""
+    publish(tmp_path, "ant")
+    publish(tmp_path, "bee")
+    result = verified(judging(), store)
+    assert [(p.model, p.outcome) for p in result.proofs] == [
+        ("ant", ProofOutcome.PROVEN),
+        ("bee", ProofOutcome.PROVEN),
+    ]
+    assert result.proofs[0].latency_ms == 2.0
+    verdict = store.verdict(store.find("ant", "cpu"))
+    assert verdict is not None
+    assert verdict.passed
+    assert list((own_home / "work").iterdir()) == []
+    assert "| ant | cpu |" in (own_home / "reports" / "verification.md").read_text()
+    assert [p.model for p in verified(judging(), store, models=["bee"]).proofs] == ["bee"]
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_what_does_not_hold_is_reported_and_stays(store: Store, tmp_path: Path) -> None:
+    """Refuted, damaged, elsewhere: a row each; nothing is removed from the store."""
+    publish(tmp_path, "ant")
+    [refuted] = verified(judging(passed=False), store).proofs
+    assert (refuted.outcome, refuted.detail) == (
+        ProofOutcome.REFUTED,
+        "diverged: y of case 0 is off by 0.5",
+    )
+    release = store.find("ant", "cpu")
+    verdict = store.verdict(release)
+    assert verdict is not None
+    assert (verdict.passed, verdict.detail) == (False, refuted.detail)
+    digest = release.manifest.files[release.manifest.weights].sha256
+    [blob] = (tmp_path / "store" / "blobs").rglob(digest)
+    blob.chmod(0o644)
+    blob.write_bytes(b"THE WEIGHTS")
+    [damaged] = verified(judging(), store).proofs
+    assert damaged.outcome is ProofOutcome.DAMAGED
+    assert store.releases() == [release]
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_device_validates_what_was_emulated(store: Store, tmp_path: Path) -> None:
+    """The release's state and report change; a second confirmation has nothing to do."""
+    publish(tmp_path, "ant", emulated=True)
+    assert store.find("ant", "cpu").manifest.state is ReleaseState.EMULATED
+    row = confirmed(judging(machine="a device"), store)
+    assert (row.confirmation, row.proof) == (Confirmation.CONFIRMED, ReleaseState.VALIDATED)
+    release = store.find("ant", "cpu")
+    assert release.manifest.state is ReleaseState.VALIDATED
+    report = read_report(store.pull(release, tmp_path / "out"))
+    assert (report.validation.machine, report.validation.emulated) == ("a device", False)
+    assert confirmed(judging(passed=False), store).confirmation is Confirmation.CONFIRMED
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_an_emulation_confirms_nothing(store: Store, tmp_path: Path) -> None:
+    """A worker without the device leaves the release as it is, and says that one is waited for."""
+    publish(tmp_path, "ant", emulated=True)
+    row = confirmed(judging(emulated=True), store)
+    assert row.confirmation is Confirmation.WAITING
+    assert store.find("ant", "cpu").manifest.state is ReleaseState.EMULATED
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_device_that_disagrees_changes_nothing(store: Store, tmp_path: Path) -> None:
+    """The release stays emulated, the run fails, and the verdict is noted."""
+    publish(tmp_path, "ant", emulated=True)
+    row = confirmed(judging(passed=False), store)
+    assert row.confirmation is Confirmation.FAILED
+    assert "off by 0.5" in (row.confirmation_detail or "")
+    assert store.find("ant", "cpu").manifest.state is ReleaseState.EMULATED
+    with use_workplace(judging()):
+        state = confirm_release("yak", Target.CPU, store=store.url, return_state=True)
+    assert state.is_failed()
+    assert "no release of yak" in (state.message or "")
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_garbage_is_collected_by_the_flow(store: Store, tmp_path: Path) -> None:
+    """The newest stays; a store that cannot be swept is a failed run with the reason."""
+    publish(tmp_path, "ant", "a" * 64)
+    publish(tmp_path, "ant", "b" * 64)
+    rule = KeepRule(releases=1, grace_hours=0)
+    collected = collect_garbage(rule, store=store.url)
+    assert len(collected.swept.releases) == 1
+    assert len(store.releases()) == 1
+    (tmp_path / "store" / "releases" / "ant" / "cpu" / f"{'c' * 64}.json").write_text("{]")
+    state = collect_garbage(rule, store=store.url, return_state=True)
+    assert state.is_failed()
+    assert "nothing was swept" in (state.message or "")
+
+
+def test_our_own_folder_is_swept(store: Store, own_home: Path) -> None:
+    """Old logs and kept documents, and work of processes that are no more; the rest stays."""
+    for name in ("logs/old.log", "logs/new.log", "documents/x/old.json", "work/toy.999999999.ab/x"):
+        (own_home / name).parent.mkdir(parents=True, exist_ok=True)
+        (own_home / name).write_text("12345")
+    for name in ("logs/old.log", "documents/x/old.json"):
+        os.utime(own_home / name, (0, 0))
+    rule = KeepRule()
+    found = collect(store.url, rule, dry_run=True)
+    assert (found.local_files, found.local_bytes) == (3, 15)
+    assert "would remove" in found.summary
+    assert (own_home / "logs" / "old.log").exists()
+    assert collect(store.url, rule, dry_run=False).local_files == 3
+    assert [p.name for p in own_home.rglob("*") if p.is_file()] == ["new.log"]

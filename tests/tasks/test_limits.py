@@ -1,0 +1,84 @@
+"""A stage that takes too long, or too much memory, is ended, and its model alone has failed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tasks.failures import BenchDied, StageTimedOut
+from tasks.isolated import IsolatedBench
+from tasks.limits import group_memory, memory_allowed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tasks.job import Job
+
+GLUTTON = """
+import sys
+sys.stdin.readline(), sys.stdin.readline()
+held = bytearray(400 * 2**20)
+held[::4096] = b"x" * len(held[::4096])
+sys.stdin.readline()
+"""
+SLEEPER = "import sys\nsys.stdin.readline(), sys.stdin.readline(), sys.stdin.readline()"
+
+
+@pytest.fixture
+def bench(job: Job, tmp_path: Path) -> Callable[..., IsolatedBench]:
+    """A bench of a job with limits, whose process runs `program`."""
+
+    def make(program: str, **limits: float) -> IsolatedBench:
+        command = (sys.executable, "-c", program)
+        return IsolatedBench(job.model_copy(update=limits), tmp_path / "log", command=command)
+
+    return make
+
+
+def test_a_stage_that_does_not_end_is_ended(bench: Callable[..., IsolatedBench]) -> None:
+    """The error names the stage and the time; the process is gone."""
+    with bench(SLEEPER, stage_seconds=0.3) as slow:
+        process = psutil.Process(slow._process.pid)
+        with pytest.raises(StageTimedOut, match=r"toy: pull was stopped after 0.3 s"):
+            slow.pull()
+    assert not process.is_running()
+
+
+def test_a_stage_that_eats_memory_is_ended(bench: Callable[..., IsolatedBench]) -> None:
+    """Before the machine runs out of it; the error names the sizes."""
+    with (
+        bench(GLUTTON, memory_bytes=200 * 2**20) as glutton,
+        pytest.raises(BenchDied, match=r"killed: memory, pull took 0.4 GiB of the 0.2 GiB allowed"),
+    ):
+        glutton.pull()
+
+
+def test_the_memory_of_a_group_is_that_of_all_its_processes() -> None:
+    """The compilers that a bench starts count with it."""
+    child = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {GLUTTON!r}]).wait()"
+    process = subprocess.Popen([sys.executable, "-c", child], start_new_session=True, stdin=-1)
+    assert process.stdin is not None
+    try:
+        process.stdin.write(b"\n\n")
+        process.stdin.flush()
+        while group_memory(process.pid) < 400 * 2**20:
+            assert process.poll() is None
+    finally:
+        process.stdin.write(b"\n")
+        process.stdin.close()
+        process.wait()
+    assert group_memory(2**22 + 1) == 0
+
+
+def test_without_a_limit_most_of_the_memory_is_allowed() -> None:
+    """So that the kernel need not choose a victim."""
+    total = psutil.virtual_memory().total
+    assert total * 0.8 < memory_allowed(None) < total * 0.9
+    assert memory_allowed(5) == 5
+    assert group_memory(os.getpgid(0)) > 2**20

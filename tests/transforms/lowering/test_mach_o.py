@@ -1,0 +1,44 @@
+"""The reader of Mach-O files: what it says of a sound library, and of everything else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from transforms.lowering.mach_o import read_library
+from zoo.errors import LoweringError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_one_changed_byte_breaks_the_signature(dylib: Path, tmp_path: Path) -> None:
+    """The hash of every page is compared: macOS would refuse to run the changed page."""
+    assert read_library(dylib).signed
+    data = bytearray(dylib.read_bytes())
+    data[len(data) // 3] ^= 1
+    changed = tmp_path / "changed.dylib"
+    changed.write_bytes(data)
+    assert not read_library(changed).signed
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF" + bytes(60), b"\xcf\xfa\xed\xfe" + bytes(60)])
+def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
+    """Empty, ELF, and a Mach-O header for no processor."""
+    path = tmp_path / "other.dylib"
+    path.write_bytes(content)
+    with pytest.raises(LoweringError, match="no Mach-O library for arm64 macOS"):
+        read_library(path)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(length=st.integers(0, 6000))
+def test_a_file_cut_short_is_refused(dylib: Path, tmp_path: Path, length: int) -> None:
+    """Wherever it ends in its load commands: one error, no crash, no half answer."""
+    path = tmp_path / "short.dylib"
+    path.write_bytes(dylib.read_bytes()[:length])
+    with pytest.raises(LoweringError):
+        read_library(path)

@@ -1,0 +1,162 @@
+"""Lowering for Metal: what is in a bundle, for whom it is, and that nothing of this host is."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import nn
+
+from transforms.lowering import metal
+from transforms.lowering.inductor import metal_header
+from transforms.lowering.mach_o import read_library
+from zoo.errors import UnsupportedKernels
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch.export import ExportedProgram
+
+    from transforms.lowering.lowered import LoweredProgram
+
+
+def test_library_is_for_macs_with_apple_silicon(dylib: Path) -> None:
+    """arm64 (or the reader refuses), macOS 14 at least, at least ad-hoc signed, relocatable."""
+    library = read_library(dylib)
+    assert library.deployment_target == "14.0"
+    assert library.signed
+    assert library.install_name == "@rpath/model.dylib"
+    assert library.search_paths == ()
+
+
+def test_shims_bind_to_our_runtime_by_name(dylib: Path) -> None:
+    """Beside a libtorch that has the same names, the model still finds ours."""
+    library = read_library(dylib)
+    assert library.two_level
+    shims = {s: home for s, home in library.imports.items() if s.startswith("aoti_torch_")}
+    assert "aoti_torch_mps_convolution" in shims
+    assert set(shims.values()) == {"@rpath/libmenagerie_metal.dylib"}
+    assert set(library.needed) == {
+        "/usr/lib/libSystem.B.dylib",
+        "@rpath/libmenagerie_metal.dylib",
+    }
+
+
+def test_container_is_exported(dylib: Path) -> None:
+    """The runtime finds the functions by which it makes and runs the model."""
+    exports = read_library(dylib).exports
+    assert {
+        "AOTInductorModelContainerCreateWithDevice",
+        "AOTInductorModelContainerRun",
+        "AOTInductorModelContainerUpdateUserManagedConstantBufferPairs",
+    } <= exports
+
+
+def test_record_tells_what_is_imported(lowered: LoweredProgram) -> None:
+    """Symbols are those of the Mach-O library; kernels those of them that compute."""
+    record = lowered.record
+    imports = read_library(lowered.library).imports
+    assert set(record.symbols) == {s for s in imports if s.startswith("aoti_torch_")}
+    assert record.fallback_kernels == ("aoti_torch_mps_addmm_out", "aoti_torch_mps_convolution")
+    assert record.library_bytes == lowered.library.stat().st_size
+
+
+def test_twin_needs_the_same_shims(lowered: LoweredProgram) -> None:
+    """The library to emulate imports what the Mach-O does, and names our runtime as needed."""
+    assert lowered.metal is not None
+    assert lowered.metal.emulation is not None
+    shown = subprocess.run(
+        ["readelf", "--dyn-syms", "--dynamic", "--wide", str(lowered.metal.emulation)],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "libmenagerie_metal.so" in re.findall(r"NEEDED.*\[(.*)\]", shown)
+    undefined = set(re.findall(r"UND (aoti_torch_\w+)", shown))
+    assert undefined == set(lowered.record.symbols)
+
+
+def test_shaders_stand_once_and_without_the_header(lowered: LoweredProgram) -> None:
+    """As many kernels as the record says, each under a name of its own."""
+    assert lowered.metal is not None
+    assert lowered.metal.shaders is not None
+    text = lowered.metal.shaders.read_text()
+    names = re.findall(r"kernel void (\w+)\(", text)
+    assert len(set(names)) == len(names) == lowered.record.generated_kernels > 0
+    assert len(text) < len(metal_header())
+
+
+def test_weights_are_plain(lowered: LoweredProgram, small: ExportedProgram) -> None:
+    """Row-major whatever the model had, with the model's values."""
+    weight = lowered.constants["head.weight"]
+    assert weight.is_contiguous()
+    assert torch.equal(weight.cpu(), small.state_dict["head.weight"])
+    assert not small.state_dict["head.weight"].is_contiguous()
+
+
+def test_the_same_program_gives_the_same_bytes(
+    lowered: LoweredProgram, small: ExportedProgram, tmp_path: Path
+) -> None:
+    """Libraries, shaders and source hash, in another folder; and no file names a folder of here."""
+    again = metal.lower(small, tmp_path)
+    first, second = lowered.library.parent, again.library.parent
+    names = sorted(f.name for f in first.iterdir())
+    assert names == sorted(f.name for f in second.iterdir())
+    for name in names:
+        data = (first / name).read_bytes()
+        assert data == (second / name).read_bytes()
+        for folder in (str(tmp_path.parent).encode(), b"/tmp/", b"/home/", b"site-packages"):
+            assert folder not in data
+    assert lowered.metal is not None
+    assert again.metal is not None
+    assert again.metal.source_sha256 == lowered.metal.source_sha256
+
+
+class Spectrum(nn.Module):
+    """Needs two kernels that no runtime of ours has."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Magnitudes of a spectrum, and a sampled choice."""
+        y = torch.ops.aten._fft_r2c.default(x, [1], 0, True).abs()
+        return y.sum() + torch.linalg.inv(x).sum()
+
+
+def test_missing_kernels_are_listed_at_once(tmp_path: Path) -> None:
+    """One error names every kernel that the runtime lacks, with the line of the model's source."""
+    program = torch.export.export(Spectrum(), (torch.eye(4),), strict=False).run_decompositions({})
+    with pytest.raises(UnsupportedKernels) as caught:
+        metal.lower(program, tmp_path)
+    line = inspect.getsourcelines(Spectrum.forward)[1]
+    [fft] = [sites for kernel, sites in caught.value.uses.items() if "_fft_r2c" in kernel]
+    [inverse] = [sites for kernel, sites in caught.value.uses.items() if "linalg_inv" in kernel]
+    assert any(f"test_metal.py:{line + 2}" in site for site in fft)
+    assert any(f"test_metal.py:{line + 3}" in site for site in inverse)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_stays_half(small: ExportedProgram, dtype: torch.dtype) -> None:
+    """Kernels read and write the dtype of the model, under Metal's name for it."""
+    module = small.module(check_guards=False).to(dtype)
+    arguments = (torch.randn(1, 3, 8, 8, dtype=dtype),)
+    program = torch.export.export(module, arguments, strict=False).run_decompositions({})
+    code = metal._generate("program main", program)
+    name = {torch.float16: "half", torch.bfloat16: "bfloat"}[dtype]
+    assert f"constant {name}* in_ptr0" in code.wrapper
+    assert "constant float* in_ptr0" not in code.wrapper
+
+
+def test_shapes_that_vary_are_arguments_of_the_kernels() -> None:
+    """One library serves all sizes of a dynamic dimension."""
+    batch = torch.export.Dim("batch", min=1, max=8)
+    program = torch.export.export(
+        nn.Sequential(nn.Linear(16, 16), nn.GELU()),
+        (torch.randn(2, 16),),
+        dynamic_shapes=({0: batch},),
+        strict=False,
+    ).run_decompositions({})
+    code = metal._generate("program main", program)
+    assert "aoti_torch_mps_set_arg_int(" in code.wrapper
