@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # numpy and torch come first and by pip: some machines offer a CPU build of torch that only pip finds.
 TORCH := torch==2.13.0
 
-.PHONY: help setup convert test test-all check format lock clean
+.PHONY: help setup convert test test-all test-faults check format lock clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -32,12 +32,26 @@ $(VENV)/.ready: $(VENV)/.locked pyproject.toml $(RUNTIME_SOURCES)
 convert: setup ## convert, prove and publish the default models
 	$(BIN)/zoo convert --random-weights 0
 
+up: setup ## a local cluster: Prefect's server and UI, an S3 server, a worker
+	$(BIN)/zoo up
+
+down: setup ## end the local cluster
+	$(BIN)/zoo down
+
 test: setup ## the test suite
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-all: setup ## the suite with fresh random examples, then every model of the zoo (an hour)
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -n auto --dist loadfile
 	$(BIN)/python -m pytest -m sweep
+	$(BIN)/python -m pytest -n0 -m cluster
+	$(BIN)/python -m pytest -m faults
+
+test-faults: setup ## kill flows, workers, servers and networks of a real cluster (a quarter of an hour)
+	$(BIN)/python -m pytest -m faults
+
+test-cluster: setup ## a real cluster, from `zoo up` to `zoo down` (some minutes)
+	$(BIN)/python -m pytest -n0 -m cluster
 
 check: setup ## lint and types
 	$(BIN)/ruff check .
@@ -51,7 +65,7 @@ format: setup ## rewrite sources in the house style
 	$(BIN)/clang-format -i $$(git ls-files '*.cpp' '*.h' '*.mm')
 
 lock: setup ## resolve pyproject.toml anew into requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml --extra dev --extra cluster --universal --python-version 3.11 \
 	  --generate-hashes --no-header --no-annotate --quiet --output-file requirements.lock \
 	  $$(for p in torch triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas nvidia-cuda-cupti \
 	    nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cudnn-cu13 nvidia-cufft nvidia-cufile nvidia-curand \

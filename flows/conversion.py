@@ -6,6 +6,7 @@ import shutil
 import time
 from typing import TYPE_CHECKING, TypeVar
 
+from flows.events import Event, EventKind, record
 from flows.results import ModelResult, Outcome
 from tasks.export import export
 from tasks.failures import BenchDied, StageTimedOut, explain
@@ -126,11 +127,30 @@ class Conversion:
         try:
             result = work()
         except Exception as error:
-            raise ConversionFailed(self._failure(stage, error)) from error
+            row = self._failure(stage, error)
+            self._record(stage, row.outcome, time.perf_counter() - began, row.reason)
+            raise ConversionFailed(row) from error
         seconds = time.perf_counter() - began
         self._times.append(StageTime(stage=stage, seconds=seconds))
+        self._record(stage, "done", seconds)
         listener.stage_ended(self._job.model, self._job.target, stage, seconds)
         return result
+
+    def _record(
+        self, stage: Stage, outcome: str, seconds: float, reason: str | None = None
+    ) -> None:
+        record(
+            Event(
+                event=EventKind.STAGE,
+                model=self._job.model,
+                target=self._job.target.value,
+                build_key=self._job.build_key,
+                stage=stage.value,
+                outcome=outcome,
+                seconds=round(seconds, 3),
+                reason=reason,
+            )
+        )
 
     def _failure(self, stage: Stage, error: Exception) -> ModelResult:
         if isinstance(error, StageTimedOut):

@@ -3,6 +3,7 @@
 from uuid import UUID
 
 from prefect import State, flow
+from prefect.runtime import flow_run
 from prefect.states import Failed
 
 from flows.dispatch.embedded import convert_here
@@ -18,7 +19,15 @@ from zoo.spec import Target
 __all__ = ["convert_batch"]
 
 
-@flow(name="convert-batch", flow_run_name="{target} batch", **NOTHING_KEPT)
+def _run_name() -> str:
+    """As its parent calls it, e.g. `resnet18 and 3 more for cpu`."""
+    asked = flow_run.get_parameters()
+    models, target = asked.get("models") or ["nothing"], asked.get("target", "")
+    more = f" and {len(models) - 1} more" if len(models) > 1 else ""
+    return f"{models[0]}{more} for {target}"
+
+
+@flow(name="convert-batch", flow_run_name=_run_name, **NOTHING_KEPT)
 def convert_batch(
     models: list[str],
     target: Target = Target.CPU,

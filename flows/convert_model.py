@@ -6,24 +6,30 @@ from prefect import State, flow
 from prefect.logging import get_run_logger
 from prefect.states import Failed
 
-from flows.artifacts import leave_artifact
+from flows.artifacts import leave_artifact, leave_link
 from flows.choices import ModelChoice
 from flows.conversion import Conversion, ConversionFailed
+from flows.events import model_event, record
+from flows.links import LINK_DAYS, Links, release_links
+from flows.operator import factories_allowed
 from flows.parameters import ConversionOptions
 from flows.plan import PlannedModel, failed_row, plan, skipped_row
 from flows.reports import report_folder
-from flows.results import ModelResult
+from flows.results import ModelResult, Outcome
 from flows.rows import leave_row, this_run
 from flows.settings import NOTHING_KEPT
 from flows.work import new_work_folder
 from flows.workplace import workplace
 from tasks.job import Job
-from zoo.errors import StoreError, UsageError
+from zoo.errors import MenagerieError, StoreError, UsageError
+from zoo.evidence import ConversionReport
 from zoo.report import markdown
 from zoo.spec import Target
 from zoo.store import open_store
 
 __all__ = ["convert_model"]
+
+_Ended = tuple[ModelResult, ConversionReport | None]
 
 
 @flow(name="convert-model", flow_run_name="{model} for {target}", **NOTHING_KEPT)
@@ -44,7 +50,9 @@ def convert_model(
     """
     place = workplace()
     planned = place.planned.get((model, target)) or _plan_single(model, target, options)
-    result = _convert(planned, options)
+    result, report = _convert(planned, options)
+    _leave_pages(result, report, options.store_url)
+    record(model_event(result))
     place.listener.model_ended(result)
     leave_row(result, this_run())
     if result.succeeded:
@@ -54,31 +62,52 @@ def convert_model(
     return Failed(message=reason, data=result)
 
 
-def _convert(planned: PlannedModel, options: ConversionOptions) -> ModelResult:
+def _convert(planned: PlannedModel, options: ConversionOptions) -> _Ended:
     if planned.error is not None:
-        return failed_row(planned)
+        return failed_row(planned), None
     if planned.in_store:
-        return skipped_row(planned)
+        return skipped_row(planned), None
     try:
         store = open_store(options.store_url)
         with store.claim(planned.build_key, waiting=_say_who_converts) as waited:
             if waited and (again := _plan_single(planned.model, planned.target, options)).in_store:
-                return skipped_row(again)
+                return skipped_row(again), None
             return _run(planned, options)
     except StoreError as error:
-        return failed_row(replace(planned, error=str(error)))
+        return failed_row(replace(planned, error=str(error))), None
 
 
-def _run(planned: PlannedModel, options: ConversionOptions) -> ModelResult:
+def _run(planned: PlannedModel, options: ConversionOptions) -> _Ended:
     try:
-        result, report = Conversion(_job(planned, options), workplace()).run()
+        return Conversion(_job(planned, options), workplace()).run()
     except ConversionFailed as stopped:
-        if stopped.report is None:
-            return stopped.result
-        result, report = stopped.result, stopped.report
-    name = f"{planned.model}-{planned.target}"
-    leave_artifact(name, f"Conversion report of {name}", lambda: markdown(report))
-    return result
+        return stopped.result, stopped.report
+
+
+def _leave_pages(result: ModelResult, report: ConversionReport | None, store: str) -> None:
+    """The report as a page, how to get the artifact, and a link to the report in full."""
+    name = f"{result.model}-{result.target}"
+    links = _links(result, store)
+    if report is not None:
+        get = "" if links is None else f"\n{links.markdown()}"
+        text = f"Conversion report of {result.model} for {result.target}"
+        leave_artifact(name, text, lambda: markdown(report) + get)
+    elif links is not None:
+        text = f"{result.model} for {result.target} is published already"
+        leave_artifact(name, text, links.markdown)
+    if links is not None and links.report is not None:
+        text = f"Report of {result.model} for {result.target}"
+        leave_link(f"{name}-report", f"The page in full, for {LINK_DAYS} days", text, links.report)
+
+
+def _links(result: ModelResult, store: str) -> Links | None:
+    if result.outcome not in (Outcome.PUBLISHED, Outcome.SKIPPED) or result.build_key is None:
+        return None
+    try:
+        return release_links(store, result.model, result.target, result.build_key)
+    except MenagerieError as error:
+        get_run_logger().warning("The release cannot be linked: %s", error)
+        return None
 
 
 def _say_who_converts(holder: str) -> None:
@@ -100,10 +129,11 @@ def _job(planned: PlannedModel, options: ConversionOptions) -> Job:
         origin=planned.origin,
         build_key=planned.build_key,
         seed=planned.seed,
-        allow_factories=options.allow_factories,
+        allow_factories=factories_allowed(asked=options.allow_factories),
         store=options.store_url,
         threads=options.threads,
         stage_seconds=options.stage_minutes * 60.0,
+        search_seconds=options.search_minutes * 60.0,
         memory_bytes=None if options.memory_gib is None else options.memory_gib * 2**30,
         folder=new_work_folder(f"{planned.model}-{planned.target}"),
         reports=report_folder(planned.model, planned.target),

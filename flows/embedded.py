@@ -18,6 +18,7 @@ import urllib.request
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from flows.cluster.state import ClusterState
 from zoo.errors import MenagerieError
 from zoo.home import home
 
@@ -102,7 +103,10 @@ def probe(url: str, *, seconds: float = 10.0) -> None:
     Raises:
         MenagerieError: if nobody answers.
     """
+    state = ClusterState.load()
     advice = "Start that server, or unset PREFECT_API_URL to use the embedded one"
+    if state is not None and state.api_url == url:
+        advice = "Run `zoo status` to see what is down, or convert with --local"
     try:
         _health(url, seconds)
     except urllib.error.HTTPError as error:

@@ -51,6 +51,13 @@ class ConversionOptions(BaseModel):
         title="Memory in GiB",
         description="A conversion that takes more is ended. Empty: most of the machine's memory.",
     )
+    search_minutes: int = Field(
+        default=10,
+        ge=0,
+        le=24 * 60,
+        title="Minutes for a search",
+        description="How long the cause of a failed validation is looked for. 0: not at all.",
+    )
     store: str = Field(
         default="",
         title="Store",

@@ -71,7 +71,8 @@ class ModelResult(BaseModel):
             update={
                 "worst_absolute": summary.worst_abs,
                 "worst_snr_db": summary.worst_snr_db,
-                "latency_ms": summary.artifact_ms,
+                # An emulated device's latency is nobody's business but the emulator's.
+                "latency_ms": None if report.validation.emulated else summary.artifact_ms,
                 "eager_ms": summary.eager_ms,
                 "bytes": summary.bytes,
                 "diagnosis": report.diagnosis,

@@ -81,6 +81,8 @@ def _sweep_home(days: float, *, dry_run: bool) -> tuple[int, int]:
 def _old(folder: Path, days: float) -> Iterator[Path]:
     before = time.time() - days * _DAY
     for path in sorted(folder.rglob("*")):
+        if path.name.startswith("events-"):
+            continue  # the history that `zoo runs` shows; a line a stage
         if path.is_file() and path.stat().st_mtime < before:
             yield path
 

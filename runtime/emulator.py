@@ -3,34 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-from importlib.metadata import version
-from pathlib import Path
 
+from runtime.zig import zig_program, zig_version
 from zoo.errors import SessionError
 from zoo.home import home
 
-__all__ = ["compiler", "configure"]
-
-
-def compiler() -> Path:
-    """The wheel's program, which is clang and lld by its first argument.
-
-    Called directly, not through ``python -m ziglang``: that would start an interpreter more.
-
-    Raises:
-        SessionError: the wheel is not installed.
-    """
-    found = importlib.util.find_spec("ziglang")
-    for folder in (found.submodule_search_locations or []) if found else []:
-        program = Path(folder) / "zig"
-        if program.is_file():
-            return program
-    raise SessionError(
-        "ziglang",
-        "is not installed; the emulated Metal device compiles shaders with it",
-        "Install it: pip install ziglang",
-    )
+__all__ = ["configure"]
 
 
 def configure(library: ctypes.CDLL) -> None:
@@ -40,10 +18,11 @@ def configure(library: ctypes.CDLL) -> None:
     compiler.
 
     Raises:
-        SessionError: the wheel is not installed, or the runtime refuses.
+        MenagerieError: the wheel is not installed.
+        SessionError: the runtime refuses.
     """
-    program = str(compiler()).encode()
-    folder = home() / "emulator" / f"ziglang-{version('ziglang')}"
+    program = str(zig_program()).encode()
+    folder = home() / "emulator" / f"ziglang-{zig_version()}"
     library.menagerie_last_error.restype = ctypes.c_char_p
     words = (ctypes.c_char_p * 1)(program)
     if library.menagerie_emulator_configure(words, ctypes.c_size_t(1), str(folder).encode()) != 0:

@@ -78,6 +78,10 @@ def library(target: Target = Target.CPU) -> ctypes.CDLL:
     except OSError as error:
         raise SessionError(str(path), f"cannot be loaded: {error}") from error
     _declare(loaded)
+    if target is Target.METAL and sys.platform != "darwin":
+        from runtime.emulator import configure
+
+        configure(loaded)  # the emulated device, which stands in for the GPU here
     return loaded
 
 

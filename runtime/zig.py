@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import importlib.metadata
-import sys
-from importlib.util import find_spec
+import importlib.util
+from pathlib import Path
 
 from zoo.errors import MenagerieError
 from zoo.home import home
 
-__all__ = ["zig_command", "zig_environment", "zig_version"]
+__all__ = ["zig_environment", "zig_program", "zig_version"]
 
 
-def zig_command() -> tuple[str, ...]:
-    """What starts zig's C++ compiler.
+def zig_program() -> Path:
+    """The wheel's program, which is clang and lld by its first argument.
+
+    Called directly, not through ``python -m ziglang``: that would start an interpreter more.
 
     Raises:
         MenagerieError: the wheel is not installed.
     """
-    if find_spec("ziglang") is None:
-        raise MenagerieError("zig", "is not installed", "pip install ziglang")
-    return (sys.executable, "-m", "ziglang", "c++")
+    found = importlib.util.find_spec("ziglang")
+    for folder in (found.submodule_search_locations or []) if found else []:
+        program = Path(folder) / "zig"
+        if program.is_file():
+            return program
+    raise MenagerieError(
+        "ziglang",
+        "is not installed; Metal artifacts are compiled with it, and their shaders emulated",
+        "Install it: pip install ziglang",
+    )
 
 
 def zig_version() -> str:
-    """The wheel's version, part of every build key of Metal; `absent` without it."""
+    """The wheel's version, part of every build key; `absent` without it."""
     try:
         return importlib.metadata.version("ziglang")
     except importlib.metadata.PackageNotFoundError:

@@ -23,6 +23,7 @@ from flows.cli.output import complain, messages
 from flows.cli.pull import pull
 from flows.cli.report import report
 from flows.cli.run import run
+from flows.cli.runs import runs
 from flows.cli.schema import schema
 from flows.cli.show import show
 from flows.cli.status import status
@@ -59,6 +60,7 @@ for command in (
     schema,
     doctor,
     gc,
+    runs,
     up,
     down,
     status,

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from flows.cli.output import figure, messages, results, size, table
 from flows.results import Outcome
+from zoo.artifact.manifest import ReleaseState
 from zoo.home import home
 
 if TYPE_CHECKING:
@@ -72,10 +73,13 @@ def _cells(row: ModelResult) -> tuple[Text | str, ...]:
     ratio = ""
     if row.latency_ms and row.eager_ms:
         ratio = f" ({row.latency_ms / row.eager_ms:.2f}×)"  # noqa: RUF001
+    outcome = row.outcome.value
+    if row.proof is ReleaseState.EMULATED:
+        outcome += ", emulated"
     return (
         row.model,
         row.target.value,
-        Text(row.outcome.value, style=_STYLES[row.outcome]),
+        Text(outcome, style=_STYLES[row.outcome]),
         figure(row.worst_absolute, "{:.1e}"),
         figure(row.worst_snr_db, "{:.0f} dB"),
         figure(row.latency_ms, "{:.2f} ms") + ratio,

@@ -29,6 +29,7 @@ def up(
             help="Keep Prefect's runs in this PostgreSQL database instead of SQLite; remembered.",
         ),
     ] = None,
+    sqlite: Annotated[bool, typer.Option("--sqlite", help="Back from PostgreSQL.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Start the local cluster: Prefect's server, an S3 server and a worker, on loopback.
@@ -43,20 +44,20 @@ def up(
     """
     from flows.cluster.credentials import credentials_path
     from flows.cluster.state import ClusterState
+    from flows.cluster.up import Change
     from flows.cluster.up import up as bring_up
 
+    database = "sqlite" if sqlite else postgres
     with messages().status("looking at what runs") as shown:
-        parts = bring_up(port=port, postgres=postgres, status=shown.update)
+        parts = bring_up(port=port, database=database, status=shown.update)
     state = ClusterState.load()
-    changed = any(part.changed for part in parts)
+    changed = [part.name for part in parts if part.change is not Change.UNCHANGED]
     if as_json:
-        names = [part.name for part in parts if part.changed]
-        emit({"changed": names, "ui": state.ui_url if state else None})
+        emit({"changed": changed, "ui": state.ui_url if state else None})
         return
     console = results()
     for part in parts:
-        word = "started  " if part.changed else "unchanged"
-        console.print(f"{word}  {part.name:12} {part.detail}", markup=False)
+        console.print(f"{part.change:9}  {part.name:12} {part.detail}", markup=False)
     if not changed:
         console.print("nothing to change")
     if state is not None:

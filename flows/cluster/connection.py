@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from flows.cluster.credentials import ACCESS_KEY, Credentials, credentials_path
+from flows.cluster.processes import alive
 from flows.cluster.state import ClusterState, cluster_folder
 from zoo.errors import MenagerieError
 
@@ -56,6 +57,8 @@ class Connection:
     def prefect_environment(self) -> dict[str, str]:
         """What Prefect reads when it is imported."""
         values = {"PREFECT_API_URL": self.api_url}
+        if self.origin is Origin.LOCAL_CLUSTER:  # else a profile of the user's may hold the secret
+            values["PREFECT_HOME"] = str(cluster_folder() / "prefect")
         if self.auth is not None:
             values["PREFECT_API_AUTH_STRING"] = self.auth.get_secret_value()
         return values
@@ -77,18 +80,22 @@ def connection() -> Connection | None:
     """The server that is meant; None if nobody named or started one. Nothing is asked of it yet.
 
     Raises:
-        MenagerieError: if the local cluster's files are damaged.
+        MenagerieError: if the local cluster has ended by itself, or its files are damaged.
     """
     if url := os.environ.get("PREFECT_API_URL"):
         return Connection(Origin.ENVIRONMENT, url)  # Prefect finds its secret where this one was
     state = ClusterState.load()
     if state is None or not state.up:
         return None
+    if not alive(state.processes.get("server")):
+        fact = "was started, but its server has ended"
+        advice = "Run `zoo up` to go on with it, or `zoo down` to work without it"
+        raise MenagerieError("the local cluster", fact, advice)
     credentials = Credentials.load()
     if credentials is None:
-        raise MenagerieError(
-            str(credentials_path()), "the secrets of the running cluster are gone", _AFRESH
-        )
+        advice = "Run `zoo down` and `zoo up`"
+        fact = "the secrets of the running cluster are gone"
+        raise MenagerieError(str(credentials_path()), fact, advice)
     return local_connection(state, credentials)
 
 
@@ -103,6 +110,3 @@ def local_connection(state: ClusterState, credentials: Credentials) -> Connectio
         s3_secret=credentials.s3_secret,
         ca_bundle=cluster_folder() / "tls" / "ca.pem",
     )
-
-
-_AFRESH = "Run `zoo down` and `zoo up`"

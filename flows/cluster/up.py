@@ -9,7 +9,10 @@ import time
 import urllib.request
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from pydantic import SecretStr
 
 from flows.cluster import server, store
 from flows.cluster.api import ApiSilent, ask
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
     from flows.cluster.plan import Plan
 
-__all__ = ["PartChange", "locked", "swift_server", "up", "worker_answers"]
+__all__ = ["Change", "PartChange", "locked", "swift_server", "up", "worker_answers"]
 
 _START_SECONDS = 180.0  # a fresh database took 14 s on two idle cores, and much more on busy ones
 _APPLY_SECONDS = 300.0
@@ -37,26 +40,35 @@ _API_PORT = 4200  # Prefect's own, where it is free
 _LOOK_SECONDS = 5.0
 
 
+class Change(StrEnum):
+    """What can be done about a part."""
+
+    STARTED = "started"
+    APPLIED = "applied"
+    UNCHANGED = "unchanged"
+
+
 @dataclass(frozen=True)
 class PartChange:
     """What was done about one part of the cluster."""
 
     name: str
-    changed: bool
+    change: Change
     detail: str
 
 
 def up(
     *,
     port: int | None = None,
-    postgres: str | None = None,
+    database: str | None = None,
     status: Callable[[str], None] = lambda _: None,
 ) -> list[PartChange]:
     """Bring the cluster up.
 
     Args:
         port: of Prefect's API and UI; None: the one of last time, at first 4200 or any free one.
-        postgres: address of a PostgreSQL database for Prefect; None: as last time, at first SQLite.
+        database: "sqlite" or the address of a PostgreSQL database, for Prefect; None: as last time,
+            at first SQLite.
         status: told what is being waited for.
 
     Returns:
@@ -67,7 +79,7 @@ def up(
             continues from there.
     """
     with locked():
-        state, credentials = _prepared(port, postgres)
+        state, credentials = _prepared(port, database)
         starter = _Starter(state, credentials, status)
         return [starter.s3(), starter.server(), starter.deployments(), starter.worker()]
 
@@ -129,7 +141,7 @@ class _Starter:
         names = [f"s3-{name}" for name in swift.ports]
         self._await("the S3 server", names, lambda: answers(endpoint, authority))
         store.ensure_bucket(self._connection)
-        return PartChange("s3", any(started), f"{self._state.store} at {endpoint}")
+        return PartChange("s3", _started(any(started)), f"{self._state.store} at {endpoint}")
 
     def server(self) -> PartChange:
         started = self._start(
@@ -140,13 +152,13 @@ class _Starter:
         )
         self._await("Prefect's server", ["server"], self._server_answers)
         detail = f"{self._state.ui_url}, runs kept in {self._state.database}"
-        return PartChange("server", started, detail)
+        return PartChange("server", _started(started), detail)
 
     def deployments(self) -> PartChange:
         plan = load_plan()
         detail = f"{len(plan.deployments)} deployments, {len(plan.work_pools)} work pools"
         if self._state.applied == plan.digest and self._all_deployed(plan):
-            return PartChange("deployments", changed=False, detail=detail)
+            return PartChange("deployments", Change.UNCHANGED, detail)
         self._status("telling the server of work pools, deployments and automations")
         values = server.quiet_environment() | self._connection.prefect_environment()
         log = log_path("apply")
@@ -163,7 +175,7 @@ class _Starter:
         if code != 0:
             raise MenagerieError("deployments", last_line(log), f"The whole story is in {log}")
         self._keep(applied=plan.digest)
-        return PartChange("deployments", changed=True, detail=detail)
+        return PartChange("deployments", Change.APPLIED, detail)
 
     def worker(self) -> PartChange:
         started = self._start(
@@ -173,7 +185,7 @@ class _Starter:
             server.worker_environment(self._connection, self._state.ports["worker"]),
         )
         self._await("the worker", ["worker"], lambda: worker_answers(self._state))
-        return PartChange("worker", started, f"serves the pool {server.POOL}")
+        return PartChange("worker", _started(started), f"serves the pool {server.POOL}")
 
     def _start(
         self, port: str, name: str, command: Sequence[str], environment: Mapping[str, str]
@@ -231,26 +243,38 @@ class _Starter:
         self._state.save()
 
 
-def _prepared(port: int | None, postgres: str | None) -> tuple[ClusterState, Credentials]:
-    """State and secrets, those of last time where there are any."""
+def _started(was: bool) -> Change:
+    return Change.STARTED if was else Change.UNCHANGED
+
+
+def _prepared(port: int | None, database: str | None) -> tuple[ClusterState, Credentials]:
+    """State and secrets: those of last time where there are any, changed as asked."""
     load_plan()
-    url = None if postgres is None else server.database_url(postgres)
-    state = ClusterState.load() or _first_state(port)
-    credentials = Credentials.load() or Credentials.make()
-    known = credentials.database_url.get_secret_value() if credentials.database_url else None
-    other_port = port is not None and port != state.ports["api"]
-    other_database = url is not None and url != known
-    if (other_port or other_database) and any(alive(r) for r in state.processes.values()):
-        what = "--port" if other_port else "--postgres"
-        raise UsageError(what, "the cluster runs with another already", "Run `zoo down` first")
+    last = ClusterState.load() or _first_state(port)
+    secrets = Credentials.load() or Credentials.make()
+    state, credentials = _with_database(last, secrets, database)
     if port is not None:
         state = state.model_copy(update={"ports": {**state.ports, "api": port}})
-    if other_database:
-        credentials = credentials.model_validate({**dict(credentials), "database_url": url})
-        state = state.model_copy(update={"database": Database.POSTGRES, "applied": ""})
+    if (state, credentials) != (last, secrets) and any(map(alive, last.processes.values())):
+        fact = "the cluster runs with another port or database"
+        raise UsageError("zoo up", fact, "Run `zoo down` first")
     credentials.save()
     state.save()
     return state, credentials
+
+
+def _with_database(
+    state: ClusterState, credentials: Credentials, database: str | None
+) -> tuple[ClusterState, Credentials]:
+    if database is None:
+        return state, credentials
+    if database == Database.SQLITE:
+        kind, url = Database.SQLITE, None
+    else:
+        kind, url = Database.POSTGRES, SecretStr(server.database_url(database))
+    applied = state.applied if url == credentials.database_url else ""
+    state = state.model_copy(update={"database": kind, "applied": applied})
+    return state, credentials.model_copy(update={"database_url": url})
 
 
 def _first_state(port: int | None) -> ClusterState:

@@ -170,7 +170,8 @@ class Dispatch:
             )
         names = [one.model for one in batch.models]
         models = {"model": names[0]} if flow == MODEL_FLOW else {"models": names}
-        options = self._options.model_dump(mode="json")
+        # Only what is asked for: a worker of another version need not know our other options.
+        options = self._options.model_dump(mode="json", exclude_defaults=True)
         for attempt in range(_ATTEMPTS):
             run = self._runs.submit(
                 deployment,

@@ -50,7 +50,6 @@ class ModelLibrary {
   struct Functions;
 
   void check(int32_t code, const char* action) const;
-  void check_launches(const char* action) const;
 
   std::string path_;
   void* library_ = nullptr;

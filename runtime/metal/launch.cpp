@@ -1,6 +1,6 @@
 // Launching generated shaders: the aoti_torch_mps_* functions that a wrapper calls around its
-// kernels. A wrapper keeps its handles in statics of the library and does not look at what these
-// functions return, so the first failure stays the thread's message, by which the run is judged.
+// kernels. A wrapper keeps its handles in statics of the library, which programs may share: they
+// hold nothing of a program or a thread.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -23,14 +23,14 @@ namespace {
 
 constexpr size_t kMaxSource = size_t{64} << 20;
 
-struct Library {
-  std::shared_ptr<ShaderLibrary> shaders;
-  std::map<std::string, std::unique_ptr<struct Function>, std::less<>> functions;
-  std::mutex mutex;
-};
-
 struct Function {
   std::shared_ptr<Kernel> kernel;
+};
+
+struct Library {
+  std::shared_ptr<ShaderLibrary> shaders;
+  std::mutex mutex;
+  std::map<std::string, std::unique_ptr<Function>> functions;
 };
 
 // What this thread has set for the kernel that it is about to dispatch.
@@ -39,14 +39,6 @@ struct Pending {
   std::vector<Argument> arguments;
 };
 thread_local Pending pending;
-
-template <class Body>
-AOTITorchError launching(std::string_view name, Body&& body) noexcept {
-  const std::string first = last_error();
-  const AOTITorchError code = guarded(name, body);
-  if (code != 0 && !first.empty()) set_last_error("", first);
-  return code;
-}
 
 Library& library_of(AOTIMetalShaderLibraryHandle handle) {
   require(handle != nullptr, "the shader library's handle is null");
@@ -137,7 +129,7 @@ std::span<const uint64_t> lengths(const uint64_t* first, size_t count) {
 
 AOTITorchError aoti_torch_mps_create_shader_library(const char* metal_shader_source,
                                                     AOTIMetalShaderLibraryHandle* library_handle) {
-  return launching(__func__, [&] {
+  return guarded(__func__, [&] {
     require(metal_shader_source != nullptr, "the source is null");
     const std::string_view text = metal_shader_source;
     auto library = std::make_unique<Library>();
@@ -147,14 +139,14 @@ AOTITorchError aoti_torch_mps_create_shader_library(const char* metal_shader_sou
 }
 
 AOTITorchError aoti_torch_mps_delete_shader_library(AOTIMetalShaderLibraryHandle library_handle) {
-  return launching(__func__, [&] { delete reinterpret_cast<Library*>(library_handle); });
+  return guarded(__func__, [&] { delete reinterpret_cast<Library*>(library_handle); });
 }
 
 // The function belongs to the library, as torch's does.
 AOTITorchError aoti_torch_mps_get_kernel_function(AOTIMetalShaderLibraryHandle library_handle,
                                                   const char* kernel_name,
                                                   AOTIMetalKernelFunctionHandle* function_handle) {
-  return launching(__func__, [&] {
+  return guarded(__func__, [&] {
     Library& library = library_of(library_handle);
     require(kernel_name != nullptr, "the kernel's name is null");
     const std::lock_guard lock(library.mutex);
@@ -167,7 +159,7 @@ AOTITorchError aoti_torch_mps_get_kernel_function(AOTIMetalShaderLibraryHandle l
 }
 
 AOTITorchError aoti_torch_mps_start_encoding(AOTIMetalKernelFunctionHandle func) {
-  return launching(__func__, [&] {
+  return guarded(__func__, [&] {
     pending = {};
     pending.function = &function_of(func);
   });
@@ -175,7 +167,7 @@ AOTITorchError aoti_torch_mps_start_encoding(AOTIMetalKernelFunctionHandle func)
 
 AOTITorchError aoti_torch_mps_set_arg_tensor(AOTIMetalKernelFunctionHandle func, unsigned idx,
                                              AtenTensorHandle tensor) {
-  return launching(__func__, [&] {
+  return guarded(__func__, [&] {
     const Tensor& value = operand(tensor);
     if (on_device(value)) return set_argument(func, {idx, region_of(value), {}, 0});
     // A number that stayed on the host travels by value, as Metal's setBytes has it.
@@ -189,7 +181,7 @@ AOTITorchError aoti_torch_mps_set_arg_tensor(AOTIMetalKernelFunctionHandle func,
 
 AOTITorchError aoti_torch_mps_set_arg_int(AOTIMetalKernelFunctionHandle func, unsigned idx,
                                           int64_t val) {
-  return launching(__func__, [&] {
+  return guarded(__func__, [&] {
     Argument argument{idx, {}, {}, sizeof val};
     std::memcpy(argument.value.data(), &val, sizeof val);
     set_argument(func, std::move(argument));
@@ -198,7 +190,7 @@ AOTITorchError aoti_torch_mps_set_arg_int(AOTIMetalKernelFunctionHandle func, un
 
 // Without a group size torch takes the largest group, in one axis (MetalKernelFunction::dispatch).
 AOTITorchError aoti_torch_mps_dispatch_single(AOTIMetalKernelFunctionHandle func, uint64_t length) {
-  return launching(__func__, [&] {
+  return guarded(__func__, [&] {
     const uint64_t most = function_of(func).kernel->max_threads_per_group();
     launch(func, {{length, 1, 1}, {std::max<uint64_t>(std::min(length, most), 1), 1, 1}});
   });
@@ -207,12 +199,12 @@ AOTITorchError aoti_torch_mps_dispatch_single(AOTIMetalKernelFunctionHandle func
 AOTITorchError aoti_torch_mps_dispatch_single_with_group_size(AOTIMetalKernelFunctionHandle func,
                                                               uint64_t length,
                                                               uint64_t group_size) {
-  return launching(__func__, [&] { launch(func, {{length, 1, 1}, {group_size, 1, 1}}); });
+  return guarded(__func__, [&] { launch(func, {{length, 1, 1}, {group_size, 1, 1}}); });
 }
 
 AOTITorchError aoti_torch_mps_dispatch_array(AOTIMetalKernelFunctionHandle func,
                                              const uint64_t* length, size_t length_size) {
-  return launching(__func__, [&] {
+  return guarded(__func__, [&] {
     const uint64_t most = function_of(func).kernel->max_threads_per_group();
     launch(func, {extents(lengths(length, length_size), "the grid"), {most, 1, 1}});
   });
@@ -223,7 +215,7 @@ AOTITorchError aoti_torch_mps_dispatch_array_with_group_size(AOTIMetalKernelFunc
                                                              size_t length_size,
                                                              const uint64_t* group_size,
                                                              size_t group_size_size) {
-  return launching(__func__, [&] {
+  return guarded(__func__, [&] {
     require(length_size == group_size_size, "the grid has ", length_size, " axes, its groups ",
             group_size_size);
     launch(func, {extents(lengths(length, length_size), "the grid"),
@@ -240,7 +232,7 @@ void aoti_torch_mps_shared_callback(AOTIMetalKernelFunctionHandle func, void* us
 AOTITorchError aoti_torch_mps_run_command_block(AOTIMetalKernelFunctionHandle func,
                                                 aoti_torch_mps_command_block_callback_t callback,
                                                 void* user_data) {
-  return launching(__func__, [&] {
+  return guarded(__func__, [&] {
     function_of(func);
     require(callback != nullptr, "the callback is null");
     callback(func, user_data);

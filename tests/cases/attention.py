@@ -61,10 +61,15 @@ def _math(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **rest: A
 
 
 def _flash(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **rest: Any) -> Any:
-    """Eager's own, whose second result is the log-sum-exp of the scores; it takes no booleans."""
+    """Eager's own, whose second result is the log-sum-exp of the scores.
+
+    It takes no booleans, and reads past its operands if their last axes have gaps.
+    """
+    query, key, value = (t.contiguous() for t in (query, key, value))
     mask = rest["attn_mask"]
     if mask is not None and mask.dtype is torch.bool:
         mask = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
+    mask = mask if mask is None else mask.contiguous()
     return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         query, key, value, 0.0, bool(rest["is_causal"]), attn_mask=mask, scale=rest["scale"]
     )

@@ -20,7 +20,7 @@ NUMBERS = (*FLOATS, torch.int64, torch.int32, torch.uint8)
 _TOLERANCES = {torch.float16: 4e-3, torch.bfloat16: 2e-2, torch.float64: 1e-9}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Case:
     """One call of an operator, and eager's way to the same results.
 
@@ -36,7 +36,7 @@ class Case:
     tolerance: float | None = None
     targets: tuple[Target, ...] = (Target.CPU, Target.METAL)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"{self.operator}: {self.name}"
 
     def runs_on(self, target: Target) -> bool:
@@ -55,7 +55,7 @@ class Case:
         return max(self.tolerance or 0, _TOLERANCES.get(dtype, 2e-5))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Refusal:
     """A call that fails, with a message that names the function and this fact."""
 
@@ -64,7 +64,7 @@ class Refusal:
     arguments: Mapping[str, Any]
     targets: tuple[Target, ...] = (Target.CPU, Target.METAL)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"{self.operator}: {self.fact}"
 
 

@@ -30,20 +30,20 @@ def _operands() -> Iterator[tuple[str, torch.Tensor, int]]:
         yield short(dtype), numbers(3, 6, dtype=dtype), 1
 
 
-def _sorted(self: torch.Tensor, dim: int, descending: bool, **_: Any) -> Any:
-    return torch.sort(self, dim=dim, descending=descending, stable=True)
+def _sorted(self: torch.Tensor, dim: int, descending: int, **_: Any) -> Any:
+    return torch.sort(self, dim=dim, descending=bool(descending), stable=True)
 
 
-def _topk(self: torch.Tensor, k: int, dim: int, largest: bool, **_: Any) -> Any:
+def _topk(self: torch.Tensor, k: int, dim: int, largest: int, **_: Any) -> Any:
     """Torch's choice among equal values is free: the first ones, as a stable sort gives them."""
-    values, indices = torch.sort(self, dim=dim, descending=largest, stable=True)
+    values, indices = torch.sort(self, dim=dim, descending=bool(largest), stable=True)
     if self.dim() == 0:
         return values, indices
     return values.narrow(dim, 0, k).contiguous(), indices.narrow(dim, 0, k).contiguous()
 
 
 for name, self_, dim in _operands():
-    descending = len(name) % 2 == 0
+    descending = len(name) % 2
     TABLE.add(
         "sort_stable",
         name,

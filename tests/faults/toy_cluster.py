@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -196,13 +197,47 @@ class ToyCluster:
         """Poll until it holds."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            try:
+            with suppress(OSError, urllib.error.URLError):
                 if condition():
                     return
-            except (OSError, urllib.error.URLError):
-                pass
             time.sleep(0.2)
         raise AssertionError(f"not after {seconds:g} s: {what}")
+
+    def heal(self) -> None:
+        """Start again what a test before has killed."""
+        for name, process in list(self.processes.items()):
+            if process.poll() is not None:
+                del self.processes[name]
+        if "server" not in self.processes:
+            self.start_server()
+        if "worker" not in self.processes:
+            self.start_worker()
+
+    def end_runs(self) -> None:
+        """Cancel what a test left behind, so that the next one finds the workers free."""
+        for flow in ("convert-zoo", "convert-batch", "convert-model", "confirm-release"):
+            for run in self.runs(flow):
+                if run["state_type"] not in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED"):
+                    state = {"state": {"type": "CANCELLED", "name": "Cancelled"}, "force": True}
+                    self.post(f"/flow_runs/{run['id']}/set_state", state)
+
+    def is_running(self, pid: int) -> bool:
+        """Whether a process is alive; a zombie is not."""
+        try:
+            return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    def flow_process(self, model: str, target: str = "cpu") -> psutil.Process:
+        """The process of the flow that converts a model: the bench's parent."""
+        self.wait_for(lambda: self.noted(model, target), f"{model} is being lowered")
+        bench = psutil.Process(int(self.noted(model, target)[-1].split()[0]))
+        return bench.parent()
+
+    def flow_processes(self) -> list[psutil.Process]:
+        """The processes in which the worker runs flows."""
+        worker = psutil.Process(self.processes["worker"].pid)
+        return worker.children()
 
     def kill(self, name: str) -> None:
         """SIGKILL to a process and all its descendants, as when its host is lost."""
@@ -212,10 +247,8 @@ class ToyCluster:
             *(c.pid for c in psutil.Process(process.pid).children(recursive=True)),
         ]
         for pid in family:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         process.wait()
 
     def kill_alone(self, name: str) -> None:

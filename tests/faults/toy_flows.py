@@ -1,3 +1,4 @@
+# ruff: noqa: E402, TC001, B006, B008 - Prefect reads annotations and defaults
 """The real flows over toy stages, for workers of a test's cluster.
 
 What a model does is said by its summary in the manifest: `fine`, `segfaults`, `sleeps`, `eats`; its
@@ -6,6 +7,7 @@ bench is a process of its own, as in earnest, and reports, seals and the store a
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ TESTS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS / "tasks"))
 
 from prefect import State, flow
-from toy_zoo import toy_judgement
+from toy_zoo import ToyBench, toy_judgement
 
 from flows import confirm_release as confirming
 from flows import convert_batch as batching
@@ -23,6 +25,7 @@ from flows import convert_zoo as zoo
 from flows.parameters import ConversionOptions, RunLimits
 from flows.settings import NOTHING_KEPT
 from flows.workplace import Workplace, use_workplace
+from tasks.bench import Bench
 from tasks.isolated import IsolatedBench
 from tasks.job import Evidence, Job
 from tasks.validate import prove
@@ -33,8 +36,10 @@ from zoo.spec import Target
 COMMAND = (sys.executable, str(Path(__file__).with_name("faulty_bench.py")))
 
 
-def bench(job: Job) -> IsolatedBench:
-    """The faulty bench in a process."""
+def bench(job: Job) -> Bench:
+    """The faulty bench in a process; `instant` toys, for a benchmark, do without one."""
+    if os.environ.get("MENAGERIE_TOYS") == "instant":
+        return ToyBench(job)
     log = home() / "logs" / f"{job.model}-{job.target}.log"
     return IsolatedBench(job, log, command=COMMAND)
 

@@ -33,6 +33,8 @@ COMMANDS = (
     "bisect",
     "schema",
     "doctor",
+    "gc",
+    "runs",
 )
 
 
@@ -322,3 +324,30 @@ def test_errors_of_our_own_are_one_line_unless_debugged(
     monkeypatch.setenv("MENAGERIE_DEBUG", "1")
     with pytest.raises(OSError, match="file"):
         zoo(*arguments)
+
+
+def test_gc_says_what_it_would_remove_and_removes_it(zoo: Run, store: Path) -> None:
+    """Nothing goes without `--delete`; what a release names never goes."""
+    stray = store / "blobs" / "ff" / ("f" * 64)
+    stray.parent.mkdir(parents=True, exist_ok=True)
+    stray.write_bytes(b"of no release")
+    arguments = ("gc", "--store", store, "--grace-hours", "0")
+    code, out, _ = zoo(*arguments)
+    assert code == 0
+    assert "Nothing was removed" in out
+    assert stray.exists()
+    code, out, _ = zoo(*arguments, "--delete", "--json")
+    assert code == 0
+    assert json.loads(out)["swept"]["blobs"] == 1
+    assert not stray.exists()
+    assert zoo("pull", "toy", "--store", store, "-o", store.parent / "out")[0] == 0
+
+
+def test_verify_all(zoo: Run, store: Path) -> None:
+    """Every release gets a line; the toy's library is none, so the exit code is 1."""
+    code, out, _ = zoo("verify", "--all", "--store", store, "--json")
+    assert code == 1
+    [proof] = json.loads(out)["proofs"]
+    assert (proof["model"], proof["outcome"]) == ("toy", "refuted")
+    assert zoo("verify")[0] == 2
+    assert zoo("verify", "toy", "--all")[0] == 2

@@ -17,23 +17,27 @@ import runtime
 from runtime.library import library, library_path
 from runtime.shim_list import RUNTIME_ABI, kernel_symbols, supported_symbols
 from runtime.shims import SHIMS_FILE, header, load, main, table
+from zoo.spec import Target
 
 ROOT = SHIMS_FILE.parent
 SHIMS = load()
 
 
-def _exported() -> set[str]:
+def _exported(library: Path) -> set[str]:
     listing = subprocess.run(
-        [shutil.which("nm") or "nm", "-D", "--defined-only", "--format=posix", str(library_path())],
+        [shutil.which("nm") or "nm", "-D", "--defined-only", "--format=posix", str(library)],
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     return {line.split()[0] for line in listing.splitlines()}
 
 
-def test_library_exports_exactly_the_list() -> None:
-    """Every listed shim is in the library, and nothing else but the C API is."""
+@pytest.mark.parametrize("target", Target)
+def test_library_exports_exactly_the_list(target: Target) -> None:
+    """Every shim listed for a target is in its library, and nothing else but the C API is."""
     public = set(re.findall(r"\bmenagerie_\w+(?=\()", (ROOT / "include/menagerie.h").read_text()))
-    assert _exported() == {shim.name for shim in SHIMS} | public
+    if target is Target.METAL:  # the device that stands in for the GPU here is told its compiler
+        public.add("menagerie_emulator_configure")
+    assert _exported(library_path(target)) == supported_symbols(target) | public
 
 
 def test_every_shim_stands_in_the_file_it_names() -> None:
@@ -50,7 +54,10 @@ def test_declarations_agree_with_torch(tmp_path: Path) -> None:
     """The declarations compile beside the pinned torch's own: a drift of the ABI fails here."""
     (tmp_path / "shims.h").write_text(header(SHIMS))
     source = tmp_path / "both.cpp"
-    headers = ("c/shim.h", "c/shim_cpu.h", "generated/c_shim_cpu.h", "generated/c_shim_aten.h")
+    headers = (
+        "c/shim.h", "c/shim_cpu.h", "c/shim_mps.h",
+        "generated/c_shim_cpu.h", "generated/c_shim_mps.h", "generated/c_shim_aten.h",
+    )  # fmt: skip
     includes = [f"#include <torch/csrc/inductor/aoti_torch/{name}>" for name in headers]
     source.write_text("\n".join([*includes, '#include "shims.h"', ""]))
     flags = [f"-I{path}" for path in [*cpp_extension.include_paths("cpu"), ROOT, tmp_path]]
@@ -82,7 +89,8 @@ def test_numbers_are_torchs(name: str) -> None:
     """Device types, dtypes, layouts and memory formats bear the numbers that torch gives them."""
     theirs = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
     arguments = [6] if name == "aoti_torch_dtype_element_size" else []
-    assert getattr(library(), name)(*arguments) == getattr(theirs, name)(*arguments)
+    for target in Target:
+        assert getattr(library(target), name)(*arguments) == getattr(theirs, name)(*arguments)
 
 
 def test_the_header_states_the_abi_that_python_knows() -> None:
@@ -100,7 +108,9 @@ def test_the_table_is_current() -> None:
 def test_allow_list_holds_kernels_and_handles() -> None:
     """Lowering may use what the list gives its target, and nothing for a target without runtime."""
     assert "aoti_torch_cpu_convolution" in kernel_symbols("cpu")
-    assert kernel_symbols("cpu") < supported_symbols("cpu")
+    assert "aoti_torch_mps_convolution" in kernel_symbols("metal")
+    for target in Target:
+        assert kernel_symbols(target) < supported_symbols(target)
     assert supported_symbols("abacus") == frozenset()
 
 
@@ -129,13 +139,15 @@ def test_command_prints_what_is_asked_for(capsys: pytest.CaptureFixture[str]) ->
     assert "usage" in capsys.readouterr().err
 
 
-def test_runtime_needs_neither_torch_nor_its_libraries() -> None:
-    """Importing the runtime loads no torch, and its library needs none of torch's."""
-    code = "import sys, runtime; runtime.version(); print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("target", Target)
+def test_runtime_needs_neither_torch_nor_its_libraries(target: Target) -> None:
+    """Importing the runtime loads no torch, and its libraries need none of torch's."""
+    code = "from zoo.spec import Target; import sys, runtime; runtime.version(Target(sys.argv[1])); print('torch' in sys.modules)"
+    command = [sys.executable, "-c", code, target]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
     needed = subprocess.run(
-        [shutil.which("ldd") or "ldd", str(library_path())],
+        [shutil.which("ldd") or "ldd", str(library_path(target))],
         capture_output=True,
         text=True,
         check=True,

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import re
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.device_interface import get_interface_for_device
 from torch._inductor import codecache
+from torch._inductor.codegen import mps
 from torch._inductor.graph import GraphLowering
+from torch._inductor.utils import get_gpu_type
+from torch.utils import _cpp_embed_headers
 
 from transforms.lowering.coverage import check_kernels
-from transforms.lowering.inductor import generate_code
+from transforms.lowering.inductor import generate_code, metal_header, metal_on_any_host
 from zoo.errors import UnsupportedKernels
 from zoo.spec import Target
 
@@ -28,6 +34,38 @@ def test_the_compile_hook_takes_what_we_capture() -> None:
 def test_the_graph_still_tells_its_constants(attribute: str) -> None:
     """GraphLowering has the method that hands out a constant's first value."""
     assert hasattr(GraphLowering, attribute)
+
+
+def test_torch_still_asks_where_we_answer() -> None:
+    """What decides that code is generated for Metal follows what we say, and forgets it after."""
+    before = get_gpu_type()
+    with metal_on_any_host():
+        assert get_gpu_type() == "mps"
+        interface = get_interface_for_device("mps")
+        assert interface.is_available()
+        assert interface.Worker.get_device_properties().multi_processor_count == 16
+    assert get_gpu_type() == before
+    assert torch.backends.mps.is_available() is torch.backends.mps.is_built()
+
+
+def test_metal_kernels_embed_headers_through_what_we_replace() -> None:
+    """Code generation calls `_embed_headers(lines, folders, seen)` from its own module."""
+    assert "_embed_headers(" in inspect.getsource(mps.MetalKernel.codegen_kernel), (
+        "Metal's kernels no longer embed headers through codegen.mps._embed_headers"
+    )
+    assert len(inspect.signature(_cpp_embed_headers._embed_headers).parameters) == 3
+
+
+def test_our_header_holds_all_that_kernels_may_include() -> None:
+    """Every name that Inductor's Metal code generation adds to a kernel's headers is flattened."""
+    named = set(re.findall(r"headers\.add\(\"(\w+)\"\)", inspect.getsource(mps)))
+    named -= {"error"}  # of graphs that run in Python only
+    header = metal_header()
+    folder = Path(torch.__file__).parent / "include/c10/metal"
+    for name in {"utils", *named}:
+        own = [line for line in (folder / f"{name}.h").read_text().splitlines() if "inline" in line]
+        assert own[-1] in header, f"c10/metal/{name}.h is not in the header that kernels share"
+    assert "#include <c10" not in header
 
 
 class Cumulative(nn.Module):

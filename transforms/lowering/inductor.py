@@ -10,10 +10,10 @@ This is the only file that touches torch's private parts. Each is named here wit
 
 For Metal, on any host, while code is generated and no longer:
 
-- `torch._C._has_mps`, `_mps_is_available`: Inductor generates Metal code only where they say that
-  there is a device; on Linux `mps_host` gives it one.
-- `torch._C._mps_get_core_count`: asked for the device's cores; a fixed answer, so that every host
-  generates the same code.
+- `torch.mps.is_available`, `torch.backends.mps.is_available`: Inductor generates Metal code only
+  where they say that there is a device; on Linux `mps_host` gives it one.
+- `torch.backends.mps.get_core_count`: a fixed answer, so that every host generates the same code.
+- `torch._inductor.utils.get_gpu_type`: keeps its first answer, which may be of before.
 - `codegen.mps._embed_headers`: would put the flattened headers, 150 KB, into every kernel. They are
   kept once a bundle instead.
 - `torch.utils._cpp_embed_headers._embed_headers`: flattens them, as the former would.
@@ -35,6 +35,7 @@ from unittest.mock import patch
 import torch
 from torch._inductor import codecache
 from torch._inductor.codegen import mps
+from torch._inductor.utils import get_gpu_type
 from torch.utils import _cpp_embed_headers
 
 from zoo.errors import LoweringError
@@ -120,13 +121,17 @@ def metal_on_any_host() -> Iterator[None]:
 
     Kernels then only name the headers they need, which `metal_header` holds.
     """
-    with (
-        patch.object(torch._C, "_has_mps", True),
-        patch.object(torch._C, "_mps_is_available", lambda: True),
-        patch.object(torch._C, "_mps_get_core_count", lambda: _CORES, create=True),
-        patch.object(mps, "_embed_headers", lambda lines, *_: "\n".join(lines)),
-    ):
-        yield
+    get_gpu_type.cache_clear()
+    try:
+        with (
+            patch.object(torch.mps, "is_available", lambda: True),
+            patch.object(torch.backends.mps, "is_available", lambda: True),
+            patch.object(torch.backends.mps, "get_core_count", lambda: _CORES),
+            patch.object(mps, "_embed_headers", lambda lines, *_: "\n".join(lines)),
+        ):
+            yield
+    finally:
+        get_gpu_type.cache_clear()
 
 
 def metal_header() -> str:

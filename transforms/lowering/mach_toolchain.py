@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runtime.shim_list import supported_symbols
-from runtime.zig import zig_command, zig_environment, zig_version
+from runtime.zig import zig_environment, zig_program, zig_version
 from transforms.lowering.mach_o import read_library
 from transforms.lowering.toolchain import Compiler, find_compiler
 from zoo.errors import LoweringError
@@ -42,11 +42,10 @@ def mach_compiler() -> Compiler:
         host = find_compiler()
         flags = ("-arch", "arm64", f"-mmacosx-version-min={DEPLOYMENT_TARGET}")
         return Compiler(host.path, host.version, flags)
-    python, *words = zig_command()
     return Compiler(
-        python,
+        str(zig_program()),
         f"zig {zig_version()}",
-        (*words, "-target", f"aarch64-macos.{DEPLOYMENT_TARGET}"),
+        ("c++", "-target", f"aarch64-macos.{DEPLOYMENT_TARGET}"),
         tuple(zig_environment().items()),
     )
 

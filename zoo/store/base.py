@@ -98,6 +98,17 @@ class ObjectStore(ABC):
         """The keys that start with `prefix`, sorted."""
         return [file.key for file in self.list_files(prefix)]
 
+    def link(self, key: str, name: str, content_type: str, seconds: int) -> str | None:  # noqa: ARG002
+        """An address at which a browser gets the file for a while, or None where there is none.
+
+        Args:
+            key: of the file.
+            name: what it is called when it is saved.
+            content_type: what the browser is told that it is.
+            seconds: how long the address is good.
+        """
+        return None
+
     @abstractmethod
     def abandon_uploads(self, before: float) -> int:
         """Removes what is left of uploads that began before `before` and were not finished.

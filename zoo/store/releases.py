@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from zoo.artifact.bundle import check_references, open_bundle
@@ -201,6 +202,16 @@ class Store:
         """
         meter = Meter(release.size, progress)
         return pull_bundle(self._objects, release.manifest, release.document, folder, meter)
+
+    def link(self, release: Release, file: str, seconds: int) -> str | None:
+        """An address at which a browser gets a file of the release; None for a local folder.
+
+        Whoever knows it can read that file, and no other, for `seconds`.
+        """
+        key = blob_key(release.manifest.files[file].sha256)
+        name = f"{release.model}-{release.target}-{PurePosixPath(file).name}"
+        kind = "text/html; charset=utf-8" if file.endswith(".html") else "application/octet-stream"
+        return self._objects.link(key, name, kind, seconds)
 
     def check(self) -> StoreCheck:
         """Tries all that publishing and pulling need of the store, on a scratch key."""

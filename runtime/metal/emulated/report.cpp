@@ -1,6 +1,9 @@
 #include "metal/emulated/report.h"
 
+#include <algorithm>
+#include <array>
 #include <sstream>
+#include <vector>
 
 namespace menagerie::metal::emulated {
 namespace {
@@ -10,11 +13,8 @@ using menagerie::emulated::Address;
 using menagerie::emulated::Fault;
 using menagerie::emulated::Group;
 using menagerie::emulated::KernelEntry;
-using menagerie::emulated::kLocalBytes;
 using menagerie::emulated::kManyThreads;
-using menagerie::emulated::kSimdWidth;
 using menagerie::emulated::kThreadgroupBytes;
-using menagerie::emulated::Range;
 using menagerie::emulated::Variable;
 
 std::string triple(const std::array<unsigned, 3>& xyz) {
@@ -29,54 +29,43 @@ Address distance(Address address, Address low, Address bytes) {
   return address < low + bytes ? 0 : address - low - bytes + 1;
 }
 
-void describe_place(std::ostream& text, Address address, Address low) {
-  if (address < low) {
-    text << low - address << " bytes before ";
-  } else {
-    text << "at byte " << address - low << " of ";
-  }
-}
+// A stretch of memory that a kernel may touch, and what a person calls it.
+struct Place {
+  Address low;
+  Address bytes;
+  std::string name;
+};
 
-bool is_local(const Access& access, const Group& group) {
-  return access.address - reinterpret_cast<Address>(group.local.memory) < kLocalBytes;
-}
-
-// "at byte 32 of a threadgroup variable of 32 bytes".
-void describe_local(std::ostream& text, const Access& access, const Group& group) {
-  const Address base = reinterpret_cast<Address>(group.local.memory);
-  const Variable* nearest = nullptr;
+std::vector<Place> places(const KernelEntry& kernel, const Group& group,
+                          std::span<const uint32_t> indices) {
+  std::vector<Place> all;
   for (unsigned i = 0; i < group.local.count; ++i) {
-    const Variable& one = group.local.variables[i];
-    if (nearest == nullptr ||
-        distance(access.address, base + one.offset, one.bytes) <
-            distance(access.address, base + nearest->offset, nearest->bytes)) {
-      nearest = &one;
-    }
+    const Variable& variable = group.local.variables[i];
+    all.push_back({reinterpret_cast<Address>(group.local.memory) + variable.offset, variable.bytes,
+                   "a threadgroup variable"});
   }
-  if (nearest == nullptr) return void(text << "in threadgroup memory, which has no variables");
-  describe_place(text, access.address, base + nearest->offset);
-  text << "a threadgroup variable of " << nearest->bytes << " bytes";
+  for (unsigned i = 0; i < group.range_count; ++i) {
+    const char* name = kernel.names[indices[i]];
+    all.push_back({group.ranges[i].low, group.ranges[i].bytes,
+                   "argument " + std::to_string(indices[i]) +
+                       (name == nullptr ? "" : " (" + std::string(name) + ")")});
+  }
+  return all;
 }
 
-// "at byte 400 of argument 1 (in_ptr0), which has 400 bytes".
-void describe_argument(std::ostream& text, const Access& access, const KernelEntry& kernel,
-                       const Group& group, std::span<const uint32_t> indices) {
-  const Range* nearest = nullptr;
-  uint32_t index = 0;
-  for (unsigned i = 0; i < group.range_count; ++i) {
-    const Range& one = group.ranges[i];
-    if (nearest != nullptr && distance(access.address, one.low, one.bytes) >=
-                                  distance(access.address, nearest->low, nearest->bytes)) {
-      continue;
-    }
-    nearest = &one;
-    index = indices[i];
+// "at byte 400 of argument 1 (in_ptr0), which has 400 bytes": the place that is nearest.
+std::string describe_place(Address address, const std::vector<Place>& places) {
+  if (places.empty()) return "where nothing is";
+  const Place& nearest = *std::ranges::min_element(
+      places, {}, [&](const Place& place) { return distance(address, place.low, place.bytes); });
+  std::ostringstream text;
+  if (address < nearest.low) {
+    text << nearest.low - address << " bytes before " << nearest.name;
+  } else {
+    text << "at byte " << address - nearest.low << " of " << nearest.name;
   }
-  if (nearest == nullptr) return void(text << "without any argument");
-  describe_place(text, access.address, nearest->low);
-  text << "argument " << index;
-  if (kernel.names[index] != nullptr) text << " (" << kernel.names[index] << ')';
-  text << ", which has " << nearest->bytes << " bytes";
+  text << ", which has " << nearest.bytes << " bytes";
+  return text.str();
 }
 
 std::string other_thread(unsigned other) {
@@ -93,8 +82,7 @@ std::string describe(const Finding& finding, const KernelEntry& kernel, const Gr
   text << "kernel " << kernel.name << ", thread " << triple(finding.thread) << ", number "
        << finding.number << " of group " << triple(finding.group) << ": ";
   const auto place = [&] {
-    if (is_local(access, group)) return describe_local(text, access, group);
-    describe_argument(text, access, kernel, group, indices);
+    text << describe_place(access.address, places(kernel, group, indices));
   };
   const char* verb = access.write ? "writes " : "reads ";
   switch (finding.fault) {

@@ -1,5 +1,6 @@
 #include "metal/emulated/worker.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace menagerie::metal::emulated {
@@ -14,14 +15,13 @@ using menagerie::emulated::kSimdWidth;
 Worker::Worker()
     : Group{},
       pool_(&body),
-      local_memory_(kLocalBytes + kSimdWidth),
+      local_memory_(allocate_buffer(kLocalBytes)),
       written_(kLocalBytes),
       read_(kLocalBytes),
       fibers_(kMaxThreads) {
   static const Host functions = {&wait_for_group, &wait_for_simd, &report};
   host = &functions;
-  const auto address = reinterpret_cast<uintptr_t>(local_memory_.data());
-  local.memory = local_memory_.data() + (kSimdWidth - address % kSimdWidth);
+  local.memory = static_cast<unsigned char*>(local_memory_->contents());
   local.written = written_.data();
   local.read = read_.data();
   local.clock = 1;

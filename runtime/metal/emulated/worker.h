@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "metal/emulated/fibers.h"
+#include "metal/emulated/memory.h"
 
 namespace menagerie::metal::emulated {
 
@@ -34,7 +35,7 @@ class Worker : private menagerie::emulated::Group {
   // Runs the group at this position; what it did wrong, if anything.
   std::optional<Finding> run_group(const std::array<unsigned, 3>& at);
 
-  // The variable of threadgroup memory that the address belongs to or is nearest to, for messages.
+  // The record that shaders see, for messages.
   const Group& group() const { return *this; }
 
  private:
@@ -54,7 +55,7 @@ class Worker : private menagerie::emulated::Group {
   void diverge(Fault fault, unsigned thread, unsigned other);
 
   FiberPool pool_;
-  std::vector<unsigned char> local_memory_;
+  std::shared_ptr<HostBuffer> local_memory_;
   std::vector<menagerie::emulated::Note> written_, read_;
   std::vector<Fiber*> fibers_;  // by thread; null once it has finished
   const KernelEntry* kernel_ = nullptr;

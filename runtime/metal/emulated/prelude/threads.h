@@ -3,9 +3,9 @@
 // what the lanes that came there have published. Lanes that did not come are inactive.
 #pragma once
 
-// The place of an operation is its return address, so it must not be merged with another's nor
-// made to depend on more conditions: that is what "convergent" forbids the optimiser.
-#define MENAGERIE_MEETING __attribute__((noinline, convergent)) MENAGERIE_UNCHECKED
+// The place of an operation is its return address, so the optimiser must neither merge it with
+// another one (nomerge) nor make it depend on more conditions (convergent).
+#define MENAGERIE_MEETING __attribute__((noinline, convergent, nomerge)) MENAGERIE_UNCHECKED
 #define MENAGERIE_THREADS __attribute__((always_inline, convergent)) inline
 
 namespace menagerie::emulated {

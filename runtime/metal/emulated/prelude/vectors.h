@@ -58,6 +58,7 @@ struct alignas(4 * sizeof(T)) vec<T, 3> {
     };
     T elements[3];
     Swizzle<T, 3, 0, 1> xy;
+    Swizzle<T, 3, 1, 0> yx;
     Swizzle<T, 3, 0, 2> xz;
     Swizzle<T, 3, 1, 2> yz;
     Swizzle<T, 3, 0, 1, 2> xyz;
@@ -86,10 +87,12 @@ struct alignas(4 * sizeof(T)) vec<T, 4> {
     };
     T elements[4];
     Swizzle<T, 4, 0, 1> xy;
+    Swizzle<T, 4, 1, 0> yx;
     Swizzle<T, 4, 0, 2> xz;
     Swizzle<T, 4, 1, 2> yz;
     Swizzle<T, 4, 1, 3> yw;
     Swizzle<T, 4, 2, 3> zw;
+    Swizzle<T, 4, 3, 2> wz;
     Swizzle<T, 4, 0, 1, 2> xyz;
     Swizzle<T, 4, 1, 2, 3> yzw;
     Swizzle<T, 4, 0, 1, 2, 3> xyzw;

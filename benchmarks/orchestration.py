@@ -1,0 +1,176 @@
+"""What the orchestration itself costs, with stages that do nothing.
+
+`python benchmarks/orchestration.py`: a simulated zoo of 10, 100 and 1,000 models for two targets is
+converted by a real Prefect server and one worker, then again with nothing changed. Measured are the
+seconds for each model and target, and the memory of server and parent. Writes a table and a plot;
+`--sizes 10,100` takes fewer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+sys.path.insert(0, str(TESTS / "faults"))
+
+from toy_cluster import ToyCluster  # noqa: E402
+
+_MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One run over `models` models for two targets."""
+
+    models: int
+    kind: str  # first: all is converted; unchanged: all is in the store
+    entries: int
+    seconds: float
+    per_entry_ms: float
+    flow_runs: int
+    server_mib: float
+    parent_mib: float
+
+
+def main() -> None:
+    """Measure every size, smallest first, and write what was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", default="10,100,1000")
+    parser.add_argument("--output", type=Path, default=Path("build/orchestration"))
+    asked = parser.parse_args()
+    asked.output.mkdir(parents=True, exist_ok=True)
+    found: list[Figures] = []
+    for size in map(int, asked.sizes.split(",")):
+        with tempfile.TemporaryDirectory(prefix="orchestration-") as folder:
+            cluster = ToyCluster(Path(folder) / "cluster")
+            try:
+                found += _measure(cluster, size)
+            finally:
+                cluster.stop()
+        print(_table(found[-2:]), flush=True)
+        _write(found, asked.output)
+
+
+def _measure(cluster: ToyCluster, size: int) -> list[Figures]:
+    cluster.changes["MENAGERIE_TOYS"] = "instant"
+    cluster.write_manifest(**{f"m{n:04}_metal": "fine" for n in range(size)})
+    cluster.start_server()
+    cluster.apply()
+    cluster.start_worker()
+    return [_run(cluster, size, kind) for kind in ("first", "unchanged")]
+
+
+def _run(cluster: ToyCluster, size: int, kind: str) -> Figures:
+    before = _flow_runs(cluster)
+    began = time.perf_counter()
+    cluster.convert(kind, targets=["cpu", "metal"], limits={"minutes_without_worker": 5})
+    parent = psutil.Process(cluster.processes[kind].pid)
+    server = psutil.Process(cluster.processes["server"].pid)
+    most = {"parent": 0, "server": 0}
+    while cluster.processes[kind].poll() is None:
+        for name, process in (("parent", parent), ("server", server)):
+            most[name] = max(most[name], _memory(process))
+        time.sleep(0.2)
+    seconds = time.perf_counter() - began
+    rows = cluster.table(kind)
+    wanted = {"first": "published", "unchanged": "skipped"}[kind]
+    assert len(rows) == 2 * size
+    assert {row["outcome"] for row in rows.values()} == {wanted}, next(iter(rows.values()))
+    return Figures(
+        models=size,
+        kind=kind,
+        entries=2 * size,
+        seconds=round(seconds, 2),
+        per_entry_ms=round(seconds / (2 * size) * 1000, 2),
+        flow_runs=_flow_runs(cluster) - before,
+        server_mib=round(most["server"] / _MIB, 1),
+        parent_mib=round(most["parent"] / _MIB, 1),
+    )
+
+
+def _memory(process: psutil.Process) -> int:
+    """Resident bytes of a process and all it started."""
+    total = 0
+    try:
+        for each in (process, *process.children(recursive=True)):
+            total += int(each.memory_info().rss)
+    except psutil.NoSuchProcess:
+        pass
+    return total
+
+
+def _flow_runs(cluster: ToyCluster) -> int:
+    """How many runs of our flows the server knows, confirmations left out."""
+    flows = ["convert-zoo", "convert-batch", "convert-model"]
+    count: int = cluster.post("/flow_runs/count", {"flows": {"name": {"any_": flows}}})
+    return count
+
+
+def _table(found: list[Figures]) -> str:
+    names = list(asdict(found[0]))
+    rows = [" | ".join(names), " | ".join("---" for _ in names)]
+    rows += [" | ".join(str(value) for value in asdict(each).values()) for each in found]
+    return "\n".join(f"| {row} |" for row in rows)
+
+
+def _write(found: list[Figures], folder: Path) -> None:
+    (folder / "orchestration.json").write_text(json.dumps([asdict(f) for f in found], indent=1))
+    (folder / "orchestration.md").write_text(_table(found) + "\n")
+    (folder / "orchestration.svg").write_text(_plot(found))
+
+
+def _plot(found: list[Figures]) -> str:
+    """Seconds over entries, both on logarithmic axes: one line for each kind of run."""
+    import math
+
+    wide, high, edge = 640, 400, 60
+    low_x, top_x = 1, 4  # 10 to 10,000 entries
+    low_y, top_y = 0, 4  # 1 to 10,000 seconds
+
+    def place(entries: float, seconds: float) -> tuple[float, float]:
+        x = (math.log10(entries) - low_x) / (top_x - low_x)
+        y = (math.log10(max(seconds, 1)) - low_y) / (top_y - low_y)
+        return edge + x * (wide - 2 * edge), high - edge - y * (high - 2 * edge)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}">',
+        "<style>text { font: 12px sans-serif }</style>",
+        f'<rect width="{wide}" height="{high}" fill="white"/>',
+    ]
+    for power in range(low_x, top_x + 1):
+        x, y = place(10**power, 1)
+        parts.append(
+            f'<text x="{x:.0f}" y="{y + 18:.0f}" text-anchor="middle">{10**power:,}</text>'
+        )
+        parts.append(f'<path d="M{x:.0f} {edge}V{y:.0f}" stroke="#ddd"/>')
+    for power in range(low_y, top_y + 1):
+        x, y = place(10, 10**power)
+        parts.append(
+            f'<text x="{x - 6:.0f}" y="{y + 4:.0f}" text-anchor="end">{10**power:,}</text>'
+        )
+        parts.append(f'<path d="M{x:.0f} {y:.0f}H{wide - edge}" stroke="#ddd"/>')
+    for kind, colour in (("first", "#b3402a"), ("unchanged", "#2a6fb3")):
+        points = [place(f.entries, f.seconds) for f in found if f.kind == kind]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in points]
+        if points:
+            x, y = points[-1]
+            parts.append(f'<text x="{x + 8:.0f}" y="{y:.0f}" fill="{colour}">{kind}</text>')
+    parts.append(
+        f'<text x="{wide / 2}" y="{high - 12}" text-anchor="middle">models x targets</text>'
+    )
+    parts.append(f'<text x="{edge}" y="{edge - 20}" text-anchor="middle">seconds</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""What ran: from the server that is meant, else from the events that were written down here."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from zoo.home import home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["RunRecord", "local_history", "server_history"]
+
+_FLOWS = (
+    "convert-zoo",
+    "convert-batch",
+    "convert-model",
+    "confirm-release",
+    "verify-releases",
+    "collect-garbage",
+)
+
+
+class RunRecord(BaseModel):
+    """Something that ran, or runs, or is to run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    what: str  # the flow, or `conversion`
+    name: str
+    state: str
+    began: str | None  # ISO 8601, UTC; None while it waits
+    seconds: float | None
+    detail: str = ""
+    stages: dict[str, float] = {}  # seconds by stage, where it is known
+
+
+def server_history(limit: int, model: str | None) -> list[RunRecord]:
+    """The latest runs that the configured Prefect server knows, newest first.
+
+    Args:
+        limit: how many at most.
+        model: only runs with this tag.
+
+    Raises:
+        Exception: of Prefect's client, if the server does not answer.
+    """
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import (
+        FlowFilter,
+        FlowFilterName,
+        FlowRunFilter,
+        FlowRunFilterTags,
+    )
+    from prefect.client.schemas.sorting import FlowRunSort
+
+    tagged = FlowRunFilter(tags=FlowRunFilterTags(all_=[model])) if model is not None else None
+    with get_client(sync_client=True) as client:
+        found = client.read_flow_runs(
+            flow_filter=FlowFilter(name=FlowFilterName(any_=list(_FLOWS))),
+            flow_run_filter=tagged,
+            sort=FlowRunSort.EXPECTED_START_TIME_DESC,
+            limit=limit,
+        )
+        flows = {run.flow_id: client.read_flow(run.flow_id).name for run in _one_a_flow(found)}
+    return [
+        RunRecord(
+            what=flows[run.flow_id],
+            name=run.name,
+            state=run.state_name or "unknown",
+            began=run.start_time.isoformat(timespec="seconds") if run.start_time else None,
+            seconds=run.total_run_time.total_seconds() if run.start_time else None,
+            detail=(run.state.message or "") if run.state is not None else "",
+        )
+        for run in found
+    ]
+
+
+def local_history(limit: int, model: str | None) -> list[RunRecord]:
+    """The latest conversions of this machine, newest first; see `server_history`."""
+    stages: dict[tuple[str, str], dict[str, float]] = {}
+    records = []
+    for event in _events():
+        key = event["model"], event["target"]
+        if model not in (None, event["model"]):
+            continue
+        if event["event"] == "stage":
+            stages.setdefault(key, {})[event["stage"]] = event["seconds"]
+            continue
+        where = f"{event['stage']}: " if event.get("stage") else ""
+        records.append(
+            RunRecord(
+                what="conversion",
+                name=f"{event['model']} for {event['target']}",
+                state=event["outcome"],
+                began=event["time"],
+                seconds=event["seconds"],
+                detail=where + (event.get("reason") or ""),
+                stages=stages.pop(key, {}),
+            )
+        )
+    return records[: -limit - 1 : -1]
+
+
+def _one_a_flow(runs: list[Any]) -> list[Any]:
+    return list({run.flow_id: run for run in runs}.values())
+
+
+def _events() -> Iterator[dict[str, Any]]:
+    """All whole lines, oldest first; what another version wrote otherwise is passed over."""
+    for path in sorted((home() / "logs").glob("events-*.jsonl")):
+        for line in path.read_text(errors="replace").splitlines():
+            try:
+                event = json.loads(line)
+                if {"event", "model", "target", "seconds", "outcome", "time"} <= event.keys():
+                    yield event
+            except (ValueError, AttributeError):
+                continue

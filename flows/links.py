@@ -1,0 +1,68 @@
+"""Links from a run to what it made: the report page and the artifact's files."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from zoo.store import open_store
+
+if TYPE_CHECKING:
+    from zoo.store import Release
+
+__all__ = ["LINK_DAYS", "Links", "release_links"]
+
+LINK_DAYS = 7  # S3 gives no presigned address a longer life
+_REPORT = "report.html"
+
+
+class Links:
+    """Addresses of a release's files, good for a week, or none where the store is a folder.
+
+    Args:
+        store: the store's address.
+        release: of what.
+    """
+
+    def __init__(self, store: str, release: Release) -> None:
+        self._release = release
+        self._store = store
+        seconds = LINK_DAYS * 24 * 3600
+        self._until = datetime.now(UTC) + timedelta(seconds=seconds)
+        opened = open_store(store)
+        self._addresses = {
+            name: address
+            for name in release.manifest.files
+            if (address := opened.link(release, name, seconds)) is not None
+        }
+
+    @property
+    def report(self) -> str | None:
+        """Of the HTML report."""
+        return self._addresses.get(_REPORT)
+
+    def markdown(self) -> str:
+        """How to get the artifact, for the end of a page."""
+        release = self._release
+        lines = [
+            "## Get it",
+            "",
+            f"`zoo pull {release.model} --target {release.target} --store {self._store}`",
+            "",
+        ]
+        if self._addresses:
+            until = f"{self._until:%Y-%m-%d %H:%M} UTC"
+            lines += [f"Or file by file, until {until}; whoever has an address can read it:", ""]
+            for name, address in sorted(self._addresses.items()):
+                size = release.manifest.files[name].bytes / 2**20
+                lines.append(f"- [{name}]({address}) ({size:.1f} MiB)")
+        return "\n".join(lines) + "\n"
+
+
+def release_links(store: str, model: str, target: str, build_key: str) -> Links:
+    """Links to a release.
+
+    Raises:
+        StoreError: it cannot be found.
+    """
+    return Links(store, open_store(store).find(model, target, build_key))

@@ -1,0 +1,257 @@
+"""Which server is meant, what reaches its processes, and what is never said aloud."""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import os
+import re
+import socket
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import SecretStr
+
+from flows.cluster import connection, server
+from flows.cluster.api import ApiSilent, ask
+from flows.cluster.connection import Connection, Origin, local_connection
+from flows.cluster.credentials import Credentials, credentials_path
+from flows.cluster.processes import birth
+from flows.cluster.state import ClusterState, Database, ProcessRecord, cluster_folder
+from flows.cluster.status import status
+from flows.cluster.up import locked, up
+from zoo.errors import MenagerieError, UsageError
+from zoo.store import S3Options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PORTS = {"api": 4200, "worker": 1, "s3": 2, "account": 3, "container": 4, "object": 5}
+
+
+@pytest.fixture(autouse=True)
+def _no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+
+
+@pytest.fixture
+def credentials() -> Credentials:
+    """Saved secrets."""
+    made = Credentials.make()
+    made.save()
+    return made
+
+
+def saved(
+    *processes: tuple[str, ProcessRecord], database: Database = Database.SQLITE
+) -> ClusterState:
+    """A state in its file."""
+    state = ClusterState(database=database, ports=PORTS, processes=dict(processes))
+    state.save()
+    return state
+
+
+def this_process() -> ProcessRecord:
+    """A record that is alive."""
+    started = birth(os.getpid())
+    assert started is not None
+    return ProcessRecord(pid=os.getpid(), started=started)
+
+
+def test_no_server_is_meant() -> None:
+    """Neither named nor started: Prefect is embedded. After `zoo down` too."""
+    assert connection() is None
+    saved()
+    assert connection() is None
+
+
+def test_a_named_server_is_meant(monkeypatch: pytest.MonkeyPatch, credentials: Credentials) -> None:
+    """PREFECT_API_URL wins over a cluster that runs, and its secret is left to Prefect."""
+    saved(("server", this_process()))
+    monkeypatch.setenv("PREFECT_API_URL", "https://prefect.example.org/api")
+    assert connection() == Connection(Origin.ENVIRONMENT, "https://prefect.example.org/api")
+    found = connection()
+    assert found is not None
+    assert found.environment() == {"PREFECT_API_URL": "https://prefect.example.org/api"}
+
+
+def test_a_running_cluster_is_meant(credentials: Credentials) -> None:
+    """Its server and its store, with what a process needs to use them."""
+    saved(("server", this_process()))
+    found = connection()
+    assert found is not None
+    values = found.environment()
+    assert values["PREFECT_API_URL"] == "http://127.0.0.1:4200/api"
+    assert values["PREFECT_API_AUTH_STRING"] == credentials.api_auth.get_secret_value()
+    assert values["MENAGERIE_STORE"] == "s3://menagerie/zoo"
+    (cluster_folder() / "tls").mkdir()
+    (cluster_folder() / "tls" / "ca.pem").write_text("")
+    options = S3Options.from_environment(values)
+    assert options.endpoint == "https://localhost:2"
+    assert options.secret_key == credentials.s3_secret
+    assert credentials.s3_secret.get_secret_value() not in repr(found)
+
+
+def test_a_cluster_that_ended_by_itself(credentials: Credentials) -> None:
+    """After the host's restart: an error that says how to go on, with it or without it."""
+    saved(("server", ProcessRecord(pid=os.getpid(), started="an earlier boot 1")))
+    with pytest.raises(MenagerieError, match=r"`zoo up`.*`zoo down`"):
+        connection()
+
+
+def test_a_cluster_without_its_secrets() -> None:
+    """One error, no traceback of files."""
+    saved(("server", this_process()))
+    with pytest.raises(MenagerieError, match="secrets"):
+        connection()
+    assert not credentials_path().exists()
+
+
+def test_the_server_is_closed_to_strangers(credentials: Credentials) -> None:
+    """Authentication and CSRF protection on, analytics off, loopback only, own origins only."""
+    state = saved()
+    values = server.server_environment(state, credentials)
+    assert values["PREFECT_SERVER_API_AUTH_STRING"] == credentials.api_auth.get_secret_value()
+    assert values["PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED"] == "true"
+    assert values["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
+    assert values["PREFECT_SERVER_API_HOST"] == "127.0.0.1"
+    assert "*" not in values["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"]
+    assert "PREFECT_SERVER_DATABASE_CONNECTION_URL" not in values
+
+
+def test_every_variable_is_one_that_prefect_knows(credentials: Credentials) -> None:
+    """A misspelt one would be ignored in silence."""
+    import prefect.settings
+
+    state = saved(database=Database.POSTGRES)
+    secrets = credentials.model_copy(update={"database_url": SecretStr("x")})
+    values = server.server_environment(state, secrets) | server.worker_environment(
+        local_connection(state, secrets), 1
+    )
+    ours = [name for name in values if name.startswith("PREFECT_")]
+    assert len(ours) > 10
+    assert [name for name in ours if not hasattr(prefect.settings, name)] == []
+    assert not hasattr(prefect.settings, "PREFECT_SERVER_NO_SUCH_THING")
+
+
+def test_commands_hold_no_secret(credentials: Credentials) -> None:
+    """Everybody on a host can list the arguments of processes."""
+    secrets = credentials.model_copy(update={"database_url": SecretStr("postgres+asyncpg://hush")})
+    state = saved(database=Database.POSTGRES)
+    values = server.server_environment(state, secrets)
+    assert values["PREFECT_SERVER_DATABASE_CONNECTION_URL"] == "postgres+asyncpg://hush"
+    words = " ".join([*server.server_command(state), *server.worker_command()])
+    for secret in (secrets.api_auth, secrets.s3_secret, secrets.database_url):
+        assert secret is not None
+        assert secret.get_secret_value() not in words
+
+
+@pytest.mark.parametrize(
+    ("given", "made"),
+    [
+        ("postgresql://u:p@h:5432/d", "postgresql+asyncpg://u:p@h:5432/d"),
+        ("postgres://u:p@h/d", "postgresql+asyncpg://u:p@h/d"),
+        ("postgresql+asyncpg://u@h/d", "postgresql+asyncpg://u@h/d"),
+    ],
+)
+def test_addresses_of_databases(given: str, made: str) -> None:
+    """As PostgreSQL's own tools take them, or as SQLAlchemy does."""
+    assert server.database_url(given) == made
+
+
+@pytest.mark.parametrize("given", ["", "sqlite:///x", "postgresql://h", "mysql://u:hush@h/d"])
+def test_what_is_no_database(given: str) -> None:
+    """Misuse, and the password in it is not repeated."""
+    with pytest.raises(UsageError) as caught:
+        server.database_url(given)
+    assert "hush" not in str(caught.value)
+
+
+def test_two_commands_do_not_change_a_cluster_at_once() -> None:
+    """The second is told so at once."""
+    with locked(), pytest.raises(MenagerieError, match="another"), locked():
+        pass
+
+
+def test_a_running_cluster_keeps_its_port(credentials: Credentials) -> None:
+    """Another one is misuse while it runs, before anything is touched."""
+    before = saved(("server", this_process()))
+    for change in ({"port": 4300}, {"database": "postgresql://u:p@h/d"}):
+        with pytest.raises(UsageError, match="zoo down"):
+            up(**change)
+    assert ClusterState.load() == before
+    assert Credentials.load() == credentials
+
+
+def test_a_taken_port_is_named() -> None:
+    """Whatever listens there is not touched; nothing of ours is left running."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        ports = {**PORTS, "account": port}
+        ClusterState(database=Database.SQLITE, ports=ports).save()
+        with pytest.raises(MenagerieError, match=f"port {port}: is taken"):
+            up()
+    after = ClusterState.load()
+    assert after is not None
+    assert not after.up
+
+
+def test_status_of_nothing() -> None:
+    """Unhealthy, with the command to run; JSON as any."""
+    found = status()
+    assert not found.healthy
+    assert [check.advice for check in found.checks] == ["Run `zoo up`"]
+
+
+@contextmanager
+def answering(code: int, body: bytes = b"{}") -> Iterator[tuple[str, list[str]]]:
+    """A server that always answers the same, and the headers it was sent."""
+    seen: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers.get("Authorization", ""))
+            self.send_response(code)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as made:
+        thread = threading.Thread(target=made.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{made.server_port}/api", seen
+        made.shutdown()
+        thread.join()
+
+
+def test_questions_carry_the_secret() -> None:
+    """As HTTP's Basic scheme has it, RFC 7617."""
+    with answering(200, b'{"a": 1}') as (url, seen):
+        assert ask(Connection(Origin.ENVIRONMENT, url, SecretStr("zoo:hush")), "/x") == {"a": 1}
+    assert seen == ["Basic " + base64.b64encode(b"zoo:hush").decode()]
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "said"),
+    [(401, b"", "401"), (503, b"", "503"), (200, b"<html>", "expecting value")],
+)
+def test_answers_that_are_none(code: int, body: bytes, said: str) -> None:
+    """A refusal, a broken server, something that is no Prefect: one reason each."""
+    with (
+        answering(code, body) as (url, _),
+        pytest.raises(ApiSilent, match=re.escape(said)),
+    ):
+        ask(Connection(Origin.ENVIRONMENT, url), "/x")
+
+
+def test_what_the_server_does_not_know() -> None:
+    """404 is an answer; nobody listening and other schemes are none."""
+    with answering(404) as (url, _):
+        assert ask(Connection(Origin.ENVIRONMENT, url), "/x") is None
+    for wrong in (url, "file:///etc/hostname"):
+        with pytest.raises(ApiSilent):
+            ask(Connection(Origin.ENVIRONMENT, wrong), "/x", seconds=2)

@@ -1,0 +1,102 @@
+"""What is kept between two commands: private, whole, and no secret where it does not belong."""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import SecretStr
+
+from flows.cluster.credentials import Credentials, credentials_path
+from flows.cluster.private_file import write_private
+from flows.cluster.state import ClusterState, Database, ProcessRecord, state_path
+from zoo.errors import MenagerieError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PORTS = {"api": 4200, "worker": 1, "s3": 2, "account": 3, "container": 4, "object": 5}
+
+
+def mode(path: Path) -> int:
+    """Permissions of a file."""
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_cluster_that_never_was() -> None:
+    """Neither state nor secrets, and no error."""
+    assert ClusterState.load() is None
+    assert Credentials.load() is None
+
+
+def test_state_comes_back_as_it_was() -> None:
+    """Every field, from a file that only its owner reads."""
+    record = ProcessRecord(pid=17, started="boot 4")
+    state = ClusterState(
+        database=Database.SQLITE, ports=PORTS, processes={"server": record}, applied="abc"
+    )
+    assert state.up
+    state.save()
+    assert ClusterState.load() == state
+    assert mode(state_path()) == 0o600
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"database": "oracle", "ports": {}}'])
+def test_damaged_state_is_one_error(content: str) -> None:
+    """Which file, and what to do."""
+    state_path().parent.mkdir(parents=True)
+    state_path().write_text(content)
+    with pytest.raises(MenagerieError, match="zoo down") as caught:
+        ClusterState.load()
+    assert str(caught.value).startswith(str(state_path()))
+
+
+def test_secrets_are_private_and_come_back() -> None:
+    """Mode 0600; equal after reading; each cluster has its own."""
+    made = Credentials.make().model_copy(
+        update={"database_url": SecretStr("postgresql+asyncpg://u:p@h/d")}
+    )
+    made.save()
+    assert Credentials.load() == made
+    assert mode(credentials_path()) == 0o600
+    other = Credentials.make()
+    assert other.api_auth != made.api_auth
+    assert other.s3_secret != made.s3_secret
+    assert len(other.s3_secret.get_secret_value()) >= 40
+    assert other.s3_secret.get_secret_value() not in other.api_auth.get_secret_value()
+
+
+def test_secrets_do_not_show_by_accident() -> None:
+    """Neither printing nor formatting tells them."""
+    made = Credentials.make()
+    for shown in (repr(made), str(made), f"{made.api_auth}", str(made.model_dump())):
+        assert made.api_auth.get_secret_value() not in shown
+        assert made.s3_secret.get_secret_value() not in shown
+
+
+def test_secrets_that_others_may_read_are_refused() -> None:
+    """One line with the cure."""
+    Credentials.make().save()
+    credentials_path().chmod(0o640)
+    with pytest.raises(MenagerieError, match="chmod 600"):
+        Credentials.load()
+
+
+def test_damaged_secrets_are_not_repeated() -> None:
+    """The error and its causes hold nothing of the file."""
+    write_private(credentials_path(), '{"api_auth": "hush", "s3_secret": 1}')
+    with pytest.raises(MenagerieError) as caught:
+        Credentials.load()
+    assert "hush" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    """A text that cannot be written leaves the old one, and no remains beside it."""
+    path = tmp_path / "file"
+    write_private(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_private(path, "new \ud800")
+    assert path.read_text() == "old"
+    assert [p for p in tmp_path.iterdir() if p.is_file()] == [path]

@@ -1,0 +1,158 @@
+"""The Metal runtime on this machine's device, and small bundles for it, lowered for real."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "cases"))
+
+from door import KINDS, Device
+
+from runtime.shim_list import RUNTIME_ABI
+from transforms.lowering import metal
+from transforms.lowering.inductor import metal_header
+from transforms.lowering.metal_wrapper import split_wrapper
+from transforms.lowering.targets import host_requirements
+from zoo.artifact.bundle import seal
+from zoo.artifact.manifest import (
+    BundleManifest,
+    BundleProgram,
+    Emulation,
+    ReleaseState,
+    Requirements,
+    TensorSpec,
+)
+from zoo.spec import DEFAULT_TOLERANCES, Dtype, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_FOLDER = "programs/main"
+
+
+@pytest.fixture(scope="session")
+def device() -> Device:
+    """The Metal runtime's shims, called by name."""
+    return next(Device(kind) for kind in KINDS if kind.target is Target.METAL)
+
+
+class Net(nn.Module):
+    """Convolutions, one of them of a channels-last image, views, and a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.depthwise = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        """Logits [N, 5] of an image [N, 3, H, W]."""
+        x = torch.relu(self.stem(image)).to(memory_format=torch.channels_last)
+        left, right = torch.relu(self.depthwise(x)).split(4, 1)
+        return self.head(torch.cat((right, left * 2), 1).mean((2, 3)))
+
+
+class Mixer(nn.Module):
+    """A linear layer and softmax: another model than `Net`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """Mixed rows [N, 6]."""
+        return torch.softmax(self.layer(rows), -1) @ rows.t()
+
+
+MODELS: Mapping[str, tuple[type[nn.Module], str, tuple[int, ...]]] = {
+    "net": (Net, "image", (1, 3, 10, 10)),
+    "mixer": (Mixer, "rows", (4, 6)),
+}
+
+
+def _lower(program: torch.export.ExportedProgram, folder: Path) -> Mapping[str, torch.Tensor]:
+    """Writes the shaders and the library to emulate; the Mach-O library is a placeholder."""
+    own = folder / _FOLDER
+    own.mkdir(parents=True)
+    code = metal._generate("program main", program)
+    parts = split_wrapper(code.wrapper, "main", f"{_FOLDER}/kernels.metal")
+    (own / "kernels.metal").write_text(parts.shaders)
+    (own / "model.dylib").write_bytes(b"not for this system")
+    (folder / "shaders.h.metal").write_text(metal_header())
+    metal._emulation("program main", parts, own)
+    return code.constants
+
+
+def write_bundle(folder: Path, name: str) -> Path:
+    """Lowers one of the models and seals it, with one golden case."""
+    kind, argument, shape = MODELS[name]
+    torch.manual_seed(7)
+    module, value = kind().eval(), torch.randn(shape)
+    with torch.no_grad():
+        exported = torch.export.export(module, (value,)).run_decompositions({})
+        output = module(value).contiguous()
+    constants = _lower(exported, folder)
+    save_file({k: v.contiguous() for k, v in constants.items()}, folder / "w.safetensors")
+    golden = {f"0/input/{argument}": value, "0/output/y": output}
+    save_file(golden, folder / _FOLDER / "golden.safetensors")
+    program = BundleProgram(
+        name="main",
+        library=f"{_FOLDER}/model.dylib",
+        shaders=f"{_FOLDER}/kernels.metal",
+        emulation=Emulation(
+            library=f"{_FOLDER}/{metal.emulation_name()}",
+            source_sha256="0" * 64,
+            requires=host_requirements(),
+        ),
+        golden=f"{_FOLDER}/golden.safetensors",
+        golden_cases=1,
+        inputs=(TensorSpec(name=argument, dtype=Dtype.FLOAT32, shape=shape),),
+        outputs=(TensorSpec(name="y", dtype=Dtype.FLOAT32, shape=tuple(output.shape)),),
+        dimensions={},
+        constants={k: k for k in constants},
+        symbols=(),
+    )
+    seal(folder, _manifest(name, program))
+    return folder
+
+
+def _manifest(name: str, program: BundleProgram) -> BundleManifest:
+    return BundleManifest(
+        model=name,
+        target="metal",
+        build_key="0" * 64,
+        state=ReleaseState.LOWERED,
+        requires=Requirements(
+            system="darwin", machine="arm64", deployment_target="14.0", runtime_abi=RUNTIME_ABI
+        ),
+        programs=(program,),
+        weights="w.safetensors",
+        shader_header="shaders.h.metal",
+        tolerances=DEFAULT_TOLERANCES,
+        random_weights=0,
+        source="a test",
+        licence="none",
+        versions={},
+        created="2030-01-31T12:00:00+00:00",
+        files={},
+    )
+
+
+@pytest.fixture(scope="session")
+def metal_bundles(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Bundles of the models `net` and `mixer`, each lowered at most once a session."""
+    made: dict[str, Path] = {}
+
+    def bundle(name: str) -> Path:
+        if name not in made:
+            made[name] = write_bundle(tmp_path_factory.mktemp(name), name)
+        return made[name]
+
+    return bundle
