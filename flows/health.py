@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict
 
 from flows.embedded import prefect_api
-from flows.toolchain import find_compiler
+from runtime.host_compiler import find_host_compiler
 from zoo.errors import MenagerieError
 from zoo.home import home
 
@@ -95,7 +95,7 @@ def _packages() -> Check:
 
 
 def _compiler() -> Check:
-    found = find_compiler()
+    found = find_host_compiler()
     if found is None:
         return Check(
             name="compiler",

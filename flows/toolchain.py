@@ -6,15 +6,13 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.util
-import os
 import platform
-import shutil
-import subprocess
 from pathlib import Path
 
+from runtime.host_compiler import find_host_compiler
 from zoo.errors import UsageError
 
-__all__ = ["code_digest", "find_compiler", "versions"]
+__all__ = ["code_digest", "versions"]
 
 _PACKAGES = ("torch", "torchvision", "transformers", "numpy", "safetensors", "ziglang")
 
@@ -23,23 +21,10 @@ _PACKAGES = ("torch", "torchvision", "transformers", "numpy", "safetensors", "zi
 def versions() -> dict[str, str]:
     """Packages, compiler and host system by name; `absent` for what is not installed."""
     found = {name: _version(name) for name in _PACKAGES}
-    compiler = find_compiler()
-    found["compiler"] = compiler[1] if compiler is not None else "absent"
+    compiler = find_host_compiler()
+    found["compiler"] = compiler.version if compiler is not None else "absent"
     found["host"] = f"{platform.system().lower()}-{platform.machine()}"
     return found
-
-
-@functools.cache
-def find_compiler() -> tuple[str, str] | None:
-    """Path and version line of the C++ compiler: `$CXX`, else c++, g++ or clang++.
-
-    The same choice as `transforms.lowering.toolchain` makes, which cannot be asked without torch.
-    """
-    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
-        if name and (path := shutil.which(name)):
-            shown = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-            return path, (shown.stdout.splitlines() or ["unknown"])[0]
-    return None
 
 
 @functools.cache
@@ -58,7 +43,8 @@ def code_digest() -> str:
 
 
 def _sources(folder: Path) -> list[Path]:
-    return [f for kind in ("*.py", "*.h", "*.cpp") for f in folder.rglob(kind)]
+    found = [f for kind in ("*.py", "*.h", "*.cpp") for f in folder.rglob(kind)]
+    return [f for f in found if folder / "bisect" not in f.parents]  # it makes no artifacts
 
 
 def _version(package: str) -> str:

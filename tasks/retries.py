@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RETRY_SECONDS", "worth_a_retry"]
 
-RETRY_SECONDS = [2.0, 10.0]
+RETRY_SECONDS = [2.0, 10.0, 40.0]  # a server that restarts is back within a minute
 
 
 def worth_a_retry(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Lowers a program for the CPU and runs it once, in a process that ends with the run."""
+"""Lowers a program for a target and runs it once, in a process that ends with the run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 
 import transforms.bisect.session_process
 from transforms.bisect.cutting import capture, output_nodes
-from transforms.bundle import Identity, ProgramParts, library_path, write_bundle
+from transforms.bundle import Identity, ProgramParts, write_bundle
 from transforms.export import Exported
 from transforms.golden import GoldenCase
-from transforms.lowering.cpu import lower
+from transforms.lowering.targets import lower
 from zoo.errors import SessionError
 from zoo.spec import (
     Dimension,
@@ -36,20 +36,21 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
-__all__ = ["run_on_cpu", "write_piece"]
+__all__ = ["run_piece", "write_piece"]
 
 _WIDEST = Dimension(low=1, high=2**31)  # sessions check ranges; this run is about numbers
 _SECONDS = 600
 
 
-def run_on_cpu(
-    program: ExportedProgram, inputs: Sequence[torch.Tensor]
+def run_piece(
+    program: ExportedProgram, inputs: Sequence[torch.Tensor], *, target: Target = Target.CPU
 ) -> tuple[torch.Tensor, ...]:
     """Lower `program`, seal it as a bundle in a temporary folder, and run it there.
 
     Args:
         program: after the graph passes, with example inputs.
         inputs: a tensor for each input, in order.
+        target: where it runs; emulated where this machine has no such device.
 
     Returns:
         Its outputs in order.
@@ -61,15 +62,15 @@ def run_on_cpu(
     with tempfile.TemporaryDirectory(prefix="menagerie-") as temporary:
         folder = Path(temporary)
         bundle = folder / "bundle"
-        names = write_piece(bundle, program, inputs)
+        names = write_piece(bundle, program, inputs, target=target)
         tensors = {f"input_{i}": t.detach().clone().contiguous() for i, t in enumerate(inputs)}
         save_file(tensors, folder / "inputs.safetensors")
-        _run(bundle, folder / "inputs.safetensors", folder / "outputs.safetensors")
+        _run(bundle, folder / "inputs.safetensors", folder / "outputs.safetensors", target)
         results = load_file(folder / "outputs.safetensors")
         return tuple(results[name].clone() for name in names)
 
 
-def _run(bundle: Path, inputs: Path, outputs: Path) -> None:
+def _run(bundle: Path, inputs: Path, outputs: Path, target: Target) -> None:
     # By file, not by module: the package would load torch, whose shims must not meet the runtime's.
     script = Path(transforms.bisect.session_process.__file__)
     root = str(script.parents[2])
@@ -79,16 +80,20 @@ def _run(bundle: Path, inputs: Path, outputs: Path) -> None:
             command, capture_output=True, text=True, timeout=_SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise SessionError("cpu", f"the run took longer than {_SECONDS} s") from error
+        raise SessionError(target, f"the run took longer than {_SECONDS} s") from error
     if done.returncode < 0:
-        raise SessionError("cpu", f"the run was killed by signal {-done.returncode}")
+        raise SessionError(target, f"the run was killed by signal {-done.returncode}")
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines()
-        raise SessionError("cpu", lines[-1] if lines else f"exit code {done.returncode}")
+        raise SessionError(target, lines[-1] if lines else f"exit code {done.returncode}")
 
 
 def write_piece(
-    bundle: Path, program: ExportedProgram, inputs: Sequence[torch.Tensor]
+    bundle: Path,
+    program: ExportedProgram,
+    inputs: Sequence[torch.Tensor],
+    *,
+    target: Target = Target.CPU,
 ) -> tuple[str, ...]:
     """Lower any program and write a bundle of it, with what it yields as golden case.
 
@@ -96,6 +101,7 @@ def write_piece(
         bundle: a folder to be made.
         program: after the graph passes.
         inputs: a tensor for each input, in order.
+        target: where it is to run.
 
     Returns:
         The names of its outputs, in order.
@@ -107,7 +113,7 @@ def write_piece(
     outputs = output_nodes(program)
     names = tuple(f"output_{i}" for i in range(len(outputs)))
     expected = capture(program, inputs, [n.name for n in outputs])
-    lowered = lower(program, library_path(bundle, spec.name), name=spec.name)
+    lowered = lower(program, bundle, target, name=spec.name)
     golden = GoldenCase(
         dimensions={},
         inputs={i.name: t for i, t in zip(spec.inputs, inputs, strict=True)},
@@ -120,7 +126,7 @@ def write_piece(
         programs=(spec,),
         licence=Licence(spdx="LicenseRef-none"),
     )
-    identity = Identity("piece", Target.CPU, "0" * 64, "a piece of a model", None)
+    identity = Identity("piece", target, "0" * 64, "a piece of a model", None)
     write_bundle(bundle, identity, model, [ProgramParts(spec, exported, lowered, [golden])])
     return names
 

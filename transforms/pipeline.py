@@ -46,11 +46,40 @@ _PASSES: tuple[type[GraphPass], ...] = (
 
 DEFAULT_PASSES: dict[Target, tuple[str, ...]] = {
     Target.CPU: (
-        # The one pass that every model of the zoo has been proven with; an entry's `passes` may
-        # name others.
+        # The runtime has no FFT. First, since all others then see plain views and products.
+        "decompose_stft",
+        # A copy ends the chains of views that the passes below follow.
+        "replace_view_copies",
+        # While convolution and norm still have the weights that the model gave them.
         "fold_batch_norm",
+        # From here on, a weight that can be known is a constant, which the rewrites below ask for.
+        "fold_constants",
+        # Before anything is rewritten: what was written twice is then rewritten once.
+        "merge_common_subexpressions",
+        # Before the permutations go: it needs both ends of a chain to know every axis.
+        "pointwise_affine_to_conv",
+        # After it, since a map that became a convolution has no concatenation left to part.
+        "fuse_cat_linear",
+        # What the rewrites above left between them.
+        "remove_identity_permutes",
+        # After whatever reads a product and its bias apart.
+        "fuse_addmm",
+        # Last: everything above may leave something behind.
+        "remove_dead_code",
     ),
-    Target.METAL: ("fold_batch_norm",),
+    # As above, for the same reasons, but without fuse_cat_linear: its cost model was measured on
+    # the CPU alone. decompose_linear is for targets without addmm, which Metal's runtime has.
+    Target.METAL: (
+        "decompose_stft",
+        "replace_view_copies",
+        "fold_batch_norm",
+        "fold_constants",
+        "merge_common_subexpressions",
+        "pointwise_affine_to_conv",
+        "remove_identity_permutes",
+        "fuse_addmm",
+        "remove_dead_code",
+    ),
 }
 
 

@@ -9,9 +9,9 @@ from flows.cli.options import (
     FactoriesOption,
     JsonOption,
     ManifestOption,
+    ModelArgument,
     SeedOption,
     TargetOption,
-    complete_models,
 )
 from flows.cli.output import emit, messages, results
 from zoo.spec import Target
@@ -24,7 +24,7 @@ __all__ = ["bisect"]
 
 
 def bisect(
-    model: Annotated[str, typer.Argument(help="Name of a model.", autocompletion=complete_models)],
+    model: ModelArgument,
     *,
     target: TargetOption = Target.CPU,
     program: Annotated[str | None, typer.Option(help="Default: every program in turn.")] = None,
@@ -33,6 +33,9 @@ def bisect(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Where a reproducer is saved.")
     ] = Path("divergence"),
+    seconds: Annotated[
+        float | None, typer.Option(min=0, help="Make do with what is known after so many.")
+    ] = None,
     manifest: ManifestOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -47,7 +50,7 @@ def bisect(
         from flows.modelling import prepare_model
 
         prepared = prepare_model(model, manifest, random_weights, allow_factories=allow_factories)
-        found = _first(prepared, target, program, output)
+        found = _first(prepared, target, program, output, seconds)
     if as_json:
         emit(None if found is None else _fields(found))
     elif found is None:
@@ -60,7 +63,11 @@ def bisect(
 
 
 def _first(
-    prepared: "PreparedModel", target: Target, program: str | None, output: Path
+    prepared: "PreparedModel",
+    target: Target,
+    program: str | None,
+    output: Path,
+    seconds: float | None,
 ) -> "Divergence | None":
     from transforms.bisect import locate
     from transforms.pipeline import make_passes
@@ -80,6 +87,7 @@ def _first(
                 target=target,
                 tolerances=prepared.spec.tolerance,
                 folder=output,
+                seconds=seconds,
             )
             if found is not None:
                 return found
@@ -96,5 +104,6 @@ def _fields(found: "Divergence") -> dict[str, object]:
         "source": found.source_line,
         "max_abs": found.max_abs,
         "snr_db": found.snr_db,
+        "certain": found.certain,
         "reproducer": None if found.reproducer is None else str(found.reproducer),
     }

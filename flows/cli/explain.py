@@ -9,9 +9,9 @@ from flows.cli.options import (
     FactoriesOption,
     JsonOption,
     ManifestOption,
+    ModelArgument,
     SeedOption,
     TargetOption,
-    complete_models,
 )
 from flows.cli.output import emit, messages, results, table
 from zoo.spec import Target
@@ -23,7 +23,7 @@ __all__ = ["explain"]
 
 
 def explain(
-    model: Annotated[str, typer.Argument(help="Name of a model.", autocompletion=complete_models)],
+    model: ModelArgument,
     *,
     target: TargetOption = Target.CPU,
     random_weights: SeedOption = None,

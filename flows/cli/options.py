@@ -17,6 +17,7 @@ __all__ = [
     "FactoriesOption",
     "JsonOption",
     "ManifestOption",
+    "ModelArgument",
     "SeedOption",
     "StoreOption",
     "TargetOption",
@@ -38,6 +39,9 @@ def complete_models(incomplete: str) -> list[str]:
         return []
 
 
+ModelArgument = Annotated[
+    str, typer.Argument(help="Name of a model.", autocompletion=complete_models)
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Machine-readable result on standard output.")
 ]

@@ -1,10 +1,8 @@
 """`zoo show`."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from flows.cli.options import JsonOption, ManifestOption, StoreOption, complete_models, store_url
+from flows.cli.options import JsonOption, ManifestOption, ModelArgument, StoreOption, store_url
 from flows.cli.output import emit, results, size, table
 
 if TYPE_CHECKING:
@@ -16,7 +14,7 @@ __all__ = ["show"]
 
 
 def show(
-    model: Annotated[str, typer.Argument(help="Name of a model.", autocompletion=complete_models)],
+    model: ModelArgument,
     *,
     store: StoreOption = None,
     manifest: ManifestOption = None,

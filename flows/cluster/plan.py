@@ -105,10 +105,8 @@ class Plan:
         for package in _CODE:
             for pattern in ("*.py", "*.yaml", "*.toml"):
                 files += (root / package).rglob(pattern)
-        digest = hashlib.sha256()
-        for path in sorted(files):
-            digest.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-        return digest.hexdigest()
+        contents = [f"{f.name} {hashlib.sha256(f.read_bytes()).hexdigest()}" for f in files]
+        return hashlib.sha256("\n".join(sorted(contents)).encode()).hexdigest()
 
 
 def load_plan() -> Plan:

@@ -1,16 +1,8 @@
 #include "cpu/rows.h"
 
-#include <algorithm>
-
 #include "common/element.h"
 
 namespace menagerie {
-
-int32_t checked_axis(const Tensor& tensor, int64_t axis) {
-  const int64_t axes = std::max(tensor.dimensions, 1);
-  require(axis >= -axes && axis < axes, "axis ", axis, " is not in ", tensor);
-  return static_cast<int32_t>(axis < 0 ? axis + axes : axis);
-}
 
 std::vector<int64_t> row_starts(const Tensor& tensor, int32_t axis) {
   if (tensor.dimensions == 0) return {0};

@@ -4,13 +4,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/axes.h"
 #include "common/error.h"
 #include "common/tensor.h"
 
 namespace menagerie {
-
-// A negative axis counts from the end; a tensor without axes has one row of one element, axis 0.
-int32_t checked_axis(const Tensor& tensor, int64_t axis);
 
 // Offsets in elements of the first element of every row along `axis`.
 std::vector<int64_t> row_starts(const Tensor& tensor, int32_t axis);

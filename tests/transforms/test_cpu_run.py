@@ -15,7 +15,7 @@ from torch import nn
 
 import transforms.bisect.session_process
 from transforms.bisect import locate
-from transforms.cpu_run import run_on_cpu
+from transforms.cpu_run import run_piece
 
 SCRIPT = Path(transforms.bisect.session_process.__file__)
 
@@ -84,4 +84,4 @@ def test_lowered_program_of_dynamic_size_equals_eager(tmp_path: Path) -> None:
     program = torch.export.export(
         Net().eval(), (torch.randn(4, 8),), dynamic_shapes=({0: batch},), strict=False
     ).run_decompositions({})
-    assert locate(program, [], [torch.randn(7, 8)], run=run_on_cpu) is None
+    assert locate(program, [], [torch.randn(7, 8)], run=run_piece) is None

@@ -14,7 +14,7 @@ from transforms.check import check_program
 from transforms.editor import ProgramEditor
 from transforms.pipeline import DEFAULT_PASSES
 from zoo.errors import PassError, UsageError
-from zoo.spec import PassChoice
+from zoo.spec import PassChoice, Target
 
 
 @pytest.fixture
@@ -44,6 +44,20 @@ def test_default_lists_name_passes_that_exist() -> None:
     """Each target's list can be run as it stands."""
     for names in DEFAULT_PASSES.values():
         assert set(names) <= set(available_passes())
+
+
+@pytest.mark.parametrize("target", Target)
+def test_default_lists_keep_the_order_that_all_passes_have(target: Target) -> None:
+    """One order serves all targets; dead code goes last; addmm is made or parted, never both."""
+    names = list(DEFAULT_PASSES[target])
+    assert names == [name for name in available_passes() if name in names]
+    assert names[-1] == "remove_dead_code"
+    assert len({"fuse_addmm", "decompose_linear"}.intersection(names)) == 1
+
+
+def test_cat_linear_is_off_where_nobody_measured_it() -> None:
+    """Its cost model speaks for the CPU alone."""
+    assert [t for t, names in DEFAULT_PASSES.items() if "fuse_cat_linear" in names] == [Target.CPU]
 
 
 def test_unknown_pass_is_a_usage_error(program: torch.export.ExportedProgram) -> None:

@@ -2,6 +2,5 @@
 
 from transforms.bisect.divergence import Runner
 from transforms.bisect.search import locate
-from transforms.bisect.targets import runner
 
-__all__ = ["Runner", "locate", "runner"]
+__all__ = ["Runner", "locate"]

@@ -64,7 +64,7 @@ def locate(
         The divergence, or None when every output is as eager's.
 
     Raises:
-        UsageError: if `folder` holds files already, or the target cannot run pieces of programs.
+        UsageError: if `folder` holds files already.
         LoweringError: if the program, or a part of it, cannot be lowered at all.
         MenagerieError: if the time was up before anything was known.
     """

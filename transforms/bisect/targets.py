@@ -1,26 +1,19 @@
-"""How each target lowers and runs a piece of a program."""
+"""How a piece of a program is lowered and run, by target."""
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
-
-from zoo.errors import UsageError
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from transforms.bisect.divergence import Runner
+    from zoo.spec import Target
 
 __all__ = ["runner"]
 
 
 def runner(target: Target) -> Runner:
-    """What lowers and runs programs on `target`.
+    """What lowers and runs programs on `target`, emulated where there is no such device."""
+    from transforms.cpu_run import run_piece  # which needs this package itself
 
-    Raises:
-        UsageError: if programs cannot be run there yet.
-    """
-    if target is Target.CPU:
-        from transforms.cpu_run import run_on_cpu
-
-        return run_on_cpu
-    raise UsageError("bisect", f"pieces of a program cannot be run on {target}")
+    return functools.partial(run_piece, target=target)

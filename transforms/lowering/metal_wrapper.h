@@ -4,7 +4,6 @@
 #pragma once
 
 #include <exception>
-#include <functional>
 
 namespace torch::aot_inductor {
 
@@ -14,9 +13,7 @@ class ProgramShaders {
   explicit ProgramShaders(const char* source) {
     AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_mps_create_shader_library(source, &library_));
   }
-  ~ProgramShaders() {
-    aoti_torch_mps_delete_shader_library(library_);
-  }
+  ~ProgramShaders() { aoti_torch_mps_delete_shader_library(library_); }
   ProgramShaders(const ProgramShaders&) = delete;
   ProgramShaders& operator=(const ProgramShaders&) = delete;
 
@@ -30,26 +27,33 @@ class ProgramShaders {
   AOTIMetalShaderLibraryHandle library_ = nullptr;
 };
 
-using KernelEncoder = std::function<void(AOTIMetalKernelFunctionHandle)>;
-
-// Lets `encode` set the kernel's arguments and dispatch it. What it throws crosses the runtime's
-// frames as a value, since an exception may not.
-inline void run_kernel(AOTIMetalKernelFunctionHandle kernel, const KernelEncoder& encode) {
+// Lets `encode(data, kernel)` set the kernel's arguments and dispatch it. What it throws crosses
+// the runtime's frames as a value, since an exception may not.
+inline void launch(AOTIMetalKernelFunctionHandle kernel, const void* data,
+                   void (*encode)(const void* data, AOTIMetalKernelFunctionHandle kernel)) {
   struct Call {
-    const KernelEncoder& encode;
+    const void* data;
+    void (*encode)(const void* data, AOTIMetalKernelFunctionHandle kernel);
     std::exception_ptr failure;
-  } call{encode, nullptr};
-  const auto callback = [](AOTIMetalKernelFunctionHandle function, void* data) {
-    Call& wanted = *static_cast<Call*>(data);
+  } call{data, encode, nullptr};
+  const auto callback = [](AOTIMetalKernelFunctionHandle function, void* wanted) {
+    Call& call = *static_cast<Call*>(wanted);
     try {
-      wanted.encode(function);
+      call.encode(call.data, function);
     } catch (...) {
-      wanted.failure = std::current_exception();
+      call.failure = std::current_exception();
     }
   };
   const AOTITorchError status = aoti_torch_mps_run_command_block(kernel, callback, &call);
   if (call.failure) std::rethrow_exception(call.failure);
   AOTI_TORCH_ERROR_CODE_CHECK(status);
+}
+
+template <typename Encode>
+void run_kernel(AOTIMetalKernelFunctionHandle kernel, const Encode& encode) {
+  launch(kernel, &encode, [](const void* data, AOTIMetalKernelFunctionHandle function) {
+    (*static_cast<const Encode*>(data))(function);
+  });
 }
 
 }  // namespace torch::aot_inductor

@@ -26,8 +26,9 @@ _GETTER = re.compile(
     re.DOTALL,
 )
 _LAUNCH = re.compile(
+    r"std::function<void\(AOTIMetalKernelFunctionHandle\)> (\w+) = (\w+);\n *"
     r"aoti_torch_mps_run_command_block\("
-    r"(get_\w+_handle\(\)), aoti_torch_mps_shared_callback, &(\w+)\);"
+    r"(get_\w+_handle\(\)), aoti_torch_mps_shared_callback, &\1\);"
 )
 # Statements whose error code Inductor's wrapper drops.
 _UNCHECKED = re.compile(
@@ -75,7 +76,7 @@ def split_wrapper(wrapper: str, program: str, shaders_path: str) -> MetalCode:
     names = {library: f"{program}_{library}" for library in sources}
     shaders = "\n".join(_shader(place, names[k], text) for k, text in sources.items())
     wrapper = _getters(place, _SHADER.sub("", wrapper), names)
-    wrapper = _LAUNCH.sub(r"run_kernel(\1, \2);", wrapper)
+    wrapper = _LAUNCH.sub(r"run_kernel(\3, \2);", wrapper)
     wrapper = _UNCHECKED.sub(r"\1AOTI_TORCH_ERROR_CODE_CHECK(\2);", wrapper)
     wrapper = _MEMBER.sub("", wrapper).replace(_ATEN_INCLUDE, "")
     wrapper = _LITERAL.sub(r"INT64_C(\1)", wrapper)  # int64_t is another type on macOS

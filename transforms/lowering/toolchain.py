@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from torch.utils import cpp_extension
 
+from runtime.host_compiler import find_host_compiler
 from zoo.errors import LoweringError
 from zoo.home import home
 
@@ -114,19 +115,16 @@ class Compiler:
 
 @functools.cache
 def find_compiler() -> Compiler:
-    """The C++ compiler of this machine: $CXX, else c++, g++ or clang++.
+    """The C++ compiler of this machine, as `runtime.host_compiler` chooses it.
 
     Raises:
         LoweringError: if there is none.
     """
-    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
-        path = shutil.which(name) if name else None
-        if path:
-            shown = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
-            return Compiler(path, shown.stdout.splitlines()[0])
-    raise LoweringError(
-        "compiler", "there is no C++ compiler on the PATH", "Install g++ 11 or clang 15, or newer"
-    )
+    found = find_host_compiler()
+    if found is None:
+        fact = "there is no C++ compiler on the PATH"
+        raise LoweringError("compiler", fact, "Install g++ 11 or clang 15, or newer")
+    return Compiler(found.path, found.version)
 
 
 @functools.cache

@@ -40,8 +40,8 @@ Bound bind(const Dispatch& dispatch) {
       address = static_cast<std::byte*>(buffer.contents()) + argument.region.offset;
       writable = buffer.writable();
     }
-    bound.ranges.push_back(
-        {reinterpret_cast<menagerie::emulated::Address>(address), bytes, writable});
+    bound.ranges.push_back({reinterpret_cast<menagerie::emulated::Address>(address), bytes,
+                            writable, argument.region.buffer == nullptr});
     bound.indices.push_back(argument.index);
     bound.addresses[argument.index] = address;
   }

@@ -15,6 +15,7 @@ using menagerie::emulated::Group;
 using menagerie::emulated::KernelEntry;
 using menagerie::emulated::kManyThreads;
 using menagerie::emulated::kThreadgroupBytes;
+using menagerie::emulated::Range;
 using menagerie::emulated::Variable;
 
 std::string triple(const std::array<unsigned, 3>& xyz) {
@@ -36,7 +37,9 @@ struct Place {
   std::string name;
 };
 
-std::vector<Place> places(const KernelEntry& kernel, const Group& group,
+// Where an access to this address can have been meant to go. Numbers passed by value lie somewhere
+// in the host's memory: only what is next to them is likely to be about them.
+std::vector<Place> places(Address address, const KernelEntry& kernel, const Group& group,
                           std::span<const uint32_t> indices) {
   std::vector<Place> all;
   for (unsigned i = 0; i < group.local.count; ++i) {
@@ -45,8 +48,10 @@ std::vector<Place> places(const KernelEntry& kernel, const Group& group,
                    "a threadgroup variable"});
   }
   for (unsigned i = 0; i < group.range_count; ++i) {
+    const Range& range = group.ranges[i];
+    if (range.by_value && distance(address, range.low, range.bytes) > kMaxInlineBytes) continue;
     const char* name = kernel.names[indices[i]];
-    all.push_back({group.ranges[i].low, group.ranges[i].bytes,
+    all.push_back({range.low, range.bytes,
                    "argument " + std::to_string(indices[i]) +
                        (name == nullptr ? "" : " (" + std::string(name) + ")")});
   }
@@ -82,7 +87,7 @@ std::string describe(const Finding& finding, const KernelEntry& kernel, const Gr
   text << "kernel " << kernel.name << ", thread " << triple(finding.thread) << ", number "
        << finding.number << " of group " << triple(finding.group) << ": ";
   const auto place = [&] {
-    text << describe_place(access.address, places(kernel, group, indices));
+    text << describe_place(access.address, places(access.address, kernel, group, indices));
   };
   const char* verb = access.write ? "writes " : "reads ";
   switch (finding.fault) {

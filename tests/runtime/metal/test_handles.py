@@ -103,9 +103,9 @@ def test_view_beyond_its_storage_is_refused(device: Device) -> None:
 def test_copies_convert(device: Device, source: torch.dtype, target: torch.dtype) -> None:
     """Between dtypes, on the device and from the host, values are what torch makes of them."""
     values = numbers(3, 4, dtype=source)
-    for given in (device.place(values), device.blob(values)):
+    for handle in (device.place(values), device.blob(values)):
         out = device.empty((3, 4), (1, 3), target)
-        copy(device, given, out)
+        copy(device, handle, out)
         torch.testing.assert_close(device.value(out), values.to(target), check_stride=False)
 
 

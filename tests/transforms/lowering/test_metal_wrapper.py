@@ -39,7 +39,8 @@ def _launch(number: int) -> str:
         "        aoti_torch_mps_start_encoding(handle);\n"
         "        aoti_torch_mps_set_arg_tensor(handle, 0, buf0);\n"
         "        aoti_torch_mps_dispatch_single(handle, static_cast<uint64_t>(4L));\n    };\n"
-        f"    std::function<void(AOTIMetalKernelFunctionHandle)> w_{number} = mps_lib_0_lambda_0;\n"
+        "    std::function<void(AOTIMetalKernelFunctionHandle)> "
+        f"w_{number} = mps_lib_{number}_lambda_0;\n"
         f"    aoti_torch_mps_run_command_block(get_mps_lib_{number}_handle(), "
         f"aoti_torch_mps_shared_callback, &w_{number});\n"
     )
@@ -82,7 +83,7 @@ def test_every_call_is_checked() -> None:
     assert not re.search(
         r"^ +aoti_torch_(mps_\w+|clone_preserve_strides)\(", _body(code.wrapper), re.MULTILINE
     )
-    assert "run_kernel(get_mps_lib_1_handle(), w_1);" in code.wrapper
+    assert "run_kernel(get_mps_lib_1_handle(), mps_lib_1_lambda_0);" in code.wrapper
     assert "shared_callback" not in code.wrapper
 
 

@@ -1,6 +1,6 @@
-// Gives a torch without Metal an `mps` device in host memory: enough for tensors to live there while
-// Inductor generates Metal code, and for what it computes of constants meanwhile, done by the CPU's
-// kernels. Never loaded where torch has the real one.
+// Gives a torch without Metal an `mps` device in host memory: enough for tensors to live there
+// while Inductor generates Metal code, and for what it computes of constants meanwhile, done by the
+// CPU's kernels. Never loaded where torch has the real one.
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -67,12 +67,12 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool /*
 }
 
 const at::Tensor& resized(const at::Tensor& self, c10::IntArrayRef sizes,
-                         std::optional<at::MemoryFormat> format) {
+                          std::optional<at::MemoryFormat> format) {
   TORCH_CHECK(!format.has_value() || *format == at::MemoryFormat::Contiguous,
               "mps in host memory: resize_ knows contiguous tensors only");
   c10::TensorImpl* tensor = self.unsafeGetTensorImpl();
-  const size_t bytes = at::detail::computeStorageNbytesContiguous(
-      sizes, tensor->dtype().itemsize(), tensor->storage_offset());
+  const size_t bytes = at::detail::computeStorageNbytesContiguous(sizes, tensor->dtype().itemsize(),
+                                                                  tensor->storage_offset());
   if (const c10::Storage& storage = tensor->storage(); storage.nbytes() < bytes) {
     c10::DataPtr grown = host_allocator.allocate(bytes);
     host_allocator.copy_data(grown.get(), storage.data(), storage.nbytes());

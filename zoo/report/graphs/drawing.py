@@ -21,7 +21,7 @@ __all__ = ["figure", "picture", "style"]
 
 _ROW, _CAPTION, _PAD = 24.0, 19.0, 7.0
 _WIDE, _SMALL = 7.4, 6.3  # width of a character of an operator's name, and of small print
-_MARGIN, _HEADER, _LEGEND = 28.0, 70.0, 46.0
+_MARGIN, _LEGEND, _HEADER = 28.0, 34.0, 104.0  # the legend stands above the header
 _BETWEEN = 64.0  # the two panels
 _NARROWEST = 240.0  # panel
 _USUAL = " float32"
@@ -120,13 +120,13 @@ def _side_by_side(panels: Sequence[_Panel], title: str, most: int) -> str:
     marks = {mark for panel in panels for mark in panel.marks.values()}
     spare = max(0.0, _legend_width(marks) + 2 * _MARGIN - sum(widths) - gaps) / len(panels)
     widths = [width + spare for width in widths]
-    height = _HEADER + max(layout.height for _, layout in laid) + _LEGEND + _MARGIN
-    body = [_legend(height - _MARGIN, marks)]
+    height = _HEADER + max(layout.height for _, layout in laid) + _MARGIN
+    body = [_legend(_MARGIN, marks)]
     x = _MARGIN
     for panel, (boxes, layout), width in zip(panels, laid, widths, strict=True):
         if x > _MARGIN:
             middle = x - _BETWEEN / 2
-            body.append(_line(middle, _MARGIN, middle, height - _LEGEND - _MARGIN / 2))
+            body.append(_line(middle, _MARGIN + _LEGEND, middle, height - _MARGIN))
         body.append(_header(x + width / 2, panel.head, panel.note))
         body.append(_drawn(boxes, layout, x + (width - layout.width) / 2, _HEADER))
         x += width + _BETWEEN
@@ -253,8 +253,9 @@ def _row(row: Row, detail: str, x: float, y: float, width: float) -> str:
 
 
 def _header(x: float, head: str, note: str) -> str:
-    return _text(x, _MARGIN + 8, head, "head", anchor="middle") + _text(
-        x, _MARGIN + 26, note, "small", anchor="middle"
+    y = _MARGIN + _LEGEND
+    return _text(x, y + 8, head, "head", anchor="middle") + _text(
+        x, y + 26, note, "small", anchor="middle"
     )
 
 

@@ -61,6 +61,7 @@ struct Range {
   Address low;
   unsigned long bytes;
   bool writable;
+  bool by_value;  // not in a buffer
 };
 
 struct Simd {

@@ -3,12 +3,13 @@
 #pragma once
 
 extern "C" {
-// Rounds to nearest even; LLVM calls it where the processor has no instruction.
-__attribute__((visibility("hidden"), used)) inline __bf16 __truncsfbf2(float value) {
+// Rounds to nearest even; LLVM calls it where the processor has no instruction. It is declared to
+// return a float, whose lower half is the result and lies where a __bf16 would: to return one, LLVM
+// would call this very function.
+__attribute__((visibility("hidden"), used)) inline float __truncsfbf2(float value) {
   const uint whole = __builtin_bit_cast(uint, value);
   const bool nan = (whole & 0x7FFFFFFFU) > 0x7F800000U;
-  return __builtin_bit_cast(
-      __bf16, nan ? ushort(0x7FC0) : ushort((whole + 0x7FFFU + (whole >> 16 & 1U)) >> 16));
+  return __builtin_bit_cast(float, nan ? 0x7FC0U : (whole + 0x7FFFU + (whole >> 16 & 1U)) >> 16);
 }
 }
 

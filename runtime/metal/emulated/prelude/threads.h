@@ -4,8 +4,10 @@
 #pragma once
 
 // The place of an operation is its return address, so the optimiser must neither merge it with
-// another one (nomerge) nor make it depend on more conditions (convergent).
-#define MENAGERIE_MEETING __attribute__((noinline, convergent, nomerge)) MENAGERIE_UNCHECKED
+// another one (nomerge) nor double it or make it depend on more conditions (convergent, which LLVM
+// takes away from functions whose body it understands: optnone).
+#define MENAGERIE_MEETING \
+  __attribute__((noinline, convergent, nomerge, optnone)) MENAGERIE_UNCHECKED
 #define MENAGERIE_THREADS __attribute__((always_inline, convergent)) inline
 
 namespace menagerie::emulated {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runtime import zig
+from runtime.zig import zig_program
 from runtime.library import library
 from zoo.spec import Target
 
@@ -57,7 +57,7 @@ class EmulatedDevice:
     def __init__(self, cache: Path) -> None:
         self.lib = library(Target.METAL)
         self.lib.menagerie_last_error.restype = ctypes.c_char_p
-        self.configure([str(zig.zig_program())], cache)
+        self.configure([str(zig_program())], cache)
 
     def configure(self, compiler: Sequence[str], cache: Path) -> None:
         """Sets the compiler and the cache."""

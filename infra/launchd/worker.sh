@@ -1,0 +1,20 @@
+#!/bin/sh
+# Starts the worker of a Mac: worker.sh POOL. Addresses and secrets come from worker.env.
+set -eu
+pool=${1:?the name of a work pool}
+folder="$HOME/Library/Application Support/Menagerie"
+settings="$folder/worker.env"
+if [ "$(stat -f %Lp "$settings")" != 600 ]; then
+  echo "$settings: must be there, and readable by its owner alone. Run chmod 600 on it" >&2
+  exit 1
+fi
+set -a
+. "$settings"
+PREFECT_HOME="$folder/prefect"
+PREFECT_FLOWS_HEARTBEAT_FREQUENCY=30
+MENAGERIE_HOME="$folder/home"
+DO_NOT_TRACK=1
+set +a
+# A Mac that sleeps answers nobody: awake while there is a worker, and on mains power.
+exec /usr/bin/caffeinate -s /opt/menagerie/.venv/bin/prefect --no-prompt \
+  worker start --type process --pool "$pool" --name "$(hostname -s) $pool"

@@ -1,0 +1,59 @@
+// The windows of pooling operators over images and volumes: checked arguments, and what each element
+// of the result looks at.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "common/tensor.h"
+
+namespace menagerie {
+
+// A stretch of one axis that an output element looks at, within the input, and the length of the
+// whole window with what hangs over into the padding.
+struct Stretch {
+  int64_t first;
+  int64_t end;
+  int64_t step;
+  int64_t padded_length;
+};
+
+// One axis of a pooling.
+struct PooledAxis {
+  int64_t input = 1, output = 1;
+  int64_t window = 1, stride = 1, padding = 0, dilation = 1;
+  bool adaptive = false;  // the windows divide the axis into `output` parts
+
+  Stretch stretch(int64_t position) const;
+};
+
+// Planes of depth, height and width; images have depth 1.
+struct Windows {
+  Tensor input;  // [N, C, depth, height, width]
+  std::array<PooledAxis, 3> axes;
+};
+
+// How an operator slides its windows: numbers for each axis, or one for all; no stride is the
+// window's own length.
+struct Sliding {
+  std::span<const int64_t> window, stride, padding, dilation;
+  bool ceil_mode = false;
+};
+
+// Over the last `spatial` axes, 2 or 3, of a tensor [N, C, ...] or [C, ...]; fails if the numbers do
+// not fit.
+Windows sliding_windows(const Tensor& self, int32_t spatial, const Sliding& sliding);
+Windows adaptive_windows(const Tensor& self, std::span<const int64_t> output_size);
+
+// The geometry of a result for such a tensor: its number of axes, and its layout.
+struct PooledGeometry {
+  Extents sizes;
+  Extents strides;
+};
+PooledGeometry pooled_geometry(const Tensor& self, const Windows& windows, int32_t spatial);
+
+// A tensor [N, C, ...] or [C, ...] as [N, C, depth, height, width].
+Tensor as_volumes(const Tensor& tensor, int32_t spatial);
+
+}  // namespace menagerie

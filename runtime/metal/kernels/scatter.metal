@@ -1,0 +1,77 @@
+// Scattering along an axis of a dense result. The index and the source are dense, [rows, length];
+// the axes of the rows have the result's strides. One thread a row, so that places that come twice
+// are combined in order.
+#include <metal_stdlib>
+using namespace metal;
+
+// As Reduction of metal/scatter.cpp numbers them.
+enum Reduction { kStore = 0, kAdd = 1, kMultiply = 2, kLargest = 3, kSmallest = 4, kCount = 5 };
+
+struct Rows {
+  long length;  // of a row of the index
+  long target;  // elements of the result along the axis
+  long stride;  // between them
+  int reduction;
+  int axes;
+};
+
+template <typename T>
+T combined(T old, T value, int reduction) {
+  switch (reduction) {
+    case kAdd:
+      return old + value;
+    case kMultiply:
+      return old * value;
+    case kLargest:
+      return old != old || (value == value && old > value) ? old : value;
+    case kSmallest:
+      return old != old || (value == value && old < value) ? old : value;
+    case kCount:
+      return old + 1;
+    default:
+      return value;
+  }
+}
+
+// An index out of range becomes the nearest one in range.
+template <typename T>
+kernel void scatter(device T* to [[buffer(0)]], device const long* indices [[buffer(1)]],
+                    device const T* source [[buffer(2)]], constant Rows& rows [[buffer(3)]],
+                    constant long* size [[buffer(4)]], constant long* stride [[buffer(5)]],
+                    uint row [[thread_position_in_grid]]) {
+  long rest = row;
+  for (int axis = rows.axes - 1; axis >= 0; --axis) {
+    to += rest % size[axis] * stride[axis];
+    rest /= size[axis];
+  }
+  for (long i = 0; i < rows.length; ++i) {
+    const long at = row * rows.length + i;
+    const long place = clamp(indices[at], 0L, rows.target - 1);
+    device T* element = to + place * rows.stride;
+    *element = combined(*element, source[at], rows.reduction);
+  }
+}
+
+// The mean of what was added; nothing was added where the count is nought.
+kernel void divide_float(device float* sum [[buffer(0)]], device const float* count [[buffer(1)]],
+                         uint i [[thread_position_in_grid]]) {
+  if (count[i] > 0) sum[i] /= count[i];
+}
+
+// Rounded down.
+kernel void divide_long(device long* sum [[buffer(0)]], device const long* count [[buffer(1)]],
+                        uint i [[thread_position_in_grid]]) {
+  if (count[i] <= 0) return;
+  const long quotient = sum[i] / count[i];
+  sum[i] = quotient - (sum[i] % count[i] < 0 ? 1 : 0);
+}
+
+#define INSTANTIATE(T)                                                                         \
+  template [[host_name("scatter_" #T)]] kernel void scatter<T>(                                \
+      device T* to [[buffer(0)]], device const long* indices [[buffer(1)]],                    \
+      device const T* source [[buffer(2)]], constant Rows& rows [[buffer(3)]],                 \
+      constant long* size [[buffer(4)]], constant long* stride [[buffer(5)]],                  \
+      uint row [[thread_position_in_grid]]);
+
+INSTANTIATE(float)
+INSTANTIATE(long)

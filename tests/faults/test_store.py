@@ -1,0 +1,210 @@
+"""The way to the store breaks in the middle of a run: rows say so, and the next run completes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from prefect.testing.utilities import prefect_test_harness
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tasks"))
+
+from forwarder import Forwarder
+from swift_server import ACCESS_KEY, SECRET_KEY, SwiftServer, running
+from toy_cluster import ENTRY
+from toy_zoo import ToyBench, toy_judgement
+
+from flows.convert_zoo import convert_zoo
+from flows.listener import Recorder, Silence
+from flows.parameters import ConversionOptions
+from flows.workplace import Workplace, use_workplace
+from tasks.validate import prove
+from zoo.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flows.results import ModelResult
+    from tasks.job import Evidence, Job, LowerRecord
+    from zoo.evidence import ConversionReport
+
+pytestmark = pytest.mark.faults
+
+MIB = 2**20
+WEIGHTS = 11 * MIB  # three parts
+
+
+class Heavy(ToyBench):
+    """Toys whose weights travel in parts."""
+
+    def lower(self) -> LowerRecord:
+        """A bundle with weights of its own."""
+        record = super().lower()
+        weights = self._job.bundle / "weights.safetensors"
+        weights.write_bytes(os.urandom(WEIGHTS))
+        from zoo.artifact.bundle import seal
+        from zoo.artifact.document import parse_manifest
+
+        document = (self._job.bundle / "manifest.json").read_bytes()
+        seal(self._job.bundle, parse_manifest(document, "toy"))
+        return record
+
+
+def toys() -> Workplace:
+    """Heavy toys; the seal and the store are real."""
+
+    def toy_prove(job: Job, evidence: Evidence) -> ConversionReport:
+        return prove(job, evidence, judge=lambda *_, **__: toy_judgement())
+
+    return Workplace(open_bench=Heavy, prove=toy_prove)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def prefect() -> Iterator[None]:
+    """An API in this process."""
+    with prefect_test_harness(server_startup_timeout=180):
+        yield
+
+
+@pytest.fixture(scope="module")
+def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwiftServer]:
+    """A real S3 server with a bucket."""
+    for server in running(tmp_path_factory.mktemp("swift")):
+        client = boto3.client(
+            "s3",
+            endpoint_url=server.http,
+            region_name="us-east-1",
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=SECRET_KEY,
+        )
+        client.create_bucket(Bucket="zoo")
+        client.close()
+        yield server
+
+
+@pytest.fixture
+def way(swift: SwiftServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Forwarder]:
+    """The way to the server, which a test may cut; the environment points to it."""
+    with Forwarder(swift.ports["http"]) as forwarder:
+        values = {
+            "MENAGERIE_HOME": str(tmp_path / "home"),
+            "MENAGERIE_S3_ENDPOINT": f"http://127.0.0.1:{forwarder.port}",
+            "MENAGERIE_S3_ACCESS_KEY": ACCESS_KEY,
+            "MENAGERIE_S3_SECRET_KEY": SECRET_KEY,
+            "MENAGERIE_S3_PART_BYTES": str(5 * MIB),
+            "MENAGERIE_S3_ATTEMPTS": "2",
+            "MENAGERIE_S3_CONCURRENCY": "1",
+        }
+        for name, value in values.items():
+            monkeypatch.setenv(name, value)
+        yield forwarder
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> ConversionOptions:
+    """Two toys, and a prefix of this test's in the bucket."""
+    folder = tmp_path / "manifest"
+    folder.mkdir()
+    entries = [ENTRY.format(name=n, summary="fine", targets="cpu") for n in ("ant", "bee")]
+    (folder / "toys.yaml").write_text("version: 1\nfamily: toys\nmodels:" + "".join(entries))
+    store = f"s3://zoo/{tmp_path.name}"
+    return ConversionOptions(random_weights=0, manifest=str(folder), store=store)
+
+
+def convert(options: ConversionOptions) -> dict[str, ModelResult]:
+    """The rows of a run by model."""
+    recorder = Recorder(Silence())
+    place = toys()
+    with use_workplace(Workplace(place.open_bench, place.prove, listener=recorder)):
+        convert_zoo(options=options, return_state=True)
+    return {model: row for (model, _), row in recorder.rows.items()}
+
+
+def whole(options: ConversionOptions) -> list[str]:
+    """What is published, every file of it there."""
+    store = open_store(options.store)
+    found = store.releases()
+    assert all(store.has(*release.names) for release in found)
+    return [release.model for release in found]
+
+
+def outcomes(rows: dict[str, ModelResult]) -> dict[str, str]:
+    """How each ended."""
+    return {model: str(row.outcome) for model, row in rows.items()}
+
+
+def test_a_reset_in_the_middle_of_a_file_costs_a_retry(
+    way: Forwarder, options: ConversionOptions
+) -> None:
+    """The connection breaks after seven megabytes: the parts that arrived are kept."""
+    way.cuts["up"] = [(7 * MIB, lambda: None)]
+    assert set(outcomes(convert(options)).values()) == {"published"}
+    assert whole(options) == ["ant", "bee"]
+    assert way.sent["up"] < 2 * WEIGHTS + 8 * MIB
+
+
+def test_a_server_killed_in_the_middle_of_a_file_that_comes_back(
+    way: Forwarder, swift: SwiftServer, options: ConversionOptions
+) -> None:
+    """Killed by SIGKILL, started again while the run tries again."""
+    rising = threading.Thread(target=swift.start)
+
+    def fall() -> None:
+        swift.kill("http")
+        rising.start()
+
+    way.cuts["up"] = [(7 * MIB, fall)]
+    rows = convert(options)
+    rising.join()
+    assert set(outcomes(rows).values()) == {"published"}
+    assert whole(options) == ["ant", "bee"]
+
+
+def test_a_server_that_stays_away_fails_its_models_alone(
+    way: Forwarder, swift: SwiftServer, options: ConversionOptions
+) -> None:
+    """Rows with what and where, nothing half published; then the next run completes."""
+    way.cuts["up"] = [(7 * MIB, lambda: swift.kill("http"))]
+    try:
+        rows = convert(options)
+    finally:
+        swift.start()
+    assert set(outcomes(rows).values()) == {"failed"}
+    assert "127.0.0.1" in (rows["ant"].reason or "")
+    assert whole(options) == []
+    assert set(outcomes(convert(options)).values()) == {"published"}
+    assert whole(options) == ["ant", "bee"]
+
+
+def test_a_disk_that_is_full_fails_its_models_alone(
+    options: ConversionOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel refuses in the middle of a file: a row, nothing half written; then all is well."""
+    import resource
+
+    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "home"))
+    local = options.model_copy(update={"store": str(tmp_path / "store")})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    real = Heavy.lower
+
+    def lower(self: Any) -> LowerRecord:
+        record = real(self)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8 * MIB, before[1]))  # EFBIG from now on
+        return record
+
+    monkeypatch.setattr(Heavy, "lower", lower)
+    try:
+        rows = convert(local)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert rows["ant"].outcome in ("failed", "crashed")
+    assert rows["ant"].stage == "publish"
+    assert open_store(local.store).releases() == []
+    monkeypatch.setattr(Heavy, "lower", real)
+    assert set(outcomes(convert(local)).values()) == {"published"}

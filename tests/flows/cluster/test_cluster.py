@@ -1,0 +1,346 @@
+"""A whole local cluster, from `zoo up` to `zoo down`; the tests build on one another, in order."""
+
+# ruff: noqa: S310 - every address is one of loopback
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.cluster
+
+MODEL = "digits_cnn"
+CONVERSION_SECONDS = 600.0
+ZOO = Path(sys.executable).with_name("zoo")
+PARTS = ("s3", "server", "deployments", "worker")
+
+
+@dataclass
+class Cluster:
+    """The cluster under test, as a user sees it."""
+
+    home: Path
+
+    def zoo(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command line, as somebody who configured nothing."""
+        foreign = ("PREFECT_", "MENAGERIE_")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
+        return subprocess.run(
+            [ZOO, *arguments],
+            env={**kept, "MENAGERIE_HOME": str(self.home), "HOME": str(self.home / "user")},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=CONVERSION_SECONDS,
+        )
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        """What a command says with --json."""
+        done = self.zoo(*arguments, "--json")
+        assert done.returncode == code, done.stderr
+        return json.loads(done.stdout)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state file."""
+        found: dict[str, Any] = json.loads((self.home / "cluster" / "state.json").read_text())
+        return found
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        """The secrets, by name."""
+        text = (self.home / "cluster" / "secrets.json").read_text()
+        return {name: value for name, value in json.loads(text).items() if value is not None}
+
+    @property
+    def api(self) -> str:
+        """Prefect's API."""
+        return f"http://127.0.0.1:{self.state['ports']['api']}/api"
+
+    def pid(self, name: str) -> int:
+        """The id of a process."""
+        return int(self.state["processes"][name]["pid"])
+
+    def kill(self, *names: str) -> None:
+        """SIGKILL."""
+        for name in names:
+            os.kill(self.pid(name), signal.SIGKILL)
+            psutil.Process(self.pid(name)).wait(timeout=30)
+
+    def ask(self, path: str, body: object = None, *, auth: str | None = None) -> Any:
+        """Ask the API with our own secret, or another, as a browser would; POST with a body."""
+        word = base64.b64encode((auth or self.secrets["api_auth"]).encode()).decode()
+        headers = {"Authorization": f"Basic {word}", "Content-Type": "application/json"}
+        if body is not None:
+            client = str(uuid.uuid4())
+            token = request(f"{self.api}/csrf-token?client={client}", headers)["token"]
+            headers |= {"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": client}
+        return request(f"{self.api}{path}", headers, body)
+
+
+def request(url: str, headers: dict[str, str], body: object = None) -> Any:
+    """GET, or POST with a body; the answer's JSON."""
+    data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=60) as answer:
+        text = answer.read()
+    return json.loads(text) if text else None
+
+
+def refused(url: str, headers: dict[str, str], body: object = None) -> int:
+    """The code with which a request is refused."""
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        request(url, headers, body)
+    caught.value.close()
+    return caught.value.code
+
+
+def eventually(what: Callable[[], Any], seconds: float) -> Any:
+    """What it gives once it gives something."""
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(1.0)
+    return found
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster that the first test brings up."""
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
+    (made.home / "user").mkdir()
+    yield made
+    made.zoo("down")
+
+
+def test_up_brings_it_up_and_then_changes_nothing(cluster: Cluster) -> None:
+    """All four parts; a second time nothing, and the same processes run."""
+    assert cluster.json("up")["changed"] == list(PARTS)
+    before = cluster.state
+    assert cluster.json("up")["changed"] == []
+    assert cluster.state == before
+    said = cluster.zoo("up")
+    assert "nothing to change" in said.stdout
+
+
+def test_status_is_well(cluster: Cluster) -> None:
+    """Every part healthy, exit code 0, addresses of the UI and the store."""
+    found = cluster.json("status")
+    assert found["healthy"]
+    assert {check["name"]: check["health"] for check in found["checks"]} == dict.fromkeys(
+        PARTS, "ok"
+    )
+    assert found["store"] == "s3://menagerie/zoo"
+    with urllib.request.urlopen(found["ui"], timeout=30) as page:
+        assert b"<title>" in page.read()
+
+
+def test_the_server_refuses_strangers(cluster: Cluster) -> None:
+    """No secret or a wrong one: 401. The right one without a CSRF token: no change, 403."""
+    filters = "/deployments/filter"
+    assert refused(f"{cluster.api}/deployments/count", {}, {}) in (401, 403)
+    assert refused(f"{cluster.api}/admin/version", {}) == 401
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        cluster.ask("/admin/version", auth="zoo:guess")
+    word = base64.b64encode(cluster.secrets["api_auth"].encode()).decode()
+    basic = {"Authorization": f"Basic {word}", "Content-Type": "application/json"}
+    assert refused(f"{cluster.api}{filters}", basic, {}) == 403
+    assert len(cluster.ask(filters, {})) >= 4
+
+
+def test_the_store_speaks_tls_alone(cluster: Cluster) -> None:
+    """Its certificate is of our own authority; without that it is not trusted."""
+    port = cluster.state["ports"]["s3"]
+    with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+        urllib.request.urlopen(f"https://localhost:{port}/healthcheck", timeout=30)
+    ours = ssl.create_default_context(cafile=str(cluster.home / "cluster" / "tls" / "ca.pem"))
+    with urllib.request.urlopen(
+        f"https://localhost:{port}/healthcheck", timeout=30, context=ours
+    ) as page:
+        assert page.status == 200
+    assert refused_by_store(cluster, ours, "/menagerie") == 403
+
+
+def refused_by_store(cluster: Cluster, context: ssl.SSLContext, path: str) -> int:
+    """The code for a request that is not signed."""
+    url = f"https://localhost:{cluster.state['ports']['s3']}{path}"
+    unsigned = urllib.request.Request(url, headers={"Authorization": "AWS menagerie:owner:guess"})
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(unsigned, timeout=30, context=context)
+    caught.value.close()
+    return caught.value.code
+
+
+def test_schedules_are_in_the_scheduler(cluster: Cluster) -> None:
+    """The weekly and the nightly run stand in the list of what is to come."""
+
+    def scheduled() -> set[str]:
+        runs = cluster.ask(
+            "/flow_runs/filter", {"flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}}}
+        )
+        flows = {flow["id"]: flow["name"] for flow in cluster.ask("/flows/filter", {})}
+        return {flows[run["flow_id"]] for run in runs}
+
+    wanted = {"convert-zoo", "verify-releases", "collect-garbage"}
+    eventually(lambda: scheduled() >= wanted, 120)
+
+
+def test_a_schedule_of_one_minute_converts_and_publishes(cluster: Cluster) -> None:
+    """The scheduler starts it, a worker does it, and the release is in the store."""
+    deployment = cluster.ask("/deployments/name/convert-model/convert-model")["id"]
+    place = f"/deployments/{deployment}/schedules"
+    schedule = {
+        "active": True,
+        "schedule": {"interval": 60.0},
+        "parameters": {"model": MODEL},
+    }
+    [made] = cluster.ask(place, [schedule])
+    first = eventually(lambda: runs_of(cluster, deployment, "COMPLETED", "FAILED", "CRASHED"), 900)
+    paused = f"/deployments/{deployment}/pause_deployment"
+    cluster.ask(paused, {})
+    assert made["id"]
+    assert first[0]["state"]["type"] == "COMPLETED", first[0]["state"]["message"]
+    assert first[0]["auto_scheduled"]
+    assert first[0]["name"] == f"{MODEL} for cpu"
+    releases = cluster.json("show", MODEL)["releases"]
+    assert [release["target"] for release in releases] == ["cpu"]
+    cluster.ask(f"/deployments/{deployment}/resume_deployment", {})
+
+
+def runs_of(cluster: Cluster, deployment: str, *types: str) -> list[dict[str, Any]]:
+    """Runs of a deployment in one of these states, the oldest first."""
+    wanted = {
+        "flow_runs": {
+            "deployment_id": {"any_": [deployment]},
+            "state": {"type": {"any_": list(types)}},
+        },
+        "sort": "START_TIME_ASC",
+    }
+    found: list[dict[str, Any]] = cluster.ask("/flow_runs/filter", wanted)
+    return found
+
+
+def test_a_conversion_goes_through_a_worker(cluster: Cluster) -> None:
+    """`zoo convert` gives its table, and the run of a worker stands on the server."""
+    table = cluster.json("convert", MODEL, "--target", "cpu", "--force")
+    assert [row["outcome"] for row in table["results"]] == ["published"]
+    assert table["store"] == "s3://menagerie/zoo"
+    names = [run["name"] for run in cluster.ask("/flow_runs/filter", {"sort": "START_TIME_DESC"})]
+    assert any(MODEL in name for name in names)
+
+
+def test_a_form_cannot_run_foreign_code(cluster: Cluster, tmp_path: Path) -> None:
+    """Allowed by the form but not by the worker's operator: refused, and nothing of it ran."""
+    (tmp_path / "evil.py").write_text(
+        f"import pathlib; pathlib.Path({str(tmp_path / 'ran')!r}).touch()"
+    )
+    (tmp_path / "evil.yaml").write_text(
+        "version: 1\nfamily: evil\nmodels:\n  evil:\n    summary: x\n"
+        "    source: {kind: factory, builder: 'evil:build'}\n"
+        "    programs:\n      - inputs: [{name: x, shape: [1, 3]}]\n"
+        "    licence: {spdx: Apache-2.0}\n"
+    )
+    options = {"allow_factories": True, "manifest": str(tmp_path), "random_weights": 0}
+    deployment = cluster.ask("/deployments/name/convert-batch/convert-batch")["id"]
+    parameters = {"models": ["evil"], "target": "cpu", "options": options}
+    run = cluster.ask(f"/deployments/{deployment}/create_flow_run", {"parameters": parameters})
+    ended = eventually(
+        lambda: [
+            r for r in runs_of(cluster, deployment, "COMPLETED", "FAILED") if r["id"] == run["id"]
+        ],
+        300,
+    )
+    assert ended[0]["state"]["type"] == "FAILED"
+    assert not (tmp_path / "ran").exists()
+    logs = cluster.ask("/logs/filter", {"logs": {"flow_run_id": {"any_": [run["id"]]}}})
+    assert any("MENAGERIE_ALLOW_FACTORIES" in log["message"] for log in logs)
+
+
+def test_what_died_is_named_and_healed(cluster: Cluster) -> None:
+    """Exit code 1 and names; the next `zoo up` starts what lacks and leaves the rest alone."""
+    cluster.kill("s3-object", "worker")
+    found = cluster.json("status", code=1)
+    down = {check["name"]: check for check in found["checks"] if check["health"] == "fail"}
+    assert set(down) == {"s3", "worker"}
+    assert all(check["advice"] == "Run `zoo up`" for check in down.values())
+    before = cluster.state["processes"]
+    assert cluster.json("up")["changed"] == ["s3", "worker"]
+    after = cluster.state["processes"]
+    assert {name for name in after if after[name] != before[name]} == {"s3-object", "worker"}
+    assert cluster.json("status")["healthy"]
+
+
+def test_a_server_that_died_is_said_by_every_command(cluster: Cluster) -> None:
+    """One line for whoever wants to convert; after `zoo up` nothing is forgotten."""
+    cluster.kill("server")
+    done = cluster.zoo("convert", MODEL)
+    assert done.returncode == 1
+    [line] = done.stderr.strip().splitlines()
+    assert "`zoo up`" in line
+    assert cluster.json("up")["changed"] == ["server"]
+    assert len(cluster.json("show", MODEL)["releases"]) >= 1
+
+
+def test_no_secret_is_anywhere(cluster: Cluster) -> None:
+    """Not in a log, a file, the database, an answer, an argument: only in the one file."""
+    secrets = cluster.secrets
+    secrets["password"] = secrets["api_auth"].partition(":")[2]
+    allowed = {cluster.home / "cluster" / "secrets.json"}
+    for path in cluster.home.rglob("*"):
+        if path.is_file() and path not in allowed:
+            content = path.read_bytes()
+            for name, secret in secrets.items():
+                assert secret.encode() not in content, f"{name} is in {path}"
+    said = cluster.zoo("status", "--json").stdout + cluster.zoo("up").stdout
+    for path in (
+        "/variables/filter",
+        "/artifacts/filter",
+        "/flow_runs/filter",
+        "/block_documents/filter",
+    ):
+        said += json.dumps(cluster.ask(path, {}))
+    said += json.dumps(cluster.ask("/work_pools/linux-cpu")) + json.dumps(
+        cluster.ask("/admin/settings")
+    )
+    said += " ".join(" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"]))
+    for name, secret in secrets.items():
+        assert secret not in said, name
+
+
+def test_down_leaves_nothing(cluster: Cluster) -> None:
+    """No process of ours, no port; a second time nothing to do; nothing outside our folder."""
+    ports = cluster.state["ports"]
+    mark = f"MENAGERIE_CLUSTER={cluster.home / 'cluster'}"
+    assert set(cluster.json("down")["ended"]) >= {"worker", "server", "s3-s3"}
+    left = [pid for pid in psutil.pids() if mark.encode() in environment_of(pid)]
+    assert left == []
+    for port in ports.values():
+        with pytest.raises(urllib.error.URLError, match="refused"):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5)
+    assert cluster.json("down") == {"ended": []}
+    assert cluster.json("status", code=1)["healthy"] is False
+    assert list((cluster.home / "user").iterdir()) == []
+
+
+def environment_of(pid: int) -> bytes:
+    """A process's environment; empty if it is gone or another user's."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,138 @@
+"""What a server is told agrees with the flows that exist, and Prefect understands it."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from prefect import Flow
+from prefect.client.schemas.schedules import CronSchedule
+from prefect.events.schemas.automations import AutomationCore
+from ruamel.yaml import YAML
+
+from flows.cluster.plan import Plan, load_plan
+from flows.placement import load_placement
+from zoo.errors import UsageError
+
+INFRA = Path(__file__).parents[2] / "infra"
+DEPLOYMENTS: list[dict[str, Any]] = YAML(typ="safe").load(INFRA / "prefect.yaml")["deployments"]
+NAMES = [deployment["name"] for deployment in DEPLOYMENTS]
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    """The files in `infra`."""
+    return load_plan()
+
+
+def test_all_that_is_promised_is_deployed() -> None:
+    """Each once."""
+    promised = {"convert-zoo", "convert-model", "verify-releases", "collect-garbage"}
+    assert promised <= set(NAMES)
+    assert len(set(NAMES)) == len(NAMES)
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=NAMES)
+def test_a_deployment_is_of_a_flow(deployment: dict[str, Any], plan: Plan) -> None:
+    """Importable on a worker, called as our own reading of the file says.
+
+    A schedule gives all parameters that have no default.
+    """
+    module, _, name = deployment["entrypoint"].rpartition(".")
+    flow = getattr(importlib.import_module(module), name)
+    assert isinstance(flow, Flow)
+    assert any(d.flow == flow.name and d.name == deployment["name"] for d in plan.deployments)
+    for schedule in deployment.get("schedules", []):  # nobody fills in a form then
+        flow.validate_parameters(deployment.get("parameters", {}) | schedule.get("parameters", {}))
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=NAMES)
+def test_a_deployment_has_a_place(deployment: dict[str, Any], plan: Plan) -> None:
+    """Its pool and its queue exist."""
+    place = deployment["work_pool"]
+    assert place["work_queue_name"] in plan.work_pools[place["name"]].queues
+
+
+def test_pools_are_those_of_the_placement(plan: Plan) -> None:
+    """Where flows send work, there is a pool for it."""
+    assert set(load_placement().pools) <= set(plan.work_pools)
+
+
+def test_who_waits_takes_no_place_of_what_it_waits_for(plan: Plan) -> None:
+    """convert-zoo submits runs and waits: its queue has no limit, nor its pool."""
+    [own] = [d for d in DEPLOYMENTS if d["name"] == "convert-zoo"]
+    pool = plan.work_pools[own["work_pool"]["name"]]
+    assert pool.concurrency_limit is None
+    assert pool.queues[own["work_pool"]["work_queue_name"]].concurrency_limit is None
+    [model] = [d for d in DEPLOYMENTS if d["name"] == "convert-model"]
+    assert model["work_pool"]["work_queue_name"] != own["work_pool"]["work_queue_name"]
+
+
+@pytest.mark.parametrize("name", ["convert-zoo", "verify-releases", "collect-garbage"])
+def test_schedules_have_a_time_zone(name: str) -> None:
+    """A cron line that Prefect takes, in a zone that exists."""
+    [deployment] = [d for d in DEPLOYMENTS if d["name"] == name]
+    for schedule in deployment["schedules"]:
+        CronSchedule(cron=schedule["cron"], timezone=schedule["timezone"])
+        ZoneInfo(schedule["timezone"])
+
+
+def test_automations_are_prefects(plan: Plan) -> None:
+    """Each is taken whole: no key is ignored, and every event is one that Prefect emits."""
+    emitted = {
+        f"prefect.flow-run.{state}"
+        for state in (
+            "heartbeat",
+            "AwaitingRetry",
+            "Cancelled",
+            "Completed",
+            "Crashed",
+            "Failed",
+            "Paused",
+            "Suspended",
+        )
+    }
+    for wanted in plan.automations:
+        made = AutomationCore.model_validate(wanted)
+        assert set(wanted) <= set(AutomationCore.model_fields)
+        assert set(wanted["trigger"]) <= set(type(made.trigger).model_fields)
+        assert set(made.trigger.expect) <= emitted  # type: ignore[union-attr]
+
+
+def test_crashed_runs_are_run_again_a_bounded_number_of_times(plan: Plan) -> None:
+    """Only runs of deployments, and only while few were tried."""
+    [again] = [a for a in plan.automations if a["actions"][0]["state"] == "SCHEDULED"]
+    assert again["trigger"]["match"]["prefect.run-count"] == ["0", "1", "2"]
+    assert again["trigger"]["match_related"]["prefect.resource.role"] == "deployment"
+
+
+def test_the_digest_is_of_what_is_applied(plan: Plan, tmp_path: Path) -> None:
+    """The same for the same files, another for another cron line."""
+    for name in ("prefect", "work_pools", "automations"):
+        (tmp_path / f"{name}.yaml").write_text((INFRA / f"{name}.yaml").read_text())
+    assert Plan(tmp_path).digest == plan.digest
+    text = (tmp_path / "prefect.yaml").read_text()
+    (tmp_path / "prefect.yaml").write_text(text.replace("0 2 * * 6", "0 3 * * 6"))
+    assert Plan(tmp_path).digest != plan.digest
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("work_pools: {x: {type: process}}", "work_pools.x.description"),
+        (
+            "work_pools: {x: {type: process, description: d, queues: {q: {priority: 0}}}}",
+            "priority",
+        ),
+        ("work_pools: [", "cannot be read"),
+    ],
+)
+def test_faulty_work_pools(tmp_path: Path, text: str, said: str) -> None:
+    """File and place in one line."""
+    (tmp_path / "work_pools.yaml").write_text(text)
+    with pytest.raises(UsageError, match=said) as caught:
+        _ = Plan(tmp_path).work_pools
+    assert str(caught.value).startswith(str(tmp_path / "work_pools.yaml"))

@@ -1,0 +1,169 @@
+"""Rights: what the store asks of S3 is allowed, and nothing else is; Kubernetes likewise."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).parents[2]
+S3 = ROOT / "infra" / "s3"
+KUBERNETES = ROOT / "infra" / "kubernetes"
+
+# S3's own list of which request needs which right: the table "Actions defined by Amazon S3".
+RIGHTS = {
+    "abort_multipart_upload": "s3:AbortMultipartUpload",
+    "complete_multipart_upload": "s3:PutObject",
+    "create_multipart_upload": "s3:PutObject",
+    "delete_object": "s3:DeleteObject",
+    "get_object": "s3:GetObject",
+    "head_object": "s3:GetObject",
+    "list_multipart_uploads": "s3:ListBucketMultipartUploads",
+    "list_objects_v2": "s3:ListBucket",
+    "list_parts": "s3:ListMultipartUploadParts",
+    "put_object": "s3:PutObject",
+    "upload_part": "s3:PutObject",
+}
+OPERATORS = {"create_bucket", "head_bucket"}  # `zoo up` alone, on a server of its own
+READING = {"get_object", "head_object", "list_objects_v2"}
+HELPERS = {"get_paginator", "exceptions", "close", "generate_presigned_url"}
+
+
+def requests_made() -> set[str]:
+    """Every request of boto3's client in the store's code, by name."""
+    found = set()
+    for path in (ROOT / "zoo" / "store").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute):
+                if node.value.attr in ("_client", "client"):
+                    found.add(node.attr)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                pass
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                named = node.func.attr in ("get_paginator", "generate_presigned_url")
+                if named and node.args and isinstance(node.args[0], ast.Constant):
+                    found.add(str(node.args[0].value))
+    return found - HELPERS
+
+
+def allowed(policy: str) -> set[str]:
+    """The actions that a policy allows."""
+    statements = json.loads((S3 / policy).read_text())["Statement"]
+    return {a for s in statements if s["Effect"] == "Allow" for a in s["Action"]}
+
+
+def test_the_walk_sees_all_kinds_of_requests() -> None:
+    """Direct ones, pages of a listing, and those of the upload in parts."""
+    assert {"put_object", "list_objects_v2", "upload_part", "list_parts"} <= requests_made()
+
+
+def test_a_worker_may_what_the_store_does_and_no_more() -> None:
+    """Every request is allowed, and every right is needed by one."""
+    made = requests_made() - OPERATORS
+    assert made <= set(RIGHTS), "name the right that this request needs"
+    assert allowed("worker-policy.json") == {RIGHTS[request] for request in made}
+
+
+def test_a_reader_may_only_read() -> None:
+    """What `zoo pull` asks."""
+    assert allowed("reader-policy.json") == {RIGHTS[request] for request in READING}
+
+
+@pytest.mark.parametrize("policy", ["worker-policy.json", "reader-policy.json"])
+def test_rights_end_at_the_prefix(policy: str) -> None:
+    """No wildcard action; objects below the prefix, and listings of it alone.
+
+    IfExists: without it S3 answers 403 instead of 404 where an object is missing.
+    """
+    document = json.loads((S3 / policy).read_text())
+    assert document["Version"] == "2012-10-17"
+    for statement in document["Statement"]:
+        assert set(statement) <= {"Sid", "Effect", "Action", "Resource", "Condition"}
+        assert not any("*" in action for action in statement["Action"])
+        if statement["Resource"] == "arn:aws:s3:::models":
+            assert statement["Condition"] == {"StringLikeIfExists": {"s3:prefix": ["zoo/*"]}}
+        else:
+            assert statement["Resource"] == "arn:aws:s3:::models/zoo/*"
+
+
+def test_the_bucket_refuses_what_is_not_encrypted() -> None:
+    """For everybody and every action."""
+    [statement] = json.loads((S3 / "bucket-policy.json").read_text())["Statement"]
+    assert statement["Effect"] == "Deny"
+    assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+    assert statement["Action"] == "s3:*"
+
+
+def test_the_lifecycle_touches_no_release() -> None:
+    """It ends forgotten uploads, and expires nothing."""
+    [rule] = json.loads((S3 / "lifecycle.json").read_text())["Rules"]
+    assert not any("Expiration" in key for key in rule)
+    assert rule["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 7}
+
+
+def manifests() -> list[dict[str, Any]]:
+    """The documents of the Kubernetes worker."""
+    return list(YAML(typ="safe").load_all(KUBERNETES / "worker.yaml"))
+
+
+def test_kubernetes_manifests_are_whole() -> None:
+    """Each has a kind with its API, a name and the namespace; references meet."""
+    apis = {
+        "ServiceAccount": "v1",
+        "Role": "rbac.authorization.k8s.io/v1",
+        "RoleBinding": "rbac.authorization.k8s.io/v1",
+        "Deployment": "apps/v1",
+    }
+    found = {document["kind"]: document for document in manifests()}
+    assert {kind: document["apiVersion"] for kind, document in found.items()} == apis
+    for document in found.values():
+        assert document["metadata"]["namespace"] == "menagerie"
+    assert found["RoleBinding"]["roleRef"]["name"] == found["Role"]["metadata"]["name"]
+    account = found["ServiceAccount"]["metadata"]["name"]
+    assert found["RoleBinding"]["subjects"][0]["name"] == account
+    spec = found["Deployment"]["spec"]
+    assert spec["template"]["spec"]["serviceAccountName"] == account
+    assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
+
+
+def test_the_kubernetes_worker_has_few_rights() -> None:
+    """Jobs of its namespace, and looking at their pods; no secret can be read."""
+    [role] = [document for document in manifests() if document["kind"] == "Role"]
+    rights = {r: set(rule["verbs"]) for rule in role["rules"] for r in rule["resources"]}
+    assert set(rights) == {"jobs", "pods", "pods/log", "pods/status", "events"}
+    assert rights["pods"] == {"get", "list", "watch"}
+    assert not any("*" in verbs for verbs in rights.values())
+
+
+def test_the_job_template_is_one_of_prefects() -> None:
+    """Every placeholder is a variable, every variable is used, and defaults fit their types."""
+    text = (KUBERNETES / "base-job-template.json").read_text()
+    template = json.loads(text)
+    assert set(template) == {"variables", "job_configuration"}
+    variables = template["variables"]["properties"]
+    used = set(re.findall(r"{{ (\w+) }}", json.dumps(template["job_configuration"])))
+    assert used == set(variables)
+    kinds = {"string": str, "integer": int, "object": dict}
+    for variable in variables.values():
+        if "default" in variable:
+            assert isinstance(variable["default"], kinds[variable["type"]])
+
+
+def test_pods_are_bounded_and_without_rights() -> None:
+    """Memory, disk and time have limits; no root, no token of the cluster, no retry of its own."""
+    template = json.loads((KUBERNETES / "base-job-template.json").read_text())
+    job = template["job_configuration"]["job_manifest"]["spec"]
+    assert job["backoffLimit"] == 0
+    assert job["activeDeadlineSeconds"]
+    pod = job["template"]["spec"]
+    assert pod["restartPolicy"] == "Never"
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"]
+    [container] = pod["containers"]
+    assert set(container["resources"]["limits"]) == {"memory", "ephemeral-storage"}
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False

@@ -1,0 +1,201 @@
+"""Service files are well-formed, agree with one another, and keep secrets out of themselves."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import plistlib
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+INFRA = Path(__file__).parents[2] / "infra"
+UNITS = sorted((INFRA / "systemd").glob("*.service"))
+PREFECT = "/opt/menagerie/.venv/bin/prefect"
+EXAMPLES = sorted(INFRA.rglob("*.example"))
+
+
+class Unit(configparser.ConfigParser):
+    """systemd's files: keys keep their case and may be given more than once."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(strict=False, interpolation=None, comment_prefixes=("#", ";"))
+        self.optionxform = str  # type: ignore[assignment,method-assign]
+        self.read_string(path.read_text())
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_units_are_hardened_and_hold_no_secret(path: Path) -> None:
+    """A user of its own, secrets from a file, a start after the network, restarted."""
+    unit = Unit(path)
+    service = unit["Service"]
+    assert service["User"] == "menagerie"
+    assert service["EnvironmentFile"].startswith("/etc/menagerie/")
+    assert service["ExecStart"].startswith(PREFECT)
+    assert service["Restart"] == "always"
+    assert service["NoNewPrivileges"] == "true"
+    assert service["ProtectSystem"] == "strict"
+    assert "network-online.target" in unit["Unit"]["After"]
+    assert unit["Install"]["WantedBy"] == "multi-user.target"
+    assert not re.search(r"AUTH_STRING|SECRET_KEY|PASSWORD", path.read_text())
+
+
+def test_the_worker_stays_within_its_host() -> None:
+    """Memory is bounded, and what its runs started ends with it."""
+    service = Unit(INFRA / "systemd" / "menagerie-worker@.service")["Service"]
+    assert service["MemoryMax"]
+    assert service["KillMode"] == "mixed"
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_systemd_takes_the_units(path: Path, tmp_path: Path) -> None:
+    """Where there is systemd, its own check finds nothing; else every key is one that it knows."""
+    known = {
+        "Unit": {"Description", "Documentation", "Wants", "After"},
+        "Install": {"WantedBy"},
+    }
+    unit = Unit(path)
+    assert set(unit.sections()) == {"Unit", "Service", "Install"}
+    for section, keys in known.items():
+        assert set(unit[section]) <= keys
+    if (analyze := shutil.which("systemd-analyze")) is None:
+        return
+    name = path.name.replace("@.", "@linux-cpu.")
+    # The check insists on programs that are there.
+    (tmp_path / name).write_text(path.read_text().replace(PREFECT, sys.executable))
+    done = subprocess.run(
+        [analyze, "verify", "--man=no", str(tmp_path / name)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "SYSTEMD_LOG_LEVEL": "warning"},
+    )
+    complaints = [line for line in done.stderr.splitlines() if name in line]
+    assert complaints == []
+
+
+def test_the_mac_starts_a_worker_of_its_pool() -> None:
+    """A property list as launchd knows it; the script it starts is there and can be run."""
+    with (INFRA / "launchd" / "org.menagerie.worker.plist").open("rb") as file:
+        agent: dict[str, Any] = plistlib.load(file)
+    kinds = {
+        "Label": str,
+        "ProgramArguments": list,
+        "LimitLoadToSessionType": str,
+        "RunAtLoad": bool,
+        "KeepAlive": bool,
+        "ThrottleInterval": int,
+        "ExitTimeOut": int,
+        "ProcessType": str,
+        "StandardOutPath": str,
+        "StandardErrorPath": str,
+    }
+    assert {key: type(value) for key, value in agent.items()} == kinds
+    assert agent["Label"] == "org.menagerie.worker"
+    _, script, pool = agent["ProgramArguments"]
+    assert pool == "macos-metal"
+    found = INFRA / "launchd" / Path(script).name
+    assert found.stat().st_mode & stat.S_IXUSR
+    assert subprocess.run(["/bin/sh", "-n", found], check=False).returncode == 0
+
+
+def test_every_worker_sends_heartbeats() -> None:
+    """Without them the automations cannot tell a lost run: 30 seconds, everywhere."""
+    wanted = "PREFECT_FLOWS_HEARTBEAT_FREQUENCY=30"
+    for path in (
+        "systemd/menagerie-worker@.service",
+        "launchd/worker.sh",
+        "container/Containerfile",
+    ):
+        assert wanted in (INFRA / path).read_text(), path
+
+
+def test_the_image_runs_as_nobody_special() -> None:
+    """Known base, a user without rights, a worker that gets its signals, no secret."""
+    text = (INFRA / "container" / "Containerfile").read_text()
+    lines = [line for line in re.sub(r"\\\n", " ", text).splitlines() if not line.startswith("#")]
+    words = [line.split(maxsplit=1) for line in lines if line.strip()]
+    known = {"FROM", "RUN", "WORKDIR", "COPY", "USER", "ENV", "VOLUME", "CMD"}
+    assert {word[0] for word in words} <= known
+    assert words[0][1].startswith("docker.io/library/python:3.11-")
+    users = [word[1] for word in words if word[0] == "USER"]
+    assert users[-1] == "menagerie"
+    assert "exec /opt/menagerie/.venv/bin/prefect" in words[-1][1]
+    assert not re.search(r"AUTH_STRING|SECRET_KEY", text)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_examples_hold_no_real_secret(path: Path) -> None:
+    """Whatever is secret is to be replaced; names are ones that Prefect or the store knows."""
+    import prefect.settings
+
+    from zoo.store import S3Options
+
+    for line in path.read_text().splitlines():
+        name, _, value = line.partition("=")
+        if line.startswith("#"):
+            continue
+        if re.search(r"AUTH|SECRET|PASSWORD|ACCESS_KEY|CONNECTION", name):
+            assert "REPLACE" in value
+        if name.startswith("PREFECT_"):
+            assert hasattr(prefect.settings, name)
+        elif name.startswith("MENAGERIE_S3_"):
+            assert name.removeprefix("MENAGERIE_S3_").lower() in S3Options.model_fields
+        else:
+            assert name in ("MENAGERIE_STORE", "POSTGRES_PASSWORD")
+
+
+def compose() -> dict[str, Any]:
+    """The server side."""
+    found: dict[str, Any] = YAML(typ="safe").load(INFRA / "compose" / "compose.yaml")
+    return found
+
+
+def test_compose_is_complete() -> None:
+    """Keys that the format has; what a service depends on can tell that it is healthy."""
+    document = compose()
+    assert set(document) == {"name", "x-prefect", "services", "volumes"}
+    services: dict[str, dict[str, Any]] = document["services"]
+    assert set(services) == {"postgres", "redis", "server", "services"}
+    known = {"image", "restart", "env_file", "environment", "volumes", "healthcheck", "command"}
+    for name, service in services.items():
+        assert set(service) <= known | {"ports", "depends_on"}, name
+        assert ":" in service["image"], "a version, not whatever is newest"
+        assert not service["image"].endswith(":latest")
+        for needed, how in service.get("depends_on", {}).items():
+            assert how == {"condition": "service_healthy"}
+            assert "healthcheck" in services[needed]
+        for volume in service.get("volumes", []):
+            assert volume.partition(":")[0] in document["volumes"]
+        if (file := service.get("env_file")) is not None:
+            assert (INFRA / "compose" / f"{file}.example").is_file()
+
+
+def test_compose_publishes_the_api_on_loopback_alone() -> None:
+    """Neither the database nor Redis can be reached, and the API only through a proxy."""
+    ports = {n: s["ports"] for n, s in compose()["services"].items() if "ports" in s}
+    assert ports == {"server": ["127.0.0.1:4200:4200"]}
+
+
+def test_compose_runs_the_pinned_prefect() -> None:
+    """The version of the lock, CSRF protection on, analytics off, events through Redis."""
+    import prefect
+    import prefect.settings
+
+    services = compose()["services"]
+    for name in ("server", "services"):
+        assert f":{prefect.__version__}-python3.11" in services[name]["image"]
+        values = services[name]["environment"]
+        assert values["PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED"] == "true"
+        assert values["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
+        assert values["PREFECT_MESSAGING_BROKER"] == "prefect_redis.messaging"
+        ours = [n for n in values if n.startswith("PREFECT_") and "_REDIS_" not in n]
+        assert [n for n in ours if not hasattr(prefect.settings, n)] == []
+        assert all(isinstance(value, str) for value in values.values())
