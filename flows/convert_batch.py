@@ -6,13 +6,13 @@ from prefect import State, flow
 from prefect.runtime import flow_run
 from prefect.states import Failed
 
-from flows.dispatch.embedded import convert_here
+from flows.dispatch.embedded import close_lost_children, convert_here
 from flows.listener import Recorder
 from flows.parameters import ConversionOptions
 from flows.plan import failed_row, plan, skipped_row
 from flows.results import ModelResult, RunResult
 from flows.rows import leave_row, this_run
-from flows.settings import NOTHING_KEPT
+from flows.settings import NOTHING_KEPT, without_heartbeats
 from flows.workplace import workplace
 from zoo.spec import Target
 
@@ -49,7 +49,9 @@ def convert_batch(
             recorder.model_ended(skipped_row(one))
         else:
             work.append(one)
-    convert_here(work, options, recorder)
+    close_lost_children()
+    with without_heartbeats(when=True):  # this run's own tell that all of it is alive
+        convert_here(work, options, recorder)
     run = RunResult(results=tuple(recorder.rows.values()), store=options.store_url)
     if not run.succeeded:
         return Failed(message=run.summary, data=run)

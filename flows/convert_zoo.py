@@ -15,7 +15,8 @@ from flows.dispatch.confirmations import Confirmations
 from flows.dispatch.deployments import BATCH_FLOW, Clock, Dispatch
 from flows.dispatch.embedded import convert_here
 from flows.dispatch.runs import Runs
-from flows.listener import Recorder
+from flows.dispatch.stages import StageWatch
+from flows.listener import Recorder, Silence
 from flows.parameters import ConversionOptions, RunLimits
 from flows.placement import load_placement
 from flows.plan import PlannedModel, failed_row, plan, skipped_row
@@ -75,7 +76,8 @@ def _convert_all(
     planned: list[PlannedModel], options: ConversionOptions, limits: RunLimits, jobs: int
 ) -> list[ModelResult]:
     """Rows for all models in the planned order; what is in the store gets no run of its own."""
-    recorder = Recorder(workplace().listener)
+    listener = workplace().listener
+    recorder = Recorder(listener)
     work = []
     for one in planned:
         if one.error is not None:
@@ -95,6 +97,7 @@ def _convert_all(
                 options=options,
                 recorder=recorder,
                 clock=clock,
+                watch=None if isinstance(listener, Silence) else StageWatch(client, listener),
             ).convert(work, known_seconds())
         else:
             convert_here(work, options, recorder, jobs)

@@ -105,6 +105,8 @@ sys.stderr.write(json.dumps([m for m in {HEAVY!r} if m in sys.modules]))
         ["verify", "no_such_folder"],
         ["report", "resnet18"],
         ["schema"],
+        ["status"],
+        ["down"],
     ],
     ids=lambda arguments: arguments[0],
 )

@@ -2,7 +2,7 @@
 
 import typer
 
-from flows.cli.options import JsonOption, StoreOption, store_url
+from flows.cli.options import JsonOption, StoreOption, store_url, use_cluster
 from flows.cli.output import emit, messages, results
 
 __all__ = ["doctor"]
@@ -22,6 +22,7 @@ def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
 
     from flows.health import Health, checks
 
+    use_cluster(lambda cluster: cluster.prefect_environment())
     found = []
     with messages().status("looking around") as status:
         for check in checks(store_url(store), status.update):

@@ -267,6 +267,9 @@ def _with_database(
     state: ClusterState, credentials: Credentials, database: str | None
 ) -> tuple[ClusterState, Credentials]:
     if database is None:
+        if state.database is Database.POSTGRES and credentials.database_url is None:
+            fact = "its address went with the secrets"
+            raise UsageError("the PostgreSQL database", fact, "Give --postgres again, or --sqlite")
         return state, credentials
     if database == Database.SQLITE:
         kind, url = Database.SQLITE, None

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from flows.dispatch.runs import Runs
+    from flows.dispatch.stages import StageWatch
     from flows.listener import Recorder
     from flows.parameters import ConversionOptions, RunLimits
     from flows.placement import Placement
@@ -76,6 +77,7 @@ class Dispatch:
         options: passed on to every run.
         recorder: hears of every row.
         clock: time.
+        watch: follows the stages on workers, where somebody looks on.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Dispatch:
         options: ConversionOptions,
         recorder: Recorder,
         clock: Clock | None = None,
+        watch: StageWatch | None = None,
     ) -> None:
         self._runs = runs
         self._placement = placement
@@ -94,6 +97,7 @@ class Dispatch:
         self._options = options
         self._recorder = recorder
         self._clock = clock or Clock()
+        self._watch = watch
         self._deployments: dict[str, dict[str, UUID]] = {}
         self._alone: dict[str, float] = {}  # pools, and since when they have no worker
         self._silent_since: float | None = None
@@ -187,6 +191,8 @@ class Dispatch:
 
     def _look(self, children: list[_Child]) -> None:
         ids = [child.run.id for child in children]
+        if self._watch is not None:
+            self._watch.look(ids)
         rows = self._runs.rows(ids)
         runs = self._runs.look(ids)
         lonely = {child.pool for child in children if child.run.phase is Phase.WAITING}

@@ -7,12 +7,23 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from prefect import tags
+from prefect import State, tags
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterParentFlowRunId,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import StateType
+from prefect.runtime import flow_run
+from prefect.states import Crashed
 
 from flows.convert_model import convert_model
 from flows.plan import crashed_row
+from flows.rows import this_run
 from flows.settings import state_error
 from flows.workplace import Workplace, use_workplace, workplace
 from tasks.failures import explain
@@ -25,7 +36,21 @@ if TYPE_CHECKING:
     from flows.plan import PlannedModel
     from zoo.errors import MenagerieError
 
-__all__ = ["convert_here"]
+__all__ = ["close_lost_children", "convert_here"]
+
+
+def close_lost_children() -> None:
+    """Where this run was killed and runs again: end its child runs, whose process is gone."""
+    if (flow_run.run_count or 1) <= 1:
+        return
+    running = FlowRunFilter(
+        parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[this_run()]),
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING])),
+    )
+    lost: State[Any] = Crashed(message="Its process was lost; the run above it was started again")
+    with get_client(sync_client=True) as client:
+        for child in client.read_flow_runs(flow_run_filter=running, limit=200):
+            client.set_flow_run_state(child.id, lost, force=True)
 
 
 def convert_here(

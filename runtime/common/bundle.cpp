@@ -1,6 +1,8 @@
 #include "common/bundle.h"
 
-#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <string>
 
 #include "common/backend.h"
 #include "common/mapped_file.h"
@@ -51,8 +53,25 @@ Bundle::Bundle(std::filesystem::path folder)
   } catch (const Error& error) {
     fail(folder_.string(), ": ", error.what());
   }
+  check_folder();
   weights_ = std::make_shared<const SafeTensors>(checked_size(manifest_.weights));
   device_weights_ = backend::lend(weights_->mapping(), weights_);
+}
+
+// The folder holds the files that the manifest lists, of their sizes, and no others.
+void Bundle::check_folder() const {
+  std::set<std::string> listed{"manifest.json"};
+  for (const FileEntry& file : manifest_.files) {
+    checked_size(file.path);
+    listed.insert(file.path);
+  }
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_)) {
+    if (entry.is_directory() && !entry.is_symlink()) continue;
+    const std::string inner = entry.path().lexically_relative(folder_).generic_string();
+    require(listed.contains(inner), entry.path().string(), ": the manifest does not list this file");
+    require(entry.is_regular_file() && !entry.is_symlink(), entry.path().string(),
+            ": is not a regular file");
+  }
 }
 
 std::shared_ptr<const Bundle> Bundle::open(const std::filesystem::path& folder) {

@@ -33,6 +33,7 @@ class Bundle {
 
  private:
   explicit Bundle(std::filesystem::path folder);
+  void check_folder() const;
 
   std::filesystem::path folder_;
   Manifest manifest_;

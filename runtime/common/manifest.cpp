@@ -1,16 +1,19 @@
 #include "common/manifest.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <map>
+#include <set>
 
-#include "common/json.h"
+#include "common/fields.h"
 #include "common/mapped_file.h"
 
 namespace menagerie {
 namespace {
 
 constexpr int64_t kFormatVersion = 1;
+constexpr size_t kMostFiles = 10'000;
 
 struct Range {
   int64_t lowest = 0;
@@ -19,22 +22,6 @@ struct Range {
 };
 using Dimensions = std::map<std::string, Range>;
 
-bool is_word(char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0; }
-
-// A path inside the bundle: relative, of plain components, so that it cannot leave the folder.
-std::string inner_path(const std::string& path, std::string_view place) {
-  constexpr size_t kLongest = 200;
-  bool plain = !path.empty() && path.size() <= kLongest;
-  char previous = '/';
-  for (const char c : path + "/") {
-    const bool first = previous == '/';
-    plain = plain && (is_word(c) || (!first && (c == '.' || c == '-' || c == '/')));
-    previous = c;
-  }
-  require(plain, place, ": \"", path, "\" is not a path inside the bundle");
-  return path;
-}
-
 Dtype dtype_named(std::string_view name, std::string_view place) {
   for (const DtypeInfo& entry : kDtypes) {
     if (entry.name == name) return entry.dtype;
@@ -42,9 +29,10 @@ Dtype dtype_named(std::string_view name, std::string_view place) {
   fail(place, ": dtype ", name, " is not supported");
 }
 
-Dimensions read_dimensions(const Json& value, std::string_view place) {
+Dimensions read_dimensions(const Fields& program) {
   Dimensions dimensions;
-  for (const auto& [name, range] : value.object(place)) {
+  const std::string place = program.place_of("dimensions");
+  for (const auto& [name, range] : program.object("dimensions")) {
     const Json::Array& ends = range.array(place);
     require(ends.size() == 3, place, ".", name, " is not lowest, highest and step");
     const Range read{ends[0].integer(place), ends[1].integer(place), ends[2].integer(place)};
@@ -55,134 +43,195 @@ Dimensions read_dimensions(const Json& value, std::string_view place) {
   return dimensions;
 }
 
-Axis read_axis(const Json& value, const Dimensions& dimensions, std::string_view place) {
+enum class Role { kInput, kOutput };
+
+Axis read_axis(const Json& value, const Dimensions& dimensions, Role role,
+               std::string_view place) {
   if (!value.is_string()) {
     const int64_t size = value.integer(place);
     require(size >= 0, place, ": size ", size, " is negative");
     return {"", size, size, 1};
   }
   const std::string& name = value.string(place);
-  if (name == "?") return {"", 0, -1, 1};
+  if (name == "?" && role == Role::kOutput) return {"", 0, -1, 1};
   const auto found = dimensions.find(name);
   require(found != dimensions.end(), place, ": dimension ", name, " has no range");
   return {name, found->second.lowest, found->second.highest, found->second.step};
 }
 
-std::vector<TensorSpec> read_tensors(const Json& value, const Dimensions& dimensions,
-                                     std::string_view place) {
+std::vector<TensorSpec> read_tensors(const Fields& program, std::string_view list,
+                                     const Dimensions& dimensions, Role role) {
   std::vector<TensorSpec> specs;
-  for (const Json& item : value.array(place)) {
-    TensorSpec spec{item.at("name", place).string(place),
-                    dtype_named(item.at("dtype", place).string(place), place),
-                    {}};
-    for (const Json& axis : item.at("shape", place).array(place)) {
-      spec.shape.push_back(read_axis(axis, dimensions, place));
+  const std::string place = program.place_of(list);
+  for (const Json& item : program.array(list)) {
+    const Fields fields(item, place, {"name", "dtype", "shape"});
+    TensorSpec spec{fields.text("name"), dtype_named(fields.text("dtype"), place), {}};
+    for (const Json& axis : fields.array("shape")) {
+      spec.shape.push_back(read_axis(axis, dimensions, role, place));
     }
     require(spec.shape.size() <= kMaxAxes, place, ".", spec.name, " has too many axes");
+    require(std::ranges::find(specs, spec.name, &TensorSpec::name) == specs.end(), place, ".",
+            spec.name, " comes twice");
     specs.push_back(std::move(spec));
   }
   return specs;
 }
 
-std::optional<std::string> optional_text(const Json& value, std::string_view member,
-                                         std::string_view place) {
-  const Json* found = value.find(member, place);
-  if (found == nullptr || found->is_null()) return std::nullopt;
-  return found->string(place);
-}
-
-std::optional<std::string> optional_path(const Json& value, std::string_view member,
-                                         std::string_view place) {
-  std::optional<std::string> path = optional_text(value, member, place);
-  if (path.has_value()) inner_path(*path, place);
-  return path;
-}
-
-Requirements read_requirements(const Json& value, std::string_view place) {
+Requirements read_requirements(const Json& value, std::string place) {
+  const Fields fields(value, std::move(place), {"system", "machine", "instructions", "runtime_abi"},
+                      {"deployment_target"});
   Requirements needs;
-  needs.system = value.at("system", place).string("requires.system");
-  needs.machine = value.at("machine", place).string("requires.machine");
-  needs.deployment_target = optional_text(value, "deployment_target", place);
-  needs.runtime_abi = value.at("runtime_abi", place).integer("requires.runtime_abi");
-  for (const Json& name : value.at("instructions", place).array("requires.instructions")) {
-    needs.instructions.push_back(name.string("requires.instructions"));
+  needs.system = fields.text("system");
+  needs.machine = fields.text("machine");
+  needs.deployment_target = fields.optional_text("deployment_target");
+  needs.runtime_abi = fields.integer("runtime_abi");
+  for (const Json& name : fields.array("instructions")) {
+    needs.instructions.push_back(name.string(fields.place_of("instructions")));
   }
   return needs;
 }
 
-std::optional<Emulation> read_emulation(const Json& program) {
-  const Json* value = program.find("emulation", "programs");
-  if (value == nullptr || value->is_null()) return std::nullopt;
-  constexpr std::string_view kPlace = "programs.emulation";
-  const std::string& library = value->at("library", kPlace).string("programs.emulation.library");
-  return Emulation{inner_path(library, "programs.emulation.library"),
-                   read_requirements(value->at("requires", kPlace), kPlace)};
+std::optional<Emulation> read_emulation(const Fields& program) {
+  const Json* value = program.given("emulation");
+  if (value == nullptr) return std::nullopt;
+  const Fields fields(*value, program.place_of("emulation"),
+                      {"library", "source_sha256", "requires"});
+  fields.digest("source_sha256");
+  return Emulation{fields.path("library"),
+                   read_requirements(fields.at("requires"), fields.place_of("requires"))};
 }
 
 ProgramSpec read_program(const Json& value) {
-  constexpr std::string_view kPlace = "programs";
+  const Fields fields(value, "programs",
+                      {"name", "library", "golden", "golden_cases", "inputs", "outputs",
+                       "dimensions", "constants", "symbols"},
+                      {"shaders", "emulation"});
   ProgramSpec program;
-  program.name = value.at("name", kPlace).string("programs.name");
-  program.library =
-      inner_path(value.at("library", kPlace).string("programs.library"), "programs.library");
-  program.shaders = optional_path(value, "shaders", "programs.shaders");
-  program.emulation = read_emulation(value);
-  program.golden =
-      inner_path(value.at("golden", kPlace).string("programs.golden"), "programs.golden");
-  program.golden_cases = value.at("golden_cases", kPlace).integer("programs.golden_cases");
-  const Dimensions dimensions =
-      read_dimensions(value.at("dimensions", kPlace), "programs.dimensions");
-  program.inputs = read_tensors(value.at("inputs", kPlace), dimensions, "programs.inputs");
-  program.outputs = read_tensors(value.at("outputs", kPlace), dimensions, "programs.outputs");
-  for (const auto& [name, tensor] : value.at("constants", kPlace).object("programs.constants")) {
+  program.name = fields.name("name");
+  program.library = fields.path("library");
+  program.shaders = fields.optional_path("shaders");
+  program.emulation = read_emulation(fields);
+  program.golden = fields.path("golden");
+  program.golden_cases = fields.integer("golden_cases");
+  require(program.golden_cases >= 1, "programs.golden_cases is less than 1");
+  const Dimensions dimensions = read_dimensions(fields);
+  program.inputs = read_tensors(fields, "inputs", dimensions, Role::kInput);
+  program.outputs = read_tensors(fields, "outputs", dimensions, Role::kOutput);
+  for (const auto& [name, tensor] : fields.object("constants")) {
     program.constants.emplace_back(name, tensor.string("programs.constants"));
   }
+  for (const Json& symbol : fields.array("symbols")) symbol.string("programs.symbols");
   return program;
 }
 
-std::vector<FileEntry> read_files(const Json& value) {
+std::vector<ProgramSpec> read_programs(const Fields& manifest) {
+  std::vector<ProgramSpec> programs;
+  for (const Json& value : manifest.array("programs")) {
+    programs.push_back(read_program(value));
+    const auto same = [&](const ProgramSpec& other) { return other.name == programs.back().name; };
+    require(std::ranges::count_if(programs, same) == 1, "programs: ", programs.back().name,
+            " comes twice");
+  }
+  require(!programs.empty(), "programs is empty");
+  return programs;
+}
+
+std::vector<FileEntry> read_files(const Fields& manifest) {
   std::vector<FileEntry> files;
-  for (const auto& [path, entry] : value.object("files")) {
-    FileEntry file{inner_path(path, "files"), entry.at("sha256", "files").string("files.sha256"),
-                   entry.at("bytes", "files").integer("files.bytes")};
-    require(file.bytes >= 0 && file.sha256.size() == 64, "files: entry of ", path, " is malformed");
+  std::set<std::string> lowered;
+  for (const auto& [path, entry] : manifest.object("files")) {
+    check_inner_path(path, "files");
+    const Fields fields(entry, "files: entry of " + path, {"sha256", "bytes"});
+    FileEntry file{path, fields.digest("sha256"), fields.integer("bytes")};
+    require(file.bytes >= 0, "files: entry of ", path, ": size ", file.bytes, " is negative");
+    std::string lower = path;
+    std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+    require(lowered.insert(lower).second, "files: ", path, " differs from another only in case");
     files.push_back(std::move(file));
   }
+  require(files.size() <= kMostFiles, "files lists more than ", kMostFiles);
   return files;
 }
 
-std::vector<Tolerance> read_tolerances(const Json& value) {
+std::vector<Tolerance> read_tolerances(const Fields& manifest) {
   std::vector<Tolerance> tolerances;
-  for (const auto& [name, limits] : value.object("tolerances")) {
+  for (const auto& [name, limits] : manifest.object("tolerances")) {
+    const Fields fields(limits, "tolerances", {"absolute"}, {"snr_db"});
     Tolerance tolerance{dtype_named(name, "tolerances"),
-                        limits.at("absolute", "tolerances").number("tolerances.absolute"),
-                        std::nullopt};
-    const Json* ratio = limits.find("snr_db", "tolerances");
-    if (ratio != nullptr && !ratio->is_null())
+                        fields.at("absolute").number("tolerances.absolute"), std::nullopt};
+    if (const Json* ratio = fields.given("snr_db")) {
       tolerance.snr_db = ratio->number("tolerances.snr_db");
+    }
+    require(tolerance.absolute > 0 && tolerance.snr_db.value_or(1) > 0, "tolerances.", name,
+            " is not positive");
     tolerances.push_back(tolerance);
   }
   return tolerances;
 }
 
-Manifest read_manifest(const Json& value) {
-  constexpr std::string_view kPlace = "manifest";
-  require(value.at("format", kPlace).string("format") == "menagerie-bundle",
+// What the runtime has no use for must be sound all the same.
+void check_history(const Fields& manifest) {
+  constexpr std::array<std::string_view, 3> kStates{"lowered", "emulated", "validated"};
+  manifest.digest("build_key");
+  const std::string& state = manifest.text("state");
+  require(std::ranges::find(kStates, state) != kStates.end(), "state is \"", state, "\"");
+  for (const std::string_view name : {"source", "licence", "created"}) manifest.text(name);
+  if (manifest.given("random_weights") != nullptr) manifest.integer("random_weights");
+  for (const auto& [name, version] : manifest.object("versions")) version.string("versions");
+}
+
+// The accuracy gate's data file, null for none.
+std::optional<std::string> read_accuracy(const Fields& manifest) {
+  const Json* value = manifest.given("accuracy");
+  if (value == nullptr) return std::nullopt;
+  const Fields fields(*value, "accuracy", {"file", "program", "output", "batch", "eager_accuracy"});
+  return fields.path("file");
+}
+
+void check_listed(const Manifest& manifest, const std::optional<std::string>& accuracy) {
+  const auto check = [&](const std::string& path) {
+    require(std::ranges::find(manifest.files, path, &FileEntry::path) != manifest.files.end(),
+            "does not list ", path);
+  };
+  check(manifest.weights);
+  for (const ProgramSpec& program : manifest.programs) {
+    check(program.library);
+    check(program.golden);
+    if (program.shaders) check(*program.shaders);
+    if (program.emulation) check(program.emulation->library);
+    require(!program.shaders || manifest.shader_header, "there are shaders, but no shader_header");
+  }
+  if (manifest.shader_header) check(*manifest.shader_header);
+  if (accuracy) check(*accuracy);
+}
+
+// Before any other member: a later version may have others.
+void check_version(const Json& value) {
+  require(value.at("format", "manifest").string("format") == "menagerie-bundle",
           "format is not menagerie-bundle");
-  const int64_t version = value.at("version", kPlace).integer("version");
+  const int64_t version = value.at("version", "manifest").integer("version");
   require(version == kFormatVersion, "version is ", version, "; this runtime reads ",
           kFormatVersion);
+}
+
+Manifest read_manifest(const Json& value) {
+  check_version(value);
+  const Fields fields(value, "manifest",
+                      {"format", "version", "model", "target", "build_key", "state", "requires",
+                       "programs", "weights", "tolerances", "random_weights", "source", "licence",
+                       "versions", "created", "files"},
+                      {"accuracy", "shader_header"});
   Manifest manifest;
-  manifest.model = value.at("model", kPlace).string("model");
-  manifest.target = value.at("target", kPlace).string("target");
-  manifest.needs = read_requirements(value.at("requires", kPlace), "requires");
-  for (const Json& program : value.at("programs", kPlace).array("programs")) {
-    manifest.programs.push_back(read_program(program));
-  }
-  manifest.weights = inner_path(value.at("weights", kPlace).string("weights"), "weights");
-  manifest.shader_header = optional_path(value, "shader_header", "shader_header");
-  manifest.files = read_files(value.at("files", kPlace));
-  manifest.tolerances = read_tolerances(value.at("tolerances", kPlace));
+  manifest.model = fields.name("model");
+  manifest.target = fields.name("target");
+  manifest.needs = read_requirements(fields.at("requires"), "requires");
+  manifest.programs = read_programs(fields);
+  manifest.weights = fields.path("weights");
+  manifest.shader_header = fields.optional_path("shader_header");
+  manifest.files = read_files(fields);
+  manifest.tolerances = read_tolerances(fields);
+  check_history(fields);
+  check_listed(manifest, read_accuracy(fields));
   return manifest;
 }
 

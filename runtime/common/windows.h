@@ -1,5 +1,5 @@
-// The windows of pooling operators over images and volumes: checked arguments, and what each element
-// of the result looks at.
+// The windows of pooling operators over images and volumes: checked arguments, and what each
+// element of the result looks at.
 #pragma once
 
 #include <array>
@@ -41,8 +41,8 @@ struct Sliding {
   bool ceil_mode = false;
 };
 
-// Over the last `spatial` axes, 2 or 3, of a tensor [N, C, ...] or [C, ...]; fails if the numbers do
-// not fit.
+// Over the last `spatial` axes, 2 or 3, of a tensor [N, C, ...] or [C, ...]; fails if the numbers
+// do not fit.
 Windows sliding_windows(const Tensor& self, int32_t spatial, const Sliding& sliding);
 Windows adaptive_windows(const Tensor& self, std::span<const int64_t> output_size);
 

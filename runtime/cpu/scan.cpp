@@ -1,4 +1,8 @@
-// Running sums and products along an axis.
+// Running sums, products and extremes along an axis.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "common/copy.h"
 #include "common/element.h"
 #include "common/shim_support.h"
@@ -35,7 +39,75 @@ Tensor converted(const Tensor& self, const int32_t* dtype) {
   return out;
 }
 
+// log(exp(a) + exp(b)), without overflow.
+double log_of_sum(double a, double b) {
+  const double high = std::max(a, b);
+  if (std::isnan(a) || std::isnan(b)) return a + b;
+  return std::isinf(high) ? high : high + std::log1p(std::exp(std::min(a, b) - high));
+}
+
+// The values at which `better(value, best)` has last held; a NaN is the best, and of equal values
+// the last.
+template <class Better>
+void scan_extremes(const Tensor& self, int64_t dim, AtenTensorHandle* values,
+                   AtenTensorHandle* indices, Better better) {
+  const int32_t axis = checked_axis(self, dim);
+  Tensor out = contiguous(self);
+  Tensor places = empty_contiguous(Dtype::kInt64, self.sizes());
+  with_type(out.dtype, [&]<class T>(T) {
+    const auto starts = row_starts(out, axis);
+    for_each_row(starts.size(), [&](size_t row) {
+      T best = out.data<T>()[starts[row]];
+      int64_t place = 0;
+      for (int64_t i = 0; i < row_length(out, axis); ++i) {
+        const int64_t at = starts[row] + i * row_stride(out, axis);
+        const T value = out.data<T>()[at];
+        if (value != value || (best == best && better(value, best))) {
+          best = value;
+          place = i;
+        }
+        out.data<T>()[at] = best;
+        places.data<int64_t>()[at] = place;
+      }
+    });
+  });
+  *values = to_handle(std::move(out));
+  *indices = to_handle(std::move(places));
+}
+
 }  // namespace
+
+AOTITorchError aoti_torch_cpu_logcumsumexp(AtenTensorHandle self, int64_t dim,
+                                           AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] {
+    const int32_t axis = checked_axis(operand(self), dim);
+    require(is_floating(operand(self).dtype), "logarithms are of floating numbers, not of ",
+            operand(self));
+    Tensor out = contiguous(operand(self));
+    with_type(out.dtype, [&]<class T>(T) {
+      if constexpr (std::is_same_v<Accumulator<T>, double>) {
+        scan_rows<T>(out, axis, log_of_sum, -std::numeric_limits<double>::infinity());
+      }
+    });
+    *ret0 = to_handle(std::move(out));
+  });
+}
+
+AOTITorchError aoti_torch_cpu_cummax(AtenTensorHandle self, int64_t dim, AtenTensorHandle* ret0,
+                                     AtenTensorHandle* ret1) {
+  return kernel(__func__, [&] {
+    scan_extremes(operand(self), dim, ret0, ret1,
+                  [](auto value, auto best) { return value >= best; });
+  });
+}
+
+AOTITorchError aoti_torch_cpu_cummin(AtenTensorHandle self, int64_t dim, AtenTensorHandle* ret0,
+                                     AtenTensorHandle* ret1) {
+  return kernel(__func__, [&] {
+    scan_extremes(operand(self), dim, ret0, ret1,
+                  [](auto value, auto best) { return value <= best; });
+  });
+}
 
 AOTITorchError aoti_torch_cpu_cumsum(AtenTensorHandle self, int64_t dim, int32_t* dtype,
                                      AtenTensorHandle* ret0) {

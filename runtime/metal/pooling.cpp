@@ -96,11 +96,12 @@ void largest_of(const Tensor& self, const Windows& windows, int32_t spatial,
 
 }  // namespace
 
-AOTITorchError aoti_torch_mps_avg_pool2d(
-    AtenTensorHandle self, const int64_t* kernel_size, int64_t kernel_size_len_,
-    const int64_t* stride, int64_t stride_len_, const int64_t* padding, int64_t padding_len_,
-    int32_t ceil_mode, int32_t count_include_pad, int64_t* divisor_override,
-    AtenTensorHandle* ret0) {
+AOTITorchError aoti_torch_mps_avg_pool2d(AtenTensorHandle self, const int64_t* kernel_size,
+                                         int64_t kernel_size_len_, const int64_t* stride,
+                                         int64_t stride_len_, const int64_t* padding,
+                                         int64_t padding_len_, int32_t ceil_mode,
+                                         int32_t count_include_pad, int64_t* divisor_override,
+                                         AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const Sliding sliding{.window = numbers(kernel_size, kernel_size_len_),
                           .stride = numbers(stride, stride_len_),
@@ -112,11 +113,12 @@ AOTITorchError aoti_torch_mps_avg_pool2d(
   });
 }
 
-AOTITorchError aoti_torch_mps_avg_pool3d(
-    AtenTensorHandle self, const int64_t* kernel_size, int64_t kernel_size_len_,
-    const int64_t* stride, int64_t stride_len_, const int64_t* padding, int64_t padding_len_,
-    int32_t ceil_mode, int32_t count_include_pad, int64_t* divisor_override,
-    AtenTensorHandle* ret0) {
+AOTITorchError aoti_torch_mps_avg_pool3d(AtenTensorHandle self, const int64_t* kernel_size,
+                                         int64_t kernel_size_len_, const int64_t* stride,
+                                         int64_t stride_len_, const int64_t* padding,
+                                         int64_t padding_len_, int32_t ceil_mode,
+                                         int32_t count_include_pad, int64_t* divisor_override,
+                                         AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const Sliding sliding{.window = numbers(kernel_size, kernel_size_len_),
                           .stride = numbers(stride, stride_len_),

@@ -71,6 +71,8 @@ for name, self_, dim in _operands():
     if self_.dtype is torch.bool:
         continue
     for operator in ("cumsum", "cumprod"):
+        if operator == "cumprod" and self_.numel() > 100:
+            continue  # beyond all numbers
         TABLE.add(
             operator,
             name,

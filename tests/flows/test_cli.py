@@ -33,6 +33,9 @@ COMMANDS = (
     "bisect",
     "schema",
     "doctor",
+    "up",
+    "down",
+    "status",
     "gc",
     "runs",
 )

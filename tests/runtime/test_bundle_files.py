@@ -56,22 +56,43 @@ def manifest(**changes: Any) -> dict[str, Any]:
                 "outputs": [{"name": "y", "dtype": "float32", "shape": [1, "?"]}],
                 "dimensions": {"t": [2, 8, 2]},
                 "constants": {"a": "a"},
+                "symbols": [],
             }
         ],
         "weights": "w.safetensors",
         "tolerances": {"float32": {"absolute": 1e-4, "snr_db": 80.0}},
+        "build_key": "0" * 64,
+        "state": "lowered",
+        "random_weights": None,
+        "source": "a test",
+        "licence": "none",
+        "versions": {"torch": "2"},
+        "created": "2030-01-31T12:00:00+00:00",
         "files": {},
     }
     return fields | changes
 
 
+def listed(files: dict[str, bytes]) -> dict[str, Any]:
+    """A manifest's entries of these files."""
+    return {
+        name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+        for name, data in files.items()
+    }
+
+
 def write(folder: Path, fields: dict[str, Any] | bytes, weights: bytes | None = None) -> None:
     """Writes a bundle; without `files` of its own the manifest lists what is there."""
-    content = safetensors(HEADER) if weights is None else weights
-    (folder / "w.safetensors").write_bytes(content)
+    files = {
+        "w.safetensors": safetensors(HEADER) if weights is None else weights,
+        "programs/main/model.so": b"?",
+        "programs/main/golden.safetensors": b"?",
+    }
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
     if isinstance(fields, dict) and fields.get("files") == {}:
-        digest = hashlib.sha256(content).hexdigest()
-        fields = fields | {"files": {"w.safetensors": {"sha256": digest, "bytes": len(content)}}}
+        fields = fields | {"files": listed(files)}
     text = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
     (folder / "manifest.json").write_bytes(text)
 
@@ -141,6 +162,12 @@ def change(path: str, value: Any) -> dict[str, Any]:
     return fields
 
 
+NOTHING = {"sha256": hashlib.sha256(b"").hexdigest(), "bytes": 0}
+FILES = listed({
+    "w.safetensors": safetensors(HEADER),
+    "programs/main/model.so": b"?",
+    "programs/main/golden.safetensors": b"?",
+})  # fmt: skip
 MANIFEST_FAULTS: list[tuple[str, Any, str]] = [
     ("format", "zip", "format is not menagerie-bundle"),
     ("version", 2, "version is 2; this runtime reads 1"),
@@ -167,8 +194,31 @@ MANIFEST_FAULTS: list[tuple[str, Any, str]] = [
     ("programs.0.dimensions", {"t": [8, 2, 1]}, "is not a range"),
     ("programs.0.dimensions", {"t": [2, 8]}, "is not lowest, highest and step"),
     ("programs.0.constants", {"a": 1}, "programs.constants is not a string"),
-    ("files", {"w.safetensors": {"sha256": "0", "bytes": 1}}, "malformed"),
-    ("files", {"w.safetensors": {"sha256": "0" * 64, "bytes": 5}}, "the manifest says 5"),
+    ("files", {"w.safetensors": {"sha256": "0", "bytes": 1}}, 'sha256: "0" is not a sha256'),
+    ("files", FILES | {"w.safetensors": {"sha256": "0" * 64, "bytes": 5}}, "the manifest says 5"),
+    ("files", FILES | {"W.safetensors": NOTHING}, "differs from another only in case"),
+    ("files", FILES | {"manifest.json": NOTHING}, "is not a path inside the bundle"),
+    ("files", FILES | {"gone": NOTHING}, "gone: No such file"),
+    ("files", {f"f{i}": NOTHING for i in range(10_001)}, "lists more than 10000"),
+    ("model", "Toy", 'model: "Toy" is not a name'),
+    ("programs.0.name", "a-b", 'programs.name: "a-b" is not a name'),
+    ("programs.0.golden_cases", 0, "golden_cases is less than 1"),
+    ("programs.0.golden", "nowhere", "does not list nowhere"),
+    ("programs.0.outputs", [{"name": "y", "dtype": "bool", "shape": []}] * 2, "y comes twice"),
+    ("programs.0.inputs", [{"name": "x", "dtype": "bool", "shape": ["?"]}], "dimension ? has no range"),
+    ("programs.0.symbols", [1], "programs.symbols is not a string"),
+    ("programs.0.later", 1, 'programs has an unknown member "later"'),
+    ("programs.0.shaders", "k.metal", "there are shaders, but no shader_header"),
+    ("programs.0.emulation", {"library": "x"}, 'programs.emulation lacks "source_sha256"'),
+    ("programs", [], "programs is empty"),
+    ("shader_header", "../h", "is not a path inside the bundle"),
+    ("shader_header", "h.metal", "does not list h.metal"),
+    ("requires.colour", "blue", 'requires has an unknown member "colour"'),
+    ("tolerances", {"float32": {"absolute": 0}}, "tolerances.float32 is not positive"),
+    ("build_key", "F" * 64, "is not a sha256"),
+    ("state", "finished", 'state is "finished"'),
+    ("versions", {"torch": 2}, "versions is not a string"),
+    ("accuracy", {"file": "data"}, 'accuracy lacks "program"'),
 ]  # fmt: skip
 
 
@@ -245,15 +295,10 @@ JSON_VALUES = st.recursive(
 def test_every_json_value_is_read(
     tmp_path_factory: pytest.TempPathFactory, value: Any, ascii_only: bool
 ) -> None:
-    """Whatever Python writes as JSON is read: an unknown member does not make a bundle unreadable."""
+    """Whatever Python writes as JSON is read to its end: only the member's name is refused."""
     folder = tmp_path_factory.mktemp("value")
-    content = safetensors(HEADER)
-    digest = hashlib.sha256(content).hexdigest()
-    fields = manifest(
-        files={"w.safetensors": {"sha256": digest, "bytes": len(content)}}, later=value
-    )
-    write(folder, json.dumps(fields, ensure_ascii=ascii_only).encode())
-    assert fault_of(folder) == ""
+    write(folder, json.dumps(manifest(later=value), ensure_ascii=ascii_only).encode())
+    assert fault_of(folder).endswith('manifest has an unknown member "later"')
 
 
 def test_verifying_finds_a_changed_byte(tmp_path: Path) -> None:
@@ -268,21 +313,28 @@ def test_verifying_finds_a_changed_byte(tmp_path: Path) -> None:
 def test_sha256_is_the_standards(tmp_path: Path, length: int) -> None:
     """Digests are hashlib's at every length around the borders of a block."""
     content = bytes(i * 7 % 256 for i in range(length))
+    write(tmp_path, manifest())
     (tmp_path / "extra").write_bytes(content)
-    weights = safetensors(HEADER)
-    files = {
-        name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
-        for name, data in (("extra", content), ("w.safetensors", weights))
-    }
-    write(tmp_path, manifest(files=files))
+    fields = json.loads((tmp_path / "manifest.json").read_bytes())
+    fields["files"] |= listed({"extra": content})
+    write(tmp_path, fields)
     assert fault_of(tmp_path, verify=True) == ""
+
+
+def test_unlisted_file_is_refused(tmp_path: Path) -> None:
+    """What the manifest does not list is no part of a bundle, so it is not one; folders are."""
+    write(tmp_path, manifest())
+    (tmp_path / "empty" / "folder").mkdir(parents=True)
+    assert fault_of(tmp_path) == ""
+    (tmp_path / "empty" / "extra").write_bytes(b"")
+    assert fault_of(tmp_path) == f"{tmp_path}/empty/extra: the manifest does not list this file"
 
 
 def test_symbolic_link_is_refused(tmp_path: Path) -> None:
     """A link could lead out of the bundle, so none is followed, not even to an equal file."""
     write(tmp_path, manifest())
-    (tmp_path / "w.safetensors").rename(tmp_path / "elsewhere")
-    (tmp_path / "w.safetensors").symlink_to("elsewhere")
+    kept = (tmp_path / "w.safetensors").rename(tmp_path.with_suffix(".kept"))
+    (tmp_path / "w.safetensors").symlink_to(kept)
     assert "is a symbolic link" in fault_of(tmp_path)
 
 

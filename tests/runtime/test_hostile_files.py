@@ -241,7 +241,9 @@ MANIFESTS: dict[str, tuple[Edit, str]] = {
     "many axes": (put("programs", 0, "inputs", 0, "shape", value=[1] * 17), "too many axes"),
     "range of step 0": (in_program("dimensions", {"n": [1, 9, 0]}), "is not a range"),
     "another ABI": (put("requires", "runtime_abi", value=2**62), "needs runtime ABI"),
-    "line break in a name": (in_program("name", "a\nb\x1b[2J"), "has no program"),
+    "line break in a name": (in_program("name", "a\nb\x1b[2J"), "is not a name"),
+    "unknown member": (put("later", value=1), "has an unknown member"),
+    "unlisted file": (without("files", "golden.safetensors"), "does not list golden.safetensors"),
     "library is no library": (id, "cannot be loaded"),
 }
 

@@ -41,7 +41,7 @@ _OPTIONS: dict[str, object] = {
 }
 
 _FLAGS = (
-    "-std=c++20", "-O1", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-w", "-DUSE_MPS",
+    "-std=c++20", "-Os", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-w", "-DUSE_MPS",
     "-DTORCH_INDUCTOR_CPP_WRAPPER", "-DSTANDALONE_TORCH_HEADER",
     "-DC10_USING_CUSTOM_GENERATED_MACROS",
 )  # fmt: skip

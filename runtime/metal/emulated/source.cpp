@@ -55,12 +55,30 @@ bool has_word(std::span<const Token> tokens, std::string_view word) {
   return std::ranges::any_of(tokens, [&](const Token& token) { return token.text == word; });
 }
 
+bool is_floating(std::string_view number) {
+  const bool hexadecimal = number.starts_with("0x") || number.starts_with("0X");
+  return number.find_first_of(hexadecimal ? ".pP" : ".eE") != std::string_view::npos;
+}
+
+// Metal has no double: 0.5 is a float, 0.5h a half. Clang's own option for this does not reach
+// templates.
+std::string float_literal(const std::string& number) {
+  const auto shorter = [&](size_t by) { return number.substr(0, number.size() - by) + "f"; };
+  if (number.ends_with("bf") || number.ends_with("BF")) return "bfloat(" + shorter(2) + ")";
+  if (number.ends_with('h') || number.ends_with('H')) return "half(" + shorter(1) + ")";
+  return number.ends_with('f') || number.ends_with('F') ? number : number + "f";
+}
+
 class Translator {
  public:
   explicit Translator(std::string_view source) : source_(source), tokens_(tokens_of(source)) {}
 
   ShaderSource translate() {
     for (size_t at = 0; at < tokens_.size();) at = step(at);
+    for (const Token& token : tokens_) {
+      if (token.kind != TokenKind::kNumber || !is_floating(token.text)) continue;
+      edits_.push_back({token.offset, token.text.size(), float_literal(std::string(token.text))});
+    }
     return {edited(), std::move(kernels_)};
   }
 
@@ -232,6 +250,7 @@ class Translator {
     std::string result;
     size_t at = 0;
     for (const Edit& edit : edits_) {
+      if (edit.offset < at) continue;  // within a text that has been replaced as a whole
       result.append(source_, at, edit.offset - at);
       result += edit.text;
       at = edit.offset + edit.length;

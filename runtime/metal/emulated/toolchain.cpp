@@ -36,7 +36,7 @@ const std::vector<std::string> kPreprocess = {"-E",
                                               "-D__METAL_VERSION__=310",
                                               "-D__METAL_MACOS__=1"};
 
-// - Metal has no double: 0.5 is a float, and half and bfloat round after every operation.
+// - Half and bfloat round after every operation.
 // - Nothing is contracted or vectorised: results are the same everywhere, and the instrumentation
 //   of memory accesses sees each of them, which it does only up to 16 bytes.
 const std::vector<std::string> kCompile = {"-c",
@@ -58,8 +58,6 @@ const std::vector<std::string> kCompile = {"-c",
                                            "-fno-stack-protector",
                                            "-fno-builtin-memset",
                                            "-fno-strict-aliasing",
-                                           "-Xclang",
-                                           "-cl-single-precision-constant",
                                            "-Xclang",
                                            "-ffloat16-excess-precision=none",
                                            "-Xclang",

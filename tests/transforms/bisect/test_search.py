@@ -8,121 +8,49 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from corrupt_target import (
+    DropsBias,
+    Harmless,
+    Net,
+    Runner,
+    Shifts,
+    computing,
+    export,
+    wrong_at,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
-from torch.fx import GraphModule
 
-from transforms.base import GraphPass, Journal
-from transforms.bisect import locate
+from transforms.bisect import locate, reproducer
 from transforms.bisect.__main__ import main
 from transforms.bisect.reproducer import rerun
+from transforms.pipeline import make_passes
 from zoo.errors import ArtifactError, LoweringError, SessionError, UsageError
 from zoo.evidence import DivergenceStage as Stage
-from zoo.spec import Dtype, Tolerance
+from zoo.spec import Dtype, PassChoice, Tolerance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from torch.export import ExportedProgram
 
-    from transforms.editor import ProgramEditor
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 
 aten = torch.ops.aten
 
 
-class _Block(nn.Module):
-    """A residual block."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm, self.up, self.down = (
-            nn.LayerNorm(width),
-            nn.Linear(width, 12),
-            nn.Linear(12, width),
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
-
-
-class _Net(nn.Module):
-    """Residual blocks, then two branches that join."""
-
-    def __init__(self, blocks: int = 3) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.blocks = nn.Sequential(*[_Block(8) for _ in range(blocks)])
-        self.left, self.right = nn.Linear(8, 8), nn.Linear(8, 8)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.blocks(x)
-        return torch.tanh(self.left(x)) * torch.sigmoid(self.right(x)) + x
-
-
-def _export(module: nn.Module, *inputs: torch.Tensor) -> ExportedProgram:
-    return torch.export.export(module.eval(), inputs, strict=False).run_decompositions({})
-
-
-class _Target(torch.fx.Interpreter):
-    """A target that computes as eager does, but for what `corrupt` makes of a node's value."""
-
-    def __init__(self, module: torch.fx.GraphModule, corrupt: Callable[[Any, Any], Any]) -> None:
-        super().__init__(module)
-        self._corrupt = corrupt
-
-    def run_node(self, n: torch.fx.Node) -> Any:
-        """Run a node as eager does, then corrupt its value."""
-        return self._corrupt(n, super().run_node(n))
-
-
-class Runner:
-    """Runs a program on a corrupt target and counts how often."""
-
-    def __init__(self, corrupt: Callable[[Any, Any], Any] = lambda _, value: value) -> None:
-        self.runs = 0
-        self._corrupt = corrupt
-
-    def __call__(
-        self, program: ExportedProgram, inputs: Sequence[torch.Tensor]
-    ) -> Sequence[torch.Tensor]:
-        """Run a program whose inputs are all tensors."""
-        self.runs += 1
-        given, signature = iter(inputs), program.graph_signature
-        values = {**program.state_dict, **program.constants}
-        arguments = [
-            next(given) if spec.target is None else values[spec.target]
-            for spec in signature.input_specs
-        ]
-        with torch.no_grad():
-            target = _Target(GraphModule(program.graph_module, program.graph), self._corrupt)
-            results: tuple[torch.Tensor, ...] = tuple(target.run(*arguments))
-        return results
-
-
-def _wrong_at(name: str) -> Callable[[Any, Any], Any]:
-    """A kernel that is wrong in one node only."""
-    return lambda node, value: value * 1.5 + 0.3 if node.name == name else value
-
-
 def test_clean_program_returns_none_after_one_run() -> None:
     """When all outputs are as eager's there is nothing to find, and one lowering tells."""
     x, runner = torch.randn(4, 8), Runner()
-    assert locate(_export(_Net(), x), [], [x], run=runner) is None
+    assert locate(export(Net(), x), [], [x], run=runner) is None
     assert runner.runs == 1
-
-
-def _computing(program: ExportedProgram) -> list[str]:
-    return [n.name for n in program.graph.nodes if n.op == "call_function"]
 
 
 @pytest.fixture(scope="module")
 def net_program() -> ExportedProgram:
     """A network of three residual blocks and two branches."""
-    return _export(_Net(), torch.randn(4, 8))
+    return export(Net(), torch.randn(4, 8))
 
 
 @settings(max_examples=10, deadline=None)
@@ -131,8 +59,8 @@ def test_wrong_kernel_is_located_exactly(net_program: ExportedProgram, data: st.
     """Whichever operator is wrong, it is the one that is named, in few lowerings."""
     x = torch.randn(4, 8)
     program = net_program
-    victim = data.draw(st.sampled_from(_computing(program)))
-    runner = Runner(_wrong_at(victim))
+    victim = data.draw(st.sampled_from(computing(program)))
+    runner = Runner(wrong_at(victim))
     found = locate(program, [], [x], run=runner)
     assert found is not None
     assert (found.stage, found.pass_name, found.node) == (Stage.LOWERING, None, victim)
@@ -143,13 +71,13 @@ def test_wrong_kernel_is_located_exactly(net_program: ExportedProgram, data: st.
 def test_long_program_takes_few_lowerings() -> None:
     """The number of lowerings grows with the logarithm of the program's length."""
     x = torch.randn(2, 8)
-    program = _export(_Net(blocks=30), x)
-    victim = [n for n in _computing(program) if n.startswith("gelu")][13]
-    runner = Runner(_wrong_at(victim))
+    program = export(Net(blocks=30), x)
+    victim = [n for n in computing(program) if n.startswith("gelu")][13]
+    runner = Runner(wrong_at(victim))
     found = locate(program, [], [x], run=runner)
     assert found is not None
     assert found.node == victim
-    assert len(_computing(program)) > 150
+    assert len(computing(program)) > 150
     assert runner.runs <= 8
 
 
@@ -157,7 +85,7 @@ def test_place_in_the_model_is_named(tmp_path: Path) -> None:
     """The record names the module's path, the source line and the reproducer."""
     x = torch.randn(4, 8)
     folder = tmp_path / "wrong"
-    found = locate(_export(_Net(), x), [], [x], run=Runner(_wrong_at("linear_3")), folder=folder)
+    found = locate(export(Net(), x), [], [x], run=Runner(wrong_at("linear_3")), folder=folder)
     assert found is not None
     assert found.module_path == "blocks.1.down"
     assert "test_search.py:" in found.source_line
@@ -166,8 +94,8 @@ def test_place_in_the_model_is_named(tmp_path: Path) -> None:
 
 def test_reproducer_is_one_operator_and_runs_again(tmp_path: Path) -> None:
     """What is saved is the wrong operator alone with its inputs; it tells fault from cure."""
-    x, wrong = torch.randn(4, 8), _wrong_at("gelu_1")
-    found = locate(_export(_Net(), x), [], [x], run=Runner(wrong), folder=tmp_path)
+    x, wrong = torch.randn(4, 8), wrong_at("gelu_1")
+    found = locate(export(Net(), x), [], [x], run=Runner(wrong), folder=tmp_path)
     assert found is not None
     program = torch.export.load(tmp_path / "program.pt2")
     assert [n.target for n in program.graph.nodes if n.op == "call_function"] == [aten.gelu.default]
@@ -186,7 +114,7 @@ def test_wrong_fusion_is_saved_with_what_it_takes(tmp_path: Path) -> None:
         return value + 1.0 if node.name == "sigmoid" and producer is aten.linear.default else value
 
     x = torch.randn(4, 8)
-    found = locate(_export(_Net(), x), [], [x], run=Runner(fused), folder=tmp_path)
+    found = locate(export(Net(), x), [], [x], run=Runner(fused), folder=tmp_path)
     assert found is not None
     assert found.node == "sigmoid"
     program = torch.export.load(tmp_path / "program.pt2")
@@ -206,7 +134,7 @@ def test_crash_is_located_like_a_wrong_number() -> None:
         return value
 
     x = torch.randn(4, 8)
-    found = locate(_export(_Net(), x), [], [x], run=Runner(dies))
+    found = locate(export(Net(), x), [], [x], run=Runner(dies))
     assert found is not None
     assert found.node == "tanh"
     assert found.max_abs == float("inf")
@@ -220,21 +148,21 @@ def test_program_that_cannot_be_lowered_is_not_a_wrong_result() -> None:
 
     x = torch.randn(4, 8)
     with pytest.raises(LoweringError):
-        locate(_export(_Net(), x), [], [x], run=Runner(fails))
+        locate(export(Net(), x), [], [x], run=Runner(fails))
 
 
 def test_dynamic_program_is_bisected_at_the_given_sizes() -> None:
     """Sizes that are not the example's run through symbols; the node is found all the same."""
     batch = torch.export.Dim("batch", min=2, max=64)
 
-    class Reshaped(_Net):
+    class Reshaped(Net):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return super().forward(x).reshape(x.shape[0] * 2, 4).softmax(-1)
 
     program = torch.export.export(
         Reshaped(), (torch.randn(4, 8),), dynamic_shapes=({0: batch},), strict=False
     ).run_decompositions({})
-    found = locate(program, [], [torch.randn(7, 8)], run=Runner(_wrong_at("gelu_2")))
+    found = locate(program, [], [torch.randn(7, 8)], run=Runner(wrong_at("gelu_2")))
     assert found is not None
     assert found.node == "gelu_2"
 
@@ -242,7 +170,7 @@ def test_dynamic_program_is_bisected_at_the_given_sizes() -> None:
 def test_tolerances_decide() -> None:
     """An error within the model's own tolerance is none."""
     x = torch.randn(4, 8)
-    program = _export(_Net(), x)
+    program = export(Net(), x)
     slightly = Runner(lambda n, v: v + 0.01 if n.name == "tanh" else v)
     loose = Tolerance(absolute=0.1)
     assert locate(program, [], [x], run=slightly, tolerances=lambda _: loose) is None
@@ -251,38 +179,11 @@ def test_tolerances_decide() -> None:
     assert locate(program, [], [x], run=slightly) is not None
 
 
-class _Harmless(GraphPass):
-    """Spells gelu's default out."""
-
-    name = "harmless"
-    summary = "Replaces Gelu(x) with Gelu(x, none)"
-
-    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        for node in editor.calls(aten.gelu.default):
-            with editor.graph.inserting_before(node):
-                fresh = editor.call(aten.gelu.default, *node.args, approximate="none", like=node)
-            editor.replace(node, fresh)
-
-
-class _DropsBias(GraphPass):
-    """Loses the bias of the layers that widen to twelve: a deliberate fault."""
-
-    name = "drops_bias"
-    summary = "Replaces Linear(x, w, b) with Linear(x, w)"
-
-    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        for node in editor.calls(aten.linear.default):
-            if node.meta["val"].shape[-1] == 12:
-                with editor.graph.inserting_before(node):
-                    fresh = editor.call(aten.linear.default, *node.args[:2], like=node)
-                editor.replace(node, fresh)
-
-
 def test_wrong_pass_is_located_exactly(tmp_path: Path) -> None:
     """The pass and the first node it made wrong are named; the target is never asked."""
     x, runner = torch.randn(4, 8), Runner()
-    passes = [_Harmless(), _DropsBias(), _Harmless()]
-    found = locate(_export(_Net(), x), passes, [x], run=runner, folder=tmp_path)
+    passes = [Harmless(), DropsBias(), Harmless()]
+    found = locate(export(Net(), x), passes, [x], run=runner, folder=tmp_path)
     assert found is not None
     assert (found.stage, found.pass_name) == (Stage.PASSES, "drops_bias")
     assert found.module_path == "blocks.0.up"
@@ -291,20 +192,20 @@ def test_wrong_pass_is_located_exactly(tmp_path: Path) -> None:
     assert {n.target for n in program.graph.nodes if n.op == "call_function"} == {
         aten.linear.default
     }
-    assert not rerun(tmp_path, passes={"drops_bias": _DropsBias}).passed
-    assert rerun(tmp_path, passes={"drops_bias": _Harmless}).passed
+    assert not rerun(tmp_path, passes={"drops_bias": DropsBias}).passed
+    assert rerun(tmp_path, passes={"drops_bias": Harmless}).passed
 
 
 def test_right_passes_and_target_return_none() -> None:
     """Passes that keep the numbers are not blamed."""
     x = torch.randn(4, 8)
-    assert locate(_export(_Net(), x), [_Harmless(), _Harmless()], [x], run=Runner()) is None
+    assert locate(export(Net(), x), [Harmless(), Harmless()], [x], run=Runner()) is None
 
 
 def test_wrong_kernel_behind_right_passes_is_located_in_the_rewritten_program() -> None:
     """The node is named as in the program that was lowered."""
     x = torch.randn(4, 8)
-    found = locate(_export(_Net(), x), [_Harmless()], [x], run=Runner(_wrong_at("gelu_default_1")))
+    found = locate(export(Net(), x), [Harmless()], [x], run=Runner(wrong_at("gelu_default_1")))
     assert found is not None
     assert (found.stage, found.node) == (Stage.LOWERING, "gelu_default_1")
     assert found.module_path == "blocks.1"
@@ -314,9 +215,9 @@ def test_wrong_kernel_behind_right_passes_is_located_in_the_rewritten_program() 
 def test_other_element_types_are_judged(dtype: torch.dtype) -> None:
     """bfloat16 by its own tolerance, double precision bit for bit."""
     x = torch.randn(4, 8, dtype=dtype)
-    program = _export(_Net().to(dtype), x)
+    program = export(Net().to(dtype), x)
     assert locate(program, [], [x], run=Runner()) is None
-    found = locate(program, [], [x], run=Runner(_wrong_at("tanh")))
+    found = locate(program, [], [x], run=Runner(wrong_at("tanh")))
     assert found is not None
     assert found.node == "tanh"
 
@@ -326,21 +227,53 @@ def test_folder_with_files_is_refused_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("keep")
     x, runner = torch.randn(4, 8), Runner()
     with pytest.raises(UsageError, match="not empty"):
-        locate(_export(_Net(), x), [], [x], run=runner, folder=tmp_path)
+        locate(export(Net(), x), [], [x], run=runner, folder=tmp_path)
     assert runner.runs == 0
 
 
 def test_program_handed_in_is_not_changed(tmp_path: Path) -> None:
     """The search works on copies: graph, example inputs and buffers stay."""
     x = torch.randn(4, 8)
-    program = _export(_Net(), x)
+    program = export(Net(), x)
     before = str(program.graph)
-    locate(program, [_DropsBias()], [x], run=Runner(), folder=tmp_path)
+    locate(program, [DropsBias()], [x], run=Runner(), folder=tmp_path)
     assert str(program.graph) == before
     assert program.example_inputs is not None
 
 
-class _MendedFold(_DropsBias):
+def test_wrong_pass_is_rerun_with_the_options_it_had(tmp_path: Path) -> None:
+    """A pass that is wrong only with an option of the entry is found, and found again, so."""
+    x = torch.randn(4, 8)
+    shifts = Shifts(by=2.0)
+    shifts.options = {"by": 2.0}
+    found = locate(export(Net(), x), [shifts], [x], run=Runner(), folder=tmp_path)
+    assert found is not None
+    assert found.pass_name == "shifts"
+    assert not rerun(tmp_path, passes={"shifts": Shifts}).passed
+    facts = json.loads((tmp_path / "divergence.json").read_text())
+    assert facts["choice"] == {"name": "shifts", "options": {"by": 2.0}}
+
+
+def test_passes_know_the_options_they_were_made_with() -> None:
+    """As an entry of the manifest gives them."""
+    choice = PassChoice(name="fold_constants", options={"max_growth": 5})
+    assert make_passes([choice, "fold_batch_norm"])[0].options == {"max_growth": 5}
+
+
+def test_a_failed_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder is a whole reproducer, or it is not there."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(reproducer, "save_file", full)
+    x = torch.randn(4, 8)
+    with pytest.raises(OSError, match="No space"):
+        locate(export(Net(), x), [DropsBias()], [x], run=Runner(), folder=tmp_path / "found")
+    assert list(tmp_path.iterdir()) == []
+
+
+class _MendedFold(DropsBias):
     """The same fault under the name of one of our own passes."""
 
     name = "fold_batch_norm"
@@ -351,7 +284,7 @@ def test_command_says_when_the_fault_is_gone(
 ) -> None:
     """Exit code 0 and the distances, once the named pass does it right."""
     x = torch.randn(4, 8)
-    locate(_export(_Net(), x), [_MendedFold()], [x], run=Runner(), folder=tmp_path)
+    locate(export(Net(), x), [_MendedFold()], [x], run=Runner(), folder=tmp_path)
     assert main([str(tmp_path)]) == 0
     assert "within tolerance" in capsys.readouterr().out
 
@@ -368,7 +301,7 @@ def test_command_refuses_what_is_no_reproducer(
 def test_program_with_pickles_is_never_opened(tmp_path: Path) -> None:
     """A program whose archive asks to unpickle something is refused."""
     x = torch.randn(4, 8)
-    locate(_export(_Net(), x), [], [x], run=Runner(_wrong_at("linear")), folder=tmp_path)
+    locate(export(Net(), x), [], [x], run=Runner(wrong_at("linear")), folder=tmp_path)
     path = tmp_path / "program.pt2"
     with zipfile.ZipFile(path) as archive:
         content = {name: archive.read(name) for name in archive.namelist()}

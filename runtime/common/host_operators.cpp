@@ -1,0 +1,172 @@
+#include "common/host_operators.h"
+
+#include <algorithm>
+#include <span>
+
+#include "common/backend.h"
+#include "common/copy.h"
+#include "common/element.h"
+#include "common/error.h"
+
+namespace menagerie::host {
+namespace {
+
+using Index = std::span<const int64_t>;
+
+int64_t offset_of(const Tensor& tensor, Index index) {
+  int64_t offset = 0;
+  for (size_t axis = 0; axis < index.size(); ++axis) offset += index[axis] * tensor.stride[axis];
+  return offset;
+}
+
+// The sizes that two tensors are broadcast to.
+std::vector<int64_t> common_sizes(const Tensor& a, const Tensor& b) {
+  const int32_t axes = std::max(a.dimensions, b.dimensions);
+  std::vector<int64_t> sizes(static_cast<size_t>(axes), 1);
+  for (const Tensor* tensor : {&a, &b}) {
+    for (int32_t axis = 0; axis < tensor->dimensions; ++axis) {
+      int64_t& size = sizes[static_cast<size_t>(axes - tensor->dimensions + axis)];
+      if (tensor->size[axis] != 1) size = tensor->size[axis];
+    }
+  }
+  return sizes;
+}
+
+// A mask as wide as its target, and how many of its elements are true.
+struct Mask {
+  Tensor wide;
+  int64_t count = 0;
+
+  Mask(const Tensor& mask, Index sizes) : wide(broadcast(mask, sizes)) {
+    require(mask.dtype == Dtype::kBool, "the mask must be of bool, not ", mask);
+    for_each_index(sizes, [&](Index index) { count += holds(index) ? 1 : 0; });
+  }
+  bool holds(Index index) const { return wide.data<bool>()[offset_of(wide, index)]; }
+};
+
+template <class T>
+bool is_less(T a, T b) {
+  return a < b || (b != b && a == a);
+}
+
+// The place of a value in a row of elements that lie next to each other.
+template <class T>
+int64_t place_of(const T* row, int64_t length, T value, bool from_right) {
+  const T* found = from_right ? std::upper_bound(row, row + length, value, is_less<T>)
+                              : std::lower_bound(row, row + length, value, is_less<T>);
+  return found - row;
+}
+
+}  // namespace
+
+Tensor empty_beside(const Tensor& other, Dtype dtype, std::span<const int64_t> sizes) {
+  const Extents strides = contiguous_strides(sizes);
+  const std::span wanted(strides.data(), sizes.size());
+  const int32_t device = other.storage->device() != nullptr ? backend::kDeviceType : kCpuDevice;
+  const auto bytes = static_cast<size_t>(bytes_of(dtype, sizes, wanted));
+  return make_view(backend::allocate(device, bytes), dtype, sizes, wanted, 0);
+}
+
+std::vector<Tensor> places(const Tensor& self) {
+  const Tensor matrix = nonzero(self);
+  std::vector<Tensor> lists;
+  for (int32_t axis = 0; axis < self.dimensions; ++axis) {
+    const int64_t sizes[] = {matrix.size[0]};
+    const int64_t strides[] = {1};
+    lists.push_back(
+        make_view(matrix.storage, Dtype::kInt64, sizes, strides, axis * matrix.size[0]));
+  }
+  return lists;
+}
+
+Tensor nonzero(const Tensor& self) {
+  std::vector<int64_t> found;
+  with_type(self.dtype, [&]<class T>(T) {
+    for_each_index(self.sizes(), [&](Index index) {
+      if (self.data<T>()[offset_of(self, index)] != T{}) {
+        found.insert(found.end(), index.begin(), index.end());
+      }
+    });
+  });
+  const int64_t axes = self.dimensions;
+  int64_t count = axes == 0 ? 0 : static_cast<int64_t>(found.size()) / axes;
+  if (axes == 0) {
+    with_type(self.dtype, [&]<class T>(T) { count = *self.data<T>() != T{} ? 1 : 0; });
+  }
+  const int64_t sizes[] = {axes, count};
+  const Tensor by_axis = empty_beside(self, Dtype::kInt64, sizes);
+  for (int64_t i = 0; i < static_cast<int64_t>(found.size()); ++i) {
+    by_axis.data<int64_t>()[i % axes * count + i / axes] = found[static_cast<size_t>(i)];
+  }
+  Tensor matrix = by_axis;
+  std::swap(matrix.size[0], matrix.size[1]);
+  std::swap(matrix.stride[0], matrix.stride[1]);
+  return matrix;
+}
+
+Tensor masked_select(const Tensor& self, const Tensor& mask) {
+  const std::vector<int64_t> sizes = common_sizes(self, mask);
+  const Mask chosen(mask, sizes);
+  const Tensor wide = broadcast(self, sizes);
+  const int64_t length[] = {chosen.count};
+  const Tensor out = empty_beside(self, self.dtype, length);
+  with_type(self.dtype, [&]<class T>(T) {
+    T* next = out.data<T>();
+    for_each_index(sizes, [&](Index index) {
+      if (chosen.holds(index)) *next++ = wide.data<T>()[offset_of(wide, index)];
+    });
+  });
+  return out;
+}
+
+Tensor masked_scatter(const Tensor& self, const Tensor& mask, const Tensor& source) {
+  const std::vector<int64_t> sizes = common_sizes(self, mask);
+  const Mask chosen(mask, sizes);
+  require(self.dtype == source.dtype, "the source ", source, " has not the dtype of ", self);
+  require(source.elements() >= chosen.count, "the mask is true ", chosen.count,
+          " times, the source ", source, " has fewer elements");
+  Tensor out = empty_beside(self, self.dtype, sizes);
+  menagerie::copy(broadcast(self, sizes), out);
+  const Tensor values = empty_contiguous(source.dtype, source.sizes());
+  menagerie::copy(source, values);
+  with_type(self.dtype, [&]<class T>(T) {
+    const T* next = values.data<T>();
+    for_each_index(sizes, [&](Index index) {
+      if (chosen.holds(index)) out.data<T>()[offset_of(out, index)] = *next++;
+    });
+  });
+  return out;
+}
+
+Tensor search(const Tensor& sorted, const Tensor& values, bool from_right, bool narrow) {
+  require(sorted.dimensions >= 1, "a sorted sequence has at least one axis, not ", sorted);
+  const int32_t last = sorted.dimensions - 1;
+  const bool shared = last == 0;
+  require(shared || (sorted.dimensions == values.dimensions &&
+                     std::equal(sorted.size.begin(), sorted.size.begin() + last,
+                                values.size.begin())),
+          "the sorted sequence ", sorted, " does not fit ", values);
+  require(sorted.dtype == values.dtype, "dtypes differ: ", sorted, " and ", values);
+  const Tensor rows = empty_contiguous(sorted.dtype, sorted.sizes());
+  menagerie::copy(sorted, rows);
+  const int64_t length = rows.size[last];
+  const int64_t row_values = values.dimensions == 0 ? 1 : values.size[values.dimensions - 1];
+  Tensor out = empty_beside(values, narrow ? Dtype::kInt32 : Dtype::kInt64, values.sizes());
+  with_type(values.dtype, [&]<class T>(T) {
+    int64_t at = 0;
+    for_each_index(values.sizes(), [&](Index index) {
+      const T* row = rows.data<T>() + (shared ? 0 : at / row_values * length);
+      const int64_t place =
+          place_of(row, length, values.data<T>()[offset_of(values, index)], from_right);
+      if (narrow) {
+        out.data<int32_t>()[at] = static_cast<int32_t>(place);
+      } else {
+        out.data<int64_t>()[at] = place;
+      }
+      ++at;
+    });
+  });
+  return out;
+}
+
+}  // namespace menagerie::host

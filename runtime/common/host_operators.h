@@ -1,0 +1,31 @@
+// Operators that the host computes on every device: the sizes of their results depend on values, so
+// that the host has to look at them anyway, or they are too rare for kernels of their own. All
+// operands lie where the host may read them; results lie beside the first operand.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/tensor.h"
+
+namespace menagerie::host {
+
+// An uninitialised contiguous tensor on the device of another.
+Tensor empty_beside(const Tensor& other, Dtype dtype, std::span<const int64_t> sizes);
+
+// Where a tensor is not nought: one int64 list of positions an axis, all of the same length.
+std::vector<Tensor> places(const Tensor& self);
+// The same as a matrix [found, axes], laid out as torch does it: one axis after another.
+Tensor nonzero(const Tensor& self);
+
+// The elements at which a mask, broadcast with them, is true.
+Tensor masked_select(const Tensor& self, const Tensor& mask);
+// A copy with those elements replaced by the source's first ones, in order.
+Tensor masked_scatter(const Tensor& self, const Tensor& mask, const Tensor& source);
+
+// For each value its place in a sorted row: the first whose element is not less, or, from the right,
+// the first whose element is greater. NaN counts as the largest value. The rows are those of the
+// value's leading axes, or one for all.
+Tensor search(const Tensor& sorted, const Tensor& values, bool from_right, bool narrow);
+
+}  // namespace menagerie::host

@@ -1,0 +1,99 @@
+#include "common/indices.h"
+
+#include <algorithm>
+
+#include "common/axes.h"
+#include "common/backend.h"
+#include "common/copy.h"
+#include "common/host_operators.h"
+#include "common/shim_support.h"
+
+namespace menagerie {
+namespace {
+
+// One mask as lists, one for each of the axes that it covers from `axis` on.
+std::vector<Tensor> lists_of_mask(const Tensor& self, const Tensor& mask, int32_t axis) {
+  require(axis + mask.dimensions <= self.dimensions &&
+              std::equal(mask.size.begin(), mask.size.begin() + mask.dimensions,
+                         self.size.begin() + axis),
+          "the mask ", mask, " does not fit axis ", axis, " of ", self);
+  if (mask.storage->device() != nullptr) backend::finish();
+  return host::places(mask);
+}
+
+Tensor as_int64(const Tensor& index) {
+  if (index.dtype == Dtype::kInt64) return index;
+  require(index.dtype == Dtype::kInt32, index, " is not an index");
+  const Tensor wide = host::empty_beside(index, Dtype::kInt64, index.sizes());
+  backend::assign(index, wide);
+  return wide;
+}
+
+std::vector<int64_t> broadcast_sizes(std::span<const Tensor> tensors) {
+  std::vector<int64_t> sizes;
+  for (const Tensor& tensor : tensors) {
+    const auto axes = static_cast<size_t>(tensor.dimensions);
+    if (sizes.size() < axes) sizes.insert(sizes.begin(), axes - sizes.size(), 1);
+    for (size_t axis = 0; axis < axes; ++axis) {
+      int64_t& size = sizes[sizes.size() - axes + axis];
+      if (size == 1) size = tensor.size[axis];
+    }
+  }
+  return sizes;
+}
+
+}  // namespace
+
+int64_t Indices::count() const {
+  int64_t count = 1;
+  for (const int64_t size : sizes) count *= size;
+  return count;
+}
+
+Tensor Indices::indexed_first(const Tensor& tensor) const {
+  Tensor view = tensor;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    view = with_axis_moved(view, axes[i], static_cast<int32_t>(i));
+  }
+  return view;
+}
+
+Tensor Indices::arranged(const Tensor& result) const {
+  if (!adjacent || axes.empty()) return result;
+  Tensor view = result;
+  const auto broadcast_axes = static_cast<int32_t>(sizes.size());
+  // The axes before the first indexed one go in front, the last of them first.
+  for (int32_t i = 0; i < axes.front(); ++i) {
+    view = with_axis_moved(view, broadcast_axes + i, i);
+  }
+  return view;
+}
+
+Indices indices_of(const Tensor& self, const AtenTensorHandle** handles, int64_t count) {
+  Indices indices;
+  int32_t axis = 0;
+  for (const AtenTensorHandle* handle : list(handles, count)) {
+    std::vector<Tensor> lists;
+    if (handle != nullptr && *handle != nullptr) {
+      const Tensor& index = operand(*handle);
+      if (index.dtype == Dtype::kBool || index.dtype == Dtype::kUInt8) {
+        lists = lists_of_mask(self, index, axis);
+      } else {
+        lists.push_back(as_int64(index));
+      }
+    }
+    const int32_t covered = std::max<int32_t>(1, static_cast<int32_t>(lists.size()));
+    require(axis + covered <= self.dimensions, "more indices than axes of ", self);
+    for (Tensor& found : lists) {
+      if (!indices.axes.empty() && indices.axes.back() != axis - 1) indices.adjacent = false;
+      indices.axes.push_back(axis++);
+      indices.lists.push_back(std::move(found));
+    }
+    if (lists.empty()) ++axis;
+  }
+  indices.sizes = broadcast_sizes(indices.lists);
+  for (Tensor& found : indices.lists) found = broadcast(found, indices.sizes);
+  return indices;
+}
+
+}  // namespace menagerie

@@ -1,0 +1,33 @@
+// The arguments of index and index_put: which axes are indexed by what, and how the result's axes
+// are arranged.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/shim_types.h"
+#include "common/tensor.h"
+
+namespace menagerie {
+
+struct Indices {
+  std::vector<int32_t> axes;  // that are indexed, in order
+  std::vector<Tensor> lists;  // one an axis: int64, broadcast to `sizes`
+  std::vector<int64_t> sizes;
+  bool adjacent = true;  // whether the indexed axes are neighbours
+
+  int64_t count() const;  // of places
+  // A tensor's axes with the indexed ones first.
+  Tensor indexed_first(const Tensor& tensor) const;
+  // A result [sizes..., other axes...] with its axes where torch puts them: in the place of the
+  // first indexed axis where those are neighbours, else in front.
+  Tensor arranged(const Tensor& result) const;
+};
+
+// Reads a list of optional handles. A boolean mask stands for the lists of the places where it is
+// true, which the host reads: finish() what may still write it before. Other index dtypes become
+// int64 on the index' own device.
+Indices indices_of(const Tensor& self, const AtenTensorHandle** handles, int64_t count);
+
+}  // namespace menagerie
