@@ -34,8 +34,11 @@ class Figures:
     models: int
     kind: str  # first: all is converted; unchanged: all is in the store
     entries: int
-    seconds: float
-    per_entry_ms: float
+    seconds: float  # of the whole command, with its start
+    flow_seconds: float  # of the flow in it
+    per_entry_ms: float  # of the flow
+    parent_cpu_seconds: float
+    server_cpu_seconds: float
     flow_runs: int
     server_mib: float
     parent_mib: float
@@ -111,9 +114,12 @@ def _run(cluster: ToyCluster, size: int, kind: str) -> Figures:
     parent = psutil.Process(cluster.processes[kind].pid)
     server = psutil.Process(cluster.processes["server"].pid)
     most = {"parent": 0, "server": 0}
+    busy = {"parent": 0.0, "server": 0.0}
+    idle = _computed(server)
     while cluster.processes[kind].poll() is None:
         for name, process in (("parent", parent), ("server", server)):
             most[name] = max(most[name], _memory(process))
+            busy[name] = max(busy[name], _computed(process))
         time.sleep(0.2)
     seconds = time.perf_counter() - began
     rows = cluster.table(kind)
@@ -121,12 +127,16 @@ def _run(cluster: ToyCluster, size: int, kind: str) -> Figures:
     assert len(rows) == 2 * size
     other = [row for row in rows.values() if row["outcome"] != wanted]
     assert not other, (len(other), other[0]["outcome"], other[0]["reason"])
+    flow_seconds = json.loads(cluster.result(kind).read_text())["seconds"]
     return Figures(
         models=size,
         kind=kind,
         entries=2 * size,
         seconds=round(seconds, 2),
-        per_entry_ms=round(seconds / (2 * size) * 1000, 2),
+        flow_seconds=round(flow_seconds, 2),
+        per_entry_ms=round(flow_seconds / (2 * size) * 1000, 2),
+        parent_cpu_seconds=round(busy["parent"], 2),
+        server_cpu_seconds=round(busy["server"] - idle, 2),
         flow_runs=_flow_runs(cluster) - before,
         server_mib=round(most["server"] / _MIB, 1),
         parent_mib=round(most["parent"] / _MIB, 1),
@@ -142,6 +152,15 @@ def _memory(process: psutil.Process) -> int:
     except psutil.NoSuchProcess:
         pass
     return total
+
+
+def _computed(process: psutil.Process) -> float:
+    """Processor seconds of a process; 0 when it is gone."""
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system)
 
 
 def _flow_runs(cluster: ToyCluster) -> int:

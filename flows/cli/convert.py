@@ -74,6 +74,8 @@ def convert(
     from flows.parameters import ConversionOptions, default_store
     from flows.plan import plan
 
+    if allow_factories:  # whoever types it is the operator, of this machine and not of workers
+        os.environ["MENAGERIE_ALLOW_FACTORIES"] = "1"
     if local:
         os.environ.pop("PREFECT_API_URL", None)
     else:

@@ -1,5 +1,6 @@
 """`zoo up`."""
 
+import os
 from typing import Annotated
 
 import typer
@@ -62,4 +63,6 @@ def up(
         console.print("nothing to change")
     if state is not None:
         console.print(f"UI       {state.ui_url}", markup=False)
+    if other := os.environ.get("PREFECT_API_URL"):
+        messages().print(f"PREFECT_API_URL is set: other commands use {other}", markup=False)
     console.print(f"sign in  with `api_auth` in {credentials_path()}", markup=False)

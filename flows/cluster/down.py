@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from contextlib import suppress
 
 from flows.cluster.processes import alive, birth, marked, stop
-from flows.cluster.state import ClusterState, state_path
+from flows.cluster.state import ClusterState, cluster_folder, state_path
 from flows.cluster.up import locked
 from zoo.errors import MenagerieError
 
@@ -37,6 +38,7 @@ def down() -> list[str]:
                 stop(record, _SECONDS.get(name, _OTHERS_SECONDS))
                 ended.append(name)
         ended += [f"process {pid}" for pid in _end_strays()]
+        shutil.rmtree(cluster_folder() / "tmp", ignore_errors=True)  # working folders of runs
         if state is not None and state.processes:
             state.model_copy(update={"processes": {}}).save()
         return ended

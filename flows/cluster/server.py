@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.cluster.state import Database, cluster_folder
@@ -107,6 +109,7 @@ def worker_environment(connection: Connection, health_port: int) -> dict[str, st
             "PREFECT_WORKER_QUERY_SECONDS": _LOOK_SECONDS,
             "PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1",
             "PREFECT_WORKER_WEBSERVER_PORT": str(health_port),
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
             "TMPDIR": str(temporary),
         }
     )

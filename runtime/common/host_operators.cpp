@@ -138,14 +138,21 @@ Tensor masked_scatter(const Tensor& self, const Tensor& mask, const Tensor& sour
   return out;
 }
 
+bool from_right(bool right, std::string_view side) {
+  if (side.empty()) return right;
+  require(side == "left" || side == "right", "side '", side, "' is neither left nor right");
+  require(side == "right" || !right, "side left contradicts right");
+  return side == "right";
+}
+
 Tensor search(const Tensor& sorted, const Tensor& values, bool from_right, bool narrow) {
   require(sorted.dimensions >= 1, "a sorted sequence has at least one axis, not ", sorted);
   const int32_t last = sorted.dimensions - 1;
   const bool shared = last == 0;
-  require(shared || (sorted.dimensions == values.dimensions &&
-                     std::equal(sorted.size.begin(), sorted.size.begin() + last,
-                                values.size.begin())),
-          "the sorted sequence ", sorted, " does not fit ", values);
+  require(
+      shared || (sorted.dimensions == values.dimensions &&
+                 std::equal(sorted.size.begin(), sorted.size.begin() + last, values.size.begin())),
+      "the sorted sequence ", sorted, " does not fit ", values);
   require(sorted.dtype == values.dtype, "dtypes differ: ", sorted, " and ", values);
   const Tensor rows = empty_contiguous(sorted.dtype, sorted.sizes());
   menagerie::copy(sorted, rows);

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "common/tensor.h"
@@ -23,9 +25,11 @@ Tensor masked_select(const Tensor& self, const Tensor& mask);
 // A copy with those elements replaced by the source's first ones, in order.
 Tensor masked_scatter(const Tensor& self, const Tensor& mask, const Tensor& source);
 
-// For each value its place in a sorted row: the first whose element is not less, or, from the right,
-// the first whose element is greater. NaN counts as the largest value. The rows are those of the
-// value's leading axes, or one for all.
+// For each value its place in a sorted row: the first whose element is not less, or, from the
+// right, the first whose element is greater. NaN counts as the largest value. The rows are those of
+// the value's leading axes, or one for all.
 Tensor search(const Tensor& sorted, const Tensor& values, bool from_right, bool narrow);
+// What `right` and the word `side`, empty if absent, say together.
+bool from_right(bool right, std::string_view side);
 
 }  // namespace menagerie::host

@@ -13,7 +13,7 @@ namespace {
 
 // One mask as lists, one for each of the axes that it covers from `axis` on.
 std::vector<Tensor> lists_of_mask(const Tensor& self, const Tensor& mask, int32_t axis) {
-  require(axis + mask.dimensions <= self.dimensions &&
+  require(mask.dimensions >= 1 && axis + mask.dimensions <= self.dimensions &&
               std::equal(mask.size.begin(), mask.size.begin() + mask.dimensions,
                          self.size.begin() + axis),
           "the mask ", mask, " does not fit axis ", axis, " of ", self);
@@ -58,6 +58,14 @@ Tensor Indices::indexed_first(const Tensor& tensor) const {
   return view;
 }
 
+Tensor Indices::indexed_back(const Tensor& tensor) const {
+  Tensor view = tensor;
+  for (size_t i = axes.size(); i-- > 0;) {
+    view = with_axis_moved(view, static_cast<int32_t>(i), axes[i]);
+  }
+  return view;
+}
+
 Tensor Indices::arranged(const Tensor& result) const {
   if (!adjacent || axes.empty()) return result;
   Tensor view = result;
@@ -67,6 +75,31 @@ Tensor Indices::arranged(const Tensor& result) const {
     view = with_axis_moved(view, broadcast_axes + i, i);
   }
   return view;
+}
+
+Tensor Indices::disarranged(const Tensor& result) const {
+  if (!adjacent || axes.empty()) return result;
+  Tensor view = result;
+  const auto broadcast_axes = static_cast<int32_t>(sizes.size());
+  for (int32_t i = axes.front(); i-- > 0;) view = with_axis_moved(view, i, broadcast_axes + i);
+  return view;
+}
+
+std::vector<int64_t> Indices::result_sizes(const Tensor& self) const {
+  std::vector<int64_t> all = sizes;
+  const Tensor first = indexed_first(self);
+  all.insert(all.end(), first.size.begin() + axes.size(), first.size.begin() + first.dimensions);
+  require(all.size() <= kMaxDimensions, "the result of indexing ", self, " has too many axes");
+  return all;
+}
+
+Tensor Indices::values_for(const Tensor& self, const Tensor& values) const {
+  require(values.dtype == self.dtype, "the values ", values, " and ", self, " differ in dtype");
+  Tensor shape;
+  const std::vector<int64_t> all = result_sizes(self);
+  shape.dimensions = static_cast<int32_t>(all.size());
+  std::ranges::copy(all, shape.size.begin());
+  return disarranged(broadcast(values, arranged(shape).sizes()));
 }
 
 Indices indices_of(const Tensor& self, const AtenTensorHandle** handles, int64_t count) {

@@ -18,11 +18,18 @@ struct Indices {
   bool adjacent = true;  // whether the indexed axes are neighbours
 
   int64_t count() const;  // of places
-  // A tensor's axes with the indexed ones first.
+  // A tensor's axes with the indexed ones first, and back again.
   Tensor indexed_first(const Tensor& tensor) const;
+  Tensor indexed_back(const Tensor& tensor) const;
   // A result [sizes..., other axes...] with its axes where torch puts them: in the place of the
   // first indexed axis where those are neighbours, else in front.
   Tensor arranged(const Tensor& result) const;
+  // Back again.
+  Tensor disarranged(const Tensor& result) const;
+  // The sizes of [sizes..., other axes...] for such a tensor.
+  std::vector<int64_t> result_sizes(const Tensor& self) const;
+  // Values to be put, broadcast to the result and with its axes as in result_sizes().
+  Tensor values_for(const Tensor& self, const Tensor& values) const;
 };
 
 // Reads a list of optional handles. A boolean mask stands for the lists of the places where it is

@@ -5,6 +5,7 @@
 #include "common/copy.h"
 #include "common/shim_support.h"
 #include "metal/copy.h"
+#include "metal/integer_product.h"
 #include "metal/state.h"
 
 using namespace menagerie;
@@ -22,8 +23,7 @@ void check_product(const Tensor& out, const Tensor& a, const Tensor& b, int32_t 
               out.size[column] == b.size[column],
           "shapes do not fit: ", a, " x ", b, " -> ", out);
   require(a.dtype == b.dtype && a.dtype == out.dtype, "dtypes differ: ", a, " x ", b, " -> ", out);
-  require(is_floating(a.dtype) && a.dtype != Dtype::kFloat64,
-          "the device multiplies float32, float16 and bfloat16, not ", a);
+  require(a.dtype != Dtype::kFloat64, "Metal has no float64: ", a);
 }
 
 // A tensor [.., M, N] as [B, M, N], a batch that repeats one matrix as that one.
@@ -113,6 +113,7 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, int32_t dimen
               const Tensor* self = nullptr, double beta = 0, double alpha = 1) {
   check_product(out, a, b, dimensions);
   if (out.empty()) return;
+  if (!is_floating(out.dtype)) return integer_product(out, a, b, self, beta, alpha);
   const bool in_place = out.is_contiguous();
   const Tensor result = in_place ? out : metal::empty_contiguous(out.dtype, out.sizes());
   encode(result, a, b, self, static_cast<float>(beta), static_cast<float>(alpha));

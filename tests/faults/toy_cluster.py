@@ -67,6 +67,7 @@ class ToyCluster:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "MENAGERIE"))}
         return {
             **kept,
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
             "PYTHONPATH": str(HERE),
             "PREFECT_HOME": str(self.folder / "prefect"),
             "PREFECT_API_URL": self.url,
@@ -242,10 +243,9 @@ class ToyCluster:
     def kill(self, name: str) -> None:
         """SIGKILL to a process and all its descendants, as when its host is lost."""
         process = self.processes.pop(name)
-        family = [
-            process.pid,
-            *(c.pid for c in psutil.Process(process.pid).children(recursive=True)),
-        ]
+        family = [process.pid]
+        with suppress(psutil.NoSuchProcess):  # it ended by itself
+            family += [c.pid for c in psutil.Process(process.pid).children(recursive=True)]
         for pid in family:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,7 +28,6 @@ from zoo.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from tasks.job import PublishRecord
     from zoo.evidence import ConversionReport
@@ -159,6 +159,37 @@ def test_a_diverging_model_is_not_published(options: ConversionOptions) -> None:
     assert "off by 0.5" in (bee.reason or "")
     assert bee.report is not None
     assert [r.model for r in open_store(options.store_url).releases()] == ["ant"]
+
+
+def test_a_diverging_model_names_the_first_wrong_node(options: ConversionOptions) -> None:
+    """In the row's reason, as a record in the row, and in the report beside it."""
+    place = toy_workplace(diverging=frozenset({"ant"}))
+    ant = one(place, "ant", options)
+    assert ant.diagnosis is not None
+    assert ant.diagnosis.divergence is not None
+    assert ant.diagnosis.divergence.node == "conv2d_3"
+    assert "off by 0.5" in (ant.reason or "")
+    assert "conv2d_3" in (ant.reason or "")
+    assert ant.report is not None
+    assert "conv2d_3" in Path(ant.report).read_text()
+    assert Stage.LOCATE in [stage for _, stage in place.listener.stages]  # type: ignore[attr-defined]
+    assert ant.stage == "validate"
+
+
+def test_no_search_where_none_is_wanted(options: ConversionOptions) -> None:
+    """With no minutes for it the verdict stands alone."""
+    place = toy_workplace(diverging=frozenset({"ant"}))
+    ant = one(place, "ant", options.model_copy(update={"search_minutes": 0}))
+    assert (ant.outcome, ant.diagnosis) == (Outcome.FAILED, None)
+    assert "off by 0.5" in (ant.reason or "")
+
+
+def test_a_search_that_dies_leaves_the_verdict(options: ConversionOptions) -> None:
+    """The row is that of the failed validation, with a word on the search."""
+    faults: Faults = {"ant": {Stage.LOCATE: BenchDied("ant", "its process died")}}
+    ant = one(toy_workplace(faults, diverging=frozenset({"ant"})), "ant", options)
+    assert (ant.outcome, ant.stage, ant.worst_absolute) == (Outcome.FAILED, "validate", 0.5)
+    assert "its process died" in (ant.reason or "")
 
 
 def test_models_can_be_converted_side_by_side(options: ConversionOptions) -> None:

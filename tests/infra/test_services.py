@@ -94,8 +94,6 @@ def test_the_mac_starts_a_worker_of_its_pool() -> None:
         "ThrottleInterval": int,
         "ExitTimeOut": int,
         "ProcessType": str,
-        "StandardOutPath": str,
-        "StandardErrorPath": str,
     }
     assert {key: type(value) for key, value in agent.items()} == kinds
     assert agent["Label"] == "org.menagerie.worker"

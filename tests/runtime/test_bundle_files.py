@@ -208,7 +208,7 @@ MANIFEST_FAULTS: list[tuple[str, Any, str]] = [
     ("programs.0.inputs", [{"name": "x", "dtype": "bool", "shape": ["?"]}], "dimension ? has no range"),
     ("programs.0.symbols", [1], "programs.symbols is not a string"),
     ("programs.0.later", 1, 'programs has an unknown member "later"'),
-    ("programs.0.shaders", "k.metal", "there are shaders, but no shader_header"),
+    ("programs.0.shaders", "programs/main/model.so", "there are shaders, but no shader_header"),
     ("programs.0.emulation", {"library": "x"}, 'programs.emulation lacks "source_sha256"'),
     ("programs", [], "programs is empty"),
     ("shader_header", "../h", "is not a path inside the bundle"),

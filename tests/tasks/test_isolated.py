@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tasks.failures import BenchDied, is_transient
+from tasks.failures import BenchDied, StageTimedOut, is_transient
 from tasks.isolated import IsolatedBench
+from tasks.job import Suspect
 from zoo.errors import HashMismatch, LoweringError, SourceError
+from zoo.evidence import Diagnosis
 
 if TYPE_CHECKING:
     from tasks.job import Job
@@ -84,6 +86,26 @@ def test_a_crash_is_an_error_that_names_signal_and_log(job: Job, log: Path) -> N
         with pytest.raises(BenchDied):  # and stays dead
             bench.lower()
     assert str(caught.value) == f"toy: its process died in transform (SIGSEGV). See {log}"
+
+
+def test_suspects_cross_over(job: Job, log: Path) -> None:
+    """The search is told what to look at; its diagnosis comes back."""
+    asked = (Suspect(program="main", case=1), Suspect(program="decoder", case=None))
+    with IsolatedBench(job, log, command=FAKE) as bench:
+        assert bench.locate(asked) == Diagnosis(detail="main 1, decoder None")
+
+
+def test_a_search_without_end_is_stopped(
+    job: Job, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some time after its own limit, the process is ended; the error says so."""
+    monkeypatch.setattr("tasks.isolated._GRACE", 0.2)
+    endless = asking(job, "searching").model_copy(update={"search_seconds": 0.0})
+    with (
+        IsolatedBench(endless, log, command=FAKE) as bench,
+        pytest.raises(StageTimedOut, match=r"locate was stopped after 0\.2 s"),
+    ):
+        bench.locate([Suspect(program="main", case=0)])
 
 
 def test_stopping_all_ends_compilers_too(job: Job, log: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,7 +87,10 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
     check_kernels(place, uses, Target.METAL)
     if metal.shaders:
         shaders.write_text(metal.shaders)
-    library, symbols = _mach_library(place, metal, own)
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        twin = beside.submit(_emulation, place, metal, own)
+        library, symbols = _mach_library(place, metal, own)
+        emulation = twin.result()
     return LoweredProgram(
         library=library,
         constants=code.constants,
@@ -100,7 +104,7 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
         ),
         metal=MetalParts(
             shaders=shaders if metal.shaders else None,
-            emulation=_emulation(place, metal, own),
+            emulation=emulation,
             source_sha256=metal.sha256,
         ),
     )

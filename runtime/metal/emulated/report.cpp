@@ -108,8 +108,8 @@ std::string describe(const Finding& finding, const KernelEntry& kernel, const Gr
       place();
       break;
     case Fault::kRace:
-      text << verb << "what " << other_thread(access.other)
-           << " of the group touches without a barrier between, ";
+      text << verb << "what was touched by " << other_thread(access.other)
+           << " of the group without a barrier between, ";
       place();
       break;
     case Fault::kInactiveLane:

@@ -3,9 +3,10 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <cerrno>
 #include <cmath>
-#include <cstring>
+#include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <mutex>
 #include <sstream>
@@ -56,7 +57,6 @@ const std::vector<std::string> kCompile = {"-c",
                                            "-fno-vectorize",
                                            "-fno-slp-vectorize",
                                            "-fno-stack-protector",
-                                           "-fno-builtin-memset",
                                            "-fno-strict-aliasing",
                                            "-Xclang",
                                            "-ffloat16-excess-precision=none",
@@ -94,14 +94,28 @@ std::string digest(const Toolchain& tools, const std::string& source) {
   return sha256(std::as_bytes(std::span(all)));
 }
 
-// A folder of this process alone, removed at the end whatever happens.
+constexpr std::string_view kWorkshop = "making-";
+
+// Removes what processes have left that were killed while compiling.
+void sweep(const fs::path& folder) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kWorkshop)) continue;
+    const int process = std::atoi(name.c_str() + kWorkshop.size());
+    if (process > 0 && ::kill(process, 0) != 0 && errno == ESRCH) fs::remove_all(entry.path());
+  }
+}
+
+// A folder of this process alone, removed at the end whatever happens. One at a time: compiled()
+// holds a lock.
 class Workshop {
  public:
-  explicit Workshop(const fs::path& parent) {
-    static std::atomic<int> count{0};
-    path_ = parent / ("making-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
+  explicit Workshop(const fs::path& parent)
+      : path_(parent / (std::string(kWorkshop) + std::to_string(::getpid()))) {
+    fs::create_directories(parent);
+    sweep(parent);
     fs::remove_all(path_);
-    fs::create_directories(path_);
+    fs::create_directory(path_);
   }
   Workshop(const Workshop&) = delete;
   Workshop& operator=(const Workshop&) = delete;
@@ -194,7 +208,6 @@ fs::path compiled(const std::string& source) {
   const fs::path kept = tools.folder / (digest(tools, source) + ".so");
   if (fs::is_regular_file(kept)) return kept;
   try {
-    fs::create_directories(tools.folder);
     const Workshop shop(tools.folder);
     const fs::path library = shop / "library.so";
     make(tools, source, shop, library);

@@ -75,3 +75,13 @@ kernel void divide_long(device long* sum [[buffer(0)]], device const long* count
 
 INSTANTIATE(float)
 INSTANTIATE(long)
+
+kernel void set_float(device float* to [[buffer(0)]], constant float& value [[buffer(1)]],
+                      uint i [[thread_position_in_grid]]) {
+  to[i] = value;
+}
+
+kernel void set_long(device long* to [[buffer(0)]], constant long& value [[buffer(1)]],
+                     uint i [[thread_position_in_grid]]) {
+  to[i] = value;
+}

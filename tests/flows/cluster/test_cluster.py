@@ -84,21 +84,28 @@ class Cluster:
             os.kill(self.pid(name), signal.SIGKILL)
             psutil.Process(self.pid(name)).wait(timeout=30)
 
-    def ask(self, path: str, body: object = None, *, auth: str | None = None) -> Any:
+    def ask(
+        self, path: str, body: object = None, *, method: str = "", auth: str | None = None
+    ) -> Any:
         """Ask the API with our own secret, or another, as a browser would; POST with a body."""
         word = base64.b64encode((auth or self.secrets["api_auth"]).encode()).decode()
         headers = {"Authorization": f"Basic {word}", "Content-Type": "application/json"}
-        if body is not None:
+        method = method or ("GET" if body is None else "POST")
+        if method != "GET":
             client = str(uuid.uuid4())
             token = request(f"{self.api}/csrf-token?client={client}", headers)["token"]
             headers |= {"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": client}
-        return request(f"{self.api}{path}", headers, body)
+        return request(f"{self.api}{path}", headers, body, method)
 
 
-def request(url: str, headers: dict[str, str], body: object = None) -> Any:
+def request(
+    url: str, headers: dict[str, str], body: object = None, method: str | None = None
+) -> Any:
     """GET, or POST with a body; the answer's JSON."""
     data = None if body is None else json.dumps(body).encode()
-    with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=60) as answer:
+    with urllib.request.urlopen(
+        urllib.request.Request(url, data, headers, method=method), timeout=60
+    ) as answer:
         text = answer.read()
     return json.loads(text) if text else None
 
@@ -212,15 +219,12 @@ def test_a_schedule_of_one_minute_converts_and_publishes(cluster: Cluster) -> No
     }
     [made] = cluster.ask(place, [schedule])
     first = eventually(lambda: runs_of(cluster, deployment, "COMPLETED", "FAILED", "CRASHED"), 900)
-    paused = f"/deployments/{deployment}/pause_deployment"
-    cluster.ask(paused, {})
-    assert made["id"]
+    cluster.ask(f"{place}/{made['id']}", method="DELETE")
     assert first[0]["state"]["type"] == "COMPLETED", first[0]["state"]["message"]
     assert first[0]["auto_scheduled"]
     assert first[0]["name"] == f"{MODEL} for cpu"
     releases = cluster.json("show", MODEL)["releases"]
     assert [release["target"] for release in releases] == ["cpu"]
-    cluster.ask(f"/deployments/{deployment}/resume_deployment", {})
 
 
 def runs_of(cluster: Cluster, deployment: str, *types: str) -> list[dict[str, Any]]:
@@ -248,7 +252,8 @@ def test_a_conversion_goes_through_a_worker(cluster: Cluster) -> None:
 def test_a_form_cannot_run_foreign_code(cluster: Cluster, tmp_path: Path) -> None:
     """Allowed by the form but not by the worker's operator: refused, and nothing of it ran."""
     (tmp_path / "evil.py").write_text(
-        f"import pathlib; pathlib.Path({str(tmp_path / 'ran')!r}).touch()"
+        f"import pathlib; pathlib.Path({str(tmp_path / 'ran')!r}).touch()\n"
+        "from torch import nn\ndef build(): return nn.Linear(3, 3)\n"
     )
     (tmp_path / "evil.yaml").write_text(
         "version: 1\nfamily: evil\nmodels:\n  evil:\n    summary: x\n"
@@ -268,8 +273,17 @@ def test_a_form_cannot_run_foreign_code(cluster: Cluster, tmp_path: Path) -> Non
     )
     assert ended[0]["state"]["type"] == "FAILED"
     assert not (tmp_path / "ran").exists()
-    logs = cluster.ask("/logs/filter", {"logs": {"flow_run_id": {"any_": [run["id"]]}}})
+    assert "code from outside Menagerie" in ended[0]["state"]["message"] or any(
+        "code from outside Menagerie" in artifact["data"]
+        for artifact in cluster.ask("/artifacts/filter", {})
+    )
+    logs = cluster.ask("/logs/filter", {"sort": "TIMESTAMP_DESC", "limit": 200})
     assert any("MENAGERIE_ALLOW_FACTORIES" in log["message"] for log in logs)
+
+
+def started(cluster: Cluster) -> list[str]:
+    """What `zoo up` starts; that it also tells the server of code that was just edited is fine."""
+    return [part for part in cluster.json("up")["changed"] if part != "deployments"]
 
 
 def test_what_died_is_named_and_healed(cluster: Cluster) -> None:
@@ -280,7 +294,7 @@ def test_what_died_is_named_and_healed(cluster: Cluster) -> None:
     assert set(down) == {"s3", "worker"}
     assert all(check["advice"] == "Run `zoo up`" for check in down.values())
     before = cluster.state["processes"]
-    assert cluster.json("up")["changed"] == ["s3", "worker"]
+    assert started(cluster) == ["s3", "worker"]
     after = cluster.state["processes"]
     assert {name for name in after if after[name] != before[name]} == {"s3-object", "worker"}
     assert cluster.json("status")["healthy"]
@@ -293,7 +307,7 @@ def test_a_server_that_died_is_said_by_every_command(cluster: Cluster) -> None:
     assert done.returncode == 1
     [line] = done.stderr.strip().splitlines()
     assert "`zoo up`" in line
-    assert cluster.json("up")["changed"] == ["server"]
+    assert started(cluster) == ["server"]
     assert len(cluster.json("show", MODEL)["releases"]) >= 1
 
 

@@ -88,7 +88,7 @@ def test_place_in_the_model_is_named(tmp_path: Path) -> None:
     found = locate(export(Net(), x), [], [x], run=Runner(wrong_at("linear_3")), folder=folder)
     assert found is not None
     assert found.module_path == "blocks.1.down"
-    assert "test_search.py:" in found.source_line
+    assert "corrupt_target.py:" in found.source_line
     assert found.reproducer == folder
 
 
@@ -248,7 +248,7 @@ def test_wrong_pass_is_rerun_with_the_options_it_had(tmp_path: Path) -> None:
     shifts.options = {"by": 2.0}
     found = locate(export(Net(), x), [shifts], [x], run=Runner(), folder=tmp_path)
     assert found is not None
-    assert found.pass_name == "shifts"
+    assert (found.pass_name, found.certain) == ("shifts", True)
     assert not rerun(tmp_path, passes={"shifts": Shifts}).passed
     facts = json.loads((tmp_path / "divergence.json").read_text())
     assert facts["choice"] == {"name": "shifts", "options": {"by": 2.0}}

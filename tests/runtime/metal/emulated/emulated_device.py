@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runtime.zig import zig_program
 from runtime.library import library
+from runtime.zig import zig_program
 from zoo.spec import Target
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class EmulatedDevice:
 
     def __init__(self, cache: Path) -> None:
         self.lib = library(Target.METAL)
-        self.lib.menagerie_last_error.restype = ctypes.c_char_p
+        self.cache = cache
         self.configure([str(zig_program())], cache)
 
     def configure(self, compiler: Sequence[str], cache: Path) -> None:
@@ -103,14 +103,14 @@ class EmulatedDevice:
             ctypes.memmove(buffer.address, contiguous.ctypes.data, length)
         return buffer
 
-    def lend(self, values: NDArray[Any]) -> DeviceBuffer:
-        """The array's own memory, which the device must not write."""
+    def over(self, address: int, length: int) -> DeviceBuffer:
+        """A tensor over device memory that the runtime has allocated at this address."""
         handle = ctypes.c_void_p()
         self.check(
             self.lib.aoti_torch_create_tensor_from_blob(
-                ctypes.c_void_p(values.ctypes.data),
+                ctypes.c_void_p(address),
                 ctypes.c_int64(1),
-                (ctypes.c_int64 * 1)(values.nbytes),
+                (ctypes.c_int64 * 1)(length),
                 (ctypes.c_int64 * 1)(1),
                 ctypes.c_int64(0),
                 _BYTE,
@@ -119,7 +119,13 @@ class EmulatedDevice:
                 ctypes.byref(handle),
             )
         )
-        return DeviceBuffer(self, handle, values.nbytes, kept=values)
+        return DeviceBuffer(self, handle, length)
+
+    def lend(self, values: NDArray[Any]) -> DeviceBuffer:
+        """The array's own memory, which the device must not write."""
+        buffer = self.over(values.ctypes.data, values.nbytes)
+        buffer.kept = values
+        return buffer
 
 
 @dataclass
@@ -197,9 +203,7 @@ class Library:
         device.check(lib.aoti_torch_mps_start_encoding(function))
         for index, argument in enumerate(arguments):
             if isinstance(argument, DeviceBuffer):
-                device.check(
-                    lib.aoti_torch_mps_set_arg_tensor(function, index, argument.handle)
-                )
+                device.check(lib.aoti_torch_mps_set_arg_tensor(function, index, argument.handle))
             elif argument is not None:
                 device.check(
                     lib.aoti_torch_mps_set_arg_int(function, index, ctypes.c_int64(argument))

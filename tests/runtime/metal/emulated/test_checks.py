@@ -136,9 +136,11 @@ def test_missing_barriers(kernels: Library, out: DeviceBuffer) -> None:
     """What another thread writes may be read only after a barrier, and written only after one."""
     assert "uninitialised" in judged(kernels, "missing_barrier", [out])
     said = judged(kernels, "late_write", [out], 64)
-    assert "reads what thread 31 of the group touches without a barrier between" in said
+    assert "reads what was touched by thread 31 of the group without a barrier between" in said
     said = judged(kernels, "early_write", [out], 64)
-    assert "writes what several threads of the group touches without a barrier between" in said
+    assert (
+        "writes what was touched by several threads of the group without a barrier between" in said
+    )
 
 
 def test_simdgroup_barrier_orders_its_simd_group(kernels: Library, out: DeviceBuffer) -> None:

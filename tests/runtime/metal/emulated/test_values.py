@@ -35,7 +35,7 @@ def computed(
 
 
 def c10(*names: str) -> str:
-    """torch's headers for Metal, flattened as Inductor flattens them."""
+    """Torch's headers for Metal, flattened as Inductor flattens them."""
     lines = [f"#include <c10/metal/{name}.h>" for name in names]
     return _embed_headers(lines, [Path(torch.__file__).parent / "include"], set())
 
@@ -305,7 +305,7 @@ def test_fused_kernel_of_a_lowered_model(lowered: Library, emulated: EmulatedDev
 
 
 def test_reductions_of_torch(lowered: Library, emulated: EmulatedDevice) -> None:
-    """torch's reductions agree with eager over groups that are no multiple of a SIMD group."""
+    """Torch's reductions agree with eager over groups that are no multiple of a SIMD group."""
     x = 1 + random(6, 100) / 50
     whole = np.random.default_rng(1).integers(-(2**40), 2**40, (6, 100))
     out, counts = emulated.buffer(6 * 16), emulated.buffer(6 * 16)

@@ -1,0 +1,134 @@
+// Reading and writing elements by lists of positions.
+#include <algorithm>
+#include <vector>
+
+#include "common/copy.h"
+#include "common/element.h"
+#include "common/host_operators.h"
+#include "common/indices.h"
+#include "common/shim_support.h"
+
+using namespace menagerie;
+
+namespace {
+
+// Offsets in elements of the slices that the lists name.
+std::vector<int64_t> places_of(const Tensor& self, const Indices& indices) {
+  std::vector<int64_t> places(static_cast<size_t>(indices.count()), 0);
+  for (size_t i = 0; i < indices.lists.size(); ++i) {
+    const Tensor& index = indices.lists[i];
+    const int64_t size = self.size[indices.axes[i]];
+    size_t at = 0;
+    for_each_index(indices.sizes, [&](std::span<const int64_t> position) {
+      int64_t offset = 0;
+      for (size_t axis = 0; axis < position.size(); ++axis) {
+        offset += position[axis] * index.stride[axis];
+      }
+      const int64_t found = index.data<int64_t>()[offset];
+      require(found >= -size && found < size, "index ", found, " is not in axis ", indices.axes[i],
+              " of ", self);
+      places[at++] += (found < 0 ? found + size : found) * self.stride[indices.axes[i]];
+    });
+  }
+  return places;
+}
+
+// The part of a tensor that stays behind the indexed axes.
+Tensor slice_of(const Tensor& first, size_t indexed) {
+  Tensor slice = first;
+  slice.dimensions -= static_cast<int32_t>(indexed);
+  std::shift_left(slice.size.begin(), slice.size.end(), static_cast<std::ptrdiff_t>(indexed));
+  std::shift_left(slice.stride.begin(), slice.stride.end(), static_cast<std::ptrdiff_t>(indexed));
+  return slice;
+}
+
+// Calls body(offset in self, number of the element in the result) for all that the lists name.
+template <class Body>
+void for_each_named(const Tensor& self, const Indices& indices, Body&& body) {
+  const Tensor slice = slice_of(indices.indexed_first(self), indices.axes.size());
+  int64_t number = 0;
+  for (const int64_t place : places_of(self, indices)) {
+    for_each_index(slice.sizes(), [&](std::span<const int64_t> index) {
+      int64_t offset = place;
+      for (size_t axis = 0; axis < index.size(); ++axis) offset += index[axis] * slice.stride[axis];
+      body(offset, number++);
+    });
+  }
+}
+
+}  // namespace
+
+AOTITorchError aoti_torch_cpu_index_Tensor(AtenTensorHandle self, const AtenTensorHandle** indices,
+                                           int64_t indices_len_, AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] {
+    const Tensor& from = operand(self);
+    const Indices chosen = indices_of(from, indices, indices_len_);
+    const Tensor out = empty_contiguous(from.dtype, chosen.result_sizes(from));
+    with_type(from.dtype, [&]<class T>(T) {
+      for_each_named(from, chosen, [&](int64_t offset, int64_t number) {
+        out.data<T>()[number] = from.data<T>()[offset];
+      });
+    });
+    const Tensor arranged = chosen.arranged(out);
+    *ret0 = to_handle(arranged.is_contiguous() ? arranged : contiguous(arranged));
+  });
+}
+
+AOTITorchError aoti_torch_cpu_index_put(AtenTensorHandle self, const AtenTensorHandle** indices,
+                                        int64_t indices_len_, AtenTensorHandle values,
+                                        int32_t accumulate, AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] {
+    Tensor out = clone(operand(self));
+    const Indices chosen = indices_of(out, indices, indices_len_);
+    const Tensor from = contiguous(chosen.values_for(out, operand(values)));
+    with_type(out.dtype, [&]<class T>(T) {
+      for_each_named(out, chosen, [&](int64_t offset, int64_t number) {
+        T& element = out.data<T>()[offset];
+        const T value = from.data<T>()[number];
+        element = accumulate != 0 ? static_cast<T>(element + value) : value;
+      });
+    });
+    *ret0 = to_handle(std::move(out));
+  });
+}
+
+AOTITorchError aoti_torch_cpu_nonzero(AtenTensorHandle self, AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] { *ret0 = to_handle(host::nonzero(operand(self))); });
+}
+
+AOTITorchError aoti_torch_cpu_masked_select(AtenTensorHandle self, AtenTensorHandle mask,
+                                            AtenTensorHandle* ret0) {
+  return kernel(__func__,
+                [&] { *ret0 = to_handle(host::masked_select(operand(self), operand(mask))); });
+}
+
+AOTITorchError aoti_torch_cpu_masked_scatter(AtenTensorHandle self, AtenTensorHandle mask,
+                                             AtenTensorHandle source, AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] {
+    *ret0 = to_handle(host::masked_scatter(operand(self), operand(mask), operand(source)));
+  });
+}
+
+AOTITorchError aoti_torch_cpu_bucketize_Tensor(AtenTensorHandle self, AtenTensorHandle boundaries,
+                                               int32_t out_int32, int32_t right,
+                                               AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] {
+    const Tensor& edges = operand(boundaries);
+    require(edges.dimensions == 1, "boundaries have one axis, not ", edges);
+    *ret0 = to_handle(host::search(edges, operand(self), right != 0, out_int32 != 0));
+  });
+}
+
+AOTITorchError aoti_torch_cpu_searchsorted_Tensor(AtenTensorHandle sorted_sequence,
+                                                  AtenTensorHandle self, int32_t out_int32,
+                                                  int32_t right, const char** side,
+                                                  AtenTensorHandle* sorter,
+                                                  AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] {
+    require(optional_operand(sorter) == nullptr, "a sorter is not supported");
+    const bool from_right =
+        host::from_right(right != 0, side == nullptr ? std::string_view() : *side);
+    *ret0 = to_handle(
+        host::search(operand(sorted_sequence), operand(self), from_right, out_int32 != 0));
+  });
+}

@@ -1,0 +1,143 @@
+// Reading and writing elements by lists of positions on the device. What depends on values that the
+// host must know is computed by the host, after the device has finished.
+#include "common/axes.h"
+#include "common/copy.h"
+#include "common/host_operators.h"
+#include "common/indices.h"
+#include "common/shim_support.h"
+#include "metal/dispatch.h"
+#include "metal/operands.h"
+
+using namespace menagerie;
+using namespace menagerie::metal;
+
+namespace {
+
+// A tensor [places, inner]: the indexed axes first, dense.
+struct Places {
+  Tensor list;  // int64, which places
+  int64_t inner = 1;
+};
+
+Places places_of(const Tensor& first, const Indices& indices) {
+  const int64_t length[] = {indices.count()};
+  Places places{metal::empty_contiguous(Dtype::kInt64, length)};
+  backend::fill_zero(places.list);
+  const auto indexed = static_cast<int32_t>(indices.axes.size());
+  for (int32_t axis = indexed; axis < first.dimensions; ++axis) places.inner *= first.size[axis];
+  int64_t stride = 1;
+  for (int32_t axis = indexed; axis-- > 0;) {
+    Arguments arguments;
+    arguments.add(places.list).add(dense(indices.lists[static_cast<size_t>(axis)]));
+    arguments.add(first.size[axis]).add(stride);
+    dispatch("indexing", "add_places", arguments, threads_for(places.list));
+    stride *= first.size[axis];
+  }
+  return places;
+}
+
+void check_not_empty(const Tensor& first, const Indices& indices) {
+  for (size_t axis = 0; axis < indices.axes.size(); ++axis) {
+    require(first.size[axis] > 0 || indices.count() == 0, "there is nothing to index along axis ",
+            indices.axes[axis]);
+  }
+}
+
+Tensor read(const Tensor& self, const Indices& indices) {
+  const Tensor first = dense(indices.indexed_first(self));
+  const Tensor out = metal::empty_contiguous(self.dtype, indices.result_sizes(self));
+  if (out.empty()) return dense(indices.arranged(out));
+  check_not_empty(first, indices);
+  const Places places = places_of(first, indices);
+  Arguments arguments;
+  arguments.add(first).add(out).add(places.list).add(places.inner);
+  dispatch("indexing", "read_" + std::to_string(element_size(self.dtype)), arguments,
+           threads_for(out));
+  return dense(indices.arranged(out));
+}
+
+// Sums are made in float32 or int64.
+Tensor put(const Tensor& self, const Indices& indices, const Tensor& values, bool accumulate) {
+  const Dtype dtype = accumulate ? wide(self.dtype) : self.dtype;
+  const Tensor first = indices.indexed_first(self);
+  const Tensor into = metal::empty_contiguous(dtype, first.sizes());
+  metal::copy(first, into);
+  const Tensor from = converted(indices.values_for(self, values), dtype);
+  if (!from.empty()) {
+    check_not_empty(first, indices);
+    const Places places = places_of(into, indices);
+    Arguments arguments;
+    arguments.add(into).add(from).add(places.list).add(places.inner).add(indices.count());
+    const std::string function =
+        accumulate ? "add_" + metal_name(dtype) : "write_" + std::to_string(element_size(dtype));
+    dispatch("indexing", function, arguments, threads_for(places.inner));
+  }
+  const Extents strides = strides_like(self);
+  const Tensor out =
+      metal::empty_strided(self.dtype, self.sizes(), {strides.data(), self.sizes().size()});
+  metal::copy(indices.indexed_back(into), out);
+  return out;
+}
+
+}  // namespace
+
+AOTITorchError aoti_torch_mps_index_Tensor(AtenTensorHandle self, const AtenTensorHandle** indices,
+                                           int64_t indices_len_, AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] {
+    const Tensor& from = operand(self);
+    *ret0 = to_handle(read(from, indices_of(from, indices, indices_len_)));
+  });
+}
+
+AOTITorchError aoti_torch_mps_index_put(AtenTensorHandle self, const AtenTensorHandle** indices,
+                                        int64_t indices_len_, AtenTensorHandle values,
+                                        int32_t accumulate, AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] {
+    const Tensor& into = operand(self);
+    const Indices chosen = indices_of(into, indices, indices_len_);
+    *ret0 = to_handle(put(into, chosen, operand(values), accumulate != 0));
+  });
+}
+
+AOTITorchError aoti_torch_mps_nonzero(AtenTensorHandle self, AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] { *ret0 = to_handle(host::nonzero(host_operand(self))); });
+}
+
+AOTITorchError aoti_torch_mps_masked_select(AtenTensorHandle self, AtenTensorHandle mask,
+                                            AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] {
+    *ret0 = to_handle(host::masked_select(host_operand(self), host_operand(mask)));
+  });
+}
+
+AOTITorchError aoti_torch_mps_masked_scatter(AtenTensorHandle self, AtenTensorHandle mask,
+                                             AtenTensorHandle source, AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] {
+    *ret0 = to_handle(
+        host::masked_scatter(host_operand(self), host_operand(mask), host_operand(source)));
+  });
+}
+
+AOTITorchError aoti_torch_mps_bucketize_Tensor(AtenTensorHandle self, AtenTensorHandle boundaries,
+                                               int32_t out_int32, int32_t right,
+                                               AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] {
+    const Tensor& edges = host_operand(boundaries);
+    require(edges.dimensions == 1, "boundaries have one axis, not ", edges);
+    *ret0 = to_handle(host::search(edges, host_operand(self), right != 0, out_int32 != 0));
+  });
+}
+
+AOTITorchError aoti_torch_mps_searchsorted_Tensor(AtenTensorHandle sorted_sequence,
+                                                  AtenTensorHandle self, int32_t out_int32,
+                                                  int32_t right, const char** side,
+                                                  AtenTensorHandle* sorter,
+                                                  AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] {
+    require(optional_operand(sorter) == nullptr, "a sorter is not supported");
+    const bool from_right =
+        host::from_right(right != 0, side == nullptr ? std::string_view() : *side);
+    *ret0 = to_handle(host::search(host_operand(sorted_sequence), host_operand(self), from_right,
+                                   out_int32 != 0));
+  });
+}

@@ -1,0 +1,138 @@
+// Scattering along an axis on the device, in float32 or int64.
+#include "common/scatter.h"
+
+#include <array>
+#include <limits>
+
+#include "common/axes.h"
+#include "common/copy.h"
+#include "common/shim_support.h"
+#include "metal/dispatch.h"
+#include "metal/operands.h"
+
+using namespace menagerie;
+using namespace menagerie::metal;
+
+namespace {
+
+constexpr int32_t kAxes = 8;  // that fit into an argument by value
+
+// As scatter.metal has them.
+struct Rows {
+  int64_t length, target, stride;
+  int32_t reduction, axes;
+};
+
+// A tensor of one value for every element.
+Tensor constant(Dtype dtype, double value, std::span<const int64_t> sizes) {
+  Tensor one = metal::empty_contiguous(dtype, {});
+  Arguments arguments;
+  arguments.add(one);
+  if (dtype == Dtype::kFloat32) {
+    arguments.add(static_cast<float>(value));
+  } else if (value >= 0x1p63) {  // the next double to what int64 holds
+    arguments.add(std::numeric_limits<int64_t>::max());
+  } else {
+    arguments.add(static_cast<int64_t>(value));
+  }
+  dispatch("scatter", "set_" + metal_name(dtype), arguments, 1);
+  return broadcast(one, sizes);
+}
+
+// One pass over the index: out = out <reduction> source.
+void pass(const Scatter& scatter, const Tensor& out, const Tensor& source, Reduction reduction) {
+  const int32_t last = scatter.index.dimensions - 1;
+  require(last <= kAxes, "scattering takes at most ", kAxes + 1, " axes, not ", scatter.index);
+  const Tensor index = dense(with_axis_moved(scatter.index, scatter.axis, last));
+  const Tensor target = with_axis_moved(out, scatter.axis, last);
+  const Rows rows{index.size[last], target.size[last], target.stride[last],
+                  static_cast<int32_t>(reduction), last};
+  std::array<int64_t, kAxes> size{};
+  std::array<int64_t, kAxes> stride{};
+  int64_t count = 1;
+  for (int32_t axis = 0; axis < last; ++axis) {
+    size[axis] = index.size[axis];
+    stride[axis] = target.stride[axis];
+    count *= index.size[axis];
+  }
+  Arguments arguments;
+  arguments.add(out).add(index).add(dense(with_axis_moved(source, scatter.axis, last)));
+  arguments.add(rows).add(size).add(stride);
+  dispatch("scatter", "scatter_" + metal_name(out.dtype), arguments, threads_for(count));
+}
+
+// What combines with any value to that value.
+double neutral(Reduction reduction, Dtype dtype) {
+  const bool whole = dtype == Dtype::kInt64;
+  const double largest = whole ? 0x1p63 : std::numeric_limits<double>::infinity();
+  switch (reduction) {
+    case Reduction::kMultiply:
+      return 1;
+    case Reduction::kLargest:
+      return -largest;
+    case Reduction::kSmallest:
+      return largest;
+    default:
+      return 0;
+  }
+}
+
+void divide(const Scatter& scatter, const Tensor& sum) {
+  const double start = scatter.include_self ? 1 : 0;
+  const Tensor count = dense(constant(sum.dtype, start, sum.sizes()));
+  pass(scatter, count, constant(sum.dtype, 1, scatter.index.sizes()), Reduction::kCount);
+  Arguments arguments;
+  arguments.add(sum).add(count);
+  dispatch("scatter", "divide_" + metal_name(sum.dtype), arguments, threads_for(sum));
+}
+
+void run(const Scatter& scatter) {
+  const Dtype dtype = wide(scatter.self.dtype);
+  const Tensor into = metal::empty_contiguous(dtype, scatter.self.sizes());
+  metal::copy(scatter.self, into);
+  if (!scatter.index.empty()) {
+    const auto sizes = scatter.index.sizes();
+    if (!scatter.include_self) {
+      pass(scatter, into, constant(dtype, neutral(scatter.reduction, dtype), sizes),
+           Reduction::kStore);
+    }
+    const bool mean = scatter.reduction == Reduction::kMean;
+    pass(scatter, into, converted(scatter.source, dtype),
+         mean ? Reduction::kAdd : scatter.reduction);
+    if (mean) divide(scatter, into);
+  }
+  metal::copy(into, scatter.out);
+}
+
+}  // namespace
+
+AOTITorchError aoti_torch_mps_scatter_src_out(AtenTensorHandle out, AtenTensorHandle self,
+                                              int64_t dim, AtenTensorHandle index,
+                                              AtenTensorHandle src) {
+  return kernel(__func__, [&] {
+    run(checked_scatter(operand(out), operand(self), dim, operand(index), operand(src)));
+  });
+}
+
+AOTITorchError aoti_torch_mps_scatter_value_out(AtenTensorHandle out, AtenTensorHandle self,
+                                                int64_t dim, AtenTensorHandle index, double value) {
+  return kernel(__func__, [&] {
+    const Tensor& from = operand(self);
+    const Tensor wide_one = constant(wide(from.dtype), value, {});
+    const Tensor source = broadcast(converted(wide_one, from.dtype), operand(index).sizes());
+    run(checked_scatter(operand(out), from, dim, operand(index), source));
+  });
+}
+
+AOTITorchError aoti_torch_mps_scatter_reduce_two_out(AtenTensorHandle out, AtenTensorHandle self,
+                                                     int64_t dim, AtenTensorHandle index,
+                                                     AtenTensorHandle src, const char* reduce,
+                                                     int32_t include_self) {
+  return kernel(__func__, [&] {
+    Scatter scatter =
+        checked_scatter(operand(out), operand(self), dim, operand(index), operand(src));
+    scatter.reduction = reduction_named(reduce);
+    scatter.include_self = include_self != 0;
+    run(scatter);
+  });
+}

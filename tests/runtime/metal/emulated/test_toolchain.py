@@ -1,0 +1,186 @@
+"""Compiling shaders: errors name the place, what was made is kept, and nobody sees half of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from emulated_device import EmulatedDevice, finding
+
+from runtime import emulator
+from runtime.library import library
+from runtime.zig import zig_program
+from zoo.errors import MenagerieError, SessionError
+from zoo.spec import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+F32 = np.float32
+
+
+def kernel(number: int, body: str = "out[i] = {};") -> str:
+    """A small kernel that no other test compiles."""
+    return (
+        "#include <metal_stdlib>\n\n"
+        "kernel void store(device float* out, uint i [[thread_position_in_grid]]) {\n  "
+        + body.format(number)
+        + "\n}\n"
+    )
+
+
+@pytest.fixture
+def device(emulated: EmulatedDevice, tmp_path: Path) -> Iterator[EmulatedDevice]:
+    """The device with an empty cache of its own."""
+    fresh = EmulatedDevice(tmp_path / "cache")
+    yield fresh
+    emulated.configure([str(zig_program())], emulated.cache)
+
+
+def stored(device: EmulatedDevice, source: str) -> float:
+    """What the kernel `store` stores."""
+    out = device.buffer(np.zeros(1, F32))
+    device.compile(source).run("store", [out], [1], [1])
+    return float(out.read(F32)[0])
+
+
+def test_compiler_error_names_the_line(device: EmulatedDevice) -> None:
+    """A wrong shader is refused with the compiler's first error at its own line, and leaves nothing."""
+    said = finding(lambda: device.compile(kernel(1, "out[i] = no_such_name;")))
+    assert "the Metal source does not compile: kernels.metal:4:" in said
+    assert "no_such_name" in said
+    assert [path.name for path in device.cache.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (
+            "kernel void f(device float* a, uint i [[amplification_id]]) {}",
+            "line 1: kernel f, parameter i: the attribute amplification_id is not emulated",
+        ),
+        (
+            "\nkernel void f(device float* a [[buffer(31)]]) {}",
+            "line 2: kernel f, parameter a: buffer(31) is not one of 0 to 30",
+        ),
+        (
+            "kernel void f(threadgroup float* a [[threadgroup(0)]]) {}",
+            "the attribute threadgroup is not emulated",
+        ),
+        ('#include "mine.h"\n', "kernels.metal:1:10: fatal error: 'mine.h' file not found"),
+        ("kernel void f(device float* a {", "line 1: ( is never closed"),
+    ],
+)
+def test_what_is_not_known_is_refused(device: EmulatedDevice, source: str, words: str) -> None:
+    """Constructs that the emulator does not know are named with their line."""
+    assert words in finding(lambda: device.compile(source))
+
+
+def test_unknown_kernel(device: EmulatedDevice) -> None:
+    """A name that the library lacks is refused, and the names it has are listed."""
+    shaders = device.compile(kernel(2))
+    said = finding(lambda: shaders.run("stor", [], [1], [1]))
+    assert "the shader library has no kernel stor; it has store" in said
+
+
+def test_what_was_compiled_is_kept(device: EmulatedDevice) -> None:
+    """The same text is compiled once; another text, or another compiler, is not mistaken for it."""
+    assert stored(device, kernel(3)) == 3
+    (made,) = device.cache.iterdir()
+    before = made.stat().st_mtime_ns
+    assert stored(device, kernel(3)) == 3
+    assert stored(device, kernel(4)) == 4
+    assert made.stat().st_mtime_ns == before
+    assert len(list(device.cache.iterdir())) == 2
+    device.configure(["/nowhere/clang"], device.cache)
+    assert "the compiler /nowhere/clang cannot be started" in finding(
+        lambda: device.compile(kernel(3))
+    )
+
+
+def test_damaged_cache(device: EmulatedDevice) -> None:
+    """A compiled shader that cannot be loaded is made anew."""
+    shaders = device.compile(kernel(5))
+    (made,) = device.cache.iterdir()
+    del shaders
+    made.unlink()
+    made.write_bytes(b"\x7fELF, but not quite")
+    assert stored(device, kernel(5)) == 5
+
+
+_COMPILE = """
+import sys
+from pathlib import Path
+folders, cache, source, *compiler = sys.argv[1:]
+sys.path[:0] = folders.split(":")
+from emulated_device import EmulatedDevice
+device = EmulatedDevice(Path(cache))
+device.configure(compiler, Path(cache))
+device.compile(Path(source).read_text())
+"""
+
+
+def compiling_process(cache: Path, source: Path, *compiler: str) -> subprocess.Popen[bytes]:
+    """A process that compiles and ends."""
+    folders = f"{Path(__file__).parent}:{Path(__file__).parents[4]}"
+    command = [sys.executable, "-c", _COMPILE, folders, str(cache), str(source), *compiler]
+    return subprocess.Popen(command)
+
+
+def test_processes_side_by_side(device: EmulatedDevice, tmp_path: Path) -> None:
+    """Processes may compile the same text at once; one of them makes it, all can use it."""
+    source = tmp_path / "store.metal"
+    source.write_text(kernel(6))
+    processes = [compiling_process(device.cache, source, str(zig_program())) for _ in range(2)]
+    assert stored(device, kernel(6)) == 6
+    assert [process.wait() for process in processes] == [0, 0]
+    assert [path.suffix for path in device.cache.iterdir()] == [".so"]
+
+
+def test_killed_while_compiling(device: EmulatedDevice, tmp_path: Path) -> None:
+    """A process killed in the middle leaves nothing for long, and nothing that looks compiled."""
+    source, started, held = (tmp_path / name for name in ("store.metal", "started", "held"))
+    source.write_text(kernel(8))
+    os.mkfifo(started)
+    os.mkfifo(held)
+    script = f"echo > '{started}'; read line < '{held}'"
+    process = compiling_process(device.cache, source, "/bin/sh", "-c", script)
+    started.read_bytes()  # the compiler runs, and waits
+    process.kill()
+    process.wait()
+    held.write_bytes(b"\n")  # lets the orphan end
+    assert list(device.cache.glob("*.so")) == []
+    assert stored(device, kernel(8)) == 8
+    assert [path.suffix for path in device.cache.iterdir()] == [".so"]
+
+
+def test_configured_from_python(
+    device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Compiled shaders lie in Menagerie's home; without the wheel the error says what to install."""
+    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path))
+    emulator.configure(library(Target.METAL))
+    assert stored(device, kernel(7)) == 7
+    assert len(list(tmp_path.glob("emulator/ziglang-*/*.so"))) == 1
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(MenagerieError, match="pip install ziglang"):
+        emulator.configure(library(Target.METAL))
+
+
+def test_configuration_refused() -> None:
+    """A runtime that refuses is an error of the session."""
+    lib = library(Target.METAL)
+
+    class Refusing:
+        menagerie_last_error = lib.menagerie_last_error
+
+        def menagerie_emulator_configure(self, *_: object) -> int:
+            return lib.menagerie_emulator_configure(None, 0, None)  # type: ignore[no-any-return]
+
+    with pytest.raises(SessionError, match="a command and a folder are needed"):
+        emulator.configure(Refusing())  # type: ignore[arg-type]

@@ -1,0 +1,128 @@
+"""A real model, really miscompiled: its failed validation leads to the node and the pass."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from tasks.job import Evidence, Job
+from tasks.locate import diagnose
+from tasks.validate import NotProven, prove
+from tasks.workshop import Workshop
+from transforms import pipeline
+from transforms.bisect.__main__ import main as rerun
+from transforms.lowering import cpu
+from transforms.passes.fold_batch_norm import FoldBatchNorm
+from zoo.evidence import DivergenceStage, Verdict
+from zoo.manifest import load_manifest
+from zoo.spec import Target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from transforms.base import Journal
+    from transforms.editor import ProgramEditor
+    from transforms.lowering.inductor import GeneratedCode
+    from zoo.evidence import ConversionReport
+
+aten = torch.ops.aten
+_ADDMM = re.compile(r"(aoti_torch_cpu_addmm_out\([^;]*), 1L, 1L\)")
+
+
+@pytest.fixture(scope="module")
+def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One home for this file: torch's headers are precompiled once."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(autouse=True)
+def own_home(shared_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of every test here."""
+    monkeypatch.setenv("MENAGERIE_HOME", str(shared_home))
+    return shared_home
+
+
+@pytest.fixture
+def digits(tmp_path: Path) -> Job:
+    """A job for the zoo's smallest model, with its trained weights."""
+    zoo = load_manifest()
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return Job(
+        model="digits_cnn",
+        target=Target.CPU,
+        spec=zoo.spec("digits_cnn"),
+        origin=zoo.origin("digits_cnn").file,
+        build_key="a" * 64,
+        store=str(tmp_path / "store"),
+        folder=folder,
+        reports=tmp_path / "reports",
+    )
+
+
+class _SpoilsThird(FoldBatchNorm):
+    """Folds as it should, and moves the bias of the second convolution by a half."""
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        super().rewrite(editor, journal)
+        second = [n for n in editor.calls(aten.conv2d.default) if n.meta["val"].shape[1] == 32]
+        bias = second[-1].args[2]
+        editor.set_constant(bias, editor.constant(bias) + 0.5)
+
+
+def _convert(job: Job) -> ConversionReport:
+    """Convert, let the proof fail, and search for the cause with the same bench."""
+    with Workshop(job) as bench:
+        pulled = bench.pull()
+        bench.export()
+        evidence = Evidence(
+            pulled=pulled, transformed=bench.transform(), lowered=bench.lower(), stages=()
+        )
+        with pytest.raises(NotProven) as caught:
+            prove(job, evidence)
+        assert caught.value.report.validation.verdict is Verdict.DIVERGED
+        return diagnose(bench, job, caught.value.report, evidence)
+
+
+def test_a_wrong_pass_is_named(digits: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report names the pass, the node and its module; the reproducer depends on the pass."""
+    spoilt = tuple(_SpoilsThird if p is FoldBatchNorm else p for p in pipeline._PASSES)
+    monkeypatch.setattr(pipeline, "_PASSES", spoilt)
+    report = _convert(digits)
+    assert report.diagnosis is not None
+    found = report.diagnosis.divergence
+    assert found is not None
+    assert (found.stage, found.pass_name) == (DivergenceStage.PASSES, "fold_batch_norm")
+    assert found.operator == "aten.conv2d.default"
+    assert found.module_path == "model.features.3"
+    assert found.max_abs == pytest.approx(0.5, abs=1e-4)
+    page = (digits.reports / "report.html").read_text()
+    assert found.node in page
+    assert "first to diverge" in page  # in the picture of the graph
+    assert rerun([str(found.reproducer)]) == 1
+    monkeypatch.undo()
+    assert rerun([str(found.reproducer)]) == 0
+
+
+def test_a_wrong_lowering_is_named(digits: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bias that counts double in the lowered matrix product: the linear layer is named."""
+    generate = cpu.generate_code
+
+    def wrong(*arguments: Any, **options: Any) -> GeneratedCode:
+        code = generate(*arguments, **options)
+        return dataclasses.replace(code, wrapper=_ADDMM.sub(r"\1, 1L, 2L)", code.wrapper))
+
+    monkeypatch.setattr(cpu, "generate_code", wrong)
+    report = _convert(digits)
+    assert report.diagnosis is not None
+    found = report.diagnosis.divergence
+    assert found is not None
+    assert (found.stage, found.pass_name) == (DivergenceStage.LOWERING, None)
+    assert (found.operator, found.module_path) == ("aten.linear.default", "model.classifier")
+    assert found.reproducer == digits.reproducer
+    program = torch.export.load(digits.reproducer / "program.pt2")
+    assert len([n for n in program.graph.nodes if n.op == "call_function"]) == 1

@@ -1,0 +1,185 @@
+"""Lowered for Metal and run on the emulated device: what others got wrong comes out as eager's.
+
+All pieces go through one program a dtype, since compiling costs more than running; each has an
+input and an output of its own, and a test that names it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from transforms.cpu_run import run_piece
+from transforms.pipeline import run_passes
+from zoo.spec import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+aten = torch.ops.aten
+
+
+class _Weights(nn.Module):
+    """Everything that the pieces multiply by."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.square, self.bare = nn.Linear(16, 16), nn.Linear(16, 16, bias=False)
+        self.narrow, self.wide = nn.Linear(16, 8), nn.Linear(8, 24)
+        self.dense = nn.Conv2d(16, 16, 3, padding=1)
+        self.grouped = nn.Conv2d(16, 32, 3, groups=4, stride=2)
+        self.depthwise = nn.Conv2d(16, 16, 5, groups=16, padding=2)
+        self.dilated = nn.Conv2d(16, 8, 3, dilation=2, bias=False)
+        self.pointwise = nn.Conv2d(32, 16, 1)
+        self.up = nn.ConvTranspose2d(16, 8, 3, stride=2, padding=1, output_padding=1)
+        self.line = nn.Conv1d(16, 8, 3, padding=1)
+        self.norm, self.group_norm = nn.LayerNorm(16), nn.GroupNorm(4, 16)
+        self.sppf_in, self.sppf_out = nn.Conv2d(16, 8, 1), nn.Conv2d(32, 16, 1)
+        self.matrix = nn.Parameter(torch.randn(16, 12))
+        self.table = nn.Embedding(20, 16)
+
+
+def _split_cat(w: _Weights, x: torch.Tensor) -> torch.Tensor:
+    first, *others = aten.split_copy.Tensor(w.dense(x), 4, 1)
+    return w.dense(torch.cat([others[2], first, others[0], others[1]], 1))
+
+
+def _classifier(w: _Weights, x: torch.Tensor) -> torch.Tensor:
+    """MobileNetV3's: pooled to a vector, two products, a hard swish between."""
+    return w.wide(F.hardswish(w.narrow(F.adaptive_avg_pool2d(x, 1).flatten(1))))
+
+
+def _sppf(w: _Weights, x: torch.Tensor) -> torch.Tensor:
+    """YOLO's pyramid: three poolings in a row, joined."""
+    maps = [w.sppf_in(x)]
+    for _ in range(3):
+        maps.append(F.max_pool2d(maps[-1], 5, 1, 2))
+    return F.silu(w.sppf_out(torch.cat(maps, 1)))
+
+
+def _neck(w: _Weights, x: torch.Tensor) -> torch.Tensor:
+    """Upsampled to its neighbour's size, joined, and split again."""
+    small = F.max_pool2d(x, 2)
+    left, right = w.pointwise(torch.cat([F.interpolate(small, scale_factor=2), x], 1)).chunk(2, 1)
+    return torch.cat([left, right + left], 1)
+
+
+def _boxes(w: _Weights, x: torch.Tensor) -> torch.Tensor:
+    """Distribution focal loss at inference: the mean of 4 distributions over 4 bins."""
+    bins = x.flatten(2).unflatten(1, (4, 4)).softmax(2)
+    return (bins * torch.arange(4, dtype=x.dtype).view(1, 1, 4, 1)).sum(2)
+
+
+def _attention(w: _Weights, x: torch.Tensor, **options: Any) -> torch.Tensor:
+    q, k, v = (m(x).unflatten(-1, (4, 4)).transpose(1, 2) for m in (w.square, w.bare, w.square))
+    out = F.scaled_dot_product_attention(q, k, v, **options)
+    return w.bare(out.transpose(1, 2).flatten(2)) + x
+
+
+def _masked(w: _Weights, x: torch.Tensor) -> torch.Tensor:
+    keep = torch.arange(5) < 3
+    return _attention(w, x, attn_mask=keep[None, None, None, :])
+
+
+def _written_view(_: _Weights, x: torch.Tensor) -> torch.Tensor:
+    """A view at an offset, read after its base was written."""
+    base = x.clone()
+    view = base[1:, 2:9]
+    base.mul_(3)
+    return view + base[:-1, 7:14]
+
+
+_IMAGE, _TOKENS, _ROWS = (2, 16, 8, 8), (1, 5, 16), (4, 16)
+
+_PIECES: dict[str, tuple[Callable[[_Weights, torch.Tensor], torch.Tensor], tuple[int, ...]]] = {
+    "addmm": (lambda w, x: torch.addmm(w.matrix[0], x, w.matrix), _ROWS),
+    "addmm, factors": (lambda w, x: torch.addmm(x[:, :12], x, w.matrix, beta=2, alpha=0.5), _ROWS),
+    "product of views": (lambda w, x: x.t()[3:7] @ w.square.weight[2:6], _ROWS),
+    "split_cat": (_split_cat, _IMAGE),
+    "linear_bias_batch1": (lambda w, x: w.narrow(F.relu(w.square(x))), (1, 16)),
+    "linear of a vector": (lambda w, x: w.square(x), (16,)),
+    "mobilenet_v3 classifier": (_classifier, (1, 16, 8, 8)),
+    "grouped convolution": (lambda w, x: w.grouped(x), _IMAGE),
+    "depthwise convolution": (lambda w, x: F.hardswish(w.depthwise(x)), _IMAGE),
+    "dilated convolution": (lambda w, x: w.dilated(x), _IMAGE),
+    "transposed convolution": (lambda w, x: w.up(x), _IMAGE),
+    "convolution in 1-D": (lambda w, x: w.line(x.transpose(1, 2)), _TOKENS),
+    "channels-last convolution": (
+        lambda w, x: w.dense(x.contiguous(memory_format=torch.channels_last)), _IMAGE,
+    ),
+    "convolution of a slice": (lambda w, x: w.dense(x[:, :, 1:7, ::2]), _IMAGE),
+    "yolo sppf": (_sppf, _IMAGE),
+    "yolo neck": (_neck, _IMAGE),
+    "yolo boxes": (_boxes, _IMAGE),
+    "attention": (_attention, _TOKENS),
+    "causal attention": (lambda w, x: _attention(w, x, is_causal=True), _TOKENS),
+    "masked attention": (_masked, _TOKENS),
+    "norms": (lambda w, x: w.group_norm(w.norm(x.transpose(1, 3)).transpose(1, 3)), _IMAGE),
+    "long softmax": (lambda _, x: (x * 3).softmax(-1), (2, 3000)),
+    "long mean": (lambda _, x: x.mean(-1) + x.amax(-1), (3, 2500)),
+    "offset view after a write": (_written_view, _ROWS),
+    "view with gaps": (lambda _, x: F.gelu(x[:, 1:5, ::2]) + x[:, 5:9, 1::2], _IMAGE),
+    "flipped and transposed": (lambda _, x: x.flip(1).transpose(0, 1).sigmoid(), _ROWS),
+    "table": (lambda w, x: w.table((x.abs() * 4).long().clamp(0, 19)).sum(1), _ROWS),
+    "comparisons": (lambda _, x: torch.where((x > 0) & (x < 1), x, -x).clamp(-2, 2), _ROWS),
+}  # fmt: skip
+
+
+class _Everything(nn.Module):
+    """All pieces side by side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = _Weights()
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """A result for each input, in the order of the pieces."""
+        bodies = [body for body, _ in _PIECES.values()]
+        return tuple(body(self.weights, x) for body, x in zip(bodies, inputs, strict=True))
+
+
+Results = dict[str, tuple[torch.Tensor, torch.Tensor]]
+
+
+def _run(dtype: torch.dtype) -> Results:
+    """What the emulated device gives, and what eager gives in the same dtype."""
+    torch.manual_seed(5)
+    module = _Everything().eval().to(dtype)
+    inputs = tuple(torch.randn(shape).to(dtype) for _, shape in _PIECES.values())
+    with torch.no_grad():
+        program = torch.export.export(module, inputs, strict=False).run_decompositions({})
+        program, _ = run_passes(program, target=Target.METAL)
+        eager = module(*inputs)
+    found = run_piece(program, inputs, target=Target.METAL)
+    return dict(zip(_PIECES, zip(found, eager, strict=True), strict=True))
+
+
+@pytest.fixture(scope="module")
+def single() -> Results:
+    """Of float32."""
+    return _run(torch.float32)
+
+
+@pytest.fixture(scope="module", params=[torch.float16, torch.bfloat16], ids=str)
+def half(request: pytest.FixtureRequest) -> Results:
+    """Of a dtype with 16 bits."""
+    return _run(request.param)
+
+
+@pytest.mark.parametrize("piece", _PIECES)
+def test_float32_is_within_1e_4_of_eager(single: Results, piece: str) -> None:
+    """Each element of the piece's result."""
+    found, expected = single[piece]
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("piece", _PIECES)
+def test_half_precision_is_within_1e_2_of_eager(half: Results, piece: str) -> None:
+    """Each element of the piece's result, absolutely where it is small, relatively where not."""
+    found, expected = half[piece]
+    torch.testing.assert_close(found, expected, atol=1e-2, rtol=1e-2)
