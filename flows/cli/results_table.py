@@ -60,6 +60,8 @@ def print_results(run: RunResult) -> None:
         if row.reason is not None:
             where = f"{row.model} for {row.target}, {row.stage}: "
             console.print(Text(where, style="red").append(row.reason, style="default"))
+        elif row.remark:
+            console.print(f"{row.model} for {row.target}: {row.remark}", markup=False)
         if row.diagnosis is not None and row.diagnosis.divergence is not None:
             console.print(f"rerun   {row.diagnosis.divergence.command}", markup=False)
     console.print(f"{run.summary} in {run.seconds:.1f} s")

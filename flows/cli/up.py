@@ -49,8 +49,10 @@ def up(
     from flows.cluster.up import up as bring_up
 
     database = "sqlite" if sqlite else postgres
-    with messages().status("looking at what runs") as shown:
-        parts = bring_up(port=port, database=database, status=shown.update)
+    said = messages()
+    with said.status("looking at what runs") as shown:
+        tell = shown.update if said.is_terminal else said.print
+        parts = bring_up(port=port, database=database, status=tell)
     state = ClusterState.load()
     changed = [part.name for part in parts if part.change is not Change.UNCHANGED]
     if as_json:
@@ -63,6 +65,6 @@ def up(
         console.print("nothing to change")
     if state is not None:
         console.print(f"UI       {state.ui_url}", markup=False)
-    if other := os.environ.get("PREFECT_API_URL"):
-        messages().print(f"PREFECT_API_URL is set: other commands use {other}", markup=False)
     console.print(f"sign in  with `api_auth` in {credentials_path()}", markup=False)
+    if other := os.environ.get("PREFECT_API_URL"):
+        said.print(f"PREFECT_API_URL is set: other commands use {other}", markup=False)

@@ -22,7 +22,7 @@ from flows.cluster.credentials import ACCESS_KEY, Credentials
 from flows.cluster.plan import load_plan
 from flows.cluster.ports import free_ports, is_free
 from flows.cluster.processes import alive, child_environment, last_line, log_path, spawn
-from flows.cluster.state import ClusterState, Database, cluster_folder
+from flows.cluster.state import ClusterState, Database, cluster_folder, state_path
 from flows.cluster.swift import STORAGE, SwiftServer, answers
 from zoo.errors import MenagerieError, UsageError
 
@@ -195,19 +195,18 @@ class _Starter:
             return False
         number = self._state.ports[port]
         if not is_free(number):
-            raise MenagerieError(
-                f"port {number}",
-                f"is taken by another program, and {name} needs it",
-                "End that program, or give another with `zoo up --port`"
-                if port == "api"
-                else f"End that program, or remove {cluster_folder() / 'state.json'}",
-            )
+            fact = f"is taken by another program, and {name} needs it"
+            other = f"remove {state_path()} to have ports chosen anew"
+            advice = f"End it, or {'give another --port' if port == 'api' else other}"
+            raise MenagerieError(f"port {number}", fact, advice)
         self._status(f"starting {name}")
         record = spawn(name, command, environment)
         self._keep(processes={**self._state.processes, name: record})
         return True
 
     def _await(self, what: str, names: Sequence[str], healthy: Callable[[], bool]) -> None:
+        if healthy():
+            return
         self._status(f"waiting for {what}")
         deadline = time.monotonic() + _START_SECONDS
         while not healthy():

@@ -132,12 +132,10 @@ class Dispatch:
         """Submit, look and judge once; a server that is away for a while is borne with."""
         try:
             while waiting:
-                self._submit(waiting[0], children)
+                self._place(waiting[0], children)
                 del waiting[0]
             self._look(children)
             self._silent_since = None
-        except MenagerieError as error:  # no place for this batch
-            self._fail(waiting.pop(0).models, error)
         except Exception as error:  # noqa: BLE001 - whatever the way to the server can fail in
             self._silence(error, waiting, children)
         if self._clock.now() > end:
@@ -163,7 +161,14 @@ class Dispatch:
             children.append(_Child(batch, pool, run, self._clock.now()))
         return children
 
-    def _submit(self, batch: Batch, children: list[_Child]) -> None:
+    def _place(self, batch: Batch, children: list[_Child]) -> None:
+        """Submit a batch; where there is no place for it, its models have failed."""
+        try:
+            children.append(self._submit(batch))
+        except MenagerieError as error:
+            self._fail(batch.models, error)
+
+    def _submit(self, batch: Batch) -> _Child:
         pool = self._placement.targets[batch.target].convert
         single = len(batch.models) == 1 and not self._options.manifest
         flow = MODEL_FLOW if single and pool in self._deployments[MODEL_FLOW] else BATCH_FLOW
@@ -187,7 +192,7 @@ class Dispatch:
             )
             if run.phase is not Phase.ENDED:  # else it was cancelled before a restart of ours
                 break
-        children.append(_Child(batch, pool, run, self._clock.now()))
+        return _Child(batch, pool, run, self._clock.now())
 
     def _look(self, children: list[_Child]) -> None:
         ids = [child.run.id for child in children]
@@ -207,7 +212,7 @@ class Dispatch:
                 self._judge(child, runs.get(child.run.id))
 
     def _take_rows(self, child: _Child, rows: Iterable[ModelResult]) -> None:
-        """A row is the last word, but that of a skipped model in a run that was started again."""
+        """A row is the last word: of two, from before and after a crash of the run, the first."""
         for row in rows:
             if child.missing.pop((row.model, row.target.value), None) is not None:
                 self._recorder.model_ended(row)

@@ -1,6 +1,6 @@
 // What differs between the runtime's libraries, one for each target: cpu/backend.cpp or
-// metal/backend.cpp is linked behind this. Where a function speaks of a device and there is none but
-// the host, it does what the host does.
+// metal/backend.cpp is linked behind this. Where a function speaks of a device and there is none
+// but the host, it does what the host does.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +24,9 @@ class BackendState {
 
 namespace backend {
 
-extern const char* const kTarget;   // of the bundles that it runs: "cpu", "metal"
-extern const char* const kDevice;   // as AOTInductor calls it: "cpu", "mps"
-extern const int32_t kDeviceType;   // c10::DeviceType
+extern const char* const kTarget;  // of the bundles that it runs: "cpu", "metal"
+extern const char* const kDevice;  // as AOTInductor calls it: "cpu", "mps"
+extern const int32_t kDeviceType;  // c10::DeviceType
 
 // One line: the runtime's version and what computes.
 std::string version();

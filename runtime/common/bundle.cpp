@@ -68,7 +68,8 @@ void Bundle::check_folder() const {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_)) {
     if (entry.is_directory() && !entry.is_symlink()) continue;
     const std::string inner = entry.path().lexically_relative(folder_).generic_string();
-    require(listed.contains(inner), entry.path().string(), ": the manifest does not list this file");
+    require(listed.contains(inner), entry.path().string(),
+            ": the manifest does not list this file");
     require(entry.is_regular_file() && !entry.is_symlink(), entry.path().string(),
             ": is not a regular file");
   }

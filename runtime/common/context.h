@@ -1,6 +1,6 @@
-// What a kernel call needs besides its operands: memory, prepared kernels, a number of threads, what
-// the backend keeps. The program that is running lends them to its thread; a call from outside any program uses the
-// thread's own.
+// What a kernel call needs besides its operands: memory, prepared kernels, a number of threads,
+// what the backend keeps. The program that is running lends them to its thread; a call from outside
+// any program uses the thread's own.
 #pragma once
 
 #include <atomic>

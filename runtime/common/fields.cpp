@@ -13,15 +13,13 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_word(char c) { return c == '_' || is_lower(c) || is_digit(c) || (c >= 'A' && c <= 'Z'); }
 
 bool is_name(std::string_view text) {
-  return !text.empty() && is_lower(text.front()) && std::ranges::all_of(text, [](char c) {
-    return c == '_' || is_lower(c) || is_digit(c);
-  });
+  return !text.empty() && is_lower(text.front()) &&
+         std::ranges::all_of(text, [](char c) { return c == '_' || is_lower(c) || is_digit(c); });
 }
 
 bool is_digest(std::string_view text) {
-  return text.size() == 64 && std::ranges::all_of(text, [](char c) {
-    return is_digit(c) || (c >= 'a' && c <= 'f');
-  });
+  return text.size() == 64 &&
+         std::ranges::all_of(text, [](char c) { return is_digit(c) || (c >= 'a' && c <= 'f'); });
 }
 
 }  // namespace

@@ -148,8 +148,7 @@ AOTITorchError aoti_torch_clone(AtenTensorHandle self, AtenTensorHandle* ret) {
 AOTITorchError aoti_torch_clone_preserve_strides(AtenTensorHandle self, AtenTensorHandle* ret) {
   return guarded(__func__, [&] {
     const Tensor& source = operand(self);
-    Tensor fresh =
-        empty_on(device_type_of(source), source.dtype, source.sizes(), source.strides());
+    Tensor fresh = empty_on(device_type_of(source), source.dtype, source.sizes(), source.strides());
     // Strides may make elements share memory, so the bytes are copied, not the elements.
     backend::copy_bytes(source, fresh, fresh.storage->bytes());
     *ret = to_handle(std::move(fresh));

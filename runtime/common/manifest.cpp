@@ -45,8 +45,7 @@ Dimensions read_dimensions(const Fields& program) {
 
 enum class Role { kInput, kOutput };
 
-Axis read_axis(const Json& value, const Dimensions& dimensions, Role role,
-               std::string_view place) {
+Axis read_axis(const Json& value, const Dimensions& dimensions, Role role, std::string_view place) {
   if (!value.is_string()) {
     const int64_t size = value.integer(place);
     require(size >= 0, place, ": size ", size, " is negative");

@@ -51,9 +51,7 @@ void copy_bytes(const Tensor& source, const Tensor& target, size_t bytes) {
   if (bytes > 0) std::memcpy(target.raw(), source.raw(), bytes);
 }
 
-Tensor bring_in(const Tensor& input) {
-  return input.is_contiguous() ? input : contiguous(input);
-}
+Tensor bring_in(const Tensor& input) { return input.is_contiguous() ? input : contiguous(input); }
 
 void finish() {}
 

@@ -25,8 +25,7 @@ struct Window {
 };
 
 // One number for all axes, or one for each; an image of one axis has a height of one.
-Pair spread(Numbers given, int32_t spatial, int64_t missing, int64_t least,
-            std::string_view name) {
+Pair spread(Numbers given, int32_t spatial, int64_t missing, int64_t least, std::string_view name) {
   require(given.size() == 1 || given.size() == static_cast<size_t>(spatial), name, " has ",
           given.size(), " numbers for ", spatial, " axes");
   for (const int64_t number : given) {
@@ -156,9 +155,8 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const Tensor* bias
                    const Window& window) {
   const Tensor output = empty_output(input, weight, window);
   if (output.empty()) return output;
-  const bool reaches_past =
-      window.transposed && (window.output_padding[0] >= window.stride[0] ||
-                            window.output_padding[1] >= window.stride[1]);
+  const bool reaches_past = window.transposed && (window.output_padding[0] >= window.stride[0] ||
+                                                  window.output_padding[1] >= window.stride[1]);
   if (input.empty() || weight.empty()) {
     fill_with_bias(output, bias);
   } else if (reaches_past) {
@@ -182,12 +180,13 @@ AOTITorchError aoti_torch_mps_convolution(
     const Tensor* b = optional_operand(bias);
     check_operands(x, w, b, transposed != 0, groups);
     const int32_t spatial = x.dimensions - 2;
-    const Window window{spread(numbers(stride, stride_len_), spatial, 1, 1, "stride"),
-                        spread(numbers(padding, padding_len_), spatial, 0, 0, "padding"),
-                        spread(numbers(dilation, dilation_len_), spatial, 1, 1, "dilation"),
-                        spread(numbers(output_padding, output_padding_len_), spatial, 0, 0,
-                               "output padding"),
-                        transposed != 0, groups};
+    const Window window{
+        spread(numbers(stride, stride_len_), spatial, 1, 1, "stride"),
+        spread(numbers(padding, padding_len_), spatial, 0, 0, "padding"),
+        spread(numbers(dilation, dilation_len_), spatial, 1, 1, "dilation"),
+        spread(numbers(output_padding, output_padding_len_), spatial, 0, 0, "output padding"),
+        transposed != 0,
+        groups};
     Tensor output = convolution(as_image(x), as_image(w), b, window);
     if (spatial == 1) {
       output.dimensions = 3;

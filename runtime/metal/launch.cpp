@@ -133,7 +133,8 @@ AOTITorchError aoti_torch_mps_create_shader_library(const char* metal_shader_sou
     require(metal_shader_source != nullptr, "the source is null");
     const std::string_view text = metal_shader_source;
     auto library = std::make_unique<Library>();
-    library->shaders = compiled(text.starts_with(kScheme) ? bundled_source(text) : std::string(text));
+    library->shaders =
+        compiled(text.starts_with(kScheme) ? bundled_source(text) : std::string(text));
     *library_handle = reinterpret_cast<AOTIMetalShaderLibraryHandle>(library.release());
   });
 }

@@ -10,9 +10,8 @@ namespace menagerie::metal {
 namespace {
 
 std::string source_of(const std::string& file) {
-  const auto found = std::ranges::find(kOwnSources, file, [](const auto& entry) {
-    return std::string(entry.first);
-  });
+  const auto found = std::ranges::find(kOwnSources, file,
+                                       [](const auto& entry) { return std::string(entry.first); });
   require(found != kOwnSources.end(), "the runtime has no kernels in ", file, ".metal");
   return std::string(found->second);
 }

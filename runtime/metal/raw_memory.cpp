@@ -1,5 +1,5 @@
-// Raw device memory: what a container asks for that keeps constants of its own. The pointers are the
-// host's addresses; each program knows its own ones.
+// Raw device memory: what a container asks for that keeps constants of its own. The pointers are
+// the host's addresses; each program knows its own ones.
 #include <cstring>
 
 #include "common/shim_support.h"

@@ -169,9 +169,18 @@ void bench(menagerie_program* program, const ProgramSpec& spec, const SafeTensor
               spec.name.c_str(), times.front(), quantile(0.5), quantile(0.9), runs);
 }
 
+// This tool holds one runtime, that of the platform's own device.
+void check_target(const Manifest& manifest, const std::string& folder) {
+  constexpr std::string_view kTarget = MENAGERIE_TARGET;
+  require(manifest.target == kTarget, folder, ": is for target ", manifest.target,
+          ", this tool runs ", kTarget,
+          ". Use menagerie-run on a machine of that target, or `zoo verify` here");
+}
+
 bool run(const Options& options) {
-  const BundleHandle bundle = open_bundle(options);
   const Manifest manifest = Manifest::read(options.bundle);
+  check_target(manifest, options.bundle);
+  const BundleHandle bundle = open_bundle(options);
   if (!options.program.empty()) manifest.program(options.program);
   std::printf("%s, %s\n%-12s %4s  %-20s %11s %9s\n", manifest.model.c_str(), menagerie_version(),
               "program", "case", "output", "max abs", "SNR dB");

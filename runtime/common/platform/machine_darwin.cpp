@@ -61,7 +61,8 @@ bool is_at_least(std::string_view release) {
   return own >= wanted;
 }
 
-// Bundles for a Mac name no instructions: every Apple processor has what arm64 code is compiled for.
+// Bundles for a Mac name no instructions: every Apple processor has what arm64 code is compiled
+// for.
 bool has_instructions(std::string_view) { return false; }
 
 }  // namespace menagerie::machine

@@ -1,0 +1,31 @@
+"""Foreign code runs only where the machine's operator wants it, whatever a form says."""
+
+from __future__ import annotations
+
+import pytest
+from prefect.logging import disable_run_logger
+
+from flows.operator import factories_allowed
+
+
+@pytest.mark.parametrize(
+    ("asked", "variable", "allowed"),
+    [
+        (False, None, False),
+        (False, "1", False),
+        (True, None, False),
+        (True, "", False),
+        (True, "0", False),
+        (True, "yes", False),
+        (True, "1", True),
+    ],
+)
+def test_both_must_want_it(
+    asked: bool, variable: str | None, allowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run's parameters and the environment; anything but 1 is a no."""
+    monkeypatch.delenv("MENAGERIE_ALLOW_FACTORIES", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("MENAGERIE_ALLOW_FACTORIES", variable)
+    with disable_run_logger():
+        assert factories_allowed(asked=asked) is allowed
