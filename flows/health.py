@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from flows.embedded import prefect_api
 from runtime.host_compiler import find_host_compiler
+from runtime.zig import zig_environment, zig_version
 from zoo.errors import MenagerieError
 from zoo.home import home
 
@@ -57,7 +58,7 @@ def checks(store: str, status: Callable[[str], None] = lambda _: None) -> Iterat
         store: URL or folder of the store to probe.
         status: told what is being looked at, for the slow ones.
     """
-    for look in (_python, _packages, _compiler, _processor, _runtime, _home):
+    for look in (_python, _packages, _compiler, _metal, _processor, _runtime, _home):
         yield look()
     status(f"probing the store {store}")
     yield _store(store)
@@ -105,6 +106,24 @@ def _compiler() -> Check:
         )
     path, version = found
     return Check(name="compiler", health=Health.OK, detail=f"{version} at {path}")
+
+
+def _metal() -> Check:
+    """What compiles for Metal here: zig, or on a Mac the compiler above."""
+    if platform.system() == "Darwin":
+        return Check(name="metal", health=Health.OK, detail="this Mac's own device and compiler")
+    found = zig_version()
+    if found == "absent":
+        return Check(
+            name="metal",
+            health=Health.WARN,
+            detail="the package ziglang is missing",
+            advice="pip install ziglang; only converting for Metal and emulating it need it",
+        )
+    detail = f"zig {found}, emulated device"
+    if not (Path(zig_environment()["ZIG_GLOBAL_CACHE_DIR"]) / "o").is_dir():
+        detail += "; the first conversion compiles libc++ for macOS, a minute or two"
+    return Check(name="metal", health=Health.OK, detail=detail)
 
 
 def _processor() -> Check:

@@ -10,7 +10,7 @@ from flows.reports import known_report, report_folder
 from flows.results import ModelResult, Outcome
 from flows.toolchain import code_digest, versions
 from zoo.build_key import build_key
-from zoo.errors import MenagerieError
+from zoo.errors import MenagerieError, UsageError
 from zoo.manifest import load_manifest
 from zoo.sources.fingerprint import fingerprint, seed_used
 from zoo.store import open_store
@@ -72,7 +72,7 @@ def plan(
         tags: further models, by tag.
 
     Raises:
-        UsageError: for a name that is not in the manifest.
+        UsageError: for a name that is not in the manifest, or if none is for any of the targets.
         ManifestError: if the manifest has faults.
         StoreError: if the store cannot be asked.
     """
@@ -84,6 +84,11 @@ def plan(
         for target in manifest.spec(name).targets
         if not targets or target in targets
     ]
+    if targets and not wanted:
+        asked = " or ".join(targets)
+        raise UsageError(
+            asked, "no selected model is for this target", "`zoo list` shows what each is for"
+        )
 
     def one(pair: tuple[str, Target]) -> PlannedModel:
         name, target = pair

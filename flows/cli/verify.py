@@ -114,6 +114,7 @@ def _print(report: "ValidationReport") -> None:
         f"load {figure(report.load_ms, '{:.0f} ms')}, memory {size(report.peak_memory_bytes)}"
     )
     if report.passed:
-        console.print("[green]verified[/green]")
+        where = " on an emulated device" if report.emulated else ""
+        console.print(f"[green]verified[/green]{where}")
     else:
         console.print(f"[red]{report.verdict}[/red]: {report.detail}")

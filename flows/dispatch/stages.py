@@ -46,7 +46,8 @@ class StageWatch:
         with suppress(Exception):
             models = self._models(runs[:_MOST])
             wanted = FlowRunFilter(id=FlowRunFilterId(any_=list(models)))
-            for task in self._client.read_task_runs(flow_run_filter=wanted, limit=_MOST):
+            found = self._client.read_task_runs(flow_run_filter=wanted, limit=_MOST)
+            for task in sorted(found, key=_place):
                 if task.flow_run_id is not None and task.flow_run_id in models:
                     self._tell(task, *models[task.flow_run_id])
 
@@ -76,3 +77,9 @@ class StageWatch:
             self._told.add((task.id, state))
             seconds = task.total_run_time.total_seconds()
             self._listener.stage_ended(model, target, Stage(name), seconds)
+
+
+def _place(task: TaskRun) -> int:
+    """Where its stage stands among the stages: several may end between two looks."""
+    name = task.name.partition("-")[0]
+    return list(Stage).index(Stage(name)) if name in set(Stage) else 0

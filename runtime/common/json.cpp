@@ -1,6 +1,9 @@
 #include "common/json.h"
 
 #include <charconv>
+#include <cmath>
+#include <locale>
+#include <sstream>
 #include <unordered_set>
 
 #include "common/utf8.h"
@@ -157,14 +160,24 @@ class JsonReader {
       check(skip_digits() > 0, "no digit in the exponent");
     }
     const std::string_view token = text_.substr(first, position_ - first);
-    return whole ? to_number<int64_t>(token) : to_number<double>(token);
+    return whole ? to_integer(token) : to_real(token);
   }
 
-  template <class T>
-  Json to_number(std::string_view token) const {
-    T value{};
+  Json to_integer(std::string_view token) const {
+    int64_t value = 0;
     const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), value);
     check(error == std::errc() && end == token.data() + token.size(), "a number out of range");
+    return Json(value);
+  }
+
+  // Not from_chars, which Apple's library has for integers only; nor strtod, which follows the
+  // application's locale.
+  Json to_real(std::string_view token) const {
+    std::istringstream text{std::string(token)};
+    text.imbue(std::locale::classic());
+    double value = 0;
+    text >> value;
+    check(!text.fail() && std::isfinite(value), "a number out of range");
     return Json(value);
   }
 

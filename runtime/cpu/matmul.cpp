@@ -5,6 +5,7 @@
 #include "common/kernels.h"
 #include "common/shim_support.h"
 #include "cpu/epilogue.h"
+#include "cpu/plain_product.h"
 
 using namespace menagerie;
 
@@ -42,9 +43,23 @@ Tensor as_vector(const Tensor& self) {
   return vector;
 }
 
+Tensor widened(const Tensor& tensor) {
+  Tensor wide = empty_contiguous(Dtype::kFloat32, tensor.sizes());
+  assign(tensor, wide);
+  return wide;
+}
+
 void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self, float beta,
               float alpha) {
   if (out.empty()) return;
+  if (out.dtype == Dtype::kFloat16 || out.dtype == Dtype::kBFloat16) {
+    // Few processors multiply halves; computed in single precision, they are rounded once.
+    const Tensor result = empty_contiguous(Dtype::kFloat32, out.sizes());
+    const Tensor addend = self == nullptr ? Tensor() : widened(*self);
+    multiply(result, widened(a), widened(b), self == nullptr ? nullptr : &addend, beta, alpha);
+    return assign(result, out);
+  }
+  if (out.dtype != Dtype::kFloat32) return plain_product(out, a, b, self, beta, alpha);
   const bool empty_sum = a.empty();
   if (self != nullptr && beta == 1 && alpha == 1 && !empty_sum && is_bias(*self, out)) {
     const Tensor bias = as_vector(*self);
@@ -85,9 +100,14 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor* bias,
   require(x.dimensions >= 1 && weight.dimensions == 2 && x.dtype == weight.dtype &&
               x.size[x.dimensions - 1] == weight.size[1],
           "input ", x, " and weight ", weight, " do not fit");
-  require(bias == nullptr || (bias->dimensions == 1 && bias->size[0] == weight.size[0] &&
-                              bias->dtype == x.dtype && bias->stride[0] <= 1),
-          "the bias must be a dense list of ", weight.size[0], " elements");
+  require(bias == nullptr ||
+              (bias->dimensions == 1 && bias->size[0] == weight.size[0] && bias->dtype == x.dtype),
+          "the bias must be a list of ", weight.size[0], " elements");
+  Tensor dense_bias;
+  if (bias != nullptr && bias->stride[0] != 1) {
+    dense_bias = contiguous(*bias);
+    bias = &dense_bias;
+  }
   require(!x.empty() && !weight.empty(),
           "an empty linear layer with a fused operation is not supported");
   Extents sizes = x.size;

@@ -182,7 +182,7 @@ class Device:
         Tensors may be handles or torch tensors, lists Python sequences, absent options None.
         """
         spread = _Spread(self)
-        parameters = _parameters(name)
+        parameters = parameters_of(name)
         given = dict(arguments)
         lengths = {f"{parameter}_len_" for _, parameter in parameters}
         for kind, parameter in parameters:
@@ -279,7 +279,7 @@ class _Spread:
         return (ctypes.POINTER(pointee) * len(pointers))(*pointers)
 
 
-def _parameters(name: str) -> list[tuple[str, str]]:
+def parameters_of(name: str) -> list[tuple[str, str]]:
     """C type and name of each parameter."""
     text = " ".join(shims()[name].parameters.split())
     pairs = [parameter.strip().rsplit(" ", 1) for parameter in text.split(",")]

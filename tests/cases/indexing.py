@@ -48,7 +48,7 @@ for dtype in NUMBERS[1:]:
 def _index_put(
     self: torch.Tensor, indices: list[Any], values: torch.Tensor, accumulate: int
 ) -> torch.Tensor:
-    return torch.index_put(self, indices, values, accumulate=bool(accumulate))
+    return torch.ops.aten.index_put(self, indices, values, bool(accumulate))
 
 
 _ORDER = torch.tensor([2, -4, 1])  # no row twice
@@ -178,7 +178,10 @@ for right in (0, 1):
             name,
             {"self": values, "boundaries": _EDGES, **how},
             lambda self, boundaries, out_int32, right: torch.bucketize(
-                self, boundaries, out_int32=bool(out_int32), right=bool(right)
+                self.contiguous(),
+                boundaries.contiguous(),
+                out_int32=bool(out_int32),
+                right=bool(right),
             ),
         )
         for edges, sought in (
@@ -191,16 +194,17 @@ for right in (0, 1):
                 f"{name}, {short(edges.dtype)}{list(edges.shape)}",
                 {"sorted_sequence": edges, "self": sought, **how, "side": None, "sorter": None},
                 lambda sorted_sequence, self, out_int32, right, **_: torch.searchsorted(
-                    sorted_sequence, self, out_int32=bool(out_int32), right=bool(right)
+                    sorted_sequence.contiguous(),
+                    self.contiguous(),
+                    out_int32=bool(out_int32),
+                    right=bool(right),
                 ),
             )
 
 _SELF = floats(4, 5)
 TABLE.refuse("index_Tensor", "is not an index", self=_SELF, indices=[floats(3)])
 TABLE.refuse("index_Tensor", "more indices than axes", self=_SELF, indices=[_rows(1, of=1)] * 3)
-TABLE.refuse(
-    "index_Tensor", "does not fit", self=_SELF, indices=[torch.ones(3, dtype=torch.bool)]
-)
+TABLE.refuse("index_Tensor", "does not fit", self=_SELF, indices=[torch.ones(3, dtype=torch.bool)])
 TABLE.refuse("index_Tensor", "cannot take", self=_SELF, indices=[_rows(2, of=2), _rows(3, of=2)])
 TABLE.refuse(
     "index_put", "differ in dtype", self=_SELF, indices=[_ORDER], values=integers(5), accumulate=0

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from case import Case, Refusal, relaid_arguments
-from door import Device, ShimError, built_kinds, shims
+from door import Device, ShimError, built_kinds, parameters_of, shims
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from table import CASES, REFUSALS
 
 if TYPE_CHECKING:
     from door import Handle, Kind
-
 
 
 def has(kind: Kind, operator: str) -> bool:
@@ -98,7 +97,7 @@ def test_handles_without_tensors_are_refused(kind: Any, case: Case) -> None:
     operands = [k for k, v in case.arguments.items() if isinstance(v, torch.Tensor)]
     assert operands
     for name in operands:
-        optional = "AtenTensorHandle* " + name in shims()[symbol].parameters
+        optional = ("AtenTensorHandle*", name) in parameters_of(symbol)
         # An absent option is null too.
         stand_ins = [device.undefined()] if optional else [device.undefined(), device.null()]
         for stand_in in stand_ins:

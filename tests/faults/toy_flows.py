@@ -22,6 +22,7 @@ from flows import confirm_release as confirming
 from flows import convert_batch as batching
 from flows import convert_model as modelling
 from flows import convert_zoo as zoo
+from flows import plan as planning
 from flows.parameters import ConversionOptions, RunLimits
 from flows.settings import NOTHING_KEPT
 from flows.workplace import Workplace, use_workplace
@@ -32,6 +33,9 @@ from tasks.validate import prove
 from zoo.evidence import ConversionReport
 from zoo.home import home
 from zoo.spec import Target
+
+if os.environ.get("MENAGERIE_TOYS") == "instant":  # edits of the stages' code change no toy
+    planning.code_digest = lambda: "0" * 64
 
 COMMAND = (sys.executable, str(Path(__file__).with_name("faulty_bench.py")))
 

@@ -52,6 +52,12 @@ def test_the_default_selection_and_tags(options: ConversionOptions) -> None:
     assert [p.model for p in plan(["cat"], [], options, tags=["small"])] == ["bee", "cat"]
 
 
+def test_a_target_of_no_selected_model_is_refused(options: ConversionOptions) -> None:
+    """Nothing to do because nothing can be done is not success."""
+    with pytest.raises(UsageError, match=r"metal: no selected model is for this target.*zoo list"):
+        plan(["ant"], [Target.METAL], options)
+
+
 def test_the_seed_is_part_of_the_key(options: ConversionOptions) -> None:
     """Other weights, another build."""
     [seven] = plan(["ant"], [], options)

@@ -68,8 +68,8 @@ def test_stages_are_told_once() -> None:
     """Beginning and end of each, however often it is looked; other tasks are none of ours."""
     client, heard = Client(), Heard()
     watch = StageWatch(client, heard)  # type: ignore[arg-type]
-    client.have("pull-1a2", Completed())
     client.have("export-3b4", Running())
+    client.have("pull-1a2", Completed())
     client.have("summary-5c6", Running())
     for _ in range(2):
         watch.look([client.batch.id])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,9 @@ from zoo.evidence import (
     AccuracyResult,
     CaseShape,
     ConversionReport,
+    Diagnosis,
+    Divergence,
+    DivergenceStage,
     ErrorHistogram,
     LoweringRecord,
     Measurement,
@@ -216,7 +220,7 @@ def transducer(resnet: ConversionReport) -> ConversionReport:
 
 @pytest.fixture
 def diverged(resnet: ConversionReport) -> ConversionReport:
-    """The second case is out of tolerance by far."""
+    """The second case is out of tolerance by far, since a pass spoilt a convolution."""
     outputs = (
         parity("logits", 0, (1, 1000), 2.1e-6),
         parity("logits", 1, (1, 1000), 3.1e-2),
@@ -229,7 +233,19 @@ def diverged(resnet: ConversionReport) -> ConversionReport:
             "detail": f"program main, case 1, output logits: {outputs[1].fact}",
         }
     )
-    return resnet.model_copy(update={"validation": failed})
+    found = Divergence(
+        stage=DivergenceStage.PASSES,
+        pass_name="fold_batch_norm",  # noqa: S106 - no password
+        node="conv2d_3",
+        operator="aten.conv2d.default",
+        module_path="layer1.0.conv2",
+        source_line="models/resnet.py:92",
+        max_abs=0.25,
+        snr_db=3.5,
+        reproducer=Path("reports") / "resnet18" / "divergence",
+    )
+    diagnosis = Diagnosis(program="main", case=1, divergence=found)
+    return resnet.model_copy(update={"validation": failed, "diagnosis": diagnosis})
 
 
 @pytest.fixture

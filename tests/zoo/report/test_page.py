@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
@@ -18,8 +19,6 @@ from zoo.report import write_index
 from zoo.report.page import IndexRow, render_index, render_report
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from zoo.evidence import ConversionReport
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -210,8 +209,16 @@ def _renamed(report: ConversionReport, name: str) -> ConversionReport:
     validation = report.validation.model_copy(
         update={"programs": (judged,), "machine": name, "runtime": name, "detail": name}
     )
+    diagnosis = report.diagnosis
+    if diagnosis is not None and diagnosis.divergence is not None:
+        words = ("pass_name", "node", "operator", "module_path", "source_line")
+        found = diagnosis.divergence.model_copy(
+            update={**dict.fromkeys(words, name or "-"), "reproducer": Path(name or "-")}
+        )
+        diagnosis = diagnosis.model_copy(update={"program": name, "divergence": found})
     return report.model_copy(
         update={
+            "diagnosis": diagnosis,
             "model": name,
             "summary": name,
             "target": name,

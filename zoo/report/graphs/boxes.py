@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Box", "Mark", "Row", "condense", "mark_changes"]
 
+_ROWS = 6  # of a box, on the average; with more of them a picture is as large as with more boxes
 _LONGEST_RUN = 5  # unchanged rows of a box in a row
 _FEWEST_REPEATS = 3
 _UNIT = re.compile(r"(?:^|.*?\.)\d+(?=\.|$)")  # `encoder.layers.3` of `encoder.layers.3.norm`
@@ -106,7 +107,7 @@ def condense(record: GraphRecord, marks: Mapping[str, Mark], *, most: int = 120)
     deepest = max((n.module.count(".") + 1 for n in record.nodes), default=0)
     for kept in (_near(items, marks), _wrong(items, marks)):
         for depth in range(deepest, -1, -1):
-            if len(boxes) <= most:
+            if len(boxes) <= most and sum(len(box.rows) for box in boxes) <= _ROWS * most:
                 return boxes
             boxes = _chained(_by_module(items, kept, depth, marks), marks)
     return boxes
