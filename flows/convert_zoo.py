@@ -46,7 +46,7 @@ def convert_zoo(
     failed if any model did, and holds the table all the same: call it with `return_state`.
 
     Args:
-        models: Models to convert. None, and no tags: those with the tag `default`.
+        models: Models to convert. None, and no tags: those with the tag default.
         selected_tags: All models with one of these tags, too.
         targets: For which targets. None: all that a model supports.
         options: The same for every model.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
@@ -53,15 +54,19 @@ def server_history(limit: int, model: str | None) -> list[RunRecord]:
         FlowFilter,
         FlowFilterName,
         FlowRunFilter,
+        FlowRunFilterExpectedStartTime,
         FlowRunFilterTags,
     )
     from prefect.client.schemas.sorting import FlowRunSort
 
-    tagged = FlowRunFilter(tags=FlowRunFilterTags(all_=[model])) if model is not None else None
+    due = FlowRunFilter(  # the scheduler plans weeks ahead
+        expected_start_time=FlowRunFilterExpectedStartTime(before_=datetime.now(UTC)),
+        tags=FlowRunFilterTags(all_=[model]) if model is not None else None,
+    )
     with get_client(sync_client=True) as client:
         found = client.read_flow_runs(
             flow_filter=FlowFilter(name=FlowFilterName(any_=list(_FLOWS))),
-            flow_run_filter=tagged,
+            flow_run_filter=due,
             sort=FlowRunSort.EXPECTED_START_TIME_DESC,
             limit=limit,
         )

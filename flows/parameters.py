@@ -27,7 +27,7 @@ class ConversionOptions(BaseModel):
     allow_factories: bool = Field(
         default=False,
         title="Allow factories",
-        description="Run the model-building code that manifest entries of kind `factory` name.",
+        description="Run the model-building code that entries of kind factory name.",
     )
     force: bool = Field(
         default=False,
@@ -42,7 +42,7 @@ class ConversionOptions(BaseModel):
         ge=1,
         le=24 * 60,
         title="Minutes a stage",
-        description="A stage that takes longer is ended, and its model is a row *timed out*.",
+        description="A stage that takes longer is ended, and its model counts as timed out.",
     )
     memory_gib: int | None = Field(
         default=None,

@@ -101,11 +101,12 @@ _GROUPED = {
     "query": floats(2, 6, 5, 8),
     "dropout_mask": None,
 }
-for name, change in (
+_CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("grouped heads", {}),
     ("grouped heads, causal", {"is_causal": 1}),
     ("grouped heads, mask", {"attn_mask": floats(2, 6, 5, 7)}),
-):
+)
+for name, change in _CHANGES:
     TABLE.add(
         f"{_MATH}_v2",
         name,
@@ -133,13 +134,14 @@ for dtype in FLOATS[1:]:
         targets=(Target.CPU,),
     )
 
-for change, fact in (
+_MISFITS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"key": floats(2, 2, 7, 7)}, "shapes do not fit"),
     ({"value": floats(2, 3, 7, 8)}, "shapes do not fit"),
     ({"dropout_p": 0.5}, "dropout 0.5 is for training"),
     ({"attn_mask": floats(1, 1, 4, 7)}, "does not fit query"),
     ({"value": floats(2, 2, 7, 8).half()}, "differ in dtype"),
-):
+)
+for change, fact in _MISFITS:
     TABLE.refuse(_FLASH, fact, **{**_PLAIN, **change})
     TABLE.refuse(_MATH, fact, **{**_PLAIN, **change, "dropout_mask": None})
     TABLE.refuse(f"{_MATH}_v2", fact, **{**_PLAIN, **change, "dropout_mask": None, "enable_gqa": 0})

@@ -25,8 +25,14 @@ def _arguments(
     }  # fmt: skip
 
 
-def _convolution(input: torch.Tensor, transposed: int, **rest: Any) -> torch.Tensor:
-    return torch.ops.aten.convolution(input, transposed=bool(transposed), **rest)
+def _convolution(**given: Any) -> torch.Tensor:
+    given["transposed"] = bool(given["transposed"])
+    result: torch.Tensor = torch.ops.aten.convolution(**given)
+    return result
+
+
+def _plain(**given: Any) -> torch.Tensor:
+    return F.conv2d(given["X"], given["W"], given["B"], padding=given["padding"])
 
 
 _LAST = torch.channels_last
@@ -102,7 +108,7 @@ for attr, scalars, algorithm, function in _ACTIVATIONS:
             "dilation": [1, 1], "groups": 1, "attr": attr, "scalars": scalars,
             "algorithm": algorithm,
         },
-        lambda X, W, B, function=function, **_: function(F.conv2d(X, W, B, padding=1)),
+        lambda function=function, **given: function(_plain(**given)),
         tolerance=1e-4,
         targets=_CPU,
     )  # fmt: skip
@@ -116,8 +122,8 @@ for attr, combine in (("add", torch.add), ("mul", torch.mul)):
                 "stride": [1], "dilation": [1], "groups": 1, "binary_attr": attr, "alpha": None,
                 "unary_attr": "relu", "unary_scalars": [], "unary_algorithm": None,
             },
-            lambda X, other, W, B, combine=combine, **_: torch.relu(
-                combine(F.conv2d(X, W, B), other)
+            lambda combine=combine, **given: torch.relu(
+                combine(_plain(**given), given["other"])
             ),
             tolerance=1e-4,
             targets=_CPU,

@@ -54,13 +54,18 @@ class Handle:
     pointer: ctypes.c_void_p
     kept: object = None
 
+    def disowned(self) -> ctypes.c_void_p:
+        """The pointer, which is given back in a way of its own."""
+        pointer, self.pointer = self.pointer, ctypes.c_void_p()
+        return pointer
+
     def __del__(self) -> None:
         self.lib.aoti_torch_delete_tensor_object(self.pointer)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A device as the ABI knows it: the runtime's target, the part in symbols, the type's number."""
+    """A device: the target of its runtime, its name in symbols, the number of its type."""
 
     target: Target
     symbol: str
@@ -110,7 +115,7 @@ class Device:
             "aoti_torch_create_tensor_from_blob",
             ctypes.c_void_p(value.untyped_storage().data_ptr() or None),
             *_geometry(value.shape, value.stride()),
-            ctypes.c_int64(value.storage_offset()),
+            ctypes.c_int64(int(value.storage_offset())),
             DTYPE_NUMBERS[value.dtype],
             number,
             0,
@@ -129,7 +134,7 @@ class Device:
         source = self.blob(value.as_strided((length,), (1,), 0))
         storage = self.empty((length,), (1,), value.dtype)
         self.raw("aoti_torch_copy_", storage.pointer, source.pointer, 0)
-        return self.view(storage, value.shape, value.stride(), value.storage_offset())
+        return self.view(storage, value.shape, value.stride(), int(value.storage_offset()))
 
     def null(self) -> Handle:
         """A handle that is none."""
@@ -203,6 +208,15 @@ class Device:
             for r in spread.results
         ]
 
+    def made(self, name: str, *arguments: Any) -> Handle:
+        """What a shim makes as its last parameter."""
+        return self._handle(name, *arguments)
+
+    def answer(self, name: str, *arguments: Any) -> Any:
+        """What a shim returns that does not return a status."""
+        self.called.add(name)
+        return getattr(self.lib, name)(*arguments)
+
     def raw(self, name: str, *arguments: Any) -> None:
         """Calls a shim with ctypes' own values.
 
@@ -265,7 +279,9 @@ class _Spread:
         if kind == "const AtenTensorHandle**":
             handles = [None if v is None else self.device.place(v) for v in values]
             self.alive.append(handles)
-            return self._pointers([h and h.pointer for h in handles], ctypes.c_void_p)
+            return self._pointers(
+                [None if h is None else h.pointer for h in handles], ctypes.c_void_p
+            )
         if kind == "const AtenTensorHandle*":
             handles = [self.device.place(v) for v in values]
             self.alive.append(handles)

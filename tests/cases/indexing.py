@@ -8,10 +8,7 @@ import torch
 from case import FLOATS, NUMBERS, Table, floats, integers, numbers, short
 
 TABLE = Table()
-
-
-def _index(self: torch.Tensor, indices: list[Any]) -> torch.Tensor:
-    return torch.ops.aten.index.Tensor(self, indices)
+aten = torch.ops.aten
 
 
 def _rows(*sizes: int, of: int, seed: int = 0) -> torch.Tensor:
@@ -35,7 +32,7 @@ for name, indices in (
     ("mask of the middle axis", [None, torch.tensor([True, False, True, True, False])]),
     ("mask that is false", [torch.zeros(4, dtype=torch.bool)]),
 ):
-    TABLE.add("index_Tensor", name, {"self": _X, "indices": indices}, _index)
+    TABLE.add("index_Tensor", name, {"self": _X, "indices": indices}, aten.index)
 for dtype in NUMBERS[1:]:
     TABLE.add(
         "index_Tensor",
@@ -45,10 +42,8 @@ for dtype in NUMBERS[1:]:
     )
 
 
-def _index_put(
-    self: torch.Tensor, indices: list[Any], values: torch.Tensor, accumulate: int
-) -> torch.Tensor:
-    return torch.ops.aten.index_put(self, indices, values, bool(accumulate))
+def _index_put(accumulate: int, **given: Any) -> Any:
+    return aten.index_put(accumulate=bool(accumulate), **given)
 
 
 _ORDER = torch.tensor([2, -4, 1])  # no row twice
@@ -78,29 +73,21 @@ TABLE.add(
     _index_put,
 )  # fmt: skip
 
-for operator, dtypes in (("scatter_src_out", NUMBERS), ("scatter_value_out", NUMBERS)):
-    for dtype in dtypes:
-        for dim in (0, -1):
-            # No place twice: whose value stays is not defined.
-            index = torch.stack([torch.randperm(4, generator=torch.Generator().manual_seed(i))
-                                 for i in range(4)], dim=1 if dim == 0 else 0)[:3, :3]  # fmt: skip
-            self_ = numbers(4, 4, dtype=dtype)
-            source = (
-                {"src": numbers(4, 5, dtype=dtype, seed=3)}
-                if operator == "scatter_src_out"
-                else {"value": 2.0}
-            )
-            TABLE.add(
-                operator,
-                f"{short(dtype)}, axis {dim}",
-                {
-                    "out": torch.empty(4, 4, dtype=dtype), "self": self_, "dim": dim,
-                    "index": index, **source,
-                },
-                lambda self, dim, index, **source: torch.scatter(
-                    self, dim, index, source.get("src", source.get("value"))
-                ),
-            )  # fmt: skip
+
+def _without_repetition(dim: int) -> torch.Tensor:
+    """An index that names no place twice along an axis: whose value stays is not defined."""
+    orders = [torch.randperm(4, generator=torch.Generator().manual_seed(i)) for i in range(4)]
+    return torch.stack(orders, dim=-1 - dim)[:3, :3]
+
+
+for dtype in NUMBERS:
+    for dim in (0, -1):
+        self_ = numbers(4, 4, dtype=dtype)
+        into = {"out": torch.empty(4, 4, dtype=dtype), "self": self_, "dim": dim}
+        name, index = f"{short(dtype)}, axis {dim}", _without_repetition(dim)
+        src = numbers(4, 5, dtype=dtype, seed=3)
+        TABLE.add("scatter_src_out", name, {**into, "index": index, "src": src}, aten.scatter)
+        TABLE.add("scatter_value_out", name, {**into, "index": index, "value": 2.0}, aten.scatter)
 
 
 def _scatter_reduce(
@@ -150,13 +137,13 @@ for mask in (floats(4, 5) > 0, floats(5) > 0, torch.zeros(4, 5, dtype=torch.bool
         "masked_scatter",
         name,
         {"self": floats(4, 5), "mask": mask, "source": floats(30)},
-        lambda self, mask, source: torch.masked_scatter(self, mask, source),
+        aten.masked_scatter,
     )
     TABLE.add(
         "masked_select",
         name,
         {"self": floats(4, 5), "mask": mask},
-        lambda self, mask: torch.masked_select(self, mask),
+        aten.masked_select,
     )
 for name, self_ in (
     ("numbers", integers(4, 5)),
@@ -165,7 +152,7 @@ for name, self_ in (
     ("nothing", torch.zeros(3, 2)),
     ("no axis", torch.ones(())),
 ):
-    TABLE.add("nonzero", name, {"self": self_}, lambda self: torch.nonzero(self))
+    TABLE.add("nonzero", name, {"self": self_}, aten.nonzero)
 
 _EDGES = torch.tensor([-1.0, 0.0, 0.0, 1.5, 2.0])
 for right in (0, 1):
@@ -213,7 +200,9 @@ TABLE.refuse(
     "index_put", "cannot take", self=_SELF, indices=[_ORDER], values=floats(4), accumulate=0
 )
 _INTO = {"out": torch.empty(4, 5), "self": _SELF}
-TABLE.refuse("scatter_src_out", "axis 2 is not in", **_INTO, dim=2, index=_rows(1, 1, of=1), src=_SELF)  # fmt: skip
+TABLE.refuse(
+    "scatter_src_out", "axis 2 is not in", **_INTO, dim=2, index=_rows(1, 1, of=1), src=_SELF
+)
 TABLE.refuse("scatter_src_out", "does not fit", **_INTO, dim=1, index=_rows(5, 1, of=1), src=_SELF)
 TABLE.refuse("scatter_value_out", "must be int64", **_INTO, dim=1, index=floats(1, 1), value=1.0)
 TABLE.refuse(

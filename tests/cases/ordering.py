@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TABLE = Table()
+aten = torch.ops.aten
 
 _WITH_NAN = integers(5, 6).float()
 _WITH_NAN.view(-1)[::4] = torch.nan
@@ -77,7 +78,7 @@ for name, self_, dim in _operands():
             operator,
             name,
             {"self": self_, "dim": dim, "dtype": None},
-            lambda self, dim, dtype, f=getattr(torch, operator): f(self, dim),
+            getattr(aten, operator),
             strides=True,
         )
     if self_.is_floating_point():
@@ -85,7 +86,7 @@ for name, self_, dim in _operands():
             "logcumsumexp",
             name,
             {"self": self_, "dim": dim},
-            lambda self, dim: torch.logcumsumexp(self, dim),
+            aten.logcumsumexp,
         )
 for operator in ("cummax", "cummin"):
     for name, self_, dim in _operands():
@@ -93,32 +94,32 @@ for operator in ("cummax", "cummin"):
             operator,
             name,
             {"self": self_, "dim": dim},
-            lambda self, dim, f=getattr(torch, operator): tuple(f(self, dim)),
+            getattr(aten, operator),
         )
 TABLE.add(
     "cumsum",
     "booleans count",
     {"self": integers(9, low=0, high=2, dtype=torch.bool), "dim": 0, "dtype": None},
-    lambda self, dim, dtype: torch.cumsum(self, dim),
+    aten.cumsum,
 )
 TABLE.add(
     "cumsum",
     "integers as float32",
     {"self": integers(3, 9), "dim": 1, "dtype": 6},
-    lambda self, dim, dtype: torch.cumsum(self, dim, dtype=torch.float32),
+    lambda self, dim, **_: torch.cumsum(self, dim, dtype=torch.float32),
 )
 TABLE.add(
     "cumsum",
     "a long row",
     {"self": floats(1, 5000), "dim": 1, "dtype": None},
-    lambda self, dim, dtype: torch.cumsum(self.double(), dim).float(),
+    lambda self, dim, **_: torch.cumsum(self.double(), dim).float(),
     tolerance=1e-4,
 )
 TABLE.add(
     "logcumsumexp",
     "infinities",
     {"self": torch.tensor([-torch.inf, -torch.inf, 1.0, 800.0, torch.inf]), "dim": 0},
-    lambda self, dim: torch.logcumsumexp(self, dim),
+    aten.logcumsumexp,
 )
 
 _X = floats(3, 2)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TABLE = Table()
+aten = torch.ops.aten
 
 
 def _windows() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -91,8 +92,8 @@ TABLE.add(
 _VOLUMES = floats(2, 3, 5, 6, 7)
 for name, window in (
     ("cube", {"kernel_size": [2, 2, 2], "stride": [], "padding": [0, 0, 0], "ceil_mode": 0}),
-    ("padded", {"kernel_size": [3, 2, 3], "stride": [2, 1, 2], "padding": [1, 0, 1], "ceil_mode": 1}),
-):  # fmt: skip
+    ("padded", {"kernel_size": [3, 2, 3], "stride": [2], "padding": [1, 0, 1], "ceil_mode": 1}),
+):
     TABLE.add(
         "avg_pool3d",
         name,
@@ -114,15 +115,14 @@ for size in ([1, 1], [2, 3], [4, 4], [11, 5]):
             "_adaptive_avg_pool2d",
             where,
             arguments,
-            lambda self, output_size: F.adaptive_avg_pool2d(self, output_size),
-            # Eager takes a mean for 1 x 1, whose result lies as it likes.
-            strides=size != [1, 1],
+            aten._adaptive_avg_pool2d,
+            strides=True,
         )
         TABLE.add(
             "adaptive_max_pool2d",
             where,
             arguments,
-            lambda self, output_size: F.adaptive_max_pool2d_with_indices(self, output_size),
+            aten.adaptive_max_pool2d,
             strides=True,
         )
 for dtype in FLOATS[1:]:
@@ -130,7 +130,7 @@ for dtype in FLOATS[1:]:
         "_adaptive_avg_pool2d",
         short(dtype),
         {"self": floats(2, 3, 6, 5, dtype=dtype), "output_size": [2, 2]},
-        lambda self, output_size: F.adaptive_avg_pool2d(self, output_size),
+        aten._adaptive_avg_pool2d,
     )
 
 _SUM = {"count_include_pad": 1, "divisor_override": None}

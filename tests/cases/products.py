@@ -184,8 +184,12 @@ TABLE.add(
 )
 
 
-def _linear(X: torch.Tensor, W: torch.Tensor, B: torch.Tensor | None, **_: Any) -> torch.Tensor:
-    return F.gelu(F.linear(X, W, B))
+def _linear(**given: Any) -> torch.Tensor:
+    return F.linear(given["X"], given["W"], given["B"])
+
+
+def _gelu_of_linear(**given: Any) -> torch.Tensor:
+    return F.gelu(_linear(**given))
 
 
 for lead in ((), (7,), (2, 3)):
@@ -201,7 +205,7 @@ for lead in ((), (7,), (2, 3)):
                 "scalars": [],
                 "algorithm": "none",
             },
-            _linear,
+            _gelu_of_linear,
             targets=_CPU,
         )
 for attr, combine in (("add", torch.add), ("mul", torch.mul)):
@@ -215,7 +219,7 @@ for attr, combine in (("add", torch.add), ("mul", torch.mul)):
             "B": floats(5),
             "attr": attr,
         },
-        lambda X, other, W, B, attr, combine=combine: combine(F.linear(X, W, B), other),
+        lambda combine=combine, **given: combine(_linear(**given), given["other"]),
         targets=_CPU,
     )
 

@@ -214,6 +214,16 @@ def test_what_is_no_bundle_ends_with_1(bundle: Path, tmp_path: Path) -> None:
     assert 'has no program "decoder"; it has: main' in done.stderr
 
 
+def test_bundle_for_another_device_is_refused(bundle: Path) -> None:
+    """A Metal bundle says where it can be proven instead, before anything of it is used."""
+    path = bundle / "manifest.json"
+    path.write_text(path.read_text().replace('"target": "cpu"', '"target": "metal"'))
+    done = run(bundle)
+    assert done.returncode == 1
+    assert "is for target metal, this tool runs cpu. Use menagerie-run on" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_tool_needs_neither_python_nor_torch() -> None:
     """Everything it links is found, and is neither Python's nor PyTorch's."""
     command = [shutil.which("ldd") or "ldd", str(tool())]

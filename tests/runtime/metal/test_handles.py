@@ -109,6 +109,16 @@ def test_copies_convert(device: Device, source: torch.dtype, target: torch.dtype
         torch.testing.assert_close(device.value(out), values.to(target), check_stride=False)
 
 
+@pytest.mark.parametrize("target", [torch.float16, torch.bfloat16], ids=str)
+def test_halves_are_rounded_to_even(device: Device, target: torch.dtype) -> None:
+    """Converting to a shorter float rounds as torch does; NaN and infinity stay."""
+    special = torch.tensor([torch.nan, torch.inf, -torch.inf, -0.0, 1 + 2**-8, 1 + 3 * 2**-8])
+    values = torch.cat((special, torch.randn(64, generator=torch.Generator().manual_seed(3))))
+    out = device.empty((70,), (1,), target)
+    copy(device, device.place(values), out)
+    torch.testing.assert_close(device.value(out), values.to(target), rtol=0, atol=0, equal_nan=True)
+
+
 def test_large_whole_numbers_stay_exact(device: Device) -> None:
     """A conversion between integers does not pass through a float."""
     values = torch.tensor([2**62 + 1, -(2**53) - 1, 2**31 - 1])

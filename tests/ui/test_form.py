@@ -1,0 +1,171 @@
+"""Prefect's UI in a browser, as a model engineer uses it: form, run, report, download.
+
+Needs Chromium: the one that `playwright install chromium` fetched, or the system's. Pictures are
+kept in the folder that MENAGERIE_PICTURES names, for the documentation.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import Error, Page, expect, sync_playwright
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.ui
+
+ZOO = Path(sys.executable).with_name("zoo")
+MODEL = "digits_cnn"
+PAGE_SECONDS = 120
+RUN_SECONDS = 600
+
+
+class Cluster:
+    """What `zoo up` started."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        state = json.loads(self.zoo("up", "--json"))
+        self.url: str = state["ui"]
+        secrets = json.loads((home / "cluster" / "secrets.json").read_text())
+        self.password: str = secrets["api_auth"]
+
+    def zoo(self, *arguments: str) -> str:
+        """Run a command."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "MENAGERIE"))}
+        return subprocess.run(
+            [ZOO, *arguments],
+            env={**kept, "MENAGERIE_HOME": str(self.home)},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        ).stdout
+
+    def ask(self, path: str) -> Any:
+        """A question to Prefect's API."""
+        word = base64.b64encode(self.password.encode()).decode()
+        request = urllib.request.Request(  # noqa: S310 - loopback
+            f"{self.url}/api{path}", headers={"authorization": f"Basic {word}"}
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+            return json.load(answer)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of this test's own."""
+    made = Cluster(tmp_path_factory.mktemp("home"))
+    try:
+        yield made
+    finally:
+        made.zoo("down")
+
+
+@pytest.fixture(scope="module")
+def page(cluster: Cluster) -> Iterator[Page]:
+    """A browser that is signed in; the store's certificate is the cluster's own."""
+    expect.set_options(timeout=PAGE_SECONDS * 1000)
+    with sync_playwright() as playwright:
+        try:
+            browser = playwright.chromium.launch()
+        except Error:  # none of Playwright's own
+            browser = playwright.chromium.launch(
+                executable_path=shutil.which("chromium") or shutil.which("google-chrome"),
+                args=["--no-sandbox"],
+            )
+        context = browser.new_context(
+            viewport={"width": 1280, "height": 1600}, ignore_https_errors=True
+        )
+        opened = context.new_page()
+        opened.set_default_timeout(PAGE_SECONDS * 1000)
+        opened.goto(cluster.url)
+        opened.locator("input").first.fill(cluster.password)
+        opened.keyboard.press("Enter")
+        opened.get_by_role("button", name="Logout").wait_for()
+        yield opened
+        browser.close()
+
+
+def picture(page: Page, name: str) -> None:
+    """Keep what is on the page, where somebody asked for it."""
+    if folder := os.environ.get("MENAGERIE_PICTURES"):
+        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+
+
+def open_form(cluster: Cluster, page: Page) -> None:
+    """The form of convert-model."""
+    deployment = cluster.ask("/deployments/name/convert-model/convert-model")["id"]
+    page.goto(f"{cluster.url}/v2/deployments/deployment/{deployment}/run")
+    page.get_by_role("button", name="Select model").wait_for()
+
+
+def submitted(cluster: Cluster) -> list[str]:
+    """The runs of convert-model that the dashboard would count."""
+    history = json.loads(cluster.zoo("runs", "--json"))
+    return [run["name"] for run in history if run["what"] == "convert-model"]
+
+
+def test_a_bad_value_is_stopped(cluster: Cluster, page: Page) -> None:
+    """No threads and no model: the form says so, and nothing is submitted."""
+    open_form(cluster, page)
+    picture(page, "form")
+    page.get_by_label("Threads").first.fill("0")
+    page.get_by_role("button", name="Submit").click()
+    expect(page.get_by_text("0 is less than the minimum of 1")).to_be_visible()
+    expect(page.get_by_text("'model' is a required property")).to_be_visible()
+    picture(page, "form-refused")
+    assert page.url.endswith("/run")
+    assert submitted(cluster) == []
+
+
+def test_a_model_is_converted_and_its_report_followed(
+    cluster: Cluster, page: Page, tmp_path: Path
+) -> None:
+    """Chosen from the list, run by a worker, finished; the links lead to report and library."""
+    open_form(cluster, page)
+    page.get_by_role("button", name="Select model").click()
+    page.get_by_role("option", name=MODEL, exact=True).click()
+    page.get_by_role("button", name="Submit").click()
+    page.wait_for_url(lambda url: not url.endswith("/run"))
+    page.get_by_role("link", name="View run").or_(
+        page.locator("a[href*='/runs/flow-run/']")
+    ).first.click()
+    page.wait_for_url("**/runs/flow-run/**")
+    run = page.url.rpartition("/")[2].partition("?")[0]
+    end = time.monotonic() + RUN_SECONDS
+    while (state := cluster.ask(f"/flow_runs/{run}")["state_type"]) not in ("COMPLETED", "FAILED"):
+        assert time.monotonic() < end, state
+        page.wait_for_timeout(2000)
+    assert state == "COMPLETED"
+    page.reload()
+    expect(page.get_by_text(f"{MODEL} for cpu").first).to_be_visible()
+    picture(page, "run")
+    page.get_by_role("tab", name="Artifacts").click()
+    report = page.get_by_role("link", name=f"Report of {MODEL} for cpu")
+    address = report.first.get_attribute("href") or ""
+    assert address.startswith("https://")
+    picture(page, "artifacts")
+    page.goto(address)
+    expect(page.get_by_role("heading", name=MODEL)).to_be_visible()
+    with page.expect_download() as download:
+        page.evaluate("address => { location.href = address }", _library(cluster, run))
+    download.value.save_as(tmp_path / "model.so")
+    assert (tmp_path / "model.so").read_bytes()[:4] == b"\x7fELF"
+
+
+def _library(cluster: Cluster, run: str) -> str:
+    """The address of the library in the run's page."""
+    found = cluster.ask(f"/artifacts/{MODEL.replace('_', '-')}-cpu/latest")
+    [line] = [each for each in found["data"].splitlines() if "model.so](" in each]
+    return str(line.partition("](")[2].partition(")")[0])
