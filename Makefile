@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # numpy and torch come first and by pip: some machines offer a CPU build of torch that only pip finds.
 TORCH := torch==2.13.0
 
-.PHONY: help setup convert test test-all test-faults check format lock clean
+.PHONY: help setup convert test test-all test-faults test-ui check format lock clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -46,6 +46,10 @@ test-all: setup ## the suite with fresh random examples, then every model of the
 	$(BIN)/python -m pytest -m sweep
 	$(BIN)/python -m pytest -n0 -m cluster
 	$(BIN)/python -m pytest -m faults
+	$(BIN)/python -m pytest -m ui
+
+test-ui: setup ## Prefect's UI in headless Chromium: the form, a run, its report
+	$(BIN)/python -m pytest -m ui
 
 test-faults: setup ## kill flows, workers, servers and networks of a real cluster (a quarter of an hour)
 	$(BIN)/python -m pytest -m faults

@@ -6,13 +6,14 @@ import base64
 import json
 import urllib.error
 import urllib.request
+import uuid
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flows.cluster.connection import Connection
 
-__all__ = ["ApiSilent", "ask"]
+__all__ = ["ApiSilent", "ask", "tell"]
 
 _SECONDS = 10.0
 
@@ -35,7 +36,30 @@ def ask(connection: Connection, path: str, *, seconds: float = _SECONDS) -> Any:
     Raises:
         ApiSilent: for everything else.
     """
-    request = urllib.request.Request(f"{connection.api_url}{path}")  # noqa: S310 - checked below
+    return _answer(connection, urllib.request.Request(f"{connection.api_url}{path}"), seconds)  # noqa: S310 - checked there
+
+
+def tell(connection: Connection, path: str, body: object, *, seconds: float = _SECONDS) -> Any:
+    """POST JSON to a path of the API, with the token that it asks of whoever changes something.
+
+    Raises:
+        ApiSilent: if it was not taken.
+    """
+    client = str(uuid.uuid4())
+    token = ask(connection, f"/csrf-token?client={client}", seconds=seconds)["token"]
+    request = urllib.request.Request(  # noqa: S310 - checked below
+        f"{connection.api_url}{path}",
+        json.dumps(body).encode(),
+        {
+            "Content-Type": "application/json",
+            "Prefect-Csrf-Token": token,
+            "Prefect-Csrf-Client": client,
+        },
+    )
+    return _answer(connection, request, seconds)
+
+
+def _answer(connection: Connection, request: urllib.request.Request, seconds: float) -> Any:
     if request.type not in {"http", "https"}:
         raise ApiSilent(f"{connection.api_url!r} is no http(s) URL")
     if connection.auth is not None:

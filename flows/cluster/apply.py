@@ -113,14 +113,18 @@ def _deploy(plan: Plan) -> None:
 
 
 def _apply_automation(client: SyncPrefectClient, wanted: dict[str, Any]) -> None:
+    """Make it, or bring it up to date; one that is as wanted is left alone.
+
+    Writing an automation anew would forget the heartbeats that it waits for.
+    """
     checked = AutomationCore.model_validate(wanted)
     said = checked.model_dump(mode="json", exclude={"owner_resource"})
     named = {"automations": {"name": {"any_": [wanted["name"]]}}}
     found = client.request("POST", "/automations/filter", json=named).json()
-    if found:
-        client.request("PUT", "/automations/{id}", path_params={"id": found[0]["id"]}, json=said)
-    else:
+    if not found:
         client.request("POST", "/automations/", json=said)
+    elif AutomationCore.model_validate(found[0]) != checked:
+        client.request("PUT", "/automations/{id}", path_params={"id": found[0]["id"]}, json=said)
 
 
 if __name__ == "__main__":

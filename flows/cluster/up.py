@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from flows.cluster.api import ApiSilent, ask
 from flows.cluster.certificates import ensure_certificate
 from flows.cluster.connection import local_connection
 from flows.cluster.credentials import ACCESS_KEY, Credentials
+from flows.cluster.lost_runs import put_back
 from flows.cluster.plan import load_plan
 from flows.cluster.ports import free_ports, is_free
 from flows.cluster.processes import alive, child_environment, last_line, log_path, spawn
@@ -178,6 +179,9 @@ class _Starter:
         return PartChange("deployments", Change.APPLIED, detail)
 
     def worker(self) -> PartChange:
+        if not alive(self._state.processes.get("worker")):
+            with suppress(ApiSilent):  # the automations will see to them too, only later
+                put_back(self._connection, server.POOL)
         started = self._start(
             "worker",
             "worker",

@@ -32,4 +32,20 @@ Tensor search(const Tensor& sorted, const Tensor& values, bool from_right, bool 
 // What `right` and the word `side`, empty if absent, say together.
 bool from_right(bool right, std::string_view side);
 
+// The k-th smallest value of each row, from 1, and where it stood. The axis becomes 1, or is left
+// out.
+struct Chosen {
+  Tensor values, indices;
+};
+Chosen kth_value(const Tensor& self, int64_t k, int64_t dim, bool keep_axis);
+
+// The lower of the middle values of all elements; NaN if there is one, or no element.
+Tensor median(const Tensor& self);
+
+// Each position so many times as its number says; fails if there is a negative one.
+Tensor repeat_interleave(const Tensor& repeats);
+
+// Distances [..., P, R] between the rows of a [..., P, M] and b [..., R, M] by the p-norm.
+Tensor distances(const Tensor& a, const Tensor& b, double p);
+
 }  // namespace menagerie::host

@@ -9,6 +9,7 @@
 #include "common/kernels.h"
 #include "common/shim_support.h"
 #include "cpu/epilogue.h"
+#include "cpu/widened.h"
 
 using namespace menagerie;
 
@@ -120,8 +121,26 @@ void compute_inner(const Tensor& input, const Tensor& weight, const Tensor* bias
 }
 
 void compute(const Tensor& input, const Tensor& weight, const Tensor* bias,
+             const ConvolutionParameters& p, const Epilogue& epilogue, const Tensor& output);
+
+void compute_widened(const Tensor& input, const Tensor& weight, const Tensor* bias,
+                     const ConvolutionParameters& p, const Epilogue& epilogue,
+                     const Tensor& output) {
+  const Tensor result = empty_strided(Dtype::kFloat32, output.sizes(), output.strides());
+  const Tensor wide_bias = bias == nullptr ? Tensor() : widened(*bias);
+  const Tensor other = epilogue.other == nullptr ? Tensor() : widened(*epilogue.other);
+  Epilogue wide = epilogue;
+  if (epilogue.other != nullptr) wide.other = &other;
+  compute(widened(input), widened(weight), bias == nullptr ? nullptr : &wide_bias, p, wide, result);
+  assign(result, output);
+}
+
+void compute(const Tensor& input, const Tensor& weight, const Tensor* bias,
              const ConvolutionParameters& p, const Epilogue& epilogue, const Tensor& output) {
   if (output.empty()) return;
+  if (is_half(output.dtype)) {
+    return compute_widened(input, weight, bias, p, epilogue, output);
+  }
   if (input.empty() || weight.empty()) {
     require(epilogue.binary == kernels::Binary::kNone &&
                 epilogue.activation == kernels::Activation::kNone,

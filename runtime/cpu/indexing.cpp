@@ -4,7 +4,6 @@
 
 #include "common/copy.h"
 #include "common/element.h"
-#include "common/host_operators.h"
 #include "common/indices.h"
 #include "common/shim_support.h"
 
@@ -89,46 +88,5 @@ AOTITorchError aoti_torch_cpu_index_put(AtenTensorHandle self, const AtenTensorH
       });
     });
     *ret0 = to_handle(std::move(out));
-  });
-}
-
-AOTITorchError aoti_torch_cpu_nonzero(AtenTensorHandle self, AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] { *ret0 = to_handle(host::nonzero(operand(self))); });
-}
-
-AOTITorchError aoti_torch_cpu_masked_select(AtenTensorHandle self, AtenTensorHandle mask,
-                                            AtenTensorHandle* ret0) {
-  return kernel(__func__,
-                [&] { *ret0 = to_handle(host::masked_select(operand(self), operand(mask))); });
-}
-
-AOTITorchError aoti_torch_cpu_masked_scatter(AtenTensorHandle self, AtenTensorHandle mask,
-                                             AtenTensorHandle source, AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] {
-    *ret0 = to_handle(host::masked_scatter(operand(self), operand(mask), operand(source)));
-  });
-}
-
-AOTITorchError aoti_torch_cpu_bucketize_Tensor(AtenTensorHandle self, AtenTensorHandle boundaries,
-                                               int32_t out_int32, int32_t right,
-                                               AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] {
-    const Tensor& edges = operand(boundaries);
-    require(edges.dimensions == 1, "boundaries have one axis, not ", edges);
-    *ret0 = to_handle(host::search(edges, operand(self), right != 0, out_int32 != 0));
-  });
-}
-
-AOTITorchError aoti_torch_cpu_searchsorted_Tensor(AtenTensorHandle sorted_sequence,
-                                                  AtenTensorHandle self, int32_t out_int32,
-                                                  int32_t right, const char** side,
-                                                  AtenTensorHandle* sorter,
-                                                  AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] {
-    require(optional_operand(sorter) == nullptr, "a sorter is not supported");
-    const bool from_right =
-        host::from_right(right != 0, side == nullptr ? std::string_view() : *side);
-    *ret0 = to_handle(
-        host::search(operand(sorted_sequence), operand(self), from_right, out_int32 != 0));
   });
 }

@@ -6,6 +6,7 @@
 #include "common/shim_support.h"
 #include "cpu/epilogue.h"
 #include "cpu/plain_product.h"
+#include "cpu/widened.h"
 
 using namespace menagerie;
 
@@ -43,17 +44,10 @@ Tensor as_vector(const Tensor& self) {
   return vector;
 }
 
-Tensor widened(const Tensor& tensor) {
-  Tensor wide = empty_contiguous(Dtype::kFloat32, tensor.sizes());
-  assign(tensor, wide);
-  return wide;
-}
-
 void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self, float beta,
               float alpha) {
   if (out.empty()) return;
-  if (out.dtype == Dtype::kFloat16 || out.dtype == Dtype::kBFloat16) {
-    // Few processors multiply halves; computed in single precision, they are rounded once.
+  if (is_half(out.dtype)) {
     const Tensor result = empty_contiguous(Dtype::kFloat32, out.sizes());
     const Tensor addend = self == nullptr ? Tensor() : widened(*self);
     multiply(result, widened(a), widened(b), self == nullptr ? nullptr : &addend, beta, alpha);

@@ -2,7 +2,6 @@
 // host must know is computed by the host, after the device has finished.
 #include "common/axes.h"
 #include "common/copy.h"
-#include "common/host_operators.h"
 #include "common/indices.h"
 #include "common/shim_support.h"
 #include "metal/dispatch.h"
@@ -96,48 +95,5 @@ AOTITorchError aoti_torch_mps_index_put(AtenTensorHandle self, const AtenTensorH
     const Tensor& into = operand(self);
     const Indices chosen = indices_of(into, indices, indices_len_);
     *ret0 = to_handle(put(into, chosen, operand(values), accumulate != 0));
-  });
-}
-
-AOTITorchError aoti_torch_mps_nonzero(AtenTensorHandle self, AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] { *ret0 = to_handle(host::nonzero(host_operand(self))); });
-}
-
-AOTITorchError aoti_torch_mps_masked_select(AtenTensorHandle self, AtenTensorHandle mask,
-                                            AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] {
-    *ret0 = to_handle(host::masked_select(host_operand(self), host_operand(mask)));
-  });
-}
-
-AOTITorchError aoti_torch_mps_masked_scatter(AtenTensorHandle self, AtenTensorHandle mask,
-                                             AtenTensorHandle source, AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] {
-    *ret0 = to_handle(
-        host::masked_scatter(host_operand(self), host_operand(mask), host_operand(source)));
-  });
-}
-
-AOTITorchError aoti_torch_mps_bucketize_Tensor(AtenTensorHandle self, AtenTensorHandle boundaries,
-                                               int32_t out_int32, int32_t right,
-                                               AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] {
-    const Tensor& edges = host_operand(boundaries);
-    require(edges.dimensions == 1, "boundaries have one axis, not ", edges);
-    *ret0 = to_handle(host::search(edges, host_operand(self), right != 0, out_int32 != 0));
-  });
-}
-
-AOTITorchError aoti_torch_mps_searchsorted_Tensor(AtenTensorHandle sorted_sequence,
-                                                  AtenTensorHandle self, int32_t out_int32,
-                                                  int32_t right, const char** side,
-                                                  AtenTensorHandle* sorter,
-                                                  AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] {
-    require(optional_operand(sorter) == nullptr, "a sorter is not supported");
-    const bool from_right =
-        host::from_right(right != 0, side == nullptr ? std::string_view() : *side);
-    *ret0 = to_handle(host::search(host_operand(sorted_sequence), host_operand(self), from_right,
-                                   out_int32 != 0));
   });
 }

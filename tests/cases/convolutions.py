@@ -76,13 +76,11 @@ TABLE.add(
     targets=_CPU,
 )
 for dtype in FLOATS[1:]:
-    # The CPU's kernel library has no half-precision convolution on most processors.
     TABLE.add(
         "convolution",
         short(dtype),
         _arguments(_X.to(dtype), _W.to(dtype), floats(6, dtype=dtype)),
         _convolution,
-        targets=(Target.METAL,),
         tolerance=2e-2,
     )
 

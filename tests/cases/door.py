@@ -283,9 +283,9 @@ class _Spread:
                 [None if h is None else h.pointer for h in handles], ctypes.c_void_p
             )
         if kind == "const AtenTensorHandle*":
-            handles = [self.device.place(v) for v in values]
-            self.alive.append(handles)
-            return (ctypes.c_void_p * len(handles))(*[h.pointer.value for h in handles])
+            placed = [self.device.place(v) for v in values]
+            self.alive.append(placed)
+            return (ctypes.c_void_p * len(placed))(*[h.pointer.value for h in placed])
         return (ctypes.c_int64 * len(values))(*map(int, values))
 
     def _pointers(self, values: Sequence[Any], pointee: Any) -> Any:

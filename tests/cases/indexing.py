@@ -38,7 +38,7 @@ for dtype in NUMBERS[1:]:
         "index_Tensor",
         short(dtype),
         {"self": numbers(4, 5, dtype=dtype), "indices": [None, _rows(3, of=5)]},
-        _index,
+        aten.index,
     )
 
 

@@ -122,6 +122,34 @@ TABLE.add(
     aten.logcumsumexp,
 )
 
+for name, self_, dim in _operands():
+    if self_.numel() == 0 or self_.dtype in (torch.bool, torch.float16):
+        continue
+    TABLE.add("median", name, {"self": self_}, aten.median)
+    length = self_.shape[dim] if self_.dim() else 1
+    for k in {1, length, (length + 1) // 2}:
+        # Which of equal values is meant is free; the values are not.
+        TABLE.add(
+            "kthvalue",
+            f"{name}, k = {k}",
+            {"self": self_, "k": k, "dim": dim, "keepdim": k % 2},
+            lambda self, k, dim, keepdim: torch.kthvalue(self, k, dim, bool(keepdim))[:1],
+        )
+for repeats in (torch.tensor([1, 0, 3]), torch.tensor([2, 2], dtype=torch.int32), integers(0)):
+    TABLE.add(
+        "repeat_interleave_Tensor",
+        str(repeats.tolist()),
+        {"repeats": repeats, "output_size": None},
+        lambda repeats, **_: torch.repeat_interleave(repeats.long()),
+    )
+for p in (0.0, 1.0, 2.0, 3.0, float("inf")):
+    TABLE.add(
+        "_cdist_forward",
+        f"p = {p}",
+        {"x1": floats(2, 3, 4), "x2": floats(2, 5, 4, seed=1), "p": p, "compute_mode": None},
+        lambda x1, x2, p, **_: torch.cdist(x1.double(), x2.double(), p).float(),
+    )
+
 _X = floats(3, 2)
 TABLE.refuse("topk", "k = 4 is not within axis 0", self=_X, k=4, dim=0, largest=1, sorted=1)
 TABLE.refuse("topk", "k = -1 is not within axis 0", self=_X, k=-1, dim=0, largest=1, sorted=1)
@@ -134,3 +162,8 @@ for operator in ("cumsum", "cumprod"):
 for operator in ("cummax", "cummin", "logcumsumexp"):
     TABLE.refuse(operator, "axis 2 is not in", self=_X, dim=2)
 TABLE.refuse("logcumsumexp", "floating", self=integers(3), dim=0)
+TABLE.refuse("kthvalue", "k = 4 is not within axis 0", self=_X, k=4, dim=0, keepdim=0)
+TABLE.refuse(
+    "repeat_interleave_Tensor", "negative", repeats=torch.tensor([1, -1]), output_size=None
+)
+TABLE.refuse("_cdist_forward", "do not fit", x1=_X, x2=floats(2, 3), p=2.0, compute_mode=None)

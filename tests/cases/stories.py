@@ -243,8 +243,11 @@ def buffers(device: Device) -> None:
     first, second = ctypes.c_void_p(), ctypes.c_void_p()
     for buffer in (first, second):
         device.raw("aoti_torch_mps_malloc", ctypes.byref(buffer), ctypes.c_size_t(16))
-    sizes = [ctypes.c_size_t(n) for n in (4, 8, 16)]
-    device.raw("aoti_torch_mps_memcpy", first, *sizes, (ctypes.c_uint8 * 16)(*range(16)))
+    numbers_ = (ctypes.c_uint8 * 16)(*range(16))
+    part = [ctypes.c_size_t(n) for n in (4, 8, 8)]  # at, from, bytes
+    device.raw("aoti_torch_mps_memcpy", first, *part, numbers_)
+    beyond = [ctypes.c_size_t(n) for n in (9, 0, 8)]
+    _fails(device, "aoti_torch_mps_memcpy", first, *beyond, numbers_, fact="pass the end of 16")
     whole = [ctypes.c_size_t(n) for n in (16, 0, 0)]
     device.raw("aoti_torch_mps_copy_buffer", first, second, *whole)
     for buffer in (first, second):

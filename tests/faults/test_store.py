@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,13 @@ def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwiftServer]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def starter() -> Iterator[ThreadPoolExecutor]:
+    """A thread that lives as long as the servers: they end with the thread that started them."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
 @pytest.fixture
 def way(swift: SwiftServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Forwarder]:
     """The way to the server, which a test may cut; the environment points to it."""
@@ -149,13 +157,16 @@ def test_a_reset_in_the_middle_of_a_file_costs_a_retry(
 
 
 def test_a_server_killed_in_the_middle_of_a_file_that_comes_back(
-    way: Forwarder, swift: SwiftServer, options: ConversionOptions
+    way: Forwarder,
+    swift: SwiftServer,
+    options: ConversionOptions,
+    starter: ThreadPoolExecutor,
 ) -> None:
     """Killed by SIGKILL and started again on its data: the parts that it had are kept."""
 
     def fall_and_rise() -> None:
         swift.kill("http")
-        swift.start()
+        starter.submit(swift.start).result()
 
     way.cuts["up"] = [(7 * MIB, fall_and_rise)]
     rows = convert(options)

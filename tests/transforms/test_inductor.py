@@ -12,6 +12,7 @@ from torch import nn
 from torch._dynamo.device_interface import get_interface_for_device
 from torch._inductor import codecache
 from torch._inductor.codegen import mps
+from torch._inductor.fx_passes import fuse_attention
 from torch._inductor.graph import GraphLowering
 from torch._inductor.utils import get_gpu_type
 from torch.utils import _cpp_embed_headers
@@ -54,6 +55,12 @@ def test_metal_kernels_embed_headers_through_what_we_replace() -> None:
         "Metal's kernels no longer embed headers through codegen.mps._embed_headers"
     )
     assert len(inspect.signature(_cpp_embed_headers._embed_headers).parameters) == 3
+
+
+def test_attention_written_by_hand_is_replaced_through_what_we_replace() -> None:
+    """Inductor's patterns of attention call one function of their own module."""
+    calls = inspect.getsource(fuse_attention).count("return _scaled_dot_product_attention(")
+    assert calls > 10, "patterns of attention no longer call _scaled_dot_product_attention"
 
 
 def test_our_header_holds_all_that_kernels_may_include() -> None:

@@ -12,7 +12,7 @@ from transforms.editor import ProgramEditor
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-__all__ = ["write_out_attention"]
+__all__ = ["attention", "write_out_attention"]
 
 aten = torch.ops.aten
 
@@ -31,11 +31,11 @@ def write_out_attention(program: ExportedProgram) -> ExportedProgram:
         if node.target is aten.view.default:
             # A view of attention's result counts on the strides that the fused operator gives.
             node.target = aten.reshape.default
-    written_out: ExportedProgram = editor.finish().run_decompositions({operator: _attention})
+    written_out: ExportedProgram = editor.finish().run_decompositions({operator: attention})
     return written_out
 
 
-def _attention(  # noqa: PLR0917
+def attention(  # noqa: PLR0917
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,

@@ -14,6 +14,8 @@ For Metal, on any host, while code is generated and no longer:
   where they say that there is a device; on Linux `mps_host` gives it one.
 - `torch.backends.mps.get_core_count`: a fixed answer, so that every host generates the same code.
 - `torch._inductor.utils.get_gpu_type`: keeps its first answer, which may be of before.
+- `fx_passes.fuse_attention._scaled_dot_product_attention`: what attention that a model wrote out by
+  hand is replaced with; on `mps` it would ask for kernels that only a Mac's torch has.
 - `codegen.mps._embed_headers`: would put the flattened headers, 150 KB, into every kernel. They are
   kept once a bundle instead.
 - `torch.utils._cpp_embed_headers._embed_headers`: flattens them, as the former would.
@@ -24,6 +26,7 @@ For Metal, on any host, while code is generated and no longer:
 from __future__ import annotations
 
 import re
+import traceback
 import warnings
 from collections import defaultdict
 from contextlib import contextmanager
@@ -35,9 +38,11 @@ from unittest.mock import patch
 import torch
 from torch._inductor import codecache
 from torch._inductor.codegen import mps
+from torch._inductor.fx_passes import fuse_attention
 from torch._inductor.utils import get_gpu_type
 from torch.utils import _cpp_embed_headers
 
+from transforms.lowering.attention import attention
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
@@ -104,15 +109,20 @@ def generate_code(program: ExportedProgram, options: Mapping[str, Any]) -> Gener
     except _Captured as captured:
         return captured.code
     except Exception as error:
-        first = str(error).strip().splitlines()
-        raise LoweringError(
-            "inductor", f"code generation failed: {first[0] if first else type(error).__name__}"
-        ) from error
+        raise LoweringError("inductor", f"code generation failed: {_reason(error)}") from error
     raise LoweringError(
         "inductor",
         "torch no longer calls AotCodeCompiler.compile",
         "Install the pinned torch, or adapt transforms/lowering/inductor.py",
     )
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what torch says; where it says nothing, the function that gave up."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    if ":" in lines[0].rstrip(":") or error.__traceback__ is None:
+        return lines[0]
+    return f"{lines[0].rstrip(':')} in {traceback.extract_tb(error.__traceback__)[-1].name}"
 
 
 @contextmanager
@@ -127,6 +137,7 @@ def metal_on_any_host() -> Iterator[None]:
             patch.object(torch.mps, "is_available", lambda: True),
             patch.object(torch.backends.mps, "is_available", lambda: True),
             patch.object(torch.backends.mps, "get_core_count", lambda: _CORES),
+            patch.object(fuse_attention, "_scaled_dot_product_attention", attention),
             patch.object(mps, "_embed_headers", lambda lines, *_: "\n".join(lines)),
         ):
             yield

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from torch.export.passes import move_to_device_pass
 
 from runtime.shim_list import kernel_symbols
@@ -48,6 +49,8 @@ _FLAGS = (
 )  # fmt: skip
 _RUNTIME = "libmenagerie_metal.so"
 _HEADER = "torch/csrc/inductor/aoti_include/mps.h"
+
+_FOREIGN_DTYPES = (torch.float64, torch.complex64, torch.complex128)
 
 # With the index: the graph's guards compare with it.
 _DEVICE = "mps:0"
@@ -114,10 +117,26 @@ def _generate(place: str, program: ExportedProgram) -> GeneratedCode:
     provide_mps()
     with metal_on_any_host():
         plain = _with_plain_constants(write_out_attention(program))
-        code = generate_code(move_to_device_pass(plain, _DEVICE), _OPTIONS)
+        try:
+            code = generate_code(move_to_device_pass(plain, _DEVICE), _OPTIONS)
+        except LoweringError as error:
+            raise _explained(place, plain, error) from error
     if code.generated_kernels:
         raise LoweringError(place, "a part of the program would run on the CPU")
     return code
+
+
+def _explained(place: str, program: ExportedProgram, error: LoweringError) -> LoweringError:
+    """The error, or what stands behind it where that is a dtype that no GPU of Apple's has."""
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and value.dtype in _FOREIGN_DTYPES:
+            return LoweringError(
+                place,
+                f"{node.name} is of {value.dtype}, which Metal does not know",
+                "Let the model compute it in float32",
+            )
+    return LoweringError(place, error.fact, error.next_step)
 
 
 def _with_plain_constants(program: ExportedProgram) -> ExportedProgram:

@@ -1,5 +1,5 @@
-// Bitonic sorting of rows of dense memory [outer, length, inner] (Batcher, 1968). What moves is each
-// row's order, a list of positions that is padded to a power of two; positions from `length` on
+// Bitonic sorting of rows of dense memory [outer, length, inner] (Batcher, 1968). What moves is
+// each row's order, a list of positions that is padded to a power of two; positions from `length` on
 // stand for nothing and come last. Ties go by position, so that the sort is stable.
 #include <metal_stdlib>
 using namespace metal;

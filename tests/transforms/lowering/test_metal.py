@@ -14,9 +14,10 @@ from torch import nn
 from transforms.lowering import metal
 from transforms.lowering.inductor import metal_header
 from transforms.lowering.mach_o import read_library
-from zoo.errors import UnsupportedKernels
+from zoo.errors import LoweringError, UnsupportedKernels
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from torch.export import ExportedProgram
@@ -135,6 +136,34 @@ def test_missing_kernels_are_listed_at_once(tmp_path: Path) -> None:
     [inverse] = [sites for kernel, sites in caught.value.uses.items() if "linalg_inv" in kernel]
     assert any(f"test_metal.py:{line + 2}" in site for site in fft)
     assert any(f"test_metal.py:{line + 3}" in site for site in inverse)
+
+
+class Unwritten(nn.Module):
+    """One function of its argument."""
+
+    def __init__(self, body: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Whatever the function makes of it."""
+        return self.body(x)
+
+
+@pytest.mark.parametrize(
+    ("body", "fact"),
+    [
+        (lambda x: x.double().sum(), "_to_copy.* is of torch.float64, which Metal does not know"),
+        (lambda x: torch.hypot(x, x), "code generation failed: .*hypot"),
+    ],
+)
+def test_what_metal_cannot_is_said_in_a_line(
+    body: Callable[[torch.Tensor], torch.Tensor], fact: str, tmp_path: Path
+) -> None:
+    """No traceback of torch's, and a name by which the model's author finds the place."""
+    program = torch.export.export(Unwritten(body), (torch.randn(4),), strict=False)
+    with pytest.raises(LoweringError, match=f"^program main: {fact}"):
+        metal.lower(program.run_decompositions({}), tmp_path)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -80,6 +80,14 @@ def _attention(w: _Weights, x: torch.Tensor, **options: Any) -> torch.Tensor:
     return w.bare(out.transpose(1, 2).flatten(2)) + x
 
 
+def _by_hand(w: _Weights, x: torch.Tensor) -> torch.Tensor:
+    """Attention as nn.MultiheadAttention writes it; Inductor knows the pattern."""
+    q, k, v = (m(x).unflatten(-1, (4, 4)).transpose(1, 2) for m in (w.square, w.bare, w.square))
+    q, k, v = (t.reshape(4, 5, 4) for t in (q, k, v))
+    out = torch.bmm((q * 0.5).bmm(k.transpose(1, 2)).softmax(-1), v)
+    return w.bare(out.transpose(0, 1).reshape(1, 5, 16))
+
+
 def _masked(w: _Weights, x: torch.Tensor) -> torch.Tensor:
     keep = torch.arange(5) < 3
     return _attention(w, x, attn_mask=keep[None, None, None, :])
@@ -118,6 +126,7 @@ _PIECES: dict[str, tuple[Callable[[_Weights, torch.Tensor], torch.Tensor], tuple
     "attention": (_attention, _TOKENS),
     "causal attention": (lambda w, x: _attention(w, x, is_causal=True), _TOKENS),
     "masked attention": (_masked, _TOKENS),
+    "attention by hand": (_by_hand, _TOKENS),
     "norms": (lambda w, x: w.group_norm(w.norm(x.transpose(1, 3)).transpose(1, 3)), _IMAGE),
     "long softmax": (lambda _, x: (x * 3).softmax(-1), (2, 3000)),
     "long mean": (lambda _, x: x.mean(-1) + x.amax(-1), (3, 2500)),

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import subprocess
 import sys
 import threading
+import urllib.error
+import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -286,3 +289,24 @@ def test_a_release_that_cannot_be_read_stops_the_sweep(place: Any, tmp_path: Pat
     with pytest.raises(ArtifactError, match="nothing was swept"):
         store.sweep(NO_GRACE, dry_run=False)
     assert store._objects.size_of(blob_key("f" * 64)) is not None
+
+
+def test_a_link_leads_a_browser_to_one_file(place: Any, tmp_path: Path) -> None:
+    """On S3 an address that needs no credentials, for a while; in a folder there is none."""
+    store = place.store()
+    bundle = make_bundle(tmp_path / "bundle", {"report.html": b"<p>fine</p>"})
+    release = store.publish(bundle)
+    address = store.link(release, "report.html", 60)
+    if place.root is not None:
+        assert address is None
+        return
+    authority = place.options.ca_bundle
+    context = ssl.create_default_context(cafile=authority) if authority is not None else None
+    with urllib.request.urlopen(address, context=context) as answer:  # noqa: S310
+        assert answer.read() == b"<p>fine</p>"
+        assert answer.headers["content-type"].startswith("text/html")
+    library = store.link(release, "programs/main/model.so", 60)
+    with urllib.request.urlopen(library, context=context) as answer:  # noqa: S310
+        assert 'filename="tiny-cpu-model.so"' in answer.headers["content-disposition"]
+    with pytest.raises(urllib.error.HTTPError, match="40[13]"):
+        urllib.request.urlopen(address.replace("Expires=60", "Expires=61"), context=context)  # noqa: S310
