@@ -1,4 +1,4 @@
-"""Runs whose process ended together with the cluster: put back into the queue when it is up again."""
+"""Runs whose process ended together with the cluster go back into the queue."""
 
 from __future__ import annotations
 

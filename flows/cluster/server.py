@@ -76,8 +76,8 @@ def server_environment(state: ClusterState, credentials: Credentials) -> dict[st
         "PREFECT_SERVER_API_AUTH_STRING": credentials.api_auth.get_secret_value(),
         "PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED": "true",
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"{state.ui_url},http://localhost:{port}",
-        # SQLite has one writer at a time: wait for it, and keep the scheduler's turns short. It would
-        # write a hundred runs of every schedule at once, and an event that finds the database
+        # SQLite has one writer at a time: wait for it, and keep the scheduler's turns short, which
+        # would write a hundred runs of every schedule at once. An event that finds the database
         # locked is handled again, with what it caused already done.
         "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
         "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "60",

@@ -224,6 +224,7 @@ MANIFESTS: dict[str, tuple[Edit, str]] = {
     "no programs": (without("programs"), 'lacks "programs"'),
     "programs no list": (put("programs", value={}), "programs is not an array"),
     "program no object": (put("programs", 0, value=3), "programs is not an object"),
+    "another target": (put("target", value="tpu"), "is for target tpu"),
     "another program": (in_program("name", "side"), "has no program"),
     "path upwards": (in_program("library", "a/../../m"), "is not a path inside"),
     "absolute path": (in_program("library", "/etc/passwd"), "is not a path inside the bundle"),

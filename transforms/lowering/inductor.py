@@ -7,6 +7,10 @@ This is the only file that touches torch's private parts. Each is named here wit
 - `GraphLowering.operations`, `.constants`, `.allocated_constant_name`,
   `.dynamo_flat_name_to_original_fqn`: which fallback kernels the program uses and where they come
   from, and which tensor stands behind each constant of the wrapper.
+- `fx_passes.fuse_attention._sfdp_init`: registers patterns that take products around a softmax for
+  attention. They match a permuted key whatever its permutation: `permute(k, [1, 2, 0])` passes for
+  `k.transpose(1, 2)`, which gives wrong numbers where the sizes allow it. So they are left out, if
+  torch.compile did not register them earlier in this process.
 
 For Metal, on any host, while code is generated and no longer:
 
@@ -14,8 +18,6 @@ For Metal, on any host, while code is generated and no longer:
   where they say that there is a device; on Linux `mps_host` gives it one.
 - `torch.backends.mps.get_core_count`: a fixed answer, so that every host generates the same code.
 - `torch._inductor.utils.get_gpu_type`: keeps its first answer, which may be of before.
-- `fx_passes.fuse_attention._scaled_dot_product_attention`: what attention that a model wrote out by
-  hand is replaced with; on `mps` it would ask for kernels that only a Mac's torch has.
 - `codegen.mps._embed_headers`: would put the flattened headers, 150 KB, into every kernel. They are
   kept once a bundle instead.
 - `torch.utils._cpp_embed_headers._embed_headers`: flattens them, as the former would.
@@ -42,7 +44,6 @@ from torch._inductor.fx_passes import fuse_attention
 from torch._inductor.utils import get_gpu_type
 from torch.utils import _cpp_embed_headers
 
-from transforms.lowering.attention import attention
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ def generate_code(program: ExportedProgram, options: Mapping[str, Any]) -> Gener
     try:
         with (
             patch.object(codecache.AotCodeCompiler, "compile", _capture),
+            patch.object(fuse_attention, "_sfdp_init", lambda *_: None),
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")  # torch's own deprecations, of no use to our reader
@@ -137,7 +139,6 @@ def metal_on_any_host() -> Iterator[None]:
             patch.object(torch.mps, "is_available", lambda: True),
             patch.object(torch.backends.mps, "is_available", lambda: True),
             patch.object(torch.backends.mps, "get_core_count", lambda: _CORES),
-            patch.object(fuse_attention, "_scaled_dot_product_attention", attention),
             patch.object(mps, "_embed_headers", lambda lines, *_: "\n".join(lines)),
         ):
             yield

@@ -186,6 +186,7 @@ class S3Objects(ObjectStore):
             aws_secret_access_key=_revealed(options.secret_key),
             aws_session_token=_revealed(options.session_token),
             config=Config(
+                signature_version="s3v4",  # presigned addresses would still take the old one
                 s3={"addressing_style": style.value},
                 request_checksum_calculation=options.checksums.value,
                 response_checksum_validation=options.checksums.value,

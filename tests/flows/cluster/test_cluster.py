@@ -311,6 +311,23 @@ def test_a_server_that_died_is_said_by_every_command(cluster: Cluster) -> None:
     assert len(cluster.json("show", MODEL)["releases"]) >= 1
 
 
+def test_a_run_that_down_ended_runs_again(cluster: Cluster) -> None:
+    """It stands in the queue at once, and the next `zoo up` completes it."""
+    deployment = cluster.ask("/deployments/name/convert-model/convert-model")["id"]
+    parameters = {"model": MODEL, "options": {"force": True}}
+    run = cluster.ask(f"/deployments/{deployment}/create_flow_run", {"parameters": parameters})
+
+    def state() -> str:
+        name: str = cluster.ask(f"/flow_runs/{run['id']}")["state"]["name"]
+        return name
+
+    eventually(lambda: state() == "Running", 120)
+    cluster.json("down")
+    cluster.json("up")
+    eventually(lambda: state() == "Completed", CONVERSION_SECONDS)
+    assert cluster.ask(f"/flow_runs/{run['id']}")["run_count"] == 2
+
+
 def test_no_secret_is_anywhere(cluster: Cluster) -> None:
     """Not in a log, a file, the database, an answer, an argument: only in the one file."""
     secrets = cluster.secrets

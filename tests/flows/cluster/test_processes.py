@@ -91,9 +91,9 @@ def test_down_ends_what_processes_started(spawn: Callable[..., ProcessRecord]) -
     grandchild = int(said()[0])
     assert sorted(marked()) == sorted([record.pid, grandchild])
     ports = {"api": 4200}
-    state = ClusterState(database=Database.SQLITE, ports=ports, processes={"server": record})
+    state = ClusterState(database=Database.SQLITE, ports=ports, processes={"worker": record})
     state.save()
-    assert down() == ["server", f"process {grandchild}"]
+    assert down() == ["worker", f"process {grandchild}"]
     assert marked() == []
     after = ClusterState.load()
     assert after is not None

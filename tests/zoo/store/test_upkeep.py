@@ -308,5 +308,5 @@ def test_a_link_leads_a_browser_to_one_file(place: Any, tmp_path: Path) -> None:
     library = store.link(release, "programs/main/model.so", 60)
     with urllib.request.urlopen(library, context=context) as answer:  # noqa: S310
         assert 'filename="tiny-cpu-model.so"' in answer.headers["content-disposition"]
-    with pytest.raises(urllib.error.HTTPError, match="40[13]"):
+    with pytest.raises(urllib.error.HTTPError, match=r"HTTP Error 40[013]"):
         urllib.request.urlopen(address.replace("Expires=60", "Expires=61"), context=context)  # noqa: S310
