@@ -33,8 +33,8 @@ inline void conform(RAIIAtenTensorHandle& tensor, std::initializer_list<int64_t>
   AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &dtype));
   AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor.get(), &device));
   AtenTensorHandle fresh = nullptr;
-  AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(rank, sizes.begin(), strides.begin(), dtype,
-                                                       device, 0, &fresh));
+  AOTI_TORCH_ERROR_CODE_CHECK(
+      aoti_torch_empty_strided(rank, sizes.begin(), strides.begin(), dtype, device, 0, &fresh));
   RAIIAtenTensorHandle result(fresh);
   AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_copy_(fresh, tensor.get(), 0));
   tensor = std::move(result);

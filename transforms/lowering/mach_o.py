@@ -47,7 +47,7 @@ class MachLibrary:
     """
 
     install_name: str
-    deployment_target: str  # "14.0"
+    deployment_target: str  # "15.0"
     two_level: bool
     needed: tuple[str, ...]
     search_paths: tuple[str, ...]

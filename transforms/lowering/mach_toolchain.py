@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEPLOYMENT_TARGET", "RUNTIME_INSTALL_NAME", "link_mach_library", "mach_compiler"]
 
-DEPLOYMENT_TARGET = "14.0"  # Metal 3.1, the first with bfloat16
+DEPLOYMENT_TARGET = "15.0"  # the first whose MPSNDArray views a buffer at an offset
 RUNTIME_INSTALL_NAME = "@rpath/libmenagerie_metal.dylib"
 
 _LINK_FLAGS = ("-Wl,-dead_strip", "-Wl,-s")

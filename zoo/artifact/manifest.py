@@ -77,7 +77,7 @@ class Requirements(_Frozen):
     system: str  # as platform.system().lower(): linux, darwin
     machine: str  # as platform.machine(): x86_64, arm64
     instructions: tuple[str, ...] = ()  # as /proc/cpuinfo names them: avx2, fma, f16c ...
-    deployment_target: str | None = None  # the oldest macOS it loads on: "14.0"
+    deployment_target: str | None = None  # the oldest macOS it loads on: "15.0"
     runtime_abi: int
 
 

@@ -135,7 +135,7 @@ def commands(report: ConversionReport) -> tuple[Command, ...]:
         Command("Prove it again on this machine", f"zoo verify {model}{on}"),
         Command(
             "Run it, with no PyTorch installed",
-            f"zoo run {model}{on} --input x.npy --output y.npy",
+            f"zoo run {model} --input x.npy --output y.npy",
         ),
         again,
     )

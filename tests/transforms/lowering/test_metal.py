@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 def test_library_is_for_macs_with_apple_silicon(dylib: Path) -> None:
-    """arm64 (or the reader refuses), macOS 14 at least, at least ad-hoc signed, relocatable."""
+    """arm64 (or the reader refuses), macOS 15 at least, at least ad-hoc signed, relocatable."""
     library = read_library(dylib)
-    assert library.deployment_target == "14.0"
+    assert library.deployment_target == "15.0"
     assert library.signed
     assert library.install_name == "@rpath/model.dylib"
     assert library.search_paths == ()

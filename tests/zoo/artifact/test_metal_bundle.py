@@ -38,7 +38,7 @@ def _fields() -> dict[str, Any]:
     return {
         "target": "metal",
         "state": "emulated",
-        "requires": requires | {"deployment_target": "14.0"},
+        "requires": requires | {"deployment_target": "15.0"},
         "programs": [program],
         "shader_header": "shaders.h.metal",
     }
@@ -50,7 +50,7 @@ def test_what_is_sealed_opens_unchanged(tmp_path: Path) -> None:
     sealed = seal(tmp_path, draft(**_fields()))
     opened = open_bundle(tmp_path).manifest
     assert opened == sealed
-    assert opened.requires.deployment_target == "14.0"
+    assert opened.requires.deployment_target == "15.0"
     assert opened.programs[0].emulation is not None
     assert opened.programs[0].emulation.source_sha256 == "cd" * 32
 
