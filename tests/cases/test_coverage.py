@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from door import KINDS, Device, built_kinds, shims
 from stories import STORIES
 from table import CASES, REFUSALS
+
+from zoo.spec import Target
 
 if TYPE_CHECKING:
     from stories import Story
@@ -16,6 +19,12 @@ if TYPE_CHECKING:
 # a C++ function object (tests/runtime/metal/test_bundles.py).
 _ELSEWHERE = {name for name, shim in shims().items() if shim.source == "cpu/sleef.cpp"}
 _ELSEWHERE.add("aoti_torch_mps_shared_callback")
+
+
+def test_no_device_is_missing() -> None:
+    """The build has made what this platform runs: cases never vanish with a library."""
+    expected = {Target.METAL} if sys.platform == "darwin" else {Target.CPU, Target.METAL}
+    assert {kind.target for kind in built_kinds()} == expected
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.target.value)

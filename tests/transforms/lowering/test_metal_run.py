@@ -134,6 +134,18 @@ _PIECES: dict[str, tuple[Callable[[_Weights, torch.Tensor], torch.Tensor], tuple
     "view with gaps": (lambda _, x: F.gelu(x[:, 1:5, ::2]) + x[:, 5:9, 1::2], _IMAGE),
     "flipped and transposed": (lambda _, x: x.flip(1).transpose(0, 1).sigmoid(), _ROWS),
     "table": (lambda w, x: w.table((x.abs() * 4).long().clamp(0, 19)).sum(1), _ROWS),
+    "running sum": (lambda _, x: x.cumsum(-1), _ROWS),
+    "sorted": (lambda _, x: x.sort(-1, descending=True)[0], _ROWS),
+    "five largest": (lambda _, x: torch.cat([v.float() for v in x.topk(5, -1)], 1), _ROWS),
+    "wide pooling": (lambda _, x: F.avg_pool2d(x, 7, 1, 3), _IMAGE),
+    "uneven pooling": (lambda _, x: F.adaptive_avg_pool2d(x, 3), _IMAGE),
+    "baddbmm": (
+        lambda _, x: torch.baddbmm(x[:, :, :5], x, x.mT[..., :5], beta=0.5, alpha=2), (2, 8, 8),
+    ),
+    "scattered sum": (
+        lambda _, x: torch.zeros_like(x).scatter_add(1, (x.abs() * 4).long().clamp(0, 15), x),
+        _ROWS,
+    ),
     "comparisons": (lambda _, x: torch.where((x > 0) & (x < 1), x, -x).clamp(-2, 2), _ROWS),
 }  # fmt: skip
 
