@@ -71,7 +71,9 @@ def convert(model: str, target: Target) -> ConversionReport:
 
 def main() -> None:
     """Print the table, a row as soon as it is known."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("models", nargs="+")
     layout = "{:22} {:>10} {:>10} {:>8} {:>10} {:>10} {:>9}"
     head = ("model", "made", "for CPU", "kernels", "emulated", "CPU", "slower")

@@ -46,7 +46,9 @@ class Figures:
 
 def main() -> None:
     """Measure every size, smallest first, and write what was found."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sizes", default="10,100,1000")
     parser.add_argument("--output", type=Path, default=Path("build/orchestration"))
     parser.add_argument("--convert-up-to", type=int, default=1000)

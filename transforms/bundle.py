@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from transforms.lowering.lowered import LoweredProgram, MetalParts
     from zoo.spec import ModelSpec, ProgramSpec
 
-__all__ = ["Identity", "ProgramParts", "library_path", "write_bundle"]
+__all__ = ["Identity", "ProgramParts", "write_bundle"]
 
 _WEIGHTS = "weights.safetensors"
 _ACCURACY = "accuracy.safetensors"
@@ -66,13 +66,6 @@ class Identity:
     random_weights: int | None
 
 
-def library_path(folder: Path, program: str) -> Path:
-    """Where a program's library lies in a bundle; makes its folder."""
-    path = folder / "programs" / program / "model.so"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
-
-
 def write_bundle(
     folder: Path,
     identity: Identity,
@@ -84,7 +77,7 @@ def write_bundle(
     """Write weights, goldens and the manifest into `folder` and seal it with state `lowered`.
 
     Args:
-        folder: the bundle, holding each program's library at `library_path`.
+        folder: the bundle, holding each program's library where `lower` put it.
         identity: what the bundle is.
         spec: the model's entry.
         programs: one a program of the entry.
