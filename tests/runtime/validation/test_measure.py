@@ -8,22 +8,22 @@ import pytest
 
 from runtime.validation.measure import cores, latency, machine, peak_memory_bytes
 
-SPIN_S = 0.02
+SPIN_S = 0.04
 
 
 def spin() -> None:
-    """Computes for 20 ms of wall time."""
-    end = time.perf_counter() + SPIN_S
-    while time.perf_counter() < end:
+    """Computes for 40 ms of processor time, however long the machine takes to grant them."""
+    end = time.process_time() + SPIN_S
+    while time.process_time() < end:
         continue
 
 
 def test_a_call_of_known_length_is_measured() -> None:
-    """Wall times are at least the call's; processor time is no more than wall time allows."""
+    """Processor time is the call's; wall time is no less than one thread needs for it."""
     found = latency(spin, seconds=0.3, threads=1, case=2)
-    assert 1e3 * SPIN_S <= found.minimum_ms <= found.median_ms <= found.p90_ms
+    assert 0.9 * 1e3 * SPIN_S <= found.minimum_ms <= found.median_ms <= found.p90_ms
     assert found.processor_ms is not None
-    assert 0.2 * 1e3 * SPIN_S < found.processor_ms < 1.5 * 1e3 * SPIN_S
+    assert 1e3 * SPIN_S <= found.processor_ms < 1.5 * 1e3 * SPIN_S
     assert (found.threads, found.case) == (1, 2)
 
 
