@@ -52,9 +52,10 @@ def test_a_stage_that_does_not_end_is_ended(bench: Callable[..., IsolatedBench])
 
 def test_a_stage_that_eats_memory_is_ended(bench: Callable[..., IsolatedBench]) -> None:
     """Before the machine runs out of it, while it is still growing; the error names the sizes."""
+    fact = r"killed: memory, pull took 0\.[234] GiB of the 0.2 GiB allowed"
     with (
         bench(GLUTTON, memory_bytes=200 * 2**20) as glutton,
-        pytest.raises(BenchDied, match=r"killed: memory, pull took 0\.[234] GiB of the 0.2 GiB allowed"),
+        pytest.raises(BenchDied, match=fact),
     ):
         glutton.pull()
 
