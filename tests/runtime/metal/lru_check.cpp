@@ -1,11 +1,10 @@
 // Holds metal/lru.h against its promises; prints the first one that is broken.
-#include "metal/lru.h"
-
 #include <cstdio>
 #include <stdexcept>
 #include <string>
 
 #include "metal/device.h"
+#include "metal/lru.h"
 
 using namespace menagerie::metal;
 
