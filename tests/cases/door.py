@@ -268,6 +268,8 @@ class _Spread:
             self.arguments.append(value.encode())
         elif kind == "const char**":
             self.arguments.append(ctypes.byref(ctypes.c_char_p(value.encode())))
+        elif kind == "const int64_t*":  # its length is an argument before it
+            self.arguments.append((ctypes.c_int64 * len(value))(*value))
         else:
             number = _SCALARS[kind.rstrip("*")](value)
             self.arguments.append(ctypes.byref(number) if kind.endswith("*") else number)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import platform
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,9 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from runtime.library import last_error, library
 from runtime.shim_list import RUNTIME_ABI
-from runtime.shims import Shim, load
 from transforms.lowering.cpu import lower
 from zoo.artifact.bundle import seal
 from zoo.artifact.manifest import (
@@ -27,169 +26,30 @@ from zoo.artifact.manifest import (
 from zoo.spec import DEFAULT_TOLERANCES, Dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
 
-# c10's numbers (c10/core/ScalarType.h).
-DTYPE_NUMBERS = {
-    torch.uint8: 0,
-    torch.int8: 1,
-    torch.int16: 2,
-    torch.int32: 3,
-    torch.int64: 4,
-    torch.float16: 5,
-    torch.float32: 6,
-    torch.float64: 7,
-    torch.bool: 11,
-    torch.bfloat16: 15,
-}
+sys.path.insert(0, str(Path(__file__).parents[1] / "cases"))
+
+from door import DTYPE_NUMBERS, KINDS, Device, Handle, ShimError
 
 
-class ShimError(Exception):
-    """A shim returned failure; the message is the thread's."""
-
-
-class Handle:
-    """An owned tensor handle; `kept` is what its memory belongs to."""
-
-    def __init__(self, lib: ctypes.CDLL, pointer: int, kept: object = None) -> None:
-        self.lib = lib
-        self.pointer = ctypes.c_void_p(pointer)
-        self.kept = kept
-
-    def __del__(self) -> None:
-        self.lib.aoti_torch_delete_tensor_object(self.pointer)
-
-
-class Abi:
-    """Calls shims with arguments by their C names; lists and options are spread as the ABI wants."""
+class Abi(Device):
+    """The CPU runtime's shims over the tests' own memory, so that they see what is written to it."""
 
     def __init__(self) -> None:
-        self.lib = library()
-        self.shims: Mapping[str, Shim] = {shim.name: shim for shim in load()}
+        super().__init__(KINDS[0])
 
     def dtype_number(self, dtype: torch.dtype) -> int:
         """The number of a dtype in the ABI."""
         return DTYPE_NUMBERS[dtype]
 
-    def tensor(self, value: torch.Tensor) -> Handle:
+    def place(self, value: torch.Tensor) -> Handle:
         """A handle over a torch tensor's own memory, with its strides and storage offset."""
-        pointer = ctypes.c_void_p()
-        self._check(
-            self.lib.aoti_torch_create_tensor_from_blob(
-                ctypes.c_void_p(value.untyped_storage().data_ptr()),
-                ctypes.c_int64(value.dim()),
-                (ctypes.c_int64 * 16)(*value.shape),
-                (ctypes.c_int64 * 16)(*value.stride()),
-                ctypes.c_int64(value.storage_offset()),
-                DTYPE_NUMBERS[value.dtype],
-                0,
-                0,
-                ctypes.byref(pointer),
-            )
-        )
-        return Handle(self.lib, pointer.value or 0, value)
-
-    def value(self, handle: Handle) -> torch.Tensor:
-        """A copy of what is behind a handle, with its strides."""
-        sizes, strides = self.geometry(handle)
-        dtype = self._query("dtype", handle, ctypes.c_int32())
-        kind = next(k for k, number in DTYPE_NUMBERS.items() if number == dtype)
-        last = sum((n - 1) * s for n, s in zip(sizes, strides, strict=True))
-        if 0 in sizes:
-            return torch.empty(sizes, dtype=kind)
-        address = self._query("data_ptr", handle, ctypes.c_void_p())
-        memory = (ctypes.c_byte * ((last + 1) * kind.itemsize)).from_address(address)
-        flat = torch.frombuffer(bytearray(memory), dtype=kind)
-        return flat.as_strided(sizes, strides)
-
-    def geometry(self, handle: Handle) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Sizes and strides behind a handle."""
-        axes = self._query("dim", handle, ctypes.c_int64())
-        sizes = self._query_list("sizes", handle, axes)
-        return sizes, self._query_list("strides", handle, axes)
-
-    def call(self, name: str, /, **arguments: Any) -> list[Handle]:
-        """Calls a shim; returns its results in order.
-
-        Tensors may be handles or torch tensors, lists Python sequences, absent options None.
-        """
-        shim = self.shims[name]
-        results: list[ctypes.c_void_p] = []
-        spread: list[Any] = []
-        alive: list[Any] = []
-        parameters = [
-            p.strip().rsplit(" ", 1) for p in " ".join(shim.parameters.split()).split(",")
-        ]
-        given = dict(arguments)
-        skip = False
-        for kind, parameter in parameters:
-            if skip:
-                skip = False
-                continue
-            if parameter.startswith("ret"):
-                results.append(ctypes.c_void_p())
-                spread.append(ctypes.byref(results[-1]))
-                continue
-            value = given.pop(parameter)
-            skip = any(p[1] == f"{parameter}_len_" for p in parameters)
-            spread += self._spread(kind, value, alive, listed=skip)
-        assert not given, f"{name} has no parameters {sorted(given)}"
-        self._check(getattr(self.lib, name)(*spread))
-        return [Handle(self.lib, result.value or 0, alive) for result in results]
+        return self.blob(value)
 
     def result(self, name: str, /, **arguments: Any) -> torch.Tensor:
         """The value of a shim's first result."""
         return self.value(self.call(name, **arguments)[0])
-
-    def _spread(self, kind: str, value: Any, alive: list[Any], *, listed: bool) -> list[Any]:
-        if isinstance(value, torch.Tensor):
-            value = self.tensor(value)
-        alive.append(value)
-        if kind == "AtenTensorHandle":
-            return [value.pointer]
-        if kind == "AtenTensorHandle*":
-            return [None if value is None else ctypes.byref(value.pointer)]
-        if listed:
-            return self._spread_list(kind, value, alive)
-        if kind == "const char*":
-            return [value.encode()]
-        if kind == "const char**":
-            return [None if value is None else ctypes.byref(ctypes.c_char_p(value.encode()))]
-        if kind == "const int64_t*":
-            return [(ctypes.c_int64 * len(value))(*value)]
-        scalars: dict[str, Any] = {
-            "double": ctypes.c_double,
-            "int32_t": ctypes.c_int32,
-            "int64_t": ctypes.c_int64,
-        }
-        if value is None:
-            return [None]
-        number = scalars[kind.rstrip("*")](value)
-        return [ctypes.byref(number) if kind.endswith("*") else number]
-
-    def _spread_list(self, kind: str, value: Sequence[float], alive: list[Any]) -> list[Any]:
-        if kind == "const double**":
-            doubles = [ctypes.c_double(v) for v in value]
-            array = (ctypes.POINTER(ctypes.c_double) * len(doubles))(
-                *[ctypes.pointer(d) for d in doubles]
-            )
-            alive += [doubles, array]
-            return [array, ctypes.c_int64(len(doubles))]
-        return [(ctypes.c_int64 * len(value))(*map(int, value)), ctypes.c_int64(len(value))]
-
-    def _query(self, what: str, handle: Handle, into: Any) -> Any:
-        self._check(getattr(self.lib, f"aoti_torch_get_{what}")(handle.pointer, ctypes.byref(into)))
-        return into.value
-
-    def _query_list(self, what: str, handle: Handle, length: int) -> tuple[int, ...]:
-        into = ctypes.POINTER(ctypes.c_int64)()
-        self._check(getattr(self.lib, f"aoti_torch_get_{what}")(handle.pointer, ctypes.byref(into)))
-        return tuple(into[:length])
-
-    def _check(self, status: int) -> None:
-        if status != 0:
-            raise ShimError(last_error())
 
 
 @pytest.fixture(scope="session")

@@ -40,7 +40,7 @@ def views(draw: st.DrawFn) -> torch.Tensor:
 @settings(max_examples=80, deadline=None)
 def test_queries_answer_as_torch_does(abi: Any, value: torch.Tensor) -> None:
     """Sizes, strides and values of a handle are those of the tensor behind it."""
-    handle = abi.tensor(value)
+    handle = abi.place(value)
     assert abi.geometry(handle) == (tuple(value.shape), value.stride())
     assert torch.equal(abi.value(handle), value)
 
@@ -225,6 +225,6 @@ def test_scalar_makes_the_round_trip(abi: Any, name: str, value: Any, dtype: Any
 
 def test_item_of_another_dtype_is_refused(abi: Any, shim_error: type[Exception]) -> None:
     """Bits are not read as what they are not."""
-    handle = abi.tensor(torch.ones(1, dtype=torch.int64))
+    handle = abi.place(torch.ones(1, dtype=torch.int64))
     value = ctypes.c_float()
     assert abi.lib.aoti_torch_item_float32(handle.pointer, ctypes.byref(value)) != 0
