@@ -24,7 +24,10 @@ sys.path.insert(0, str(TESTS / "faults"))
 
 from toy_cluster import ToyCluster  # noqa: E402
 
+from flows.cluster.server import database_url  # noqa: E402
+
 _MIB = 2**20
+_DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Figures:
     """One run over `models` models for two targets."""
 
     models: int
+    database: str  # of the server
     kind: str  # first: all is converted; unchanged: all is in the store
     entries: int
     seconds: float  # of the whole command, with its start
@@ -52,12 +56,16 @@ def main() -> None:
     parser.add_argument("--sizes", default="10,100,1000")
     parser.add_argument("--output", type=Path, default=Path("build/orchestration"))
     parser.add_argument("--convert-up-to", type=int, default=1000)
+    parser.add_argument("--database", help="of the server: postgresql://…; without it SQLite")
     asked = parser.parse_args()
     asked.output.mkdir(parents=True, exist_ok=True)
     found: list[Figures] = []
     for size in map(int, asked.sizes.split(",")):
         with tempfile.TemporaryDirectory(prefix="orchestration-") as folder:
             cluster = ToyCluster(Path(folder) / "cluster")
+            if asked.database is not None:
+                address = database_url(asked.database)
+                cluster.changes[_DATABASE] = address
             try:
                 found += _measure(cluster, size, convert=size <= asked.convert_up_to)
             finally:
@@ -133,6 +141,7 @@ def _run(cluster: ToyCluster, size: int, kind: str) -> Figures:
     flow_seconds = json.loads(cluster.result(kind).read_text())["seconds"]
     return Figures(
         models=size,
+        database="PostgreSQL" if _DATABASE in cluster.changes else "SQLite",
         kind=kind,
         entries=2 * size,
         seconds=round(seconds, 2),

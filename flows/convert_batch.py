@@ -9,11 +9,12 @@ from prefect.states import Failed
 from flows.dispatch.embedded import close_lost_children, convert_here
 from flows.listener import Recorder
 from flows.parameters import ConversionOptions
-from flows.plan import failed_row, plan, skipped_row
+from flows.plan import PlannedModel, failed_row, plan, skipped_row, unplanned_row
 from flows.results import ModelResult, RunResult
 from flows.rows import leave_row, this_run
 from flows.settings import NOTHING_KEPT, without_heartbeats
 from flows.workplace import workplace
+from zoo.errors import MenagerieError
 from zoo.spec import Target
 
 __all__ = ["convert_batch"]
@@ -42,7 +43,7 @@ def convert_batch(
     """
     recorder = _RowLeaver(this_run())
     work = []
-    for one in plan(models, [target], options):
+    for one in _planned(models, target, options, recorder):
         if one.error is not None:
             recorder.model_ended(failed_row(one))
         elif one.in_store:
@@ -56,6 +57,18 @@ def convert_batch(
     if not run.succeeded:
         return Failed(message=run.summary, data=run)
     return run
+
+
+def _planned(
+    models: list[str], target: Target, options: ConversionOptions, recorder: Recorder
+) -> list[PlannedModel]:
+    """What is to be done; where that cannot be found out nothing, and a row for each model."""
+    try:
+        return plan(models, [target], options)
+    except MenagerieError as error:
+        for model in models:
+            recorder.model_ended(unplanned_row(model, target, error))
+        return []
 
 
 class _RowLeaver(Recorder):

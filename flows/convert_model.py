@@ -1,7 +1,5 @@
 """The flow that converts one model for one target."""
 
-from dataclasses import replace
-
 from prefect import State, flow
 from prefect.logging import get_run_logger
 from prefect.states import Failed
@@ -13,7 +11,7 @@ from flows.events import model_event, record
 from flows.links import LINK_DAYS, Links, release_links
 from flows.operator import factories_allowed
 from flows.parameters import ConversionOptions
-from flows.plan import PlannedModel, failed_row, plan, skipped_row
+from flows.plan import PlannedModel, failed_row, plan, skipped_row, unplanned_row
 from flows.reports import report_folder
 from flows.results import ModelResult, Outcome
 from flows.rows import leave_row, this_run
@@ -21,7 +19,7 @@ from flows.settings import NOTHING_KEPT
 from flows.work import new_work_folder
 from flows.workplace import workplace
 from tasks.job import Job
-from zoo.errors import MenagerieError, StoreError, UsageError
+from zoo.errors import MenagerieError, UsageError
 from zoo.evidence import ConversionReport
 from zoo.report import markdown
 from zoo.spec import Target
@@ -48,12 +46,10 @@ def convert_model(
         target: Where the artifact is to run.
         options: How it is converted.
     """
-    place = workplace()
-    planned = place.planned.get((model, target)) or _plan_single(model, target, options)
-    result, report = _convert(planned, options)
+    result, report = _convert(model, target, options)
     _leave_pages(result, report, options.store_url)
     record(model_event(result))
-    place.listener.model_ended(result)
+    workplace().listener.model_ended(result)
     leave_row(result, this_run())
     if result.succeeded:
         return result
@@ -62,19 +58,20 @@ def convert_model(
     return Failed(message=reason, data=result)
 
 
-def _convert(planned: PlannedModel, options: ConversionOptions) -> _Ended:
-    if planned.error is not None:
-        return failed_row(planned), None
-    if planned.in_store:
-        return skipped_row(planned), None
+def _convert(model: str, target: Target, options: ConversionOptions) -> _Ended:
     try:
+        planned = workplace().planned.get((model, target)) or _plan_single(model, target, options)
+        if planned.error is not None:
+            return failed_row(planned), None
+        if planned.in_store:
+            return skipped_row(planned), None
         store = open_store(options.store_url)
         with store.claim(planned.build_key, waiting=_say_who_converts) as waited:
-            if waited and (again := _plan_single(planned.model, planned.target, options)).in_store:
+            if waited and (again := _plan_single(model, target, options)).in_store:
                 return skipped_row(again), None
             return _run(planned, options)
-    except StoreError as error:
-        return failed_row(replace(planned, error=str(error))), None
+    except MenagerieError as error:
+        return unplanned_row(model, target, error), None
 
 
 def _run(planned: PlannedModel, options: ConversionOptions) -> _Ended:

@@ -9,9 +9,12 @@ import shutil
 import subprocess
 import sys
 import time
+from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 from pydantic import BaseModel, ConfigDict
 
@@ -29,6 +32,7 @@ __all__ = ["Check", "Health", "checks"]
 _GIB = 1 << 30
 _SPACE_WARN = 10 * _GIB  # the largest model of our own needs 9.6 GB of bundle, work and store
 _SPACE_FAIL = 1 * _GIB
+_SKEW_SECONDS = 5.0
 _X86_BASELINE = frozenset({"avx2", "bmi2", "f16c", "fma"})
 
 
@@ -63,6 +67,8 @@ def checks(store: str, status: Callable[[str], None] = lambda _: None) -> Iterat
     status(f"probing the store {store}")
     yield _store(store)
     yield _prefect(status)
+    if server := os.environ.get("PREFECT_API_URL"):
+        yield _clock(server)
 
 
 def _python() -> Check:
@@ -210,3 +216,34 @@ def _prefect(status: Callable[[str], None]) -> Check:
         return Check(name="prefect", health=Health.FAIL, detail=str(error))
     what = f"server {url} answers" if configured else "embedded API starts"
     return Check(name="prefect", health=Health.OK, detail=f"{what} in {seconds:.1f} s")
+
+
+def _clock(server: str) -> Check:
+    """Compare this machine's clock with the server's: a worker's must be right.
+
+    A worker asks for the runs that are due by its own clock, and S3 servers refuse requests that
+    seem a quarter of an hour old.
+    """
+    began = time.time()
+    try:
+        told = _time_at(f"{server}/health")
+    except (OSError, TypeError, ValueError) as error:
+        return Check(name="clock", health=Health.WARN, detail=f"{server} does not tell: {error}")
+    # Its second may have begun just before we asked, or be about to end.
+    ahead = max(began - told - 1.0, 0.0) + min(time.time() - told, 0.0)
+    if abs(ahead) <= _SKEW_SECONDS:
+        return Check(name="clock", health=Health.OK, detail="as the server's")
+    detail = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
+    advice = "Set it, best by NTP: workers find their runs late, S3 servers refuse requests"
+    return Check(name="clock", health=Health.FAIL, detail=detail, advice=advice)
+
+
+def _time_at(url: str) -> float:
+    """Seconds since 1970 by a server's clock, in whole seconds; a refusal tells it as well."""
+    try:
+        with urlopen(url, timeout=10) as answer:  # noqa: S310 - the operator's own
+            headers = answer.headers
+    except HTTPError as refusal:
+        with refusal:
+            headers = refusal.headers
+    return parsedate_to_datetime(headers["Date"]).timestamp()

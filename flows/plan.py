@@ -32,6 +32,7 @@ __all__ = [
     "plan",
     "skipped_row",
     "timed_out_row",
+    "unplanned_row",
 ]
 
 _FEW = 8  # models that the store is asked about one by one
@@ -169,6 +170,13 @@ def failed_row(planned: PlannedModel) -> ModelResult:
         stage="plan",
         reason=planned.error,
         random_weights=planned.seed,
+    )
+
+
+def unplanned_row(model: str, target: Target, error: MenagerieError) -> ModelResult:
+    """The row of a model that nothing could be planned for, with its store away, say."""
+    return ModelResult(
+        model=model, target=target, outcome=Outcome.FAILED, stage="plan", reason=str(error)
     )
 
 

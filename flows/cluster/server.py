@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "POOL",
+    "SPARING_SETTINGS",
     "database_url",
     "quiet_environment",
     "server_command",
@@ -31,6 +32,19 @@ POOL = "linux-cpu"
 _POSTGRES = re.compile(r"^postgres(?:ql)?(?:\+asyncpg)?://(?=[^/]+/[^/]+$)")
 _HEARTBEAT_SECONDS = "30"  # the automations in infra count on it
 _LOOK_SECONDS = "2"  # how often a worker asks for work: on loopback it costs little
+
+# SQLite has one writer at a time: wait for it, and write seldom. By itself the scheduler would write
+# a hundred runs of every schedule at once, and the recorder one event a transaction. An event
+# that finds the database locked is handled again, with what it caused already done; a request that
+# does is refused, and its client comes back after seconds.
+SPARING_SETTINGS = {
+    "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
+    "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "60",
+    "PREFECT_SERVER_SERVICES_SCHEDULER_MAX_RUNS": "10",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "100",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
+}
 
 
 def database_url(given: str) -> str:
@@ -76,12 +90,7 @@ def server_environment(state: ClusterState, credentials: Credentials) -> dict[st
         "PREFECT_SERVER_API_AUTH_STRING": credentials.api_auth.get_secret_value(),
         "PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED": "true",
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"{state.ui_url},http://localhost:{port}",
-        # SQLite has one writer at a time: wait for it, and keep the scheduler's turns short, which
-        # would write a hundred runs of every schedule at once. An event that finds the database
-        # locked is handled again, with what it caused already done.
-        "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
-        "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "60",
-        "PREFECT_SERVER_SERVICES_SCHEDULER_MAX_RUNS": "10",
+        **SPARING_SETTINGS,
         "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
         "PREFECT_SERVER_UI_STATIC_DIRECTORY": str(folder / "ui"),

@@ -12,6 +12,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tasks"))
 
+import boto3
+import swift_server
+from swift_server import SwiftServer
 from toy_cluster import ToyCluster, running
 
 if TYPE_CHECKING:
@@ -41,3 +44,20 @@ def cluster(
     for name in set(shared.processes) - {"server", "worker"}:
         shared.kill(name)
     shared.changes.clear()
+    shared.prefix = ()
+
+
+@pytest.fixture(scope="session")
+def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwiftServer]:
+    """A real S3 server with a bucket."""
+    for server in swift_server.running(tmp_path_factory.mktemp("swift")):
+        client = boto3.client(
+            "s3",
+            endpoint_url=server.http,
+            region_name="us-east-1",
+            aws_access_key_id=swift_server.ACCESS_KEY,
+            aws_secret_access_key=swift_server.SECRET_KEY,
+        )
+        client.create_bucket(Bucket="zoo")
+        client.close()
+        yield server

@@ -11,6 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tasks"))
 
+from heavy import load_with_weights
 from toy_zoo import ToyBench
 
 from tasks.bench_process import main
@@ -21,7 +22,7 @@ class FaultyBench(ToyBench):
     """Its lowering is what the test is about."""
 
     def lower(self) -> LowerRecord:
-        """Crash, wait, eat, or do the work; what it does leaves a note in the job's store."""
+        """Crash, wait, eat, or do the work, with weights if it is to; and note it down."""
         word, _, argument = self._job.spec.summary.partition(" ")
         match word:
             case "segfaults":
@@ -37,8 +38,11 @@ class FaultyBench(ToyBench):
                 held = bytearray()
                 while True:
                     held += b"x" * (64 * 2**20)
+        record = super().lower()
+        if word == "weighs":
+            load_with_weights(self._job, int(argument))
         note(self._job, "done")
-        return super().lower()
+        return record
 
 
 def note(job: Job, text: str) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import boto3
 import pytest
 from prefect.testing.utilities import prefect_test_harness
 
@@ -16,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tasks"))
 
 from forwarder import Forwarder
-from swift_server import ACCESS_KEY, SECRET_KEY, SwiftServer, running
+from heavy import MIB, load_with_weights
+from swift_server import ACCESS_KEY, SECRET_KEY, SwiftServer
 from toy_cluster import ENTRY
 from toy_zoo import ToyBench, toy_judgement
 
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.faults
 
-MIB = 2**20
 WEIGHTS = 11 * MIB  # three parts
 
 
@@ -46,13 +44,7 @@ class Heavy(ToyBench):
     def lower(self) -> LowerRecord:
         """A bundle with weights of its own."""
         record = super().lower()
-        weights = self._job.bundle / "weights.safetensors"
-        weights.write_bytes(os.urandom(WEIGHTS))
-        from zoo.artifact.bundle import seal
-        from zoo.artifact.document import parse_manifest
-
-        document = (self._job.bundle / "manifest.json").read_bytes()
-        seal(self._job.bundle, parse_manifest(document, "toy"))
+        load_with_weights(self._job, WEIGHTS // MIB)
         return record
 
 
@@ -70,22 +62,6 @@ def prefect() -> Iterator[None]:
     """An API in this process."""
     with prefect_test_harness(server_startup_timeout=180):
         yield
-
-
-@pytest.fixture(scope="module")
-def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwiftServer]:
-    """A real S3 server with a bucket."""
-    for server in running(tmp_path_factory.mktemp("swift")):
-        client = boto3.client(
-            "s3",
-            endpoint_url=server.http,
-            region_name="us-east-1",
-            aws_access_key_id=ACCESS_KEY,
-            aws_secret_access_key=SECRET_KEY,
-        )
-        client.create_bucket(Bucket="zoo")
-        client.close()
-        yield server
 
 
 @pytest.fixture(scope="module")
@@ -188,31 +164,3 @@ def test_a_server_that_stays_away_fails_its_models_alone(
     assert whole(options) == []
     assert set(outcomes(convert(options)).values()) == {"published"}
     assert whole(options) == ["ant", "bee"]
-
-
-def test_a_disk_that_is_full_fails_its_models_alone(
-    options: ConversionOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The kernel refuses in the middle of a file: a row, nothing half written; then all is well."""
-    import resource
-
-    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "home"))
-    local = options.model_copy(update={"store": str(tmp_path / "store")})
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    real = Heavy.lower
-
-    def lower(self: Any) -> LowerRecord:
-        record = real(self)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (8 * MIB, before[1]))  # EFBIG from now on
-        return record
-
-    monkeypatch.setattr(Heavy, "lower", lower)
-    try:
-        rows = convert(local)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert rows["ant"].outcome in ("failed", "crashed")
-    assert rows["ant"].stage == "publish"
-    assert open_store(local.store).releases() == []
-    monkeypatch.setattr(Heavy, "lower", real)
-    assert set(outcomes(convert(local)).values()) == {"published"}

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from flows.cluster.server import SPARING_SETTINGS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -57,6 +59,7 @@ class ToyCluster:
         self.manifest.mkdir()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.changes: dict[str, str] = {}  # of the environment of what starts from now on
+        self.prefix: tuple[str, ...] = ()  # words before the command of what starts from now on
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
@@ -75,7 +78,7 @@ class ToyCluster:
             "DO_NOT_TRACK": "1",
             "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
             "PREFECT_WORKER_QUERY_SECONDS": "1",
-            "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
+            **SPARING_SETTINGS,
             "PREFECT_RUNNER_POLL_FREQUENCY": "2",
             "MENAGERIE_HOME": str(self.folder / "home"),
             "MENAGERIE_TEST_NOTES": str(self.notes),
@@ -124,19 +127,18 @@ class ToyCluster:
     def start_worker(self, name: str = "worker", pool: str = "linux-cpu") -> None:
         """Start a worker and wait until the server has heard of it."""
         self.start(name, ["-m", "prefect", "worker", "start", "--pool", pool, "--name", name])
-        self.wait_for(
-            lambda: any(
-                w["name"] == name and w["status"] == "ONLINE"
-                for w in self.post(f"/work_pools/{pool}/workers/filter", {})
-            ),
-            f"worker {name} is online",
-        )
+        self.wait_for(lambda: name in self.online(pool), f"worker {name} is online")
+
+    def online(self, pool: str) -> list[str]:
+        """The workers of a pool that were heard of lately."""
+        found = self.post(f"/work_pools/{pool}/workers/filter", {})
+        return [worker["name"] for worker in found if worker["status"] == "ONLINE"]
 
     def start(self, name: str, arguments: Sequence[str]) -> None:
         """Start a Python process in a group of its own."""
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, *arguments],
+                [*self.prefix, sys.executable, *arguments],
                 env=self.environment(),
                 cwd=self.folder,
                 stdout=log,

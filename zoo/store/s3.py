@@ -42,6 +42,7 @@ _BACKOFF_SECONDS = (0.1, 5.0)  # first pause and longest
 _DOCTOR = "run `zoo doctor`"
 _ABSENT = {"404", "NoSuchKey", "NotFound"}
 _REFUSED = {"403", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
+_SKEWED = {"RequestTimeTooSkewed", "RequestExpired"}
 _SHORT = {"416", "InvalidRange"}
 _FULL = {"507", "InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}
 
@@ -245,28 +246,30 @@ class S3Objects(ObjectStore):
         """The server answered, with a refusal."""
         code = str(error.response.get("Error", {}).get("Code", "?"))
         message = " ".join(str(error.response.get("Error", {}).get("Message", "")).split())
+        kind, place = StoreError, self._place
         if code == "NoSuchBucket":
-            return StoreError(
-                self._place, f"there is no bucket {self._bucket!r}", f"Create it, or {_DOCTOR}"
+            fact, advice = f"there is no bucket {self._bucket!r}", f"Create it, or {_DOCTOR}"
+        elif code in _ABSENT:
+            kind, place = NotInStore, f"{self.url}/{key}"
+            fact, advice = "there is no such object", "Publish it again"
+        elif code in _REFUSED:
+            fact = f"refused ({code})"
+            advice = (
+                "Check MENAGERIE_S3_ACCESS_KEY, MENAGERIE_S3_SECRET_KEY and the bucket's policy"
             )
-        if code in _ABSENT:
-            return NotInStore(f"{self.url}/{key}", "there is no such object", "Publish it again")
-        if code in _REFUSED:
-            return StoreError(
-                self._place,
-                f"refused ({code})",
-                "Check MENAGERIE_S3_ACCESS_KEY, MENAGERIE_S3_SECRET_KEY and the bucket's policy",
-            )
-        if code in _SHORT:
-            return StoreError(
-                f"{self.url}/{key}", "fewer bytes than were published", "Remove it, publish again"
-            )
-        if code in _FULL:
-            return StoreFull(self._place, f"no space left ({code})", "Free some space there")
-        operation = error.operation_name
-        return StoreError(
-            self._place, f"{operation} failed: {code} {message}".strip(), f"Try again, or {_DOCTOR}"
-        )
+        elif code in _SKEWED:
+            fact = f"its clock and this machine's differ too much ({code})"
+            advice = "Set the clock of this machine, best by NTP"
+        elif code in _SHORT:
+            place = f"{self.url}/{key}"
+            fact, advice = "fewer bytes than were published", "Remove it, publish again"
+        elif code in _FULL:
+            kind, fact = StoreFull, f"no space left ({code})"
+            advice = "Free some space there"
+        else:
+            fact = f"{error.operation_name} failed: {code} {message}".strip()
+            advice = f"Try again, or {_DOCTOR}"
+        return kind(place, fact, advice)
 
     def _unanswered(self, error: BotoCoreError) -> StoreError:
         """No answer came, or the request was never sent."""

@@ -21,6 +21,10 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from flows.cluster.connection import connection
+from flows.cluster.ports import free_ports
+from flows.cluster.server import worker_command, worker_environment
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -29,6 +33,7 @@ pytestmark = pytest.mark.cluster
 MODEL = "digits_cnn"
 CONVERSION_SECONDS = 600.0
 ZOO = Path(sys.executable).with_name("zoo")
+FINAL = ("COMPLETED", "FAILED", "CRASHED")
 PARTS = ("s3", "server", "deployments", "worker")
 
 
@@ -223,7 +228,7 @@ def test_a_schedule_of_one_minute_converts_and_publishes(cluster: Cluster) -> No
         "parameters": {"model": MODEL},
     }
     [made] = cluster.ask(place, [schedule])
-    first = eventually(lambda: runs_of(cluster, deployment, "COMPLETED", "FAILED", "CRASHED"), 900)
+    first = eventually(lambda: runs_of(cluster, deployment, *FINAL), 900)
     cluster.ask(f"{place}/{made['id']}", method="DELETE")
     assert first[0]["state"]["type"] == "COMPLETED", first[0]["state"]["message"]
     assert first[0]["auto_scheduled"]
@@ -252,6 +257,39 @@ def test_a_conversion_goes_through_a_worker(cluster: Cluster) -> None:
     assert table["store"] == "s3://menagerie/zoo"
     names = [run["name"] for run in cluster.ask("/flow_runs/filter", {"sort": "START_TIME_DESC"})]
     assert any(MODEL in name for name in names)
+
+
+def test_what_only_a_mac_can_confirm_waits_until_one_comes(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both targets are published; the Metal release is confirmed when its pool has a worker.
+
+    The worker that comes here is no Mac: it emulates, so the release stays *emulated*.
+    """
+    table = cluster.json("convert", MODEL)
+    proofs = {row["target"]: (row["proof"], row["confirmation"]) for row in table["results"]}
+    assert proofs == {"cpu": ("validated", None), "metal": ("emulated", "waiting")}
+    deployment = cluster.ask("/deployments/name/confirm-release/confirm-release")["id"]
+    [waiting] = runs_of(cluster, deployment, "SCHEDULED")
+    monkeypatch.setenv("MENAGERIE_HOME", str(cluster.home))
+    meant = connection()
+    assert meant is not None
+    [port] = free_ports(1)
+    with (cluster.home / "mac.log").open("wb") as log:
+        mac = subprocess.Popen(
+            worker_command("macos-metal"),
+            env={**os.environ, **worker_environment(meant, port)},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        [ended] = eventually(lambda: runs_of(cluster, deployment, *FINAL), CONVERSION_SECONDS)
+    finally:
+        mac.terminate()
+        mac.wait()
+    assert (ended["id"], ended["state"]["type"]) == (waiting["id"], "COMPLETED")
+    [metal] = [r for r in cluster.json("show", MODEL)["releases"] if r["target"] == "metal"]
+    assert metal["state"] == "emulated"
 
 
 def test_a_form_cannot_run_foreign_code(cluster: Cluster, tmp_path: Path) -> None:

@@ -1,0 +1,60 @@
+"""Pools in which nobody works: nothing hangs, and what waits is done when somebody comes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from zoo.artifact.manifest import ReleaseState
+from zoo.spec import Target
+from zoo.store import open_store
+
+if TYPE_CHECKING:
+    from toy_cluster import ToyCluster
+
+pytestmark = pytest.mark.faults
+
+
+def test_confirmations_wait_for_a_mac_and_then_run_by_themselves(cluster: ToyCluster) -> None:
+    """The parent ends, both targets published; a worker of the Macs' pool validates."""
+    cluster.write_manifest(ant_metal="fine", bee="fine")
+    cluster.convert()
+    rows = cluster.table()
+    assert {
+        key: (row["outcome"], row["proof"], row["confirmation"]) for key, row in rows.items()
+    } == {
+        "ant_metal cpu": ("published", "validated", None),
+        "ant_metal metal": ("published", "emulated", "waiting"),
+        "bee cpu": ("published", "validated", None),
+    }
+    [waiting] = [run for run in cluster.runs("confirm-release") if run["state_type"] == "SCHEDULED"]
+    cluster.start_worker("mac", pool="macos-metal")
+    cluster.wait_for(lambda: cluster.state(waiting["id"]) == "Completed", "it is confirmed")
+    key = rows["ant_metal metal"]["build_key"]
+    state = open_store(cluster.store).state("ant_metal", Target.METAL, key)
+    assert state is ReleaseState.VALIDATED
+    cluster.convert()
+    again = cluster.table()["ant_metal metal"]
+    assert (again["outcome"], again["proof"], again["confirmation"]) == (
+        "skipped",
+        "validated",
+        None,
+    )
+    assert waiting["id"] in {run["id"] for run in cluster.runs("confirm-release")}
+
+
+def test_a_pool_that_nobody_serves_ends_in_rows(cluster: ToyCluster) -> None:
+    """Without any worker the parent gives up in time and says whom to start; no run is left."""
+    cluster.kill("worker")
+    cluster.wait_for(lambda: not cluster.online("linux-cpu"), "the worker is missed")
+    cluster.write_manifest(yak="fine")
+    cluster.convert(limits={"minutes_without_worker": 0})
+    row = cluster.table()["yak cpu"]
+    assert row["outcome"] == "timed out"
+    assert "start a Linux worker" in row["reason"]
+    yak = [run for run in cluster.runs("convert-batch") if run["parameters"]["models"] == ["yak"]]
+    assert [run["state_type"] for run in yak] == ["CANCELLED"]
+    cluster.start_worker("late")
+    cluster.convert()
+    assert cluster.table()["yak cpu"]["outcome"] == "published"

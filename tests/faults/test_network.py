@@ -1,0 +1,120 @@
+"""The network between a worker and its S3 server: refused, slow, deaf, reset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from forwarder import Forwarder
+from heavy import MIB
+from swift_server import ACCESS_KEY, SECRET_KEY, SwiftServer
+
+from zoo.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from toy_cluster import ToyCluster
+
+pytestmark = pytest.mark.faults
+
+WEIGHTS = 11  # mebibytes: three parts
+READ_SECONDS = 3
+
+
+@pytest.fixture
+def way(
+    cluster: ToyCluster, swift: SwiftServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Forwarder]:
+    """What lies between the only worker and the store; parent and test reach it directly."""
+    settings = {
+        "MENAGERIE_S3_ENDPOINT": swift.http,
+        "MENAGERIE_S3_ACCESS_KEY": ACCESS_KEY,
+        "MENAGERIE_S3_SECRET_KEY": SECRET_KEY,
+        "MENAGERIE_S3_PART_BYTES": str(5 * MIB),
+        "MENAGERIE_S3_ATTEMPTS": "2",
+        "MENAGERIE_S3_CONCURRENCY": "1",
+        "MENAGERIE_S3_READ_TIMEOUT": str(READ_SECONDS),
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    cluster.kill("worker")
+    cluster.store = f"s3://zoo/{tmp_path.name}"
+    with Forwarder(swift.ports["http"]) as forwarder:
+        address = f"http://127.0.0.1:{forwarder.port}"
+        cluster.changes |= settings | {"MENAGERIE_S3_ENDPOINT": address}
+        cluster.start_worker("far")
+        cluster.changes["MENAGERIE_S3_ENDPOINT"] = swift.http
+        yield forwarder
+
+
+def published(cluster: ToyCluster) -> list[str]:
+    """The models that are published and whole."""
+    store = open_store(cluster.store)
+    found = store.releases()
+    assert all(store.has(*release.names) for release in found)
+    return [release.model for release in found]
+
+
+def outcomes(cluster: ToyCluster) -> dict[str, tuple[str, str | None]]:
+    """How each model ended, and at which stage."""
+    return {key.split()[0]: (row["outcome"], row["stage"]) for key, row in cluster.table().items()}
+
+
+def test_a_line_slower_than_its_time_outs_is_borne_with(
+    cluster: ToyCluster, way: Forwarder
+) -> None:
+    """A part takes five seconds where nobody may be silent for three: bytes move, so it is well."""
+    way.pace = MIB
+    cluster.write_manifest(ant=f"weighs {WEIGHTS}")
+    cluster.convert()
+    assert outcomes(cluster) == {"ant": ("published", None)}
+    assert way.sent["up"] < (WEIGHTS + 1) * MIB
+    assert published(cluster) == ["ant"]
+
+
+def test_a_line_that_breaks_costs_no_more_than_a_part(cluster: ToyCluster, way: Forwarder) -> None:
+    """Reset in the middle of the second part: the first is not sent again."""
+    way.cuts["up"] = [(7 * MIB, lambda: None)]
+    cluster.write_manifest(bee=f"weighs {WEIGHTS}")
+    cluster.convert()
+    assert outcomes(cluster) == {"bee": ("published", None)}
+    assert way.sent["up"] < (WEIGHTS + 5) * MIB
+    assert published(cluster) == ["bee"]
+
+
+def test_a_line_that_goes_deaf_is_given_up(cluster: ToyCluster, way: Forwarder) -> None:
+    """Connections are taken, nothing answers: the row says so; mended, all is converted."""
+    way.deaf_after = 7 * MIB
+    cluster.write_manifest(cat=f"weighs {WEIGHTS}")
+    cluster.convert()
+    rows = cluster.table()
+    assert (rows["cat cpu"]["outcome"], rows["cat cpu"]["stage"]) == ("failed", "publish")
+    assert "nobody answers (timed out)" in rows["cat cpu"]["reason"]
+    assert published(cluster) == []
+    way.deaf_after = None
+    cluster.convert()
+    assert outcomes(cluster) == {"cat": ("published", None)}
+    assert published(cluster) == ["cat"]
+
+
+def test_a_server_that_refuses_connections_fails_its_models_alone(
+    cluster: ToyCluster, way: Forwarder, swift: SwiftServer
+) -> None:
+    """It dies while a model is lowered: rows for all; when it is back, all is converted."""
+    cluster.write_manifest(dog="sleeps 4", eel="fine")
+    cluster.convert()
+    cluster.flow_process("dog")
+    swift.kill("http")
+    try:
+        rows = cluster.table()
+    finally:
+        swift.start()
+    assert {row["outcome"] for row in rows.values()} == {"failed"}
+    assert all("127.0.0.1" in row["reason"] for row in rows.values())
+    assert published(cluster) == []
+    cluster.convert()
+    assert set(outcomes(cluster).values()) == {("published", None)}
+    assert published(cluster) == ["dog", "eel"]
+    assert way.sent["up"] > 0
