@@ -33,7 +33,7 @@ _POSTGRES = re.compile(r"^postgres(?:ql)?(?:\+asyncpg)?://(?=[^/]+/[^/]+$)")
 _HEARTBEAT_SECONDS = "30"  # the automations in infra count on it
 _LOOK_SECONDS = "2"  # how often a worker asks for work: on loopback it costs little
 
-# SQLite has one writer at a time: wait for it, and write seldom. By itself the scheduler would write
+# SQLite has one writer at a time: wait for it, and write seldom. By itself the scheduler writes
 # a hundred runs of every schedule at once, and the recorder one event a transaction. An event
 # that finds the database locked is handled again, with what it caused already done; a request that
 # does is refused, and its client comes back after seconds.
