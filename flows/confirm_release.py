@@ -3,14 +3,13 @@
 from typing import Annotated
 
 from prefect import State, flow
-from prefect.states import Failed
 from pydantic import Field
 
 from flows.choices import ModelChoice
 from flows.parameters import default_store
 from flows.results import Confirmation, ModelResult, Outcome
 from flows.rows import leave_row, this_run
-from flows.settings import NOTHING_KEPT
+from flows.settings import NOTHING_KEPT, failed
 from flows.work import new_work_folder
 from flows.workplace import workplace
 from tasks.failures import explain
@@ -52,7 +51,7 @@ def confirm_release(
     leave_row(row, this_run())
     if row.succeeded:
         return row
-    return Failed(message=row.confirmation_detail or "not confirmed", data=row)
+    return failed(row.confirmation_detail or "not confirmed", row)
 
 
 def _confirmed(store: str, release: Release, target: Target) -> ModelResult:

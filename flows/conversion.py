@@ -18,7 +18,7 @@ from tasks.pull import pull
 from tasks.transform import transform
 from tasks.validate import NotProven, validate
 from zoo.errors import MenagerieError
-from zoo.evidence import Diagnosis, StageTime
+from zoo.evidence import Diagnosis, StageTime, Verdict
 from zoo.report import cause
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Conversion:
             reason = failed.result.reason
             if self._report.diagnosis is not None:
                 reason = f"{reason}. {cause(self._report.diagnosis)}"
-            row = self._row(Outcome.FAILED, Stage.VALIDATE, reason)
+            row = self._row(failed.result.outcome, Stage.VALIDATE, reason)
             raise ConversionFailed(row, self._report) from failed.__cause__
         return self._report
 
@@ -153,11 +153,8 @@ class Conversion:
         )
 
     def _failure(self, stage: Stage, error: Exception) -> ModelResult:
-        if isinstance(error, StageTimedOut):
-            return self._row(Outcome.TIMED_OUT, stage, str(error))
-        judged = isinstance(error, MenagerieError) and not isinstance(error, BenchDied)
         ours = error if isinstance(error, MenagerieError) else explain(error, self._job.model)
-        return self._row(Outcome.FAILED if judged else Outcome.CRASHED, stage, str(ours))
+        return self._row(_outcome(error), stage, str(ours))
 
     def _row(
         self, outcome: Outcome, stage: Stage | None = None, reason: str | None = None
@@ -176,3 +173,14 @@ class Conversion:
         if self._report is None:
             return row
         return row.with_report(self._report, self._job.reports)
+
+
+def _outcome(error: Exception) -> Outcome:
+    """A judgement over the model, too long a time, or something that says nothing of it."""
+    if isinstance(error, NotProven):
+        slow = error.report.validation.verdict is Verdict.TIMED_OUT
+        return Outcome.TIMED_OUT if slow else Outcome.FAILED
+    if isinstance(error, StageTimedOut):
+        return Outcome.TIMED_OUT
+    judged = isinstance(error, MenagerieError) and not isinstance(error, BenchDied)
+    return Outcome.FAILED if judged else Outcome.CRASHED

@@ -4,7 +4,6 @@ from uuid import UUID
 
 from prefect import State, flow
 from prefect.runtime import flow_run
-from prefect.states import Failed
 
 from flows.dispatch.embedded import close_lost_children, convert_here
 from flows.listener import Recorder
@@ -12,7 +11,7 @@ from flows.parameters import ConversionOptions
 from flows.plan import PlannedModel, failed_row, plan, skipped_row, unplanned_row
 from flows.results import ModelResult, RunResult
 from flows.rows import leave_row, this_run
-from flows.settings import NOTHING_KEPT, without_heartbeats
+from flows.settings import NOTHING_KEPT, failed, without_heartbeats
 from flows.workplace import workplace
 from zoo.errors import MenagerieError
 from zoo.spec import Target
@@ -55,7 +54,7 @@ def convert_batch(
         convert_here(work, options, recorder)
     run = RunResult(results=tuple(recorder.rows.values()), store=options.store_url)
     if not run.succeeded:
-        return Failed(message=run.summary, data=run)
+        return failed(run.summary, run)
     return run
 
 

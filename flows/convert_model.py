@@ -2,7 +2,6 @@
 
 from prefect import State, flow
 from prefect.logging import get_run_logger
-from prefect.states import Failed
 
 from flows.artifacts import leave_artifact, leave_link
 from flows.choices import ModelChoice
@@ -15,7 +14,7 @@ from flows.plan import PlannedModel, failed_row, plan, skipped_row, unplanned_ro
 from flows.reports import report_folder
 from flows.results import ModelResult, Outcome
 from flows.rows import leave_row, this_run
-from flows.settings import NOTHING_KEPT
+from flows.settings import NOTHING_KEPT, failed
 from flows.work import new_work_folder
 from flows.workplace import workplace
 from tasks.job import Job
@@ -53,9 +52,7 @@ def convert_model(
     leave_row(result, this_run())
     if result.succeeded:
         return result
-    # Not raised: what a flow raises, Prefect writes to its storage.
-    reason = f"{result.outcome} in {result.stage}: {result.reason}"
-    return Failed(message=reason, data=result)
+    return failed(f"{result.outcome} in {result.stage}: {result.reason}", result)
 
 
 def _convert(model: str, target: Target, options: ConversionOptions) -> _Ended:

@@ -5,7 +5,6 @@ from typing import Annotated
 
 from prefect import State, flow
 from prefect.client.orchestration import get_client
-from prefect.states import Failed
 from pydantic import Field
 
 from flows.artifacts import leave_artifact
@@ -23,7 +22,7 @@ from flows.plan import PlannedModel, failed_row, plan, skipped_row
 from flows.reports import refresh_index
 from flows.results import ModelResult, RunResult, results_markdown
 from flows.rows import this_run
-from flows.settings import NOTHING_KEPT
+from flows.settings import NOTHING_KEPT, failed
 from flows.workplace import workplace
 from zoo.spec import Target
 
@@ -68,7 +67,7 @@ def convert_zoo(
         "convert-zoo", f"Conversion run: {run.summary}", lambda: results_markdown(results)
     )
     if not run.succeeded:
-        return Failed(message=run.summary, data=run)
+        return failed(run.summary, run)
     return run
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["leave_row", "read_rows", "this_run"]
 
-ROW_TYPE = "menagerie-row"
+ROW_TYPE = "result"  # Prefect's UI shows artifacts of this type in no list of pages
 _PAGE = 200  # the most that Prefect gives at once
 
 

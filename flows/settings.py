@@ -5,7 +5,9 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from prefect.runtime import flow_run
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+from prefect.states import Failed
 
 from tasks.failures import explain
 from zoo.errors import MenagerieError
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
     from prefect import State
 
-__all__ = ["NOTHING_KEPT", "state_error", "without_heartbeats"]
+__all__ = ["NOTHING_KEPT", "RunFailed", "failed", "result_of", "state_error", "without_heartbeats"]
 
 
 class _ResultOptions(TypedDict):
@@ -26,6 +28,29 @@ class _ResultOptions(TypedDict):
 # Products go to our own store, by content. What Prefect writes all the same (an exception that a
 # flow raised) is JSON and not its default, a pickle.
 NOTHING_KEPT: _ResultOptions = {"persist_result": False, "result_serializer": "json"}
+
+
+class RunFailed(MenagerieError):
+    """A run that did not do all it was asked for; `result` is complete all the same."""
+
+    def __init__(self, place: str, fact: str, result: object) -> None:
+        super().__init__(place, fact, "Its row and its report say more")
+        self.result = result
+
+
+def failed(message: str, result: object) -> State[Any]:
+    """The final state of a run that failed, with its result.
+
+    It is returned and not raised: what a flow raises, Prefect writes to its storage. The data is an
+    exception, since Prefect takes nothing else for what a failed run has to say.
+    """
+    return Failed(message=message, data=RunFailed(str(flow_run.get_name()), message, result))
+
+
+def result_of(state: State[Any]) -> Any:
+    """The result of a run, whether it succeeded or not; an exception if it left none."""
+    outcome = state.result(raise_on_failure=False)
+    return outcome.result if isinstance(outcome, RunFailed) else outcome
 
 
 @contextmanager

@@ -3,13 +3,12 @@
 from typing import Annotated
 
 from prefect import State, flow, tags
-from prefect.states import Failed
 from pydantic import Field
 
 from flows.artifacts import leave_artifact
 from flows.choices import ModelChoice
 from flows.parameters import default_store
-from flows.settings import NOTHING_KEPT
+from flows.settings import NOTHING_KEPT, failed
 from flows.verification import VerifyResult, verification_markdown, verify_all
 from flows.work import new_work_folder
 from flows.workplace import workplace
@@ -58,5 +57,5 @@ def verify_releases(
         lambda: verification_markdown(result),
     )
     if not result.succeeded:
-        return Failed(message=result.summary, data=result)
+        return failed(result.summary, result)
     return result

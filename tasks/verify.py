@@ -19,7 +19,7 @@ from tasks.retries import RETRY_SECONDS, worth_a_retry
 from zoo.artifact.bundle import open_bundle, seal
 from zoo.artifact.manifest import ReleaseState
 from zoo.errors import HashMismatch, MenagerieError, NotInStore, StoreError
-from zoo.report import read_report, write_report
+from zoo.report import read_graphs, read_report, write_report
 from zoo.store import ReleaseVerdict, open_store
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def confirm_release(
         if report is not None and report.passed and not report.emulated:
             draft = open_bundle(folder, check_hashes=False).manifest
             written = read_report(folder).model_copy(update={"validation": report})
-            write_report(written, folder)
+            write_report(written, folder, graphs=read_graphs(folder))
             validated = {"state": ReleaseState.VALIDATED, "files": {}}
             seal(folder, draft.model_copy(update=validated))
             open_store(store).publish(folder)

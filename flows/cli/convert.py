@@ -50,6 +50,16 @@ def convert(
     ] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=64, help="Models at a time.")] = 1,
     threads: Annotated[int, typer.Option(min=1, max=256, help="For measured latencies.")] = 1,
+    stage_minutes: Annotated[
+        int, typer.Option(min=1, max=24 * 60, help="For each stage; a slower model timed out.")
+    ] = 60,
+    search_minutes: Annotated[
+        int, typer.Option(min=0, max=24 * 60, help="For the cause of a failed validation; 0: none.")
+    ] = 10,
+    memory_gib: Annotated[
+        int | None,
+        typer.Option(min=1, max=4096, help="For each model. Default: most of the machine's."),
+    ] = None,
     store: StoreOption = None,
     manifest: ManifestOption = None,
     local: Annotated[
@@ -85,6 +95,9 @@ def convert(
         allow_factories=allow_factories,
         force=force,
         threads=threads,
+        stage_minutes=stage_minutes,
+        search_minutes=search_minutes,
+        memory_gib=memory_gib,
         store=absolute(store) if store else default_store(),
         manifest=absolute(str(manifest)) if manifest else "",
     )

@@ -149,15 +149,10 @@ class ToyCluster:
     def convert(self, name: str = "convert", *models: str, **arguments: Any) -> None:
         """Start the parent flow in a process of its own, on nobody's worker."""
         options = {"manifest": str(self.manifest), "store": self.store, "random_weights": 0}
-        call: dict[str, Any] = {"options": options | arguments.pop("options", {}), **arguments}
-        program = (
-            f"import json, toy_flows\nstate = toy_flows.convert_zoo({list(models)!r}, "
-            f"**json.loads({json.dumps(call)!r}), return_state=True)\n"
-            "run = state.result(raise_on_failure=False)\nopen("
-            f"{str(self.result(name))!r}, 'w').write(run.model_dump_json())\n"
-        )
+        options |= arguments.pop("options", {})
+        call = json.dumps({"models": list(models), "options": options, **arguments})
         self.result(name).unlink(missing_ok=True)
-        self.start(name, ["-c", program])
+        self.start(name, [str(HERE / "toy_parent.py"), call, str(self.result(name))])
 
     def result(self, name: str = "convert") -> Path:
         """Where a parent's table is written."""

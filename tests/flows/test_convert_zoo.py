@@ -23,6 +23,7 @@ from tasks.job import Evidence, Job, Stage
 from tasks.publish import publish_bundle
 from tasks.validate import prove
 from zoo.errors import ExportError, SourceError, StoreUnreachable, UsageError
+from zoo.evidence import Verdict
 from zoo.spec import Target
 from zoo.store import open_store
 
@@ -159,6 +160,20 @@ def test_a_diverging_model_is_not_published(options: ConversionOptions) -> None:
     assert "off by 0.5" in (bee.reason or "")
     assert bee.report is not None
     assert [r.model for r in open_store(options.store_url).releases()] == ["ant"]
+
+
+def test_a_model_too_slow_to_be_proven_timed_out(options: ConversionOptions) -> None:
+    """The verdict of a validation that was ended for its time is the row's outcome."""
+
+    def too_slow(job: Job, evidence: Evidence) -> ConversionReport:
+        update = {"verdict": Verdict.TIMED_OUT, "detail": "stopped after 60 s"}
+        judged = toy_judgement(passed=False).model_copy(update=update)
+        return prove(job, evidence, judge=lambda *_, **__: judged)
+
+    place = dataclasses.replace(toy_workplace(), prove=too_slow)
+    row = one(place, "ant", options)
+    assert (row.outcome, row.stage) == (Outcome.TIMED_OUT, "validate")
+    assert "stopped after 60 s" in (row.reason or "")
 
 
 def test_a_diverging_model_names_the_first_wrong_node(options: ConversionOptions) -> None:

@@ -11,6 +11,7 @@ from toy_zoo import toy_bundle, toy_evidence, toy_job, toy_judgement
 from flows.collect_garbage import collect_garbage
 from flows.confirm_release import confirm_release
 from flows.results import Confirmation, ModelResult
+from flows.settings import result_of
 from flows.upkeep import collect
 from flows.verify_releases import verify_releases
 from flows.workplace import Workplace, use_workplace
@@ -18,6 +19,7 @@ from tasks.publish import publish_bundle
 from tasks.validate import prove
 from tasks.verify import ProofOutcome
 from zoo.artifact.manifest import ReleaseState
+from zoo.evidence import GraphNode, GraphRecord, NodeKind, ProgramGraphs
 from zoo.report import read_report
 from zoo.spec import Target
 from zoo.store import KeepRule, open_store
@@ -42,8 +44,18 @@ def publish(tmp_path: Path, model: str, key: str = "a" * 64, **judgement: Any) -
     )
     toy_bundle(job)
     judged = toy_judgement().model_copy(update=judgement)
-    prove(job, toy_evidence(), judge=lambda *_, **__: judged)
+    evidence = toy_evidence()
+    drawn = evidence.transformed.model_copy(update={"graphs": (toy_graphs(),)})
+    evidence = evidence.model_copy(update={"transformed": drawn})
+    prove(job, evidence, judge=lambda *_, **__: judged)
     publish_bundle(job)
+
+
+def toy_graphs() -> ProgramGraphs:
+    """One node, before and after the passes."""
+    node = GraphNode(name="a_node_of_the_picture", operator="relu", kind=NodeKind.ACTIVATION)
+    graph = GraphRecord(nodes=(node,))
+    return ProgramGraphs(program="main", before=graph, after=graph)
 
 
 def judging(**judgement: Any) -> Workplace:
@@ -56,7 +68,7 @@ def verified(place: Workplace, store: Store, **arguments: Any) -> VerifyResult:
     """The result of a run, whose state must say whether it succeeded."""
     with use_workplace(place):
         state = verify_releases(store=store.url, **arguments, return_state=True)
-    result: VerifyResult = state.result(raise_on_failure=False)
+    result: VerifyResult = result_of(state)
     assert state.is_completed() == result.succeeded
     return result
 
@@ -65,7 +77,7 @@ def confirmed(place: Workplace, store: Store) -> ModelResult:
     """The row of a confirmation of ant."""
     with use_workplace(place):
         state = confirm_release("ant", Target.CPU, store=store.url, return_state=True)
-    row: ModelResult = state.result(raise_on_failure=False)
+    row: ModelResult = result_of(state)
     assert state.is_completed() == row.succeeded
     return row
 
@@ -120,7 +132,9 @@ def test_a_device_validates_what_was_emulated(store: Store, tmp_path: Path) -> N
     assert (row.confirmation, row.proof) == (Confirmation.CONFIRMED, ReleaseState.VALIDATED)
     release = store.find("ant", "cpu")
     assert release.manifest.state is ReleaseState.VALIDATED
-    report = read_report(store.pull(release, tmp_path / "out"))
+    bundle = store.pull(release, tmp_path / "out")
+    assert "a_node_of_the_picture" in (bundle / "report.html").read_text()
+    report = read_report(bundle)
     assert (report.validation.machine, report.validation.emulated) == ("a device", False)
     assert confirmed(judging(passed=False), store).confirmation is Confirmation.CONFIRMED
 

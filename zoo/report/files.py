@@ -6,20 +6,22 @@ import os
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from pydantic import TypeAdapter
 from pydantic import ValidationError as MalformedRecord
 
 from zoo.artifact.durable import disk_errors, make_folders, write_durably
 from zoo.errors import ArtifactError
-from zoo.evidence import ConversionReport
+from zoo.evidence import ConversionReport, ProgramGraphs
 from zoo.report.page import IndexRow, render_index, render_report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from zoo.evidence import ProgramGraphs
+__all__ = ["read_graphs", "read_report", "write_index", "write_report"]
 
-__all__ = ["read_report", "write_index", "write_report"]
+_GRAPHS = "graphs.json"
+_GRAPHS_FORM = TypeAdapter(tuple[ProgramGraphs, ...])
 
 
 def _write(folder: Path, name: str, content: str) -> Path:
@@ -32,12 +34,12 @@ def _write(folder: Path, name: str, content: str) -> Path:
 def write_report(
     report: ConversionReport, folder: Path, *, graphs: Sequence[ProgramGraphs] = ()
 ) -> Path:
-    """Writes report.json and the self-contained report.html.
+    """Writes report.json, graphs.json where there are graphs, and the self-contained report.html.
 
     Args:
         report: of one conversion, passed or failed.
         folder: made when missing.
-        graphs: drawn on the page; report.json does without them.
+        graphs: drawn on the page.
 
     Returns:
         The path of report.html.
@@ -47,6 +49,10 @@ def write_report(
         StoreError: the folder cannot be written.
     """
     _write(folder, "report.json", report.model_dump_json(indent=1) + "\n")
+    if graphs:
+        _write(folder, _GRAPHS, _GRAPHS_FORM.dump_json(tuple(graphs)).decode())
+    else:
+        (folder / _GRAPHS).unlink(missing_ok=True)
     return _write(folder, "report.html", render_report(report, graphs))
 
 
@@ -67,6 +73,14 @@ def read_report(folder: Path) -> ConversionReport:
         where = ".".join(str(part) for part in first["loc"]) or "the document"
         fact = f"is not a conversion report ({where}: {first['msg']})"
         raise ArtifactError(str(path), fact, "Convert or pull the model again") from error
+
+
+def read_graphs(folder: Path) -> tuple[ProgramGraphs, ...]:
+    """Reads the graphs.json that lies beside a report; none where it is missing or damaged."""
+    try:
+        return _GRAPHS_FORM.validate_json((folder / _GRAPHS).read_bytes())
+    except (OSError, MalformedRecord):
+        return ()
 
 
 def write_index(

@@ -266,7 +266,7 @@ def test_what_only_a_mac_can_confirm_waits_until_one_comes(
 
     The worker that comes here is no Mac: it emulates, so the release stays *emulated*.
     """
-    table = cluster.json("convert", MODEL)
+    table = cluster.json("convert", MODEL, "--target", "cpu", "--target", "metal")
     proofs = {row["target"]: (row["proof"], row["confirmation"]) for row in table["results"]}
     assert proofs == {"cpu": ("validated", None), "metal": ("emulated", "waiting")}
     deployment = cluster.ask("/deployments/name/confirm-release/confirm-release")["id"]

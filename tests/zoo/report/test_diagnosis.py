@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from zoo.evidence import Diagnosis, DivergenceStage, GraphNode, GraphRecord, NodeKind, ProgramGraphs
-from zoo.report import cause, markdown, read_report, write_report
+from zoo.report import cause, markdown, read_graphs, read_report, write_report
 from zoo.report.page import render_report
 
 if TYPE_CHECKING:
@@ -51,10 +51,23 @@ def test_the_graph_is_on_the_page_with_the_wrong_node(diverged: ConversionReport
 
 def test_report_json_does_without_graphs(diverged: ConversionReport, tmp_path: Path) -> None:
     """They are for the eye; the file stays small, and reads back whole."""
-    write_report(diverged, tmp_path, graphs=[_graphs("main", "a", "only_in_a_picture")])
+    graphs = (_graphs("main", "a", "only_in_a_picture"),)
+    write_report(diverged, tmp_path, graphs=graphs)
     assert "only_in_a_picture" in (tmp_path / "report.html").read_text()
     assert "only_in_a_picture" not in (tmp_path / "report.json").read_text()
     assert read_report(tmp_path) == diverged
+    assert read_graphs(tmp_path) == graphs
+
+
+def test_graphs_of_an_earlier_report_do_not_stay(
+    diverged: ConversionReport, tmp_path: Path
+) -> None:
+    """A report without graphs has none beside it; damaged ones count as none."""
+    write_report(diverged, tmp_path, graphs=[_graphs("main", "a", "b")])
+    write_report(diverged, tmp_path)
+    assert read_graphs(tmp_path) == ()
+    (tmp_path / "graphs.json").write_text('[{"program": 3}]')
+    assert read_graphs(tmp_path) == ()
 
 
 def test_hostile_graphs_stay_text(resnet: ConversionReport) -> None:
