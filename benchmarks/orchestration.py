@@ -2,9 +2,12 @@
 
 `python benchmarks/orchestration.py`: a simulated zoo of 10, 100 and 1,000 models for two targets is
 converted by a real Prefect server and one worker, then again with nothing changed. Measured are the
-seconds for each model and target, and the memory of server and parent. Writes a table and a plot.
+seconds for each model and target, and the memory of server and parent. Writes a table and a plot,
+beside what was measured before with other sizes or the other database.
+
 `--sizes 10,100` takes fewer; of sizes beyond `--convert-up-to` only the unchanged run is measured,
-and their releases are put into the store beforehand.
+and their releases are put into the store beforehand. `--database postgresql://user@host/name` has
+the server use an empty database there, as a team's would; without it, SQLite, as `zoo up` does.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
+from log_plot import log_plot
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 sys.path.insert(0, str(TESTS / "faults"))
@@ -47,6 +51,11 @@ class Figures:
     server_mib: float
     parent_mib: float
 
+    @property
+    def name(self) -> tuple[str, str, int]:
+        """What was measured."""
+        return self.database, self.kind, self.models
+
 
 def main() -> None:
     """Measure every size, smallest first, and write what was found."""
@@ -59,7 +68,7 @@ def main() -> None:
     parser.add_argument("--database", help="of the server: postgresql://…; without it SQLite")
     asked = parser.parse_args()
     asked.output.mkdir(parents=True, exist_ok=True)
-    found: list[Figures] = []
+    found = _earlier(asked.output)
     for size in map(int, asked.sizes.split(",")):
         with tempfile.TemporaryDirectory(prefix="orchestration-") as folder:
             cluster = ToyCluster(Path(folder) / "cluster")
@@ -67,11 +76,19 @@ def main() -> None:
                 address = database_url(asked.database)
                 cluster.changes[_DATABASE] = address
             try:
-                found += _measure(cluster, size, convert=size <= asked.convert_up_to)
+                measured = _measure(cluster, size, convert=size <= asked.convert_up_to)
             finally:
                 cluster.stop()
+        known = {figures.name: figures for figures in (*found, *measured)}
+        found = [known[name] for name in sorted(known)]
         print(_table(found), flush=True)
         _write(found, asked.output)
+
+
+def _earlier(folder: Path) -> list[Figures]:
+    """What was measured before, if anything was."""
+    file = folder / "orchestration.json"
+    return [Figures(**each) for each in json.loads(file.read_text())] if file.exists() else []
 
 
 def _measure(cluster: ToyCluster, size: int, *, convert: bool) -> list[Figures]:
@@ -196,48 +213,12 @@ def _write(found: list[Figures], folder: Path) -> None:
 
 
 def _plot(found: list[Figures]) -> str:
-    """Seconds over entries, both on logarithmic axes: one line for each kind of run."""
-    import math
-
-    wide, high, edge = 640, 400, 60
-    low_x, top_x = 1, 4  # 10 to 10,000 entries
-    low_y, top_y = 0, 4  # 1 to 10,000 seconds
-
-    def place(entries: float, seconds: float) -> tuple[float, float]:
-        x = (math.log10(entries) - low_x) / (top_x - low_x)
-        y = (math.log10(max(seconds, 1)) - low_y) / (top_y - low_y)
-        return edge + x * (wide - 2 * edge), high - edge - y * (high - 2 * edge)
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}">',
-        "<style>text { font: 12px sans-serif }</style>",
-        f'<rect width="{wide}" height="{high}" fill="white"/>',
-    ]
-    for power in range(low_x, top_x + 1):
-        x, y = place(10**power, 1)
-        parts.append(
-            f'<text x="{x:.0f}" y="{y + 18:.0f}" text-anchor="middle">{10**power:,}</text>'
-        )
-        parts.append(f'<path d="M{x:.0f} {edge}V{y:.0f}" stroke="#ddd"/>')
-    for power in range(low_y, top_y + 1):
-        x, y = place(10, 10**power)
-        parts.append(
-            f'<text x="{x - 6:.0f}" y="{y + 4:.0f}" text-anchor="end">{10**power:,}</text>'
-        )
-        parts.append(f'<path d="M{x:.0f} {y:.0f}H{wide - edge}" stroke="#ddd"/>')
-    for kind, colour in (("first", "#b3402a"), ("unchanged", "#2a6fb3")):
-        points = [place(f.entries, f.seconds) for f in found if f.kind == kind]
-        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in points]
-        if points:
-            x, y = points[-1]
-            parts.append(f'<text x="{x + 8:.0f}" y="{y:.0f}" fill="{colour}">{kind}</text>')
-    parts.append(
-        f'<text x="{wide / 2}" y="{high - 12}" text-anchor="middle">models x targets</text>'
-    )
-    parts.append(f'<text x="{edge}" y="{edge - 20}" text-anchor="middle">seconds</text>')
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    """Seconds of the whole command over models x targets."""
+    series: dict[str, list[tuple[float, float]]] = {}
+    for each in found:
+        points = series.setdefault(f"{each.database}, {each.kind}", [])
+        points.append((each.entries, each.seconds))
+    return log_plot(series, across="models x targets", up="seconds")
 
 
 if __name__ == "__main__":

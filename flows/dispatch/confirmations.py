@@ -7,6 +7,7 @@ appears.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -70,8 +71,7 @@ class Confirmations:
         """
         done = {(row.model, row.target): row for row in rows}
         try:
-            deployments = self._runs.deployments(CONFIRM_FLOW)
-            asked = [a for row in rows if (a := self._ask(row, deployments)) is not None]
+            asked = self._ask([row for row in rows if self._is_unconfirmed(row)])
             for each in asked:
                 done[each.row.model, each.row.target] = _told(each.row, Confirmation.WAITING)
             for row in self._outcomes(asked):
@@ -80,10 +80,31 @@ class Confirmations:
             self._log.warning("Confirmations could not be followed: %s", error)
         return list(done.values())
 
-    def _ask(self, row: ModelResult, deployments: dict[str, UUID]) -> _Asked | None:
-        pool = self._placement.targets[row.target].confirm
-        if pool not in deployments or not row.succeeded or row.proof is not ReleaseState.EMULATED:
-            return None
+    def _is_unconfirmed(self, row: ModelResult) -> bool:
+        asks = self._placement.targets[row.target].confirm is not None
+        return asks and row.succeeded and row.proof is ReleaseState.EMULATED
+
+    def _ask(self, rows: list[ModelResult]) -> list[_Asked]:
+        """The runs that confirm these rows: those that wait already, for the others new ones."""
+        deployments = self._runs.deployments(CONFIRM_FLOW) if rows else {}
+        rows = [row for row in rows if self._pool(row) in deployments]
+        asked: list[_Asked] = []
+        for attempt in range(_ATTEMPTS):
+            keys = [self._key(row, attempt) for row in rows]
+            known = self._runs.known(keys)
+            failed = []
+            for row, key in zip(rows, keys, strict=True):
+                run = known.get(key) or self._submit(row, key, deployments[self._pool(row)])
+                if run is None:
+                    continue
+                if run.phase.is_final and attempt + 1 < _ATTEMPTS:
+                    failed.append(row)
+                else:
+                    asked.append(_Asked(row, self._pool(row), run, self._clock.now()))
+            rows = failed
+        return asked
+
+    def _submit(self, row: ModelResult, key: str, deployment: UUID) -> Run | None:
         parameters = {
             "model": row.model,
             "target": row.target.value,
@@ -91,26 +112,30 @@ class Confirmations:
             "store": self._store,
         }
         try:
-            for attempt in range(_ATTEMPTS):
-                run = self._runs.submit(
-                    deployments[pool],
-                    parameters,
-                    name=f"{row.model} for {row.target}: confirm",
-                    tags=[row.model, row.target.value],
-                    key=f"{row.build_key}-{attempt}",
-                    linked=False,
-                )
-                if not run.phase.is_final:
-                    break
+            return self._runs.submit(
+                deployment,
+                parameters,
+                name=f"{row.model} for {row.target}: confirm",
+                tags=[row.model, row.target.value],
+                key=key,
+                linked=False,
+            )
         except MenagerieError as error:
             self._log.warning("%s for %s cannot be confirmed: %s", row.model, row.target, error)
             return None
-        return _Asked(row, pool, run, self._clock.now())
+
+    def _pool(self, row: ModelResult) -> str:
+        return self._placement.targets[row.target].confirm or ""
+
+    def _key(self, row: ModelResult, attempt: int) -> str:
+        """The same for the same build in the same store."""
+        store = hashlib.sha256(self._store.encode()).hexdigest()[:8]
+        return f"{row.build_key}-{store}-{attempt}"
 
     def _outcomes(self, asked: list[_Asked]) -> list[ModelResult]:
         """Rows of the confirmations that end while workers are there for them."""
         rows = []
-        while asked := [each for each in asked if self._is_awaited(each)]:
+        while asked := self._awaited(asked):
             found = self._runs.look([each.run.id for each in asked])
             told = self._runs.rows([each.run.id for each in asked])
             for each in asked:
@@ -125,11 +150,16 @@ class Confirmations:
                 self._clock.sleep(self._clock.poll_seconds)
         return rows
 
-    def _is_awaited(self, each: _Asked) -> bool:
-        minutes = self._limits.minutes_per_model
-        if self._clock.now() - each.since > minutes * _MINUTE:
-            return False
-        return each.run.phase is Phase.RUNNING or self._runs.has_worker(each.pool)
+    def _awaited(self, asked: list[_Asked]) -> list[_Asked]:
+        """Those that somebody works on or will: the others are left in the queue."""
+        pools = {each.pool for each in asked}
+        served = {pool for pool in pools if self._runs.has_worker(pool)}
+        latest = self._clock.now() - self._limits.minutes_per_model * _MINUTE
+        return [
+            each
+            for each in asked
+            if each.since >= latest and (each.run.phase is Phase.RUNNING or each.pool in served)
+        ]
 
 
 def _told(row: ModelResult, confirmation: Confirmation, reason: str = "") -> ModelResult:

@@ -12,6 +12,7 @@ from prefect.client.schemas.filters import (
     FlowFilterName,
     FlowRunFilter,
     FlowRunFilterId,
+    FlowRunFilterIdempotencyKey,
     FlowRunFilterParentFlowRunId,
 )
 from prefect.client.schemas.objects import StateType
@@ -138,6 +139,16 @@ class Runs:
             fact = f"refuses the run ({' '.join(error.response.text.split())[:300]})"
             raise MenagerieError("Prefect", fact) from error
         return _run(found)
+
+    def known(self, keys: Sequence[str]) -> dict[str, Run]:
+        """The runs that were submitted under these keys and are not linked, by key."""
+        found = {}
+        for start in range(0, len(keys), _CHUNK):
+            some = list(keys[start : start + _CHUNK])
+            wanted = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=some))
+            for each in self._client.read_flow_runs(flow_run_filter=wanted, limit=_PAGE):
+                found[each.idempotency_key or ""] = _run(each)
+        return found
 
     def look(self, ids: Sequence[UUID]) -> dict[UUID, Run]:
         """The runs as they are now; one that was deleted is missing."""

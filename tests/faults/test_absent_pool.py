@@ -17,7 +17,7 @@ pytestmark = pytest.mark.faults
 
 
 def test_confirmations_wait_for_a_mac_and_then_run_by_themselves(cluster: ToyCluster) -> None:
-    """The parent ends, both targets published; a worker of the Macs' pool validates."""
+    """Parents end, both targets published, and ask once; a worker of the Macs' pool validates."""
     cluster.write_manifest(ant_metal="fine", bee="fine")
     cluster.convert()
     rows = cluster.table()
@@ -28,6 +28,8 @@ def test_confirmations_wait_for_a_mac_and_then_run_by_themselves(cluster: ToyClu
         "ant_metal metal": ("published", "emulated", "waiting"),
         "bee cpu": ("published", "validated", None),
     }
+    cluster.convert()
+    assert cluster.table()["ant_metal metal"]["confirmation"] == "waiting"
     [waiting] = [run for run in cluster.runs("confirm-release") if run["state_type"] == "SCHEDULED"]
     cluster.start_worker("mac", pool="macos-metal")
     cluster.wait_for(lambda: cluster.state(waiting["id"]) == "Completed", "it is confirmed")

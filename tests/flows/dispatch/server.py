@@ -69,6 +69,11 @@ class FakeRuns:
             self.add(self.keys[key], models, parameters)
         return self.runs[self.keys[key]]
 
+    def known(self, keys: Sequence[str]) -> dict[str, Run]:
+        """What was submitted under these keys."""
+        self._answer()
+        return {key: self.runs[self.keys[key]] for key in keys if key in self.keys}
+
     def add(self, run: UUID, models: list[str], parameters: dict[str, Any]) -> None:
         """A run that waits for a worker."""
         self.runs[run] = Run(run, Phase.WAITING, "Scheduled", "", parameters)
