@@ -10,13 +10,14 @@ from flows.events import model_event, record
 from flows.links import LINK_DAYS, Links, release_links
 from flows.operator import factories_allowed
 from flows.parameters import ConversionOptions
-from flows.plan import PlannedModel, failed_row, plan, skipped_row, unplanned_row
+from flows.plan import PlannedModel, crashed_row, failed_row, plan, skipped_row, unplanned_row
 from flows.reports import report_folder
 from flows.results import ModelResult, Outcome
 from flows.rows import leave_row, this_run
 from flows.settings import NOTHING_KEPT, failed
 from flows.work import new_work_folder
 from flows.workplace import workplace
+from tasks.failures import explain
 from tasks.job import Job
 from zoo.errors import MenagerieError, UsageError
 from zoo.evidence import ConversionReport
@@ -76,6 +77,8 @@ def _run(planned: PlannedModel, options: ConversionOptions) -> _Ended:
         return Conversion(_job(planned, options), workplace()).run()
     except ConversionFailed as stopped:
         return stopped.result, stopped.report
+    except OSError as error:  # before the first stage: there is no room for its folder, say
+        return crashed_row(planned, explain(error, planned.model)), None
 
 
 def _leave_pages(result: ModelResult, report: ConversionReport | None, store: str) -> None:

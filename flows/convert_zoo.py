@@ -5,6 +5,8 @@ from typing import Annotated
 
 from prefect import State, flow
 from prefect.client.orchestration import get_client
+from prefect.logging import get_run_logger
+from prefect.runtime import deployment
 from pydantic import Field
 
 from flows.artifacts import leave_artifact
@@ -24,6 +26,8 @@ from flows.results import ModelResult, RunResult, results_markdown
 from flows.rows import this_run
 from flows.settings import NOTHING_KEPT, failed
 from flows.workplace import workplace
+from tasks.retries import RETRY_SECONDS
+from zoo.errors import StoreUnreachable
 from zoo.spec import Target
 
 __all__ = ["convert_zoo"]
@@ -53,7 +57,7 @@ def convert_zoo(
         jobs: Models converted at a time where there are no workers.
     """
     began = time.perf_counter()
-    planned = plan(models, targets, options, tags=selected_tags)
+    planned = _planned(models, targets, options, selected_tags)
     results = _convert_all(planned, options, limits, jobs)
     remember_seconds(results)
     page = refresh_index()
@@ -69,6 +73,19 @@ def convert_zoo(
     if not run.succeeded:
         return failed(run.summary, run)
     return run
+
+
+def _planned(
+    models: list[str], targets: list[Target], options: ConversionOptions, tags: list[str]
+) -> list[PlannedModel]:
+    """What is to be done; a store that is away for a minute does not cost the whole run."""
+    for pause in RETRY_SECONDS:
+        try:
+            return plan(models, targets, options, tags=tags)
+        except StoreUnreachable as error:
+            get_run_logger().warning("%s: asking again in %g s", error, pause)
+            time.sleep(pause)
+    return plan(models, targets, options, tags=tags)
 
 
 def _convert_all(
@@ -87,6 +104,7 @@ def _convert_all(
             work.append(one)
     with get_client(sync_client=True) as client:
         runs, placement, clock = Runs(client, this_run()), load_placement(), Clock()
+        until = clock.now() + limits.hours * 3600
         workers = bool(runs.deployments(BATCH_FLOW))
         if work and workers:
             Dispatch(
@@ -97,13 +115,15 @@ def _convert_all(
                 recorder=recorder,
                 clock=clock,
                 watch=None if isinstance(listener, Silence) else StageWatch(client, listener),
+                attended=deployment.get_id() is None,
             ).convert(work, known_seconds())
         else:
             convert_here(work, options, recorder, jobs)
         rows = [recorder.rows[one.model, one.target] for one in planned]
         if not workers:
             return rows
-        confirmed = Confirmations(runs, placement, limits, options.store, clock).confirm(rows)
+        asking = Confirmations(runs, placement, limits, options.store, clock)
+        confirmed = asking.confirm(rows, until)
     for before, after in zip(rows, confirmed, strict=True):
         if after != before:
             recorder.model_ended(after)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from flows.results import ModelResult
 
 __all__ = ["known_seconds", "remember_seconds"]
+
+_log = logging.getLogger(__name__)
 
 
 def known_seconds() -> Mapping[tuple[str, str], float]:
@@ -32,7 +35,7 @@ def known_seconds() -> Mapping[tuple[str, str], float]:
 
 
 def remember_seconds(results: Iterable[ModelResult]) -> None:
-    """Keep what the published models of a run took."""
+    """Keep what the published models of a run took; where that fails, a warning."""
     seconds = dict(known_seconds())
     for row in results:
         if row.outcome is Outcome.PUBLISHED:
@@ -41,8 +44,12 @@ def remember_seconds(results: Iterable[ModelResult]) -> None:
     for (model, target), taken in sorted(seconds.items()):
         nested.setdefault(model, {})[target] = taken
     partial = _file().with_suffix(f".{os.getpid()}")
-    partial.write_text(json.dumps(nested, indent=1))
-    partial.replace(_file())
+    try:
+        partial.write_text(json.dumps(nested, indent=1))
+        partial.replace(_file())
+    except OSError as error:
+        _log.warning("What models took could not be kept: %s", error)
+        partial.unlink(missing_ok=True)
 
 
 def _file() -> Path:

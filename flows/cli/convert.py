@@ -16,6 +16,7 @@ from flows.cli.options import (
     complete_models,
     use_cluster,
 )
+from zoo.errors import UsageError
 from zoo.spec import Target
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def convert(
     """
     from flows.cli.output import emit
     from flows.cli.results_table import announce_weights, print_results
-    from flows.parameters import ConversionOptions, default_store
+    from flows.parameters import ConversionOptions
     from flows.plan import plan
 
     if allow_factories:  # whoever types it is the operator, of this machine and not of workers
@@ -98,7 +99,7 @@ def convert(
         stage_minutes=stage_minutes,
         search_minutes=search_minutes,
         memory_gib=memory_gib,
-        store=absolute(store) if store else default_store(),
+        store=absolute(store) if store else _default_store(),
         manifest=absolute(str(manifest)) if manifest else "",
     )
     began = time.perf_counter()
@@ -113,6 +114,20 @@ def convert(
         print_results(result)
     if not result.succeeded:
         raise typer.Exit(1)
+
+
+def _default_store() -> str:
+    """The default store, if the workers who are to do the work have the same.
+
+    Raises:
+        UsageError: it is a folder of this machine, and the server that is meant is a team's.
+    """
+    from flows.parameters import default_store
+
+    if os.environ.get("PREFECT_API_URL") and not os.environ.get("MENAGERIE_STORE"):
+        fact = "is needed: a folder of this machine is none of the workers' of PREFECT_API_URL"
+        raise UsageError("--store", fact, "Give theirs, or set MENAGERIE_STORE; or add --local")
+    return default_store()
 
 
 def _convert(

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "Origin", "connection"]
 
+_HEARTBEAT_SECONDS = "30"  # the automations in infra count on it
+
 
 class Origin(StrEnum):
     """How we know of the server."""
@@ -56,7 +58,10 @@ class Connection:
 
     def prefect_environment(self) -> dict[str, str]:
         """What Prefect reads when it is imported."""
-        values = {"PREFECT_API_URL": self.api_url}
+        values = {
+            "PREFECT_API_URL": self.api_url,
+            "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": _HEARTBEAT_SECONDS,
+        }
         if self.origin is Origin.LOCAL_CLUSTER:  # else a profile of the user's may hold the secret
             values["PREFECT_HOME"] = str(cluster_folder() / "prefect")
         if self.auth is not None:

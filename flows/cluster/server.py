@@ -30,7 +30,6 @@ __all__ = [
 
 POOL = "linux-cpu"
 _POSTGRES = re.compile(r"^postgres(?:ql)?(?:\+asyncpg)?://(?=[^/]+/[^/]+$)")
-_HEARTBEAT_SECONDS = "30"  # the automations in infra count on it
 _LOOK_SECONDS = "2"  # how often a worker asks for work: on loopback it costs little
 
 # SQLite has one writer at a time: wait for it, and write seldom. By itself the scheduler writes
@@ -118,7 +117,6 @@ def worker_environment(connection: Connection, health_port: int) -> dict[str, st
         quiet_environment()
         | connection.environment()
         | {
-            "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": _HEARTBEAT_SECONDS,
             "PREFECT_WORKER_QUERY_SECONDS": _LOOK_SECONDS,
             "PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1",
             "PREFECT_WORKER_WEBSERVER_PORT": str(health_port),

@@ -32,7 +32,7 @@ __all__ = ["CONFIRM_FLOW", "Confirmations"]
 
 CONFIRM_FLOW = "confirm-release"
 _MINUTE = 60.0
-_ATTEMPTS = 10  # runs of one build in all: each is asked for again if the one before failed
+_ATTEMPTS = 100  # runs of one build in all: it is asked for again after one that failed
 
 
 @dataclass
@@ -64,17 +64,18 @@ class Confirmations:
         self._clock = clock
         self._log = get_logger(__name__)
 
-    def confirm(self, rows: Sequence[ModelResult]) -> list[ModelResult]:
+    def confirm(self, rows: Sequence[ModelResult], until: float) -> list[ModelResult]:
         """The same rows, each emulated one with the state of its confirmation.
 
-        Nothing here fails a model: it is published as emulated, and its row says so.
+        Nothing here fails a model: it is published as emulated, and its row says so. After `until`,
+        by the clock, confirmations are left to themselves.
         """
         done = {(row.model, row.target): row for row in rows}
         try:
             asked = self._ask([row for row in rows if self._is_unconfirmed(row)])
             for each in asked:
                 done[each.row.model, each.row.target] = _told(each.row, Confirmation.WAITING)
-            for row in self._outcomes(asked):
+            for row in self._outcomes(asked, until):
                 done[row.model, row.target] = row
         except Exception as error:  # noqa: BLE001 - whatever the way to the server can fail in
             self._log.warning("Confirmations could not be followed: %s", error)
@@ -97,7 +98,7 @@ class Confirmations:
                 run = known.get(key) or self._submit(row, key, deployments[self._pool(row)])
                 if run is None:
                     continue
-                if run.phase.is_final and attempt + 1 < _ATTEMPTS:
+                if run.phase.is_final:
                     failed.append(row)
                 else:
                     asked.append(_Asked(row, self._pool(row), run, self._clock.now()))
@@ -132,10 +133,10 @@ class Confirmations:
         store = hashlib.sha256(self._store.encode()).hexdigest()[:8]
         return f"{row.build_key}-{store}-{attempt}"
 
-    def _outcomes(self, asked: list[_Asked]) -> list[ModelResult]:
+    def _outcomes(self, asked: list[_Asked], until: float) -> list[ModelResult]:
         """Rows of the confirmations that end while workers are there for them."""
         rows = []
-        while asked := self._awaited(asked):
+        while (asked := self._awaited(asked)) and self._clock.now() < until:
             found = self._runs.look([each.run.id for each in asked])
             told = self._runs.rows([each.run.id for each in asked])
             for each in asked:

@@ -78,6 +78,7 @@ class Dispatch:
         recorder: hears of every row.
         clock: time.
         watch: follows the stages on workers, where somebody looks on.
+        attended: whether an interrupt is a person's, who wants all of it to end.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Dispatch:
         recorder: Recorder,
         clock: Clock | None = None,
         watch: StageWatch | None = None,
+        attended: bool = False,
     ) -> None:
         self._runs = runs
         self._placement = placement
@@ -98,6 +100,7 @@ class Dispatch:
         self._recorder = recorder
         self._clock = clock or Clock()
         self._watch = watch
+        self._attended = attended
         self._deployments: dict[str, dict[str, UUID]] = {}
         self._alone: dict[str, float] = {}  # pools, and since when they have no worker
         self._silent_since: float | None = None
@@ -115,7 +118,9 @@ class Dispatch:
         }
         end = self._clock.now() + self._limits.hours * 60 * _MINUTE
         children = self._taken_up(work)
-        known = {key for child in children for key in child.missing}
+        known = {key for child in children for key in child.missing} | {
+            (model, str(target)) for model, target in self._recorder.rows
+        }
         rest = [one for one in work if (one.model, one.target.value) not in known]
         waiting = share_out(rest, self._placement.batches, seconds)
         try:
@@ -124,8 +129,8 @@ class Dispatch:
                 children = [child for child in children if child.missing]
                 if waiting or children:
                     self._clock.sleep(self._clock.poll_seconds)
-        except BaseException:
-            self._abandon(children)
+        except BaseException as stop:
+            self._abandon(children, stop)
             raise
 
     def _turn(self, waiting: list[Batch], children: list[_Child], end: float) -> None:
@@ -146,19 +151,29 @@ class Dispatch:
             waiting.clear()
 
     def _taken_up(self, work: Sequence[PlannedModel]) -> list[_Child]:
-        """Runs that were submitted before this run was restarted, and may still succeed."""
+        """Runs that were submitted before this run was restarted, and may still succeed.
+
+        What they said already counts: a model that failed is not converted again.
+        """
         planned = {(one.model, one.target.value): one for one in work}
         children = []
-        for run in self._runs.children():
-            names = _models(run)
+        submitted = self._runs.children()
+        rows = self._runs.rows([run.id for run in submitted])
+        for run in submitted:
             target = str(run.parameters.get("target", ""))
-            found = [planned.pop((n, target)) for n in names if (n, target) in planned]
-            if not found or run.phase is Phase.ENDED:
-                planned.update({(one.model, one.target.value): one for one in found})
+            found = [one for name in _models(run) if (one := planned.get((name, target)))]
+            if not found:
                 continue
             batch = Batch(found[0].target, tuple(found))
             pool = self._placement.targets[batch.target].convert
-            children.append(_Child(batch, pool, run, self._clock.now()))
+            child = _Child(batch, pool, run, self._clock.now())
+            self._take_rows(child, rows.get(run.id, ()))
+            again = child.missing if run.phase is Phase.ENDED else {}
+            if child.missing and not again:
+                children.append(child)
+            for one in found:
+                if (one.model, target) not in again:
+                    del planned[one.model, target]
         return children
 
     def _place(self, batch: Batch, children: list[_Child]) -> None:
@@ -198,8 +213,8 @@ class Dispatch:
         ids = [child.run.id for child in children]
         if self._watch is not None:
             self._watch.look(ids)
+        runs = self._runs.look(ids)  # first: a run that is seen to have ended has left its rows
         rows = self._runs.rows(ids)
-        runs = self._runs.look(ids)
         lonely = {child.pool for child in children if child.run.phase is Phase.WAITING}
         for pool in lonely:
             if self._runs.has_worker(pool):
@@ -263,6 +278,8 @@ class Dispatch:
         if child.doomed:
             self._time_out(missing, child.doomed)
         else:
+            if child.run.phase is Phase.CRASHED:
+                self._runs.close_children(child.run.id)
             detail = f": {child.run.message}" if child.run.message else ""
             fact = f"its run ended {child.run.state}{detail}"
             error = MenagerieError("Prefect", fact, "The run's logs say why")
@@ -301,10 +318,11 @@ class Dispatch:
             self._fail(child.missing.values(), fact)
             child.missing.clear()
 
-    def _abandon(self, children: list[_Child]) -> None:
-        """This run is being stopped: if by a cancellation, the children are cancelled with it."""
+    def _abandon(self, children: list[_Child], stop: BaseException) -> None:
+        """This run is being stopped: if that is what somebody wants, its children are as well."""
         try:
-            if not self._runs.is_being_cancelled():
+            interrupted = isinstance(stop, KeyboardInterrupt) and self._attended
+            if not interrupted and not self._runs.is_being_cancelled():
                 return  # its host goes down: the children go on, and a restarted run finds them
         except Exception:  # noqa: BLE001 - nothing can be known, so nothing is done
             return

@@ -7,21 +7,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from prefect import State, tags
+from prefect import tags
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterParentFlowRunId,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-)
-from prefect.client.schemas.objects import StateType
 from prefect.runtime import flow_run
-from prefect.states import Crashed
 
 from flows.convert_model import convert_model
+from flows.dispatch.runs import close_children
 from flows.plan import crashed_row
 from flows.rows import this_run
 from flows.settings import state_error
@@ -43,14 +36,8 @@ def close_lost_children() -> None:
     """Where this run was killed and runs again: end its child runs, whose process is gone."""
     if (flow_run.run_count or 1) <= 1:
         return
-    running = FlowRunFilter(
-        parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[this_run()]),
-        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING])),
-    )
-    lost: State[Any] = Crashed(message="Its process was lost; the run above it was started again")
     with get_client(sync_client=True) as client:
-        for child in client.read_flow_runs(flow_run_filter=running, limit=200):
-            client.set_flow_run_state(child.id, lost, force=True)
+        close_children(client, this_run())
 
 
 def convert_here(

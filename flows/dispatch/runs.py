@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from prefect import Task
+from prefect import State, Task
 from prefect.client.schemas.filters import (
     FlowFilter,
     FlowFilterName,
@@ -14,10 +14,12 @@ from prefect.client.schemas.filters import (
     FlowRunFilterId,
     FlowRunFilterIdempotencyKey,
     FlowRunFilterParentFlowRunId,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
 )
 from prefect.client.schemas.objects import StateType
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
-from prefect.states import Cancelled, Cancelling, Pending
+from prefect.states import Cancelled, Cancelling, Crashed, Pending
 
 from flows.rows import read_rows
 from zoo.errors import MenagerieError
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
     from flows.results import ModelResult
 
-__all__ = ["Phase", "Run", "Runs"]
+__all__ = ["Phase", "Run", "Runs", "close_children"]
 
 _CHUNK = 100  # runs a question
 _PAGE = 200
@@ -177,6 +179,10 @@ class Runs:
                 run.id, Cancelled(message="Given up by its parent run"), force=True
             )
 
+    def close_children(self, run: UUID) -> None:
+        """End the runs below a run whose process is gone, and theirs with it."""
+        close_children(self._client, run)
+
     def has_worker(self, pool: str) -> bool:
         """Whether a worker of the pool has been heard of lately."""
         try:
@@ -198,6 +204,17 @@ class Runs:
             task=task, flow_run_id=self._parent, dynamic_key=key, state=Pending()
         )
         return run.id
+
+
+def close_children(client: SyncPrefectClient, run: UUID) -> None:
+    """Have the running children of a run count as crashed: they lived in its process."""
+    running = FlowRunFilter(
+        parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[run]),
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING])),
+    )
+    lost: State[Any] = Crashed(message="The process of the run above it was lost")
+    for child in client.read_flow_runs(flow_run_filter=running, limit=_PAGE):
+        client.set_flow_run_state(child.id, lost, force=True)
 
 
 def _nothing() -> None:

@@ -74,7 +74,10 @@ def test_a_named_server_is_meant(monkeypatch: pytest.MonkeyPatch, credentials: C
     assert connection() == Connection(Origin.ENVIRONMENT, "https://prefect.example.org/api")
     found = connection()
     assert found is not None
-    assert found.environment() == {"PREFECT_API_URL": "https://prefect.example.org/api"}
+    assert found.environment() == {
+        "PREFECT_API_URL": "https://prefect.example.org/api",
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+    }
 
 
 def test_a_running_cluster_is_meant(credentials: Credentials) -> None:

@@ -39,6 +39,7 @@ class FakeRuns:
     steps: dict[UUID, list[Step]] = field(default_factory=dict)
     cancelled: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    closed: list[UUID] = field(default_factory=list)  # runs whose children were ended
     time: float = 0.0
 
     def clock(self) -> Clock:
@@ -92,8 +93,9 @@ class FakeRuns:
         return {each: self.runs[each] for each in ids if each in self.runs}
 
     def rows(self, ids: Sequence[UUID]) -> dict[UUID, list[ModelResult]]:
-        """What they left before the last look."""
-        self._answer()
+        """What they left up to the last look."""
+        if ids:
+            self._answer()
         return {each: list(self.left[each]) for each in ids if each in self.left}
 
     def cancel(self, run: Run, *, force: bool = False) -> None:
@@ -103,6 +105,10 @@ class FakeRuns:
             self.steps[run.id] = []
             ended = dataclasses.replace(run, phase=Phase.ENDED, state="Cancelled")
             self.runs[run.id] = ended
+
+    def close_children(self, run: UUID) -> None:
+        """Noted."""
+        self.closed.append(run)
 
     def has_worker(self, pool: str) -> bool:
         """As the test says."""

@@ -24,7 +24,7 @@ def row(model: str, target: Target = Target.METAL, **more: Any) -> ModelResult:
     return ModelResult(model=model, target=target, **fields)
 
 
-def confirm(server: FakeRuns, *rows: ModelResult) -> list[ModelResult]:
+def confirm(server: FakeRuns, *rows: ModelResult, until: float = 10**6) -> list[ModelResult]:
     """The rows afterwards."""
     return Confirmations(
         server,  # type: ignore[arg-type]
@@ -32,7 +32,7 @@ def confirm(server: FakeRuns, *rows: ModelResult) -> list[ModelResult]:
         RunLimits(minutes_per_model=10),
         "",
         server.clock(),
-    ).confirm(rows)
+    ).confirm(rows, until)
 
 
 def told(server: FakeRuns, model: str, **more: Any) -> None:
@@ -94,6 +94,24 @@ def test_a_device_that_does_not_answer_is_not_waited_for_longer(phase: Phase) ->
     assert ant.confirmation is Confirmation.WAITING
     assert 600 <= server.time < 700
     assert server.cancelled == []
+
+
+def test_the_end_of_the_run_ends_the_waiting() -> None:
+    """A run that may take so long writes its table then; the device goes on."""
+    server = FakeRuns(lambda _: [(Phase.RUNNING, [])] * 10**6, workers={"macos-metal"})
+    [ant] = confirm(server, row("ant"), until=120)
+    assert ant.confirmation is Confirmation.WAITING
+    assert 120 <= server.time < 130
+    assert server.cancelled == []
+
+
+def test_a_build_that_failed_often_is_asked_for_again() -> None:
+    """However often: the device's runtime may have been mended since."""
+    server = FakeRuns(lambda _: [(Phase.ENDED, [])])
+    for count in range(1, 13):
+        confirm(server, row("ant"))
+        assert len(server.runs) == count
+        server.look(list(server.runs))
 
 
 def test_what_failed_or_is_validated_is_not_asked_for() -> None:

@@ -59,6 +59,8 @@ def dispatch(
     work: list[PlannedModel],
     options: ConversionOptions,
     seconds: dict[tuple[str, str], float] | None = None,
+    *,
+    attended: bool = False,
     **limits: int,
 ) -> dict[str, ModelResult]:
     """The rows by model after a run."""
@@ -70,6 +72,7 @@ def dispatch(
         options=options,
         recorder=recorder,
         clock=server.clock(),
+        attended=attended,
     ).convert(work, seconds or TINY)
     return {model: each for (model, _), each in recorder.rows.items()}
 
@@ -105,6 +108,25 @@ def test_failures_are_rows_of_their_models(
     assert outcomes(rows) == {"ant": "published", "bee": "failed", "cat": "crashed"}
     assert (rows["bee"].stage, rows["bee"].reason) == ("lower", "no")
     assert "its run ended Ended: so it is" in (rows["cat"].reason or "")
+
+
+def test_the_last_row_of_a_run_that_just_ended_counts(
+    work: list[PlannedModel], options: ConversionOptions
+) -> None:
+    """A child may leave a row and end between two looks, even between two questions of one."""
+    said = [row(model, Outcome.FAILED, stage="lower", reason="no") for model in ("ant", "bee")]
+    server = FakeRuns(lambda _: [(Phase.RUNNING, []), (Phase.ENDED, [*said, row("cat")])])
+    rows = dispatch(server, work, options)
+    assert outcomes(rows) == {"ant": "failed", "bee": "failed", "cat": "published"}
+
+
+def test_what_ran_below_a_crashed_run_is_ended_with_it(
+    work: list[PlannedModel], options: ConversionOptions
+) -> None:
+    """Its children lived in its process, and would count as running for ever."""
+    server = FakeRuns(lambda _: [(Phase.RUNNING, []), (Phase.CRASHED, [])])
+    assert set(outcomes(dispatch(server, work, options)).values()) == {"crashed"}
+    assert server.closed == list(server.runs)
 
 
 def test_a_pool_without_a_worker_is_not_waited_for(
@@ -206,6 +228,21 @@ def test_a_restarted_parent_takes_up_its_children(
     assert server.names == ["cat for cpu"]
 
 
+def test_a_restarted_parent_takes_a_failure_for_an_answer(
+    work: list[PlannedModel], options: ConversionOptions
+) -> None:
+    """Of a batch that ended failed, only the model that left no row is converted again."""
+    server = FakeRuns(well)
+    run = uuid.uuid4()
+    server.add(run, ["ant", "bee", "cat"], {"models": ["ant", "bee", "cat"], "target": "cpu"})
+    said = [row("ant"), row("bee", Outcome.FAILED, stage="lower", reason="no")]
+    server.steps[run] = [(Phase.ENDED, said)]
+    server.look([run])
+    rows = dispatch(server, work, options)
+    assert outcomes(rows) == {"ant": "published", "bee": "failed", "cat": "published"}
+    assert server.names == ["cat for cpu"]
+
+
 @pytest.mark.parametrize(("questions", "expected"), [(20, "published"), (10**6, "crashed")])
 def test_a_server_that_is_away(
     work: list[PlannedModel], options: ConversionOptions, questions: int, expected: str
@@ -226,15 +263,21 @@ def test_a_pool_without_a_deployment_fails_its_models(
     assert "no deployment of convert-batch in it. Run `zoo up` again" in (rows["ant"].reason or "")
 
 
-@pytest.mark.parametrize("stopped", [True, False])
+@pytest.mark.parametrize(
+    ("stopped", "attended", "cancelled"), [(True, False, 3), (False, False, 0), (False, True, 3)]
+)
 def test_a_stopped_parent(
-    work: list[PlannedModel], options: ConversionOptions, *, stopped: bool
+    work: list[PlannedModel],
+    options: ConversionOptions,
+    *,
+    stopped: bool,
+    attended: bool,
+    cancelled: int,
 ) -> None:
-    """A cancelled one takes its children along; one whose host goes down leaves them at work."""
+    """A cancelled one, or one that a person interrupts, takes its children along.
 
-    def script(models: list[str]) -> list[tuple[Phase, list[ModelResult]]]:
-        raise KeyboardInterrupt
-
+    One whose host goes down leaves them at work.
+    """
     server = FakeRuns(lambda _: [(Phase.RUNNING, [])] * 99, stopped=stopped)
     looks = iter(range(3))
     real = server.look
@@ -246,5 +289,5 @@ def test_a_stopped_parent(
 
     server.look = look  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        dispatch(server, work, options, ALONE)
-    assert server.cancelled == (["asked"] * 3 if stopped else [])
+        dispatch(server, work, options, ALONE, attended=attended)
+    assert server.cancelled == ["asked"] * cancelled
