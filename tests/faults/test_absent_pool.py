@@ -31,6 +31,7 @@ def test_confirmations_wait_for_a_mac_and_then_run_by_themselves(cluster: ToyClu
     cluster.convert()
     assert cluster.table()["ant_metal metal"]["confirmation"] == "waiting"
     [waiting] = [run for run in cluster.runs("confirm-release") if run["state_type"] == "SCHEDULED"]
+    asked = [run["id"] for run in cluster.runs("confirm-release")]
     cluster.start_worker("mac", pool="macos-metal")
     cluster.wait_for(lambda: cluster.state(waiting["id"]) == "Completed", "it is confirmed")
     key = rows["ant_metal metal"]["build_key"]
@@ -43,7 +44,7 @@ def test_confirmations_wait_for_a_mac_and_then_run_by_themselves(cluster: ToyClu
         "validated",
         None,
     )
-    assert waiting["id"] in {run["id"] for run in cluster.runs("confirm-release")}
+    assert [run["id"] for run in cluster.runs("confirm-release")] == asked
 
 
 def test_a_pool_that_nobody_serves_ends_in_rows(cluster: ToyCluster) -> None:

@@ -51,6 +51,7 @@ def test_a_killed_worker_leaves_its_run_to_finish_or_to_another(cluster: ToyClus
     cluster.kill_alone("worker")
     cluster.start_worker()
     assert outcomes(cluster.table()) == {"cat": "published"}
+    assert cluster.noted("cat").count("done") == 1
     assert published(cluster) == ["cat"]
 
 
@@ -62,7 +63,45 @@ def test_a_lost_host_is_noticed_and_its_run_done_elsewhere(cluster: ToyCluster) 
     cluster.kill("worker")
     cluster.start_worker("other")
     assert outcomes(cluster.table(seconds=480)) == {"dog": "published"}
+    [run] = [r for r in cluster.runs("convert-batch") if r["parameters"]["models"] == ["dog"]]
+    assert (run["state_name"], run["run_count"]) == ("Completed", 2)
+    assert cluster.noted("dog").count("done") == 1
     assert published(cluster) == ["dog"]
+
+
+def test_a_run_whose_worker_died_before_it_began_goes_back(cluster: ToyCluster) -> None:
+    """A worker takes it and is gone: it does not stand Pending for ever, in nobody's hands."""
+    cluster.write_manifest(jay="fine")
+    options = {"manifest": str(cluster.manifest), "store": cluster.store, "random_weights": 0}
+    cluster.kill("worker")
+    run = cluster.submit("convert-batch/convert-batch", {"models": ["jay"], "options": options})
+    claim = {"state": {"type": "PENDING", "name": "Pending"}}  # as a worker does it
+    cluster.post(f"/flow_runs/{run}/set_state", claim)
+    cluster.wait_for(lambda: cluster.state(run) == "AwaitingRetry", "it is back in the queue")
+    cluster.start_worker()
+    cluster.wait_for(lambda: cluster.state(run) == "Completed", "it is done")
+    assert published(cluster) == ["jay"]
+
+
+def test_a_run_that_cannot_begin_is_not_tried_for_ever(cluster: ToyCluster) -> None:
+    """A worker with a broken installation: the run ends as crashed, and the row says so."""
+    cluster.kill("worker")
+    cluster.write_manifest(kiwi="fine")
+    broken = cluster.folder / "broken"
+    broken.mkdir(exist_ok=True)
+    (broken / "toy_flows.py").write_text("raise ImportError('half an upgrade')\n")
+    path = cluster.environment()["PYTHONPATH"]
+    cluster.changes["PYTHONPATH"] = os.pathsep.join([str(broken), path])
+    cluster.start_worker("broken")
+    del cluster.changes["PYTHONPATH"]
+    cluster.convert()
+    assert outcomes(cluster.table()) == {"kiwi": "crashed"}
+    [run] = [r for r in cluster.runs("convert-batch") if r["parameters"]["models"] == ["kiwi"]]
+    assert (run["state_type"], run["run_count"]) == ("CRASHED", 0)
+    cluster.kill("broken")
+    cluster.start_worker()
+    cluster.convert()
+    assert outcomes(cluster.table()) == {"kiwi": "published"}
 
 
 def test_a_server_that_restarts_loses_nothing(cluster: ToyCluster) -> None:
