@@ -4,6 +4,7 @@ from prefect import State, flow
 from prefect.states import Failed
 
 from flows.artifacts import leave_artifact
+from flows.names import FlowName
 from flows.parameters import default_store
 from flows.settings import NOTHING_KEPT
 from flows.upkeep import Collected, collect
@@ -13,7 +14,7 @@ from zoo.store import KeepRule
 __all__ = ["collect_garbage"]
 
 
-@flow(name="collect-garbage", **NOTHING_KEPT)
+@flow(name=FlowName.COLLECT_GARBAGE, **NOTHING_KEPT)
 def collect_garbage(
     keep: KeepRule = KeepRule(),  # noqa: B008 - frozen
     *,

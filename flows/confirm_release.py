@@ -6,8 +6,9 @@ from prefect import State, flow
 from pydantic import Field
 
 from flows.choices import ModelChoice
+from flows.names import FlowName
 from flows.parameters import default_store
-from flows.results import Confirmation, ModelResult, Outcome
+from flows.results import Confirmation, ModelResult, Outcome, Step
 from flows.rows import leave_row, this_run
 from flows.settings import NOTHING_KEPT, failed
 from flows.work import new_work_folder
@@ -23,7 +24,7 @@ from zoo.store import Release, open_store
 __all__ = ["confirm_release"]
 
 
-@flow(name="confirm-release", flow_run_name="{model} for {target}: confirm", **NOTHING_KEPT)
+@flow(name=FlowName.CONFIRM_RELEASE, flow_run_name="{model} for {target}: confirm", **NOTHING_KEPT)
 def confirm_release(
     model: ModelChoice,
     target: Target = Target.METAL,
@@ -92,7 +93,7 @@ def _failed(model: str, target: Target, build_key: str, error: MenagerieError) -
         model=model,
         target=target,
         outcome=Outcome.FAILED,
-        stage="confirm",
+        stage=Step.CONFIRM,
         reason=str(error),
         build_key=build_key or None,
         confirmation=Confirmation.FAILED,

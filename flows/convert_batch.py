@@ -7,6 +7,7 @@ from prefect.runtime import flow_run
 
 from flows.dispatch.embedded import close_lost_children, convert_here
 from flows.listener import Recorder
+from flows.names import FlowName
 from flows.parameters import ConversionOptions
 from flows.plan import PlannedModel, failed_row, plan, skipped_row, unplanned_row
 from flows.results import ModelResult, RunResult
@@ -27,7 +28,7 @@ def _run_name() -> str:
     return f"{models[0]}{more} for {target}"
 
 
-@flow(name="convert-batch", flow_run_name=_run_name, **NOTHING_KEPT)
+@flow(name=FlowName.CONVERT_BATCH, flow_run_name=_run_name, **NOTHING_KEPT)
 def convert_batch(
     models: list[str],
     target: Target = Target.CPU,

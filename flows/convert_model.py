@@ -8,6 +8,7 @@ from flows.choices import ModelChoice
 from flows.conversion import Conversion, ConversionFailed
 from flows.events import model_event, record
 from flows.links import LINK_DAYS, Links, release_links
+from flows.names import FlowName
 from flows.operator import factories_allowed
 from flows.parameters import ConversionOptions
 from flows.plan import PlannedModel, crashed_row, failed_row, plan, skipped_row, unplanned_row
@@ -30,7 +31,7 @@ __all__ = ["convert_model"]
 _Ended = tuple[ModelResult, ConversionReport | None]
 
 
-@flow(name="convert-model", flow_run_name="{model} for {target}", **NOTHING_KEPT)
+@flow(name=FlowName.CONVERT_MODEL, flow_run_name="{model} for {target}", **NOTHING_KEPT)
 def convert_model(
     model: ModelChoice,
     target: Target = Target.CPU,

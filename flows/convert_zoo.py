@@ -13,11 +13,12 @@ from flows.artifacts import leave_artifact
 from flows.choices import ModelChoice, TagChoice
 from flows.costs import known_seconds, remember_seconds
 from flows.dispatch.confirmations import Confirmations
-from flows.dispatch.deployments import BATCH_FLOW, Clock, Dispatch
+from flows.dispatch.deployments import Clock, Dispatch
 from flows.dispatch.embedded import convert_here
 from flows.dispatch.runs import Runs
 from flows.dispatch.stages import StageWatch
 from flows.listener import Recorder, Silence
+from flows.names import FlowName
 from flows.parameters import ConversionOptions, RunLimits
 from flows.placement import load_placement
 from flows.plan import PlannedModel, failed_row, plan, skipped_row
@@ -33,7 +34,7 @@ from zoo.spec import Target
 __all__ = ["convert_zoo"]
 
 
-@flow(name="convert-zoo", **NOTHING_KEPT)
+@flow(name=FlowName.CONVERT_ZOO, **NOTHING_KEPT)
 def convert_zoo(
     models: list[ModelChoice] = [],  # noqa: B006 - Prefect reads the defaults for its form
     selected_tags: list[TagChoice] = [],  # noqa: B006
@@ -105,7 +106,7 @@ def _convert_all(
     with get_client(sync_client=True) as client:
         runs, placement, clock = Runs(client, this_run()), load_placement(), Clock()
         until = clock.now() + limits.hours * 3600
-        workers = bool(runs.deployments(BATCH_FLOW))
+        workers = bool(runs.deployments(FlowName.CONVERT_BATCH))
         if work and workers:
             Dispatch(
                 runs,

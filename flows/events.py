@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import os
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from prefect.exceptions import MissingContextError
 from prefect.logging import get_run_logger
 from pydantic import BaseModel, ConfigDict
 
+from flows.names import EventKind
 from zoo.home import home
 
 if TYPE_CHECKING:
@@ -24,13 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["Event", "EventKind", "model_event", "record"]
 
 _log = logging.getLogger(__name__)
-
-
-class EventKind(StrEnum):
-    """What has ended."""
-
-    STAGE = "stage"
-    MODEL = "model"
 
 
 class Event(BaseModel):

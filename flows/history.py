@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
+from flows.names import EventKind, FlowName
 from zoo.home import home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["RunRecord", "local_history", "server_history"]
-
-_FLOWS = (
-    "convert-zoo",
-    "convert-batch",
-    "convert-model",
-    "confirm-release",
-    "verify-releases",
-    "collect-garbage",
-)
 
 
 class RunRecord(BaseModel):
@@ -65,7 +57,7 @@ def server_history(limit: int, model: str | None) -> list[RunRecord]:
     )
     with get_client(sync_client=True) as client:
         found = client.read_flow_runs(
-            flow_filter=FlowFilter(name=FlowFilterName(any_=list(_FLOWS))),
+            flow_filter=FlowFilter(name=FlowFilterName(any_=list(FlowName))),
             flow_run_filter=due,
             sort=FlowRunSort.EXPECTED_START_TIME_DESC,
             limit=limit,
@@ -92,7 +84,7 @@ def local_history(limit: int, model: str | None) -> list[RunRecord]:
         key = event["model"], event["target"]
         if model not in (None, event["model"]):
             continue
-        if event["event"] == "stage":
+        if event["event"] == EventKind.STAGE:
             stages.setdefault(key, {})[event["stage"]] = event["seconds"]
             continue
         where = f"{event['stage']}: " if event.get("stage") else ""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from zoo.report import plain_text
 from zoo.store import open_store
 
 if TYPE_CHECKING:
@@ -44,18 +46,15 @@ class Links:
     def markdown(self) -> str:
         """How to get the artifact, for the end of a page."""
         release = self._release
-        lines = [
-            "## Get it",
-            "",
-            f"`zoo pull {release.model} --target {release.target} --store {self._store}`",
-            "",
-        ]
+        pull = ["zoo", "pull", release.model, "--target", release.target, "--store", self._store]
+        # An indented line shows all as it is; a line break is the one thing that could end it.
+        lines = ["## Get it", "", f"    {' '.join(shlex.join(pull).split())}", ""]
         if self._addresses:
             until = f"{self._until:%Y-%m-%d %H:%M} UTC"
             lines += [f"Or file by file, until {until}; whoever has an address can read it:", ""]
             for name, address in sorted(self._addresses.items()):
                 size = release.manifest.files[name].bytes / 2**20
-                lines.append(f"- [{name}]({address}) ({size:.1f} MiB)")
+                lines.append(f"- [{plain_text(name)}]({address}) ({size:.1f} MiB)")
         return "\n".join(lines) + "\n"
 
 

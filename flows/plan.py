@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flows.reports import known_report, report_folder
-from flows.results import ModelResult, Outcome
+from flows.results import ModelResult, Outcome, Step
 from flows.toolchain import code_digest, versions
 from zoo.build_key import build_key
 from zoo.errors import MenagerieError, UsageError
@@ -154,7 +154,7 @@ def timed_out_row(planned: PlannedModel, reason: str) -> ModelResult:
         model=planned.model,
         target=planned.target,
         outcome=Outcome.TIMED_OUT,
-        stage="run",
+        stage=Step.RUN,
         reason=reason,
         build_key=planned.build_key or None,
         random_weights=planned.seed,
@@ -167,7 +167,7 @@ def failed_row(planned: PlannedModel) -> ModelResult:
         model=planned.model,
         target=planned.target,
         outcome=Outcome.FAILED,
-        stage="plan",
+        stage=Step.PLAN,
         reason=planned.error,
         random_weights=planned.seed,
     )
@@ -176,7 +176,7 @@ def failed_row(planned: PlannedModel) -> ModelResult:
 def unplanned_row(model: str, target: Target, error: MenagerieError) -> ModelResult:
     """The row of a model that nothing could be planned for, with its store away, say."""
     return ModelResult(
-        model=model, target=target, outcome=Outcome.FAILED, stage="plan", reason=str(error)
+        model=model, target=target, outcome=Outcome.FAILED, stage=Step.PLAN, reason=str(error)
     )
 
 
@@ -186,7 +186,7 @@ def crashed_row(planned: PlannedModel, error: MenagerieError, seconds: float = 0
         model=planned.model,
         target=planned.target,
         outcome=Outcome.CRASHED,
-        stage="flow",
+        stage=Step.FLOW,
         reason=str(error),
         build_key=planned.build_key or None,
         random_weights=planned.seed,

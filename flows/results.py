@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from tasks.job import Stage
 from zoo.artifact.manifest import ReleaseState
 from zoo.evidence import Diagnosis, StageTime
-from zoo.report import summarise
+from zoo.report import plain_text, summarise
 from zoo.spec import Target
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from zoo.evidence import ConversionReport
 
-__all__ = ["Confirmation", "ModelResult", "Outcome", "RunResult", "results_markdown"]
+__all__ = ["Confirmation", "ModelResult", "Outcome", "RunResult", "Step", "results_markdown"]
 
 
 class Outcome(StrEnum):
@@ -29,6 +30,15 @@ class Outcome(StrEnum):
     FAILED = "failed"  # a stage said no, and why
     CRASHED = "crashed"  # something ended it that is not a judgement over the model
     TIMED_OUT = "timed out"  # it took longer than it may, or nobody was there to do it
+
+
+class Step(StrEnum):
+    """Where a model can fail that is no stage of its conversion."""
+
+    PLAN = "plan"  # before anything ran
+    RUN = "run"  # the run that was to convert it took too long, or never began
+    FLOW = "flow"  # that run ended, and left no word about the model
+    CONFIRM = "confirm"  # on a device
 
 
 class Confirmation(StrEnum):
@@ -47,7 +57,7 @@ class ModelResult(BaseModel):
     model: str
     target: Target
     outcome: Outcome
-    stage: str | None = None  # where it failed or crashed
+    stage: Stage | Step | None = None  # where it failed or crashed
     reason: str | None = None  # one line
     build_key: str | None = None
     random_weights: int | None = None
@@ -133,14 +143,12 @@ def results_markdown(results: Iterable[ModelResult]) -> str:
     ]
     for r in results:
         cells = (
-            r.model,
-            r.target,
-            r.outcome,
+            *map(plain_text, (r.model, r.target, r.outcome)),
             _figure(r.worst_absolute, "{:.1e}"),
             _figure(r.latency_ms, "{:.2f} ms"),
             _figure(r.eager_ms, "{:.2f} ms"),
             f"{r.seconds:.0f}",
-            r.remark.replace("|", "\\|").replace("\n", " "),
+            plain_text(r.remark),
         )
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import stat
 import time
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
+from flows.files import entries
 from flows.work import abandoned_work
 from zoo.home import home
 from zoo.store import Swept, open_store
@@ -80,13 +82,12 @@ def _sweep_home(days: float, *, dry_run: bool) -> tuple[int, int]:
 
 def _old(folder: Path, days: float) -> Iterator[Path]:
     before = time.time() - days * _DAY
-    for path in sorted(folder.rglob("*")):
+    for path, found in sorted(entries(folder)):
         if path.name.startswith("events-"):
             continue  # the history that `zoo runs` shows; a line a stage
-        if path.is_file() and path.stat().st_mtime < before:
+        if stat.S_ISREG(found.st_mode) and found.st_mtime < before:
             yield path
 
 
 def _bytes(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
+    return sum(found.st_size for _, found in entries(path) if stat.S_ISREG(found.st_mode))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,15 @@ from pydantic import BaseModel, ConfigDict
 
 from tasks.failures import explain
 from tasks.verify import Proof, ProofOutcome, runs_here
+from zoo.artifact.durable import write_durably
 from zoo.errors import MenagerieError
 from zoo.home import home
+from zoo.report import plain_text
 from zoo.store import Release, Store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from zoo.spec import Target
 
@@ -124,16 +128,33 @@ def verification_markdown(result: VerifyResult) -> str:
     rows = ["| model | target | build | verdict | latency | why |", "|---|---|---|---|---:|---|"]
     for p in result.proofs:
         latency = "" if p.latency_ms is None else f"{p.latency_ms:.2f} ms"
-        why = p.detail.replace("|", "\\|").replace("\n", " ")
-        cells = (p.model, p.target, p.build_key[:12], p.outcome, latency, why)
-        rows.append(f"| {' | '.join(cells)} |")
+        cells = (p.model, p.target, p.build_key[:12], p.outcome, latency, p.detail)
+        rows.append(f"| {' | '.join(map(plain_text, cells))} |")
     return f"{result.summary}, {result.when}\n\n" + "\n".join(rows) + "\n"
 
 
 def _keep(result: VerifyResult) -> None:
-    """The last verification as files, for those who have no server to look at."""
+    """The last verification as files, for those who have no server to look at.
+
+    Where they cannot be written, a warning: hours of work are not lost to a disk that is full.
+    """
     folder = home() / "reports"
-    folder.mkdir(exist_ok=True)
-    text = json.dumps(result.model_dump(mode="json"), indent=1)
-    (folder / "verification.json").write_text(text)
-    (folder / "verification.md").write_text(verification_markdown(result))
+    written = {
+        "verification.json": json.dumps(result.model_dump(mode="json"), indent=1),
+        "verification.md": verification_markdown(result),
+    }
+    try:
+        folder.mkdir(exist_ok=True)
+        for name, text in written.items():
+            _replace(folder / name, text)
+    except OSError as error:
+        _log.warning("The verification could not be written to %s: %s", folder, error)
+
+
+def _replace(path: Path, text: str) -> None:
+    """The file of last time stays whole until there is a new one."""
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        write_durably(path, text.encode(), partial=partial)
+    finally:
+        partial.unlink(missing_ok=True)

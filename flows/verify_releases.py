@@ -7,6 +7,7 @@ from pydantic import Field
 
 from flows.artifacts import leave_artifact
 from flows.choices import ModelChoice
+from flows.names import FlowName
 from flows.parameters import default_store
 from flows.settings import NOTHING_KEPT, failed
 from flows.verification import VerifyResult, verification_markdown, verify_all
@@ -19,7 +20,7 @@ from zoo.store import Release
 __all__ = ["verify_releases"]
 
 
-@flow(name="verify-releases", **NOTHING_KEPT)
+@flow(name=FlowName.VERIFY_RELEASES, **NOTHING_KEPT)
 def verify_releases(
     models: list[ModelChoice] = [],  # noqa: B006 - Prefect reads the defaults for its form
     targets: list[Target] = [],  # noqa: B006

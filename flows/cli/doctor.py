@@ -7,8 +7,6 @@ from flows.cli.output import emit, messages, results
 
 __all__ = ["doctor"]
 
-_STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
-
 
 def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Look at this machine, the store and Prefect's API, and say what to mend.
@@ -22,13 +20,14 @@ def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
 
     from flows.health import Health, checks
 
+    styles = {Health.OK: "green", Health.WARN: "yellow", Health.FAIL: "red"}
     use_cluster(lambda cluster: cluster.prefect_environment())
     found = []
     with messages().status("looking around") as status:
         for check in checks(store_url(store), status.update):
             found.append(check)
             if not as_json:
-                line = Text(f"{check.health:4}", style=_STYLES[check.health])
+                line = Text(f"{check.health:4}", style=styles[check.health])
                 results().print(line.append(f"  {check.name:10} {check.detail}", style="default"))
                 if check.advice:
                     results().print(Text(f"      {'':10} {check.advice}", style="default"))

@@ -16,9 +16,10 @@ import httpx
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.events.schemas.automations import AutomationCore
+from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
-from flows.cluster.plan import load_plan
+from flows.cluster.plan import PoolType, load_plan
 from tasks.failures import explain
 from zoo.errors import MenagerieError, UsageError
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from flows.cluster.plan import Plan, WorkPoolPlan
 
-__all__ = ["main"]
+__all__ = ["apply_pools", "main"]
 
 
 def main() -> int:
@@ -41,8 +42,7 @@ def main() -> int:
             raise UsageError("PREFECT_API_URL", "is not set", "Set it to the server's API")
         plan = load_plan()
         with get_client(sync_client=True) as client:
-            for name, pool in plan.work_pools.items():
-                _apply_pool(client, name, pool)
+            apply_pools(client, plan)
             _deploy(plan)
             for automation in plan.automations:
                 _apply_automation(client, automation)
@@ -55,14 +55,41 @@ def main() -> int:
     return 0
 
 
-def _apply_pool(client: SyncPrefectClient, name: str, pool: WorkPoolPlan) -> None:
+def apply_pools(client: SyncPrefectClient, plan: Plan) -> None:
+    """Make the work pools and queues, or bring them up to date; all are checked before the first.
+
+    Raises:
+        UsageError: a pool is of another type on the server, or has no job template.
+    """
+    templates = {pool.type: _job_template(pool.type, plan) for pool in plan.work_pools.values()}
+    for name, pool in plan.work_pools.items():
+        _require_type(client, name, pool)
+    for name, pool in plan.work_pools.items():
+        _apply_pool(client, name, pool, templates[pool.type])
+
+
+def _require_type(client: SyncPrefectClient, name: str, pool: WorkPoolPlan) -> None:
+    """A server never changes the type of a pool, and would take the other type's template."""
+    try:
+        known = client.read_work_pool(name).type
+    except ObjectNotFound:
+        return
+    if known != pool.type:
+        fact = f"is of type {known} on the server, and {pool.type} is wanted"
+        advice = f"Once nothing runs, `prefect work-pool delete {name}`, and apply again"
+        raise UsageError(f"work pool {name}", fact, advice)
+
+
+def _apply_pool(
+    client: SyncPrefectClient, name: str, pool: WorkPoolPlan, template: dict[str, Any]
+) -> None:
     client.create_work_pool(
         WorkPoolCreate(
             name=name,
-            type=pool.type,
+            type=pool.type.value,
             description=pool.description,
             concurrency_limit=pool.concurrency_limit,
-            base_job_template=_job_template(),
+            base_job_template=template,
         ),
         overwrite=True,
     )
@@ -87,12 +114,14 @@ def _apply_pool(client: SyncPrefectClient, name: str, pool: WorkPoolPlan) -> Non
             )
 
 
-def _job_template() -> dict[str, Any]:
-    """Prefect's own for processes, with the command named that starts a run.
+def _job_template(kind: PoolType, plan: Plan) -> dict[str, Any]:
+    """Our own for pods; Prefect's for processes, with the command named that starts a run.
 
     Left unnamed, a worker prepares a workspace first: it takes seconds more, and writes its whole
     environment, secrets included, into a file. `python` is the worker's, first on its PATH.
     """
+    if kind is PoolType.KUBERNETES:
+        return plan.pod_template
     template = ProcessWorker.get_default_base_job_template()
     template["variables"]["properties"]["command"]["default"] = "python -m prefect.engine"
     return template

@@ -9,11 +9,12 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from flows.births import birth
 from flows.cluster.api import ApiSilent
 from flows.cluster.connection import local_connection
 from flows.cluster.credentials import Credentials
 from flows.cluster.lost_runs import put_back
-from flows.cluster.processes import alive, birth, marked, stop
+from flows.cluster.processes import alive, marked, stop
 from flows.cluster.server import POOL
 from flows.cluster.state import ClusterState, cluster_folder, state_path
 from flows.cluster.up import locked

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flows.births import birth
 from flows.cluster.api import tell
-from flows.cluster.processes import birth
 
 if TYPE_CHECKING:
     from flows.cluster.connection import Connection

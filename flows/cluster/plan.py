@@ -6,6 +6,7 @@ The same files serve a local cluster and a team's server: `prefect deploy` reads
 from __future__ import annotations
 
 import hashlib
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,20 @@ from ruamel.yaml.error import YAMLError
 
 from zoo.errors import UsageError
 
-__all__ = ["DeploymentName", "Plan", "QueuePlan", "WorkPoolPlan", "load_plan"]
+__all__ = ["DeploymentName", "Plan", "PoolType", "QueuePlan", "WorkPoolPlan", "load_plan"]
 
 _CODE = ("flows", "zoo")  # their forms, and the models to choose from, become part of deployments
 
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PoolType(StrEnum):
+    """What a pool's workers start for a run, by Prefect's names: those we have a template for."""
+
+    PROCESS = "process"
+    KUBERNETES = "kubernetes"
 
 
 class QueuePlan(_Frozen):
@@ -36,7 +44,7 @@ class QueuePlan(_Frozen):
 class WorkPoolPlan(_Frozen):
     """A work pool, for workers of one platform."""
 
-    type: str
+    type: PoolType
     description: str
     concurrency_limit: int | None = Field(default=None, ge=1)
     queues: dict[str, QueuePlan]
@@ -80,6 +88,12 @@ class Plan:
             raise UsageError(f"{path}: {where}", fault["msg"]) from error
 
     @cached_property
+    def pod_template(self) -> dict[str, Any]:
+        """The base job template of pools that start pods."""
+        found: dict[str, Any] = _read(self.folder / "kubernetes" / "base-job-template.json")
+        return found
+
+    @cached_property
     def automations(self) -> list[dict[str, Any]]:
         """Automations as Prefect's API takes them."""
         found: list[dict[str, Any]] = _read(self.folder / "automations.yaml")["automations"]
@@ -102,6 +116,7 @@ class Plan:
         """Changes with everything that a server would be told otherwise."""
         root = Path(__file__).parents[2]
         files = [self.folder / f"{n}.yaml" for n in ("prefect", "work_pools", "automations")]
+        files += self.folder.glob("kubernetes/*.json")
         for package in _CODE:
             for pattern in ("*.py", "*.yaml", "*.toml"):
                 files += (root / package).rglob(pattern)

@@ -37,7 +37,7 @@ class ProcessRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     pid: int = Field(ge=1)
-    started: str  # see `processes.birth`
+    started: str  # see `births.birth`
 
 
 class ClusterState(BaseModel):

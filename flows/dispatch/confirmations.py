@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from prefect.logging import get_logger
 
 from flows.dispatch.runs import Phase, Run
+from flows.names import FlowName
 from flows.results import Confirmation
 from zoo.artifact.manifest import ReleaseState
 from zoo.errors import MenagerieError
@@ -28,9 +29,8 @@ if TYPE_CHECKING:
     from flows.placement import Placement
     from flows.results import ModelResult
 
-__all__ = ["CONFIRM_FLOW", "Confirmations"]
+__all__ = ["Confirmations"]
 
-CONFIRM_FLOW = "confirm-release"
 _MINUTE = 60.0
 _ATTEMPTS = 100  # runs of one build in all: it is asked for again after one that failed
 
@@ -87,7 +87,7 @@ class Confirmations:
 
     def _ask(self, rows: list[ModelResult]) -> list[_Asked]:
         """The runs that confirm these rows: those that wait already, for the others new ones."""
-        deployments = self._runs.deployments(CONFIRM_FLOW) if rows else {}
+        deployments = self._runs.deployments(FlowName.CONFIRM_RELEASE) if rows else {}
         rows = [row for row in rows if self._pool(row) in deployments]
         asked: list[_Asked] = []
         for attempt in range(_ATTEMPTS):

@@ -15,6 +15,7 @@ from prefect.logging import get_logger
 
 from flows.dispatch.batches import Batch, share_out
 from flows.dispatch.runs import Phase, Run
+from flows.names import FlowName
 from flows.plan import crashed_row, found_row, timed_out_row
 from tasks.failures import explain
 from zoo.errors import MenagerieError
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
     from flows.plan import PlannedModel
     from flows.results import ModelResult
 
-__all__ = ["BATCH_FLOW", "MODEL_FLOW", "Clock", "Dispatch"]
+__all__ = ["Clock", "Dispatch"]
 
-MODEL_FLOW, BATCH_FLOW = "convert-model", "convert-batch"
+_SINGLE, _BATCH = FlowName.CONVERT_MODEL, FlowName.CONVERT_BATCH
 _MINUTE = 60.0
 _REVIVAL_SECONDS = 20.0  # so long an automation may take to put a crashed run back in the queue
 _STOP_SECONDS = 60.0  # so long a worker may take to stop a run
@@ -114,7 +115,8 @@ class Dispatch:
             seconds: what is expected of them, from earlier runs.
         """
         self._deployments = {
-            flow: self._runs.deployments(flow) for flow in (MODEL_FLOW, BATCH_FLOW)
+            flow: self._runs.deployments(flow)
+            for flow in (FlowName.CONVERT_MODEL, FlowName.CONVERT_BATCH)
         }
         end = self._clock.now() + self._limits.hours * 60 * _MINUTE
         children = self._taken_up(work)
@@ -186,14 +188,18 @@ class Dispatch:
     def _submit(self, batch: Batch) -> _Child:
         pool = self._placement.targets[batch.target].convert
         single = len(batch.models) == 1 and not self._options.manifest
-        flow = MODEL_FLOW if single and pool in self._deployments[MODEL_FLOW] else BATCH_FLOW
+        flow = (
+            FlowName.CONVERT_MODEL
+            if single and pool in self._deployments[FlowName.CONVERT_MODEL]
+            else FlowName.CONVERT_BATCH
+        )
         deployment = self._deployments[flow].get(pool)
         if deployment is None:
             raise MenagerieError(
                 f"work pool {pool}", f"there is no deployment of {flow} in it", "Run `zoo up` again"
             )
         names = [one.model for one in batch.models]
-        models = {"model": names[0]} if flow == MODEL_FLOW else {"models": names}
+        models = {"model": names[0]} if flow is _SINGLE else {"models": names}
         # Only what is asked for: a worker of another version need not know our other options.
         options = self._options.model_dump(mode="json", exclude_defaults=True)
         for attempt in range(_ATTEMPTS):

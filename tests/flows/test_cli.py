@@ -216,16 +216,26 @@ def test_what_is_in_the_store_is_skipped_without_a_run(
 
 
 def test_a_prefect_server_that_is_away_is_one_line(
-    zoo: Run, manifest: Path, monkeypatch: pytest.MonkeyPatch
+    zoo: Run, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With PREFECT_API_URL set that server is meant, and no other is started in its place."""
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
-    code, out, err = zoo(
-        "convert", "ant", "--manifest", manifest, "--random-weights", "0", "--json"
-    )
+    asked = ("--manifest", manifest, "--random-weights", "0", "--store", tmp_path, "--json")
+    code, out, err = zoo("convert", "ant", *asked)
     assert (code, out) == (1, "")
     assert "http://127.0.0.1:9/api: Prefect's API does not answer" in err
     assert "unset PREFECT_API_URL" in err
+
+
+def test_a_folder_of_this_machine_is_no_default_for_a_team(
+    zoo: Run, manifest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workers of PREFECT_API_URL are elsewhere: the store must be named; --local needs none."""
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    monkeypatch.delenv("MENAGERIE_STORE", raising=False)
+    code, _, err = zoo("convert", "ant", "--manifest", manifest, "--random-weights", "0")
+    assert code == 2
+    assert "--store" in err
 
 
 def test_pull_makes_a_bundle(zoo: Run, store: Path, tmp_path: Path) -> None:

@@ -25,10 +25,12 @@ def test_a_run_succeeds_when_all_asked_for_work_did() -> None:
 
 
 def test_the_markdown_table_survives_any_reason() -> None:
-    """Pipes and line breaks in a reason stay inside their cell."""
-    text = results_markdown([row("a", Outcome.FAILED, stage="lower", reason="x | y\nz")])
+    """Pipes, line breaks and markup in a reason stay inside their cell, as text."""
+    reason = "x | y\nz \\| [a](b) <img src=c> `d"
+    text = results_markdown([row("a_b", Outcome.FAILED, stage="lower", reason=reason)])
     [line] = text.splitlines()[2:]
-    assert line.endswith("| lower: x \\| y z |")
+    assert line.startswith(r"| a\_b | cpu | failed |")
+    assert line.endswith(r"| lower\: x \| y z \\\| \[a\]\(b\) \<img src=c\> \`d |")
     assert line.count(" | ") == 7
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from flows.results import Confirmation, ModelResult
 from flows.settings import result_of
 from flows.upkeep import collect
 from flows.verify_releases import verify_releases
+from flows.work import new_work_folder
 from flows.workplace import Workplace, use_workplace
 from tasks.publish import publish_bundle
 from tasks.validate import prove
@@ -25,8 +27,6 @@ from zoo.spec import Target
 from zoo.store import KeepRule, open_store
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from flows.verification import VerifyResult
     from zoo.store import Store
 
@@ -179,7 +179,9 @@ def test_garbage_is_collected_by_the_flow(store: Store, tmp_path: Path) -> None:
 
 def test_our_own_folder_is_swept(store: Store, own_home: Path) -> None:
     """Old logs and kept documents, and work of processes that are no more; the rest stays."""
-    for name in ("logs/old.log", "logs/new.log", "documents/x/old.json", "work/toy.999999999.ab/x"):
+    dead = f"{new_work_folder('toy').relative_to(own_home)}/x"
+    dead = dead.replace(f".{os.getpid()}.", ".999999999.")
+    for name in ("logs/old.log", "logs/new.log", "documents/x/old.json", dead):
         (own_home / name).parent.mkdir(parents=True, exist_ok=True)
         (own_home / name).write_text("12345")
     for name in ("logs/old.log", "documents/x/old.json"):
@@ -191,3 +193,23 @@ def test_our_own_folder_is_swept(store: Store, own_home: Path) -> None:
     assert (own_home / "logs" / "old.log").exists()
     assert collect(store.url, rule, dry_run=False).local_files == 3
     assert [p.name for p in own_home.rglob("*") if p.is_file()] == ["new.log"]
+
+
+def test_what_vanishes_while_we_sweep(
+    store: Store, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that another process removes between two looks costs nothing."""
+    (own_home / "logs").mkdir(parents=True)
+    for name in ("gone.log", "old.log"):
+        (own_home / "logs" / name).write_text("12345")
+        os.utime(own_home / "logs" / name, (0, 0))
+    look = Path.lstat
+
+    def late(path: Path) -> os.stat_result:
+        if path.name == "gone.log":
+            path.unlink(missing_ok=True)
+        return look(path)
+
+    monkeypatch.setattr(Path, "lstat", late)
+    found = collect(store.url, KeepRule(), dry_run=False)
+    assert (found.local_files, found.local_bytes) == (1, 5)

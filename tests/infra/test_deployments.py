@@ -14,6 +14,7 @@ from prefect.events.schemas.automations import AutomationCore
 from ruamel.yaml import YAML
 
 from flows.cluster.plan import Plan, load_plan
+from flows.names import FlowName
 from flows.placement import load_placement
 from zoo.errors import UsageError
 
@@ -33,6 +34,11 @@ def test_all_that_is_promised_is_deployed() -> None:
     promised = {"convert-zoo", "convert-model", "verify-releases", "collect-garbage"}
     assert promised <= set(NAMES)
     assert len(set(NAMES)) == len(NAMES)
+
+
+def test_the_history_knows_every_flow(plan: Plan) -> None:
+    """What is deployed is what `zoo runs` asks for, by the same names."""
+    assert {each.flow for each in plan.deployments} == set(FlowName)
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=NAMES)
@@ -114,13 +120,18 @@ def test_crashed_runs_are_run_again_a_bounded_number_of_times(plan: Plan) -> Non
 
 
 def test_the_digest_is_of_what_is_applied(plan: Plan, tmp_path: Path) -> None:
-    """The same for the same files, another for another cron line."""
-    for name in ("prefect", "work_pools", "automations"):
-        (tmp_path / f"{name}.yaml").write_text((INFRA / f"{name}.yaml").read_text())
+    """The same for the same files, another for another cron line or job template."""
+    template = "kubernetes/base-job-template.json"
+    (tmp_path / "kubernetes").mkdir()
+    for name in ("prefect.yaml", "work_pools.yaml", "automations.yaml", template):
+        (tmp_path / name).write_text((INFRA / name).read_text())
     assert Plan(tmp_path).digest == plan.digest
     text = (tmp_path / "prefect.yaml").read_text()
     (tmp_path / "prefect.yaml").write_text(text.replace("0 2 * * 6", "0 3 * * 6"))
-    assert Plan(tmp_path).digest != plan.digest
+    changed = Plan(tmp_path).digest
+    assert changed != plan.digest
+    (tmp_path / template).write_text("{}")
+    assert Plan(tmp_path).digest != changed
 
 
 @pytest.mark.parametrize(
@@ -130,6 +141,10 @@ def test_the_digest_is_of_what_is_applied(plan: Plan, tmp_path: Path) -> None:
         (
             "work_pools: {x: {type: process, description: d, queues: {q: {priority: 0}}}}",
             "priority",
+        ),
+        (
+            "work_pools: {x: {type: docker, description: d, queues: {}}}",
+            "'process' or 'kubernetes'",
         ),
         ("work_pools: [", "cannot be read"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,10 @@ RIGHTS = {
 }
 OPERATORS = {"create_bucket", "head_bucket"}  # `zoo up` alone, on a server of its own
 READING = {"get_object", "head_object", "list_objects_v2"}
+# The condition keys of that table, as far as policies here use them: of an upload in parts S3 tells
+# the prefix to no condition, so that those can only be listed for a whole bucket or not at all.
+CONDITIONS = {"s3:ListBucket": {"s3:prefix"}, "s3:ListBucketMultipartUploads": set()}
+BUCKET = "arn:aws:s3:::models"
 HELPERS = {"get_paginator", "exceptions", "close", "generate_presigned_url"}
 
 
@@ -74,21 +79,69 @@ def test_a_reader_may_only_read() -> None:
     assert allowed("reader-policy.json") == {RIGHTS[request] for request in READING}
 
 
-@pytest.mark.parametrize("policy", ["worker-policy.json", "reader-policy.json"])
-def test_rights_end_at_the_prefix(policy: str) -> None:
-    """No wildcard action; objects below the prefix, and listings of it alone.
+def may(policy: str, action: str, resource: str, **context: str) -> bool:
+    """Whether a policy allows a request, judged as IAM does, as far as ours go.
 
-    IfExists: without it S3 answers 403 instead of 404 where an object is missing.
+    A statement without the action, for another resource, or with a condition that does not hold
+    allows nothing; a condition on a key that the request lacks holds for operators in -IfExists.
     """
+    known = {key.replace("_", ":"): value for key, value in context.items()}
+    for statement in json.loads((S3 / policy).read_text())["Statement"]:
+        assert set(statement) <= {"Sid", "Effect", "Action", "Resource", "Condition"}
+        assert statement["Effect"] == "Allow"
+        holds = all(
+            (key not in known and operator.endswith("IfExists"))
+            or (key in known and any(fnmatchcase(known[key], each) for each in patterns))
+            for operator, wanted in statement.get("Condition", {}).items()
+            for key, patterns in wanted.items()
+        )
+        if action in statement["Action"] and fnmatchcase(resource, statement["Resource"]) and holds:
+            return True
+    return False
+
+
+POLICIES = ["worker-policy.json", "reader-policy.json"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("prefix", ["zoo/", "zoo/releases/", "zoo/blobs/ab"])
+def test_what_lies_below_the_prefix_can_be_listed(policy: str, prefix: str) -> None:
+    """As the store asks: its listings always name a prefix that ends in or below `zoo/`."""
+    assert may(policy, "s3:ListBucket", BUCKET, s3_prefix=prefix)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("prefix", [None, "", "z", "zoo", "zoology/", "other/zoo/"])
+def test_nothing_else_can_be_listed(policy: str, prefix: str | None) -> None:
+    """Neither by another prefix nor by leaving it out, which lists the whole bucket."""
+    context = {} if prefix is None else {"s3_prefix": prefix}
+    assert not may(policy, "s3:ListBucket", BUCKET, **context)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_objects_elsewhere_are_out_of_reach(policy: str) -> None:
+    """Every action on objects ends at the prefix; none has a wildcard."""
+    for action in allowed(policy) - set(CONDITIONS):
+        assert "*" not in action
+        assert may(policy, action, f"{BUCKET}/zoo/blobs/ab")
+        for place in (BUCKET, f"{BUCKET}/zoo", f"{BUCKET}/zoology/x", f"{BUCKET}2/zoo/x"):
+            assert not may(policy, action, place)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_conditions_are_on_keys_that_the_action_has(policy: str) -> None:
+    """S3 never gives another key: the condition would never hold, or with IfExists always."""
     document = json.loads((S3 / policy).read_text())
     assert document["Version"] == "2012-10-17"
     for statement in document["Statement"]:
-        assert set(statement) <= {"Sid", "Effect", "Action", "Resource", "Condition"}
-        assert not any("*" in action for action in statement["Action"])
-        if statement["Resource"] == "arn:aws:s3:::models":
-            assert statement["Condition"] == {"StringLikeIfExists": {"s3:prefix": ["zoo/*"]}}
-        else:
-            assert statement["Resource"] == "arn:aws:s3:::models/zoo/*"
+        keys = {key for wanted in statement.get("Condition", {}).values() for key in wanted}
+        for action in statement["Action"]:
+            assert keys == CONDITIONS.get(action, set())
+
+
+def test_a_worker_finds_abandoned_uploads() -> None:
+    """`zoo gc` lists them; the request brings no key that a condition could look at."""
+    assert may("worker-policy.json", "s3:ListBucketMultipartUploads", BUCKET)
 
 
 def test_the_bucket_refuses_what_is_not_encrypted() -> None:

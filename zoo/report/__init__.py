@@ -1,7 +1,7 @@
 """What a person reads about a conversion: report.json, report.html, Markdown, an index."""
 
 from zoo.report.files import read_graphs, read_report, write_index, write_report
-from zoo.report.markdown import markdown
+from zoo.report.markdown import markdown, plain_text
 from zoo.report.summary import Summary, summarise
 from zoo.report.words import cause
 
@@ -9,6 +9,7 @@ __all__ = [
     "Summary",
     "cause",
     "markdown",
+    "plain_text",
     "read_graphs",
     "read_report",
     "summarise",

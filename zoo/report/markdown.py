@@ -23,14 +23,18 @@ if TYPE_CHECKING:
 
     from zoo.evidence import ConversionReport
 
-__all__ = ["markdown"]
+__all__ = ["markdown", "plain_text"]
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&:])")
+# The last two are links by themselves in GitHub's Markdown: addresses of mail, and `www.`
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&:@]|(?<=www)\.)", re.IGNORECASE)
 _MOST_OUTPUTS = 12
 
 
-def _plain(content: str) -> str:
-    """A text in which nothing is Markdown or HTML, on one line."""
+def plain_text(content: str) -> str:
+    """A text in which nothing is Markdown or HTML, on one line.
+
+    For places within a line: what makes lists or titles at the start of one is not escaped.
+    """
     return _SPECIAL.sub(r"\\\1", " ".join(content.split()))
 
 
@@ -46,7 +50,7 @@ def _parity(report: ConversionReport) -> list[str]:
         return []
     rows = [
         (
-            _plain(f"{program} · {p.output}"),
+            plain_text(f"{program} · {p.output}"),
             str(p.case),
             error(p.max_abs),
             decibels(p.snr_db),
@@ -65,7 +69,7 @@ def _diagnosis(report: ConversionReport) -> list[str]:
     diagnosis = report.diagnosis
     if diagnosis is None:
         return []
-    lines = ["### Cause", "", f"{_plain(cause(diagnosis))}.", ""]
+    lines = ["### Cause", "", f"{plain_text(cause(diagnosis))}.", ""]
     found = diagnosis.divergence
     if found is not None and found.command:
         command = " ".join(found.command.split())  # one line, so that nothing leaves the block
@@ -76,7 +80,7 @@ def _diagnosis(report: ConversionReport) -> list[str]:
 def _latency(report: ConversionReport) -> list[str]:
     rows = [
         (
-            _plain(t.program),
+            plain_text(t.program),
             milliseconds(t.artifact.median_ms),
             milliseconds(t.eager.median_ms) if t.eager is not None else "",
             speed(t.ratio),
@@ -92,8 +96,8 @@ def _latency(report: ConversionReport) -> list[str]:
 def _passes(report: ConversionReport) -> list[str]:
     rows = [
         (
-            _plain(log.program),
-            _plain(record.name),
+            plain_text(log.program),
+            plain_text(record.name),
             f"{record.nodes_before} → {record.nodes_after}",
             count(len(record.changes), "change"),
             count(len(record.refusals), "refusal"),
@@ -108,9 +112,9 @@ def _passes(report: ConversionReport) -> list[str]:
 def _kernels(report: ConversionReport) -> list[str]:
     rows = [
         (
-            _plain(record.program),
+            plain_text(record.program),
             str(record.generated_kernels),
-            _plain(", ".join(record.fallback_kernels)) or "none",
+            plain_text(", ".join(record.fallback_kernels)) or "none",
             size(record.library_bytes),
         )
         for record in report.lowering
@@ -131,9 +135,9 @@ def markdown(report: ConversionReport) -> str:
     ending = heading(report).lower()
     sign = "✅" if report.validation.passed else "❌"
     lines = [
-        f"## {sign} {_plain(report.model)} on {_plain(report.target)}: {ending}",
+        f"## {sign} {plain_text(report.model)} on {plain_text(report.target)}: {ending}",
         "",
-        _plain(proof(report)),
+        plain_text(proof(report)),
         "",
     ]
     if report.validation.emulated:
@@ -141,14 +145,14 @@ def markdown(report: ConversionReport) -> str:
     if report.random_weights is not None:
         lines += [f"> **Random weights**, seed {report.random_weights}: for testing only.", ""]
     lines += _table(
-        ("", "", ""), [(f"**{t.label}**", t.value, _plain(t.note)) for t in tiles(report)]
+        ("", "", ""), [(f"**{t.label}**", t.value, plain_text(t.note)) for t in tiles(report)]
     )
     lines += _diagnosis(report) + _parity(report)
     if not report.validation.emulated:
         lines += _latency(report)
     lines += _passes(report) + _kernels(report)
     if report.stages:
-        stages = ", ".join(f"{_plain(s.stage)} {seconds(s.seconds)}" for s in report.stages)
+        stages = ", ".join(f"{plain_text(s.stage)} {seconds(s.seconds)}" for s in report.stages)
         lines += ["### Stages", "", stages, ""]
-    lines += [f"Build key {_plain(report.build_key)}, licence {_plain(report.licence)}."]
+    lines += [f"Build key {plain_text(report.build_key)}, licence {plain_text(report.licence)}."]
     return "\n".join(lines) + "\n"

@@ -42,6 +42,8 @@ _BACKOFF_SECONDS = (0.1, 5.0)  # first pause and longest
 _DOCTOR = "run `zoo doctor`"
 _ABSENT = {"404", "NoSuchKey", "NotFound"}
 _REFUSED = {"403", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
+_HIDING = {"403", "AccessDenied"}
+_READS = {"HeadObject", "GetObject"}
 _SKEWED = {"RequestTimeTooSkewed", "RequestExpired"}
 _SHORT = {"416", "InvalidRange"}
 _FULL = {"507", "InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}
@@ -238,6 +240,18 @@ class S3Objects(ObjectStore):
         except BotoCoreError as error:
             raise self._unanswered(error) from error
 
+    def _is_absent(self, key: str) -> bool:
+        """Whether a refused object is none: S3 says 404 only to who may list the whole bucket.
+
+        Who may list what lies under the prefix, as `infra/s3` has it, can ask so.
+        """
+        name = self._prefix + key
+        try:  # of all keys that begin with a key, that key comes first
+            found = self._client.list_objects_v2(Bucket=self._bucket, Prefix=name, MaxKeys=1)
+        except (ClientError, BotoCoreError):
+            return False
+        return all(each["Key"] != name for each in found.get("Contents", ()))
+
     @property
     def _place(self) -> str:
         return f"{self.url} at {self._options.endpoint or 'AWS'}"
@@ -249,7 +263,9 @@ class S3Objects(ObjectStore):
         kind, place = StoreError, self._place
         if code == "NoSuchBucket":
             fact, advice = f"there is no bucket {self._bucket!r}", f"Create it, or {_DOCTOR}"
-        elif code in _ABSENT:
+        elif code in _ABSENT or (
+            code in _HIDING and error.operation_name in _READS and self._is_absent(key)
+        ):
             kind, place = NotInStore, f"{self.url}/{key}"
             fact, advice = "there is no such object", "Publish it again"
         elif code in _REFUSED:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zoo.report import markdown
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from zoo.report import markdown, plain_text
 
 if TYPE_CHECKING:
     from zoo.evidence import ConversionReport
@@ -44,3 +49,49 @@ def test_names_cannot_become_markup(crashed: ConversionReport) -> None:
     escaped = r"\<img src=x\>\|\[a\]\(javascript\:x\) \# \`b\` \*\*c\*\*"
     assert text.count(escaped) == 2
     assert "<img" not in text.replace(r"\<img", "")
+
+
+def cell_of_a_table(text: str) -> tuple[set[str], str]:
+    """What a Markdown parser makes of a text in a table: kinds of markup, and what is shown."""
+    table = f"| head | next |\n|---|---|\n| {text} | next |\n"
+    inline = [t for t in MarkdownIt("commonmark").enable("table").parse(table) if t.children]
+    assert len(inline) == 4  # two cells a row, and nothing after the table
+    assert inline[3].content == "next"
+    children = inline[2].children or []
+    return {child.type for child in children}, "".join(child.content for child in children)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "[a](javascript:alert)",
+        "![a](https://example.org/x.png)",
+        "<script>alert(1)</script>",
+        "<https://example.org>",
+        "&lt;b&gt; &#60;",
+        "a | b",
+        "a \\| b",
+        "a \\\\| b",
+        "`code` ``two`` `",
+        "**b** _i_ ~~s~~",
+        "one\n\n# two\r\n| three |",
+        "ends in \\",
+        "[a]: https://example.org",
+    ],
+)
+def test_hostile_texts_are_shown_as_they_are(hostile: str) -> None:
+    """One text, nothing else, in one cell."""
+    assert cell_of_a_table(plain_text(hostile)) == ({"text"}, " ".join(hostile.split()))
+
+
+@given(st.text(alphabet="ab \n\\`*_{}[]<>()#+!|~&:;-.=/\"'@w", min_size=1).filter(str.strip))
+def test_any_text_is_shown_as_it_is(text: str) -> None:
+    """Whatever is combined: a parser finds text and no markup."""
+    assert cell_of_a_table(plain_text(text)) == ({"text"}, " ".join(text.split()))
+
+
+def test_addresses_are_no_links() -> None:
+    """GitHub's Markdown links these without brackets: their beginning is broken."""
+    assert plain_text("https://a.org www.a.org WWW.a.org me@a.org") == (
+        r"https\://a.org www\.a.org WWW\.a.org me\@a.org"
+    )

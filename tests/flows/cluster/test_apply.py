@@ -1,0 +1,81 @@
+"""What a server is told of work pools: each with the job template of its type."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from prefect.client.orchestration import get_client
+
+from flows.cluster.apply import apply_pools
+from flows.cluster.plan import Plan
+from zoo.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prefect.client.orchestration import SyncPrefectClient
+
+INFRA = Path(__file__).parents[3] / "infra"
+NAMES = {"on-hosts", "in-pods"}
+PODS = json.loads((INFRA / "kubernetes" / "base-job-template.json").read_text())
+POOLS = """
+work_pools:
+  on-hosts: {{type: process, description: d, queues: {{q: {{priority: 1}}}}}}
+  in-pods: {{type: {type}, description: d, queues: {{q: {{priority: 1, concurrency_limit: 3}}}}}}
+"""
+
+
+@pytest.fixture
+def client(prefect_server: None) -> Iterator[SyncPrefectClient]:
+    """A server that forgets this file's pools after each test."""
+    with get_client(sync_client=True) as made:
+        yield made
+        for name in NAMES & {pool.name for pool in made.read_work_pools()}:
+            made.delete_work_pool(name)
+
+
+def plan(folder: Path, kind: str) -> Plan:
+    """A plan of which the second pool is of type `kind`."""
+    (folder / "kubernetes").mkdir(exist_ok=True)
+    (folder / "kubernetes" / "base-job-template.json").write_text(json.dumps(PODS))
+    (folder / "work_pools.yaml").write_text(POOLS.format(type=kind))
+    return Plan(folder)
+
+
+def template(client: SyncPrefectClient, pool: str) -> dict[str, Any]:
+    """What the server gives workers of this pool."""
+    return client.read_work_pool(pool).base_job_template
+
+
+def test_each_pool_gets_the_template_of_its_type(client: SyncPrefectClient, tmp_path: Path) -> None:
+    """Pods keep theirs however often it is applied; processes start Prefect's engine."""
+    for _ in range(2):
+        apply_pools(client, plan(tmp_path, "kubernetes"))
+        assert template(client, "in-pods") == PODS
+        assert client.read_work_pool("in-pods").type == "kubernetes"
+        properties = template(client, "on-hosts")["variables"]["properties"]
+        assert properties["command"]["default"] == "python -m prefect.engine"
+        queues = {queue.name: queue for queue in client.read_work_queues(work_pool_name="in-pods")}
+        assert queues["q"].concurrency_limit == 3
+
+
+def test_a_pool_of_another_type_is_refused(client: SyncPrefectClient, tmp_path: Path) -> None:
+    """The server would keep the old type and take the new template: nothing is changed at all."""
+    apply_pools(client, plan(tmp_path, "process"))
+    before = {name: template(client, name) for name in NAMES}
+    with pytest.raises(UsageError, match="is of type process on the server") as caught:
+        apply_pools(client, plan(tmp_path, "kubernetes"))
+    assert "prefect work-pool delete in-pods" in str(caught.value)
+    assert before == {name: template(client, name) for name in NAMES}
+
+
+def test_a_template_that_lacks(client: SyncPrefectClient, tmp_path: Path) -> None:
+    """It is named before the server is told anything."""
+    wanted = plan(tmp_path, "kubernetes")
+    (tmp_path / "kubernetes" / "base-job-template.json").unlink()
+    with pytest.raises(UsageError, match=r"base-job-template\.json: cannot be read"):
+        apply_pools(client, wanted)
+    assert not NAMES & {pool.name for pool in client.read_work_pools()}

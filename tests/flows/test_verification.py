@@ -1,0 +1,87 @@
+"""The last verification as files and as a page, and where a release can be got."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from markdown_it import MarkdownIt
+from toy_zoo import make_bundle
+
+from flows.links import Links
+from flows.verification import VerifyResult, verification_markdown, verify_all
+from tasks.verify import Proof, ProofOutcome
+from zoo.artifact.manifest import ReleaseState
+from zoo.store import Release, open_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOSTILE = "x | y\\| [a](javascript:b) ![c](d) <img src=e> `f` **g**\n\n# h"
+
+
+def proof(release: Release) -> Proof:
+    """It holds."""
+    return Proof(
+        model=release.model,
+        target=release.target,
+        build_key=release.build_key,
+        outcome=ProofOutcome.PROVEN,
+        state=ReleaseState.VALIDATED,
+        detail=HOSTILE,
+    )
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Release:
+    """What a store of a test holds."""
+    return open_store(str(tmp_path / "store")).publish(make_bundle(tmp_path / "bundle"))
+
+
+def verified(store: str) -> VerifyResult:
+    """All releases of a store, which all hold."""
+    return verify_all(store, [], [], proof, every_build=True)
+
+
+def test_the_table_survives_any_reason(release: Release, tmp_path: Path) -> None:
+    """A parser finds the reason as text in its cell, and no markup in the whole page."""
+    page = verification_markdown(verified(str(tmp_path / "store")))
+    tokens = MarkdownIt("commonmark").enable("table").parse(page)
+    children = [child for token in tokens for child in token.children or ()]
+    assert {child.type for child in children} == {"text"}
+    assert children[-1].content == " ".join(HOSTILE.split())
+    assert sum(token.type == "tr_open" for token in tokens) == 2
+    assert not {"heading_open", "html_block"} & {token.type for token in tokens}
+
+
+@pytest.mark.parametrize("hindrance", ["reports", "reports/verification.md"])
+def test_a_result_that_cannot_be_written_is_a_result(
+    release: Release,
+    tmp_path: Path,
+    own_home: Path,
+    caplog: pytest.LogCaptureFixture,
+    hindrance: str,
+) -> None:
+    """No folder or no file can be made, as on a full disk: a warning, and nothing half-written."""
+    if hindrance == "reports":
+        own_home.mkdir()
+        (own_home / hindrance).write_text("a file where a folder must be")
+    else:
+        (own_home / hindrance).mkdir(parents=True)
+    result = verified(str(tmp_path / "store"))
+    assert [p.outcome for p in result.proofs] == [ProofOutcome.PROVEN]
+    assert "The verification could not be written" in caplog.text
+    assert not list(own_home.rglob(".verification*"))
+
+
+def test_the_way_to_a_release_is_a_command(release: Release) -> None:
+    """Whatever the store is called, its line is code, and a shell reads it as one argument."""
+    store = "/a`b`/[c](d)/<img>/e f\n# g"
+    tokens = MarkdownIt("commonmark").parse("A page\n\n" + Links(store, release).markdown())
+    kinds = [token.type for token in tokens if token.type != "inline"]
+    assert kinds == [f"{k}_{e}" for k in ("paragraph", "heading") for e in ("open", "close")] + [
+        "code_block"
+    ]
+    assert tokens[-1].content == (
+        "zoo pull tiny --target cpu --store '/a`b`/[c](d)/<img>/e f # g'\n"
+    )
