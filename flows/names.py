@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["EventKind", "FlowName"]
+__all__ = ["MOST_ATTEMPTS", "EventKind", "FlowName"]
+
+MOST_ATTEMPTS = 3  # of a run that crashes, as in infra/automations.yaml
 
 
 class FlowName(StrEnum):

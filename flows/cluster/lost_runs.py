@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from flows.births import birth
 from flows.cluster.api import tell
+from flows.names import MOST_ATTEMPTS
 
 if TYPE_CHECKING:
     from flows.cluster.connection import Connection
 
-__all__ = ["MOST_ATTEMPTS", "put_back"]
+__all__ = ["put_back"]
 
-MOST_ATTEMPTS = 3  # as in infra/automations.yaml
 _SECONDS = 60.0
 
 

@@ -15,7 +15,7 @@ from prefect.logging import get_logger
 
 from flows.dispatch.batches import Batch, share_out
 from flows.dispatch.runs import Phase, Run
-from flows.names import FlowName
+from flows.names import MOST_ATTEMPTS, FlowName
 from flows.plan import crashed_row, found_row, timed_out_row
 from tasks.failures import explain
 from zoo.errors import MenagerieError
@@ -250,7 +250,9 @@ class Dispatch:
         age = now - child.since
         if run.phase is Phase.CRASHED and age < _REVIVAL_SECONDS:
             return
-        if run.phase.is_final:
+        if run.phase is Phase.CRASHED and 0 < run.attempts < MOST_ATTEMPTS and not child.doomed:
+            self._runs.run_again(run)  # the automation did not: a busy SQLite can lose its event
+        elif run.phase.is_final:
             self._conclude(child)
         elif child.doomed:
             if age > _STOP_SECONDS:

@@ -19,7 +19,7 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import StateType
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
-from prefect.states import Cancelled, Cancelling, Crashed, Pending
+from prefect.states import AwaitingRetry, Cancelled, Cancelling, Crashed, Pending
 
 from flows.rows import read_rows
 from zoo.errors import MenagerieError
@@ -65,6 +65,7 @@ class Run:
     state: str  # Prefect's name of it, e.g. Late
     message: str
     parameters: dict[str, Any]
+    attempts: int = 0  # how often it began to run
 
 
 class Runs:
@@ -179,6 +180,11 @@ class Runs:
                 run.id, Cancelled(message="Given up by its parent run"), force=True
             )
 
+    def run_again(self, run: Run) -> None:
+        """Put a crashed run back into the queue."""
+        message = "Crashed; run again by its parent."
+        self._client.set_flow_run_state(run.id, AwaitingRetry(message=message), force=True)
+
     def close_children(self, run: UUID) -> None:
         """End the runs below a run whose process is gone, and theirs with it."""
         close_children(self._client, run)
@@ -229,6 +235,7 @@ def _run(found: FlowRun) -> Run:
         state=state.name or state.type.value if state is not None else "unknown",
         message=(state.message or "") if state is not None else "",
         parameters=found.parameters,
+        attempts=found.run_count,
     )
 
 

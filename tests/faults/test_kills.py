@@ -44,14 +44,14 @@ def test_a_killed_flow_process_is_run_again(cluster: ToyCluster) -> None:
 
 
 def test_a_killed_worker_leaves_its_run_to_finish_or_to_another(cluster: ToyCluster) -> None:
-    """The worker alone is killed; a new one comes; the table is whole."""
+    """The worker alone is killed; a new one comes; at most the stage at hand is done twice."""
     cluster.write_manifest(cat="sleeps 6")
     cluster.convert()
     cluster.flow_process("cat")
     cluster.kill_alone("worker")
     cluster.start_worker()
     assert outcomes(cluster.table()) == {"cat": "published"}
-    assert cluster.noted("cat").count("done") == 1
+    assert cluster.noted("cat").count("done") <= 2
     assert published(cluster) == ["cat"]
 
 

@@ -33,6 +33,7 @@ class FakeRuns:
     away: int = 0  # so many questions are not answered
     stopped: bool = False  # whether the parent is being cancelled
     obeys: bool = True  # whether a worker ends a run that is cancelled
+    attempts: int = 0  # how often runs began before
     runs: dict[UUID, Run] = field(default_factory=dict)
     keys: dict[str, UUID] = field(default_factory=dict)
     left: dict[UUID, list[ModelResult]] = field(default_factory=dict)
@@ -77,7 +78,7 @@ class FakeRuns:
 
     def add(self, run: UUID, models: list[str], parameters: dict[str, Any]) -> None:
         """A run that waits for a worker."""
-        self.runs[run] = Run(run, Phase.WAITING, "Scheduled", "", parameters)
+        self.runs[run] = Run(run, Phase.WAITING, "Scheduled", "", parameters, self.attempts)
         self.steps[run] = self.script(models)
         self.left[run] = []
 
@@ -105,6 +106,11 @@ class FakeRuns:
             self.steps[run.id] = []
             ended = dataclasses.replace(run, phase=Phase.ENDED, state="Cancelled")
             self.runs[run.id] = ended
+
+    def run_again(self, run: Run) -> None:
+        """Its steps go on; the next attempt counts."""
+        update = {"phase": Phase.WAITING, "attempts": run.attempts + 1}
+        self.runs[run.id] = dataclasses.replace(run, **update)
 
     def close_children(self, run: UUID) -> None:
         """Noted."""

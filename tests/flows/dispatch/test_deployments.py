@@ -197,6 +197,19 @@ def test_a_crashed_child_may_be_revived(
     assert set(outcomes(rows).values()) == {"published"}
 
 
+def test_a_crashed_child_that_nobody_revives_is_run_again(
+    work: list[PlannedModel], options: ConversionOptions
+) -> None:
+    """The automation's event can get lost; the third crash stands all the same."""
+    crash = [(Phase.RUNNING, []), *[(Phase.CRASHED, [])] * 11]  # longer than one waits for it
+    server = FakeRuns(lambda models: [*crash, *crash, *well(models)], attempts=1)
+    assert set(outcomes(dispatch(server, work, options)).values()) == {"published"}
+    server = FakeRuns(lambda models: [*crash, *crash, *crash, *well(models)], attempts=1)
+    assert set(outcomes(dispatch(server, work, options)).values()) == {"crashed"}
+    server = FakeRuns(lambda models: [*crash, *well(models)], attempts=0)
+    assert set(outcomes(dispatch(server, work, options)).values()) == {"crashed"}
+
+
 def test_a_crashed_child_that_published_is_told_by_the_store(
     work: list[PlannedModel], options: ConversionOptions, tmp_path: Path
 ) -> None:
