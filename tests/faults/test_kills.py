@@ -57,16 +57,16 @@ def test_a_killed_worker_leaves_its_run_to_finish_or_to_another(cluster: ToyClus
 
 def test_a_lost_host_is_noticed_and_its_run_done_elsewhere(cluster: ToyCluster) -> None:
     """Worker, flow and bench die at once, and nobody says so: the heartbeats' end does."""
-    cluster.write_manifest(dog="sleeps 20")
+    cluster.write_manifest(dodo="sleeps 20")
     cluster.convert()
-    cluster.flow_process("dog")
+    cluster.flow_process("dodo")
     cluster.kill("worker")
     cluster.start_worker("other")
-    assert outcomes(cluster.table(seconds=480)) == {"dog": "published"}
-    [run] = [r for r in cluster.runs("convert-batch") if r["parameters"]["models"] == ["dog"]]
+    assert outcomes(cluster.table(seconds=480)) == {"dodo": "published"}
+    [run] = [r for r in cluster.runs("convert-batch") if r["parameters"]["models"] == ["dodo"]]
     assert (run["state_name"], run["run_count"]) == ("Completed", 2)
-    assert cluster.noted("dog").count("done") == 1
-    assert published(cluster) == ["dog"]
+    assert cluster.noted("dodo").count("done") == 1
+    assert published(cluster) == ["dodo"]
 
 
 def test_a_run_whose_worker_died_before_it_began_goes_back(cluster: ToyCluster) -> None:
