@@ -5,8 +5,9 @@ converted by a real Prefect server and one worker, then again with nothing chang
 seconds for each model and target, and the memory of server and parent. Writes a table and a plot,
 beside what was measured before with other sizes or the other database.
 
-`--sizes 10,100` takes fewer; of sizes beyond `--convert-up-to` only the unchanged run is measured,
-and their releases are put into the store beforehand. `--database postgresql://user@host/name` has
+`--sizes 10,100` takes fewer; of sizes beyond `--convert-up-to` releases are put into the store
+beforehand, and what is measured is the run that finds them and asks for their confirmation, and the
+one after it, when nothing has changed. `--database postgresql://user@host/name` has
 the server use an empty database there, as a team's would; without it, SQLite, as `zoo up` does.
 """
 
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 
 import psutil
@@ -34,13 +36,21 @@ _MIB = 2**20
 _DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 
 
+class Kind(StrEnum):
+    """What a run had to do."""
+
+    FIRST = "first"  # all was converted
+    FOUND = "found"  # all was in the store; for Metal a device was asked to confirm it
+    UNCHANGED = "unchanged"  # all was in the store, and asked for
+
+
 @dataclass(frozen=True)
 class Figures:
     """One run over `models` models for two targets."""
 
     models: int
     database: str  # of the server
-    kind: str  # first: all is converted; unchanged: all is in the store
+    kind: Kind
     entries: int
     seconds: float  # of the whole command, with its start
     flow_seconds: float  # of the flow in it
@@ -100,7 +110,7 @@ def _measure(cluster: ToyCluster, size: int, *, convert: bool) -> list[Figures]:
     cluster.start_server()
     cluster.apply()
     cluster.start_worker()
-    kinds = ("first", "unchanged") if convert else ("unchanged",)
+    kinds = (Kind.FIRST if convert else Kind.FOUND, Kind.UNCHANGED)
     return [_run(cluster, size, kind) for kind in kinds]
 
 
@@ -121,6 +131,7 @@ def _publish(cluster: ToyCluster) -> None:
 
     from flows import plan as planning
     from flows.parameters import ConversionOptions
+    from zoo.spec import Target
     from zoo.store import open_store
 
     planning.code_digest = lambda: "0" * 64  # as the toys' flows have it
@@ -132,10 +143,11 @@ def _publish(cluster: ToyCluster) -> None:
         with tempfile.TemporaryDirectory() as folder:
             weights = {"weights.safetensors": f"{one.model} {one.target}".encode()}
             facts = {"model": one.model, "target": one.target.value, "build_key": one.build_key}
+            facts["state"] = "emulated" if one.target is Target.METAL else "validated"
             store.publish(make_bundle(Path(folder) / "bundle", weights, **facts))
 
 
-def _run(cluster: ToyCluster, size: int, kind: str) -> Figures:
+def _run(cluster: ToyCluster, size: int, kind: Kind) -> Figures:
     before = _flow_runs(cluster)
     began = time.perf_counter()
     cluster.convert(kind, targets=["cpu", "metal"], limits={"minutes_without_worker": 5})
@@ -151,7 +163,7 @@ def _run(cluster: ToyCluster, size: int, kind: str) -> Figures:
         time.sleep(0.2)
     seconds = time.perf_counter() - began
     rows = cluster.table(kind)
-    wanted = {"first": "published", "unchanged": "skipped"}[kind]
+    wanted = "published" if kind is Kind.FIRST else "skipped"
     assert len(rows) == 2 * size
     other = [row for row in rows.values() if row["outcome"] != wanted]
     assert not other, (len(other), other[0]["outcome"], other[0]["reason"])
