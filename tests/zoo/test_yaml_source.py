@@ -87,6 +87,9 @@ def test_yaml_1_2_words_stay_text(tmp_path: Path) -> None:
         ("a: 1\n---\nb: 2\n", 2, "not YAML"),
         ("a: " + "9" * 5000 + "\n", 1, ""),
         ("[" * 40 + "]" * 40, 1, "nested more than 32 deep"),
+        ("[" * 900_000, 1, "nested too deeply"),  # deep enough to overrun a stack
+        ("- " * 450_000, 1, "nested too deeply"),
+        ("? " * 450_000, 1, "nested too deeply"),
         ("[" * 2_000, 1, "not YAML"),
         ("a: " + "x" * MAX_BYTES, 1, "the file exceeds"),
     ],
