@@ -63,7 +63,7 @@ def test_a_lost_host_is_noticed_and_its_run_done_elsewhere(cluster: ToyCluster) 
     cluster.kill("worker")
     cluster.start_worker("other")
     assert outcomes(cluster.table(seconds=480)) == {"dodo": "published"}
-    [run] = [r for r in cluster.runs("convert-batch") if r["parameters"]["models"] == ["dodo"]]
+    [run] = cluster.batches()
     assert (run["state_name"], run["run_count"]) == ("Completed", 2)
     assert cluster.noted("dodo").count("done") == 1
     assert published(cluster) == ["dodo"]
@@ -96,7 +96,7 @@ def test_a_run_that_cannot_begin_is_not_tried_for_ever(cluster: ToyCluster) -> N
     del cluster.changes["PYTHONPATH"]
     cluster.convert()
     assert outcomes(cluster.table()) == {"kiwi": "crashed"}
-    [run] = [r for r in cluster.runs("convert-batch") if r["parameters"]["models"] == ["kiwi"]]
+    [run] = cluster.batches()
     assert (run["state_type"], run["run_count"]) == ("CRASHED", 0)
     cluster.kill("broken")
     cluster.start_worker()
@@ -125,10 +125,7 @@ def test_a_killed_parent_is_run_again_and_finds_its_children(cluster: ToyCluster
     process.send_signal(signal.SIGKILL)
     cluster.wait_for(lambda: cluster.state(parent) == "Completed", "the parent is completed", 300)
     assert cluster.noted("gnu").count("done") == 1
-    children = [
-        run for run in cluster.runs("convert-batch") if run["parameters"]["models"] == ["gnu"]
-    ]
-    assert len(children) == 1
+    assert len(cluster.batches()) == 1
     assert published(cluster) == ["gnu"]
 
 
@@ -142,9 +139,7 @@ def test_cancelling_a_run_stops_its_processes(cluster: ToyCluster) -> None:
     state = {"state": {"type": "CANCELLING", "name": "Cancelling"}}
     cluster.post(f"/flow_runs/{parent}/set_state", state)
     cluster.wait_for(lambda: cluster.state(parent) == "Cancelled", "the parent is cancelled", 120)
-    [child] = [
-        run for run in cluster.runs("convert-batch") if run["parameters"]["models"] == ["hen"]
-    ]
+    [child] = cluster.batches()
     cluster.wait_for(lambda: cluster.state(child["id"]) == "Cancelled", "the child is", 120)
     cluster.wait_for(lambda: not any(map(cluster.is_running, pids)), "its processes are gone")
     assert published(cluster) == []

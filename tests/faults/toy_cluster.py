@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 INFRA = HERE.parents[1] / "infra"
 AUTH = "zoo:keeper"  # of a server that lives for one test run
-CLAIM_SECONDS = 20
+CLAIM_SECONDS = 60
 START_SECONDS = 180.0
 
 APPLY = """
@@ -196,6 +196,11 @@ class ToyCluster:
         body = {"flows": {"name": {"any_": [flow]}}, "limit": 200}
         found: list[dict[str, Any]] = self.post("/flow_runs/filter", body)
         return found
+
+    def batches(self) -> list[dict[str, Any]]:
+        """This test's runs of convert-batch: those for its store."""
+        found = self.runs("convert-batch")
+        return [r for r in found if r["parameters"]["options"]["store"] == self.store]
 
     def noted(self, model: str, target: str = "cpu") -> list[str]:
         """What the benches of a model wrote down."""

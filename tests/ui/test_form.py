@@ -132,10 +132,8 @@ def test_a_bad_value_is_stopped(cluster: Cluster, page: Page) -> None:
     assert submitted(cluster) == []
 
 
-def test_a_model_is_converted_and_its_report_followed(
-    cluster: Cluster, page: Page, tmp_path: Path
-) -> None:
-    """Chosen from the list, run by a worker, finished; the links lead to report and library."""
+def start(cluster: Cluster, page: Page) -> str:
+    """Fill in the form for the model, submit it, and go to the run's page; its id."""
     open_form(cluster, page)
     page.get_by_role("button", name="Select model").click()
     page.get_by_role("option", name=MODEL, exact=True).click()
@@ -144,12 +142,36 @@ def test_a_model_is_converted_and_its_report_followed(
     page.goto(f"{cluster.url}/v2/runs")
     page.locator("a[href*='/runs/flow-run/']").first.click()
     page.wait_for_url("**/runs/flow-run/**")
-    run = page.url.rpartition("/")[2].partition("?")[0]
+    return page.url.rpartition("/")[2].partition("?")[0]
+
+
+def state_of(cluster: Cluster, page: Page, run: str, *wanted: str) -> str:
+    """The state of a run once it is one of those that are wanted."""
     end = time.monotonic() + RUN_SECONDS
-    while (state := cluster.ask(f"/flow_runs/{run}")["state_type"]) not in ("COMPLETED", "FAILED"):
+    while (state := str(cluster.ask(f"/flow_runs/{run}")["state_type"])) not in wanted:
         assert time.monotonic() < end, state
-        page.wait_for_timeout(2000)
-    assert state == "COMPLETED"
+        page.wait_for_timeout(1000)
+    return state
+
+
+def test_a_run_is_cancelled_by_its_button(cluster: Cluster, page: Page) -> None:
+    """It ends cancelled, by its worker, and nothing is published."""
+    run = start(cluster, page)
+    assert state_of(cluster, page, run, "RUNNING", "COMPLETED") == "RUNNING"
+    page.reload()
+    page.get_by_role("button", name="Open menu").click()
+    page.get_by_role("menuitem", name="Cancel").click()
+    page.get_by_role("button", name="Cancel Flow Run").click()
+    assert state_of(cluster, page, run, "CANCELLED", "COMPLETED") == "CANCELLED"
+    assert json.loads(cluster.zoo("show", MODEL, "--json"))["releases"] == []
+
+
+def test_a_model_is_converted_and_its_report_followed(
+    cluster: Cluster, page: Page, tmp_path: Path
+) -> None:
+    """Chosen from the list, run by a worker, finished; the links lead to report and library."""
+    run = start(cluster, page)
+    assert state_of(cluster, page, run, "COMPLETED", "FAILED") == "COMPLETED"
     page.reload()
     expect(page.get_by_text(f"{MODEL} for cpu").first).to_be_visible()
     picture(page, "run")
