@@ -14,7 +14,7 @@ from zoo.store import KeepRule
 __all__ = ["collect_garbage"]
 
 
-@flow(name=FlowName.COLLECT_GARBAGE, **NOTHING_KEPT)
+@flow(name=FlowName.COLLECT_GARBAGE.value, **NOTHING_KEPT)
 def collect_garbage(
     keep: KeepRule = KeepRule(),  # noqa: B008 - frozen
     *,

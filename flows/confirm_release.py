@@ -24,7 +24,11 @@ from zoo.store import Release, open_store
 __all__ = ["confirm_release"]
 
 
-@flow(name=FlowName.CONFIRM_RELEASE, flow_run_name="{model} for {target}: confirm", **NOTHING_KEPT)
+@flow(
+    name=FlowName.CONFIRM_RELEASE.value,
+    flow_run_name="{model} for {target}: confirm",
+    **NOTHING_KEPT,
+)
 def confirm_release(
     model: ModelChoice,
     target: Target = Target.METAL,

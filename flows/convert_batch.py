@@ -28,7 +28,7 @@ def _run_name() -> str:
     return f"{models[0]}{more} for {target}"
 
 
-@flow(name=FlowName.CONVERT_BATCH, flow_run_name=_run_name, **NOTHING_KEPT)
+@flow(name=FlowName.CONVERT_BATCH.value, flow_run_name=_run_name, **NOTHING_KEPT)
 def convert_batch(
     models: list[str],
     target: Target = Target.CPU,

@@ -31,7 +31,7 @@ __all__ = ["convert_model"]
 _Ended = tuple[ModelResult, ConversionReport | None]
 
 
-@flow(name=FlowName.CONVERT_MODEL, flow_run_name="{model} for {target}", **NOTHING_KEPT)
+@flow(name=FlowName.CONVERT_MODEL.value, flow_run_name="{model} for {target}", **NOTHING_KEPT)
 def convert_model(
     model: ModelChoice,
     target: Target = Target.CPU,

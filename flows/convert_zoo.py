@@ -34,7 +34,7 @@ from zoo.spec import Target
 __all__ = ["convert_zoo"]
 
 
-@flow(name=FlowName.CONVERT_ZOO, **NOTHING_KEPT)
+@flow(name=FlowName.CONVERT_ZOO.value, **NOTHING_KEPT)
 def convert_zoo(
     models: list[ModelChoice] = [],  # noqa: B006 - Prefect reads the defaults for its form
     selected_tags: list[TagChoice] = [],  # noqa: B006

@@ -20,7 +20,7 @@ from zoo.store import Release
 __all__ = ["verify_releases"]
 
 
-@flow(name=FlowName.VERIFY_RELEASES, **NOTHING_KEPT)
+@flow(name=FlowName.VERIFY_RELEASES.value, **NOTHING_KEPT)
 def verify_releases(
     models: list[ModelChoice] = [],  # noqa: B006 - Prefect reads the defaults for its form
     targets: list[Target] = [],  # noqa: B006
