@@ -286,13 +286,13 @@ class Dispatch:
         if child.doomed:
             self._time_out(missing, child.doomed)
         else:
-            if child.run.phase is Phase.CRASHED:
-                self._runs.close_children(child.run.id)
             detail = f": {child.run.message}" if child.run.message else ""
             fact = f"its run ended {child.run.state}{detail}"
             error = MenagerieError("Prefect", fact, "The run's logs say why")
             for one in missing:
                 self._recorder.model_ended(self._stored_row(one) or crashed_row(one, error))
+        if child.run.phase is Phase.CRASHED:
+            self._close_children(child)
 
     def _stored_row(self, one: PlannedModel) -> ModelResult | None:
         """The row of a model that was published by a run that could not say so any more."""
@@ -336,6 +336,12 @@ class Dispatch:
             return
         for child in children:
             self._cancel(child)
+
+    def _close_children(self, child: _Child) -> None:
+        try:
+            self._runs.close_children(child.run.id)
+        except Exception as error:  # noqa: BLE001 - its rows are written; this only tidies up
+            self._log.warning("The runs below %s stay as they are: %s", child.batch.name, error)
 
     def _cancel(self, child: _Child) -> None:
         try:

@@ -181,7 +181,10 @@ class Runs:
             )
 
     def run_again(self, run: Run) -> None:
-        """Put a crashed run back into the queue."""
+        """Put a crashed run back into the queue, unless somebody did so a moment ago."""
+        latest = self.look([run.id]).get(run.id)
+        if latest is None or latest.phase is not Phase.CRASHED:
+            return
         message = "Crashed; run again by its parent."
         self._client.set_flow_run_state(run.id, AwaitingRetry(message=message), force=True)
 
