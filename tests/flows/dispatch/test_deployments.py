@@ -129,6 +129,20 @@ def test_what_ran_below_a_crashed_run_is_ended_with_it(
     assert server.closed == list(server.runs)
 
 
+def test_a_server_that_fails_while_tidying_up_loses_no_row(
+    work: list[PlannedModel], options: ConversionOptions
+) -> None:
+    """The rows of a crashed run are written before anything else is asked of the server."""
+    server = FakeRuns(lambda _: [(Phase.RUNNING, []), (Phase.CRASHED, [])])
+
+    def refuse(run: uuid.UUID) -> None:
+        raise ConnectionError(run)
+
+    server.close_children = refuse  # type: ignore[method-assign]
+    rows = dispatch(server, work, options)
+    assert outcomes(rows) == {"ant": "crashed", "bee": "crashed", "cat": "crashed"}
+
+
 def test_a_pool_without_a_worker_is_not_waited_for(
     work: list[PlannedModel], options: ConversionOptions
 ) -> None:
