@@ -13,14 +13,14 @@ __all__ = ["log_plot"]
 Point = tuple[float, float]
 
 _WIDE, _HIGH, _EDGE, _ROOM = 760, 400, 60, 170  # the room right of the axes is for labels
-_COLOURS = ("#b3402a", "#d98c4a", "#2a6fb3", "#6fa8dc")
+_COLOURS = ("#b3402a", "#d98c4a", "#2a6fb3", "#6fa8dc", "#3d7a3d", "#8a5fa8")
 
 
 def log_plot(series: Mapping[str, Sequence[Point]], *, across: str, up: str) -> str:
     """Draw each series as a line with dots and its name.
 
     Args:
-        series: points by name, all coordinates positive; at most four series.
+        series: points by name, all coordinates positive; at most six series.
         across: what the horizontal axis counts.
         up: what the vertical axis counts.
     """
