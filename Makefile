@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # numpy and torch come first and by pip: some machines offer a CPU build of torch that only pip finds.
 TORCH := torch==2.13.0
 
-.PHONY: help setup convert test test-all test-faults test-ui check format lock clean
+.PHONY: help setup convert up down test test-all test-faults test-cluster test-ui check format lock clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -41,7 +41,7 @@ down: setup ## end the local cluster
 test: setup ## the test suite
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-test-all: setup ## the suite with fresh random examples, then every model of the zoo (an hour)
+test-all: setup ## the suite with fresh random examples, then every model of the zoo (some hours)
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -n auto --dist loadfile
 	$(BIN)/python -m pytest -m sweep
 	$(BIN)/python -m pytest -n0 -m cluster
@@ -51,7 +51,7 @@ test-all: setup ## the suite with fresh random examples, then every model of the
 test-ui: setup ## Prefect's UI in headless Chromium: the form, a run, its report
 	$(BIN)/python -m pytest -m ui
 
-test-faults: setup ## kill flows, workers, servers and networks of a real cluster (a quarter of an hour)
+test-faults: setup ## kill flows, workers, servers and networks of a real cluster (half an hour)
 	$(BIN)/python -m pytest -m faults
 
 test-cluster: setup ## a real cluster, from `zoo up` to `zoo down` (some minutes)
