@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from typing import TYPE_CHECKING
 
+from flows.files import replace_text
 from flows.results import Outcome
 from zoo.home import home
 
@@ -43,13 +43,10 @@ def remember_seconds(results: Iterable[ModelResult]) -> None:
     nested: dict[str, dict[str, float]] = {}
     for (model, target), taken in sorted(seconds.items()):
         nested.setdefault(model, {})[target] = taken
-    partial = _file().with_suffix(f".{os.getpid()}")
     try:
-        partial.write_text(json.dumps(nested, indent=1))
-        partial.replace(_file())
+        replace_text(_file(), json.dumps(nested, indent=1))
     except OSError as error:
         _log.warning("What models took could not be kept: %s", error)
-        partial.unlink(missing_ok=True)
 
 
 def _file() -> Path:

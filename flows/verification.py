@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
+from flows.files import replace_text
 from tasks.failures import explain
 from tasks.verify import Proof, ProofOutcome, runs_here
-from zoo.artifact.durable import write_durably
 from zoo.errors import MenagerieError
 from zoo.home import home
 from zoo.report import plain_text
@@ -20,7 +19,6 @@ from zoo.store import Release, Store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from zoo.spec import Target
 
@@ -146,15 +144,6 @@ def _keep(result: VerifyResult) -> None:
     try:
         folder.mkdir(exist_ok=True)
         for name, text in written.items():
-            _replace(folder / name, text)
+            replace_text(folder / name, text)
     except OSError as error:
         _log.warning("The verification could not be written to %s: %s", folder, error)
-
-
-def _replace(path: Path, text: str) -> None:
-    """The file of last time stays whole until there is a new one."""
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        write_durably(path, text.encode(), partial=partial)
-    finally:
-        partial.unlink(missing_ok=True)
