@@ -117,7 +117,7 @@ def _convert_all(
                 clock=clock,
                 watch=None if isinstance(listener, Silence) else StageWatch(client, listener),
                 attended=deployment.get_id() is None,
-            ).convert(work, known_seconds())
+            ).convert(work, known_seconds(), until)
         else:
             convert_here(work, options, recorder, jobs)
         rows = [recorder.rows[one.model, one.target] for one in planned]

@@ -107,18 +107,20 @@ class Dispatch:
         self._silent_since: float | None = None
         self._log = get_logger(__name__)
 
-    def convert(self, work: Sequence[PlannedModel], seconds: Mapping[Key, float]) -> None:
+    def convert(
+        self, work: Sequence[PlannedModel], seconds: Mapping[Key, float], until: float
+    ) -> None:
         """Convert all of `work`; afterwards every model of it has its row.
 
         Args:
             work: models to convert.
             seconds: what is expected of them, from earlier runs.
+            until: when the hours of the run are over, by the clock.
         """
         self._deployments = {
             flow: self._runs.deployments(flow)
             for flow in (FlowName.CONVERT_MODEL, FlowName.CONVERT_BATCH)
         }
-        end = self._clock.now() + self._limits.hours * 60 * _MINUTE
         children = self._taken_up(work)
         known = {key for child in children for key in child.missing} | {
             (model, str(target)) for model, target in self._recorder.rows
@@ -127,7 +129,7 @@ class Dispatch:
         waiting = share_out(rest, self._placement.batches, seconds)
         try:
             while waiting or children:
-                self._turn(waiting, children, end)
+                self._turn(waiting, children, until)
                 children = [child for child in children if child.missing]
                 if waiting or children:
                     self._clock.sleep(self._clock.poll_seconds)
@@ -135,7 +137,7 @@ class Dispatch:
             self._abandon(children, stop)
             raise
 
-    def _turn(self, waiting: list[Batch], children: list[_Child], end: float) -> None:
+    def _turn(self, waiting: list[Batch], children: list[_Child], until: float) -> None:
         """Submit, look and judge once; a server that is away for a while is borne with."""
         try:
             while waiting:
@@ -145,7 +147,7 @@ class Dispatch:
             self._silent_since = None
         except Exception as error:  # noqa: BLE001 - whatever the way to the server can fail in
             self._silence(error, waiting, children)
-        if self._clock.now() > end:
+        if self._clock.now() > until:
             reason = f"the run's {self._limits.hours:g} hours are over"
             self._give_up(children, reason)
             for batch in waiting:

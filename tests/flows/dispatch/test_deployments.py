@@ -64,16 +64,16 @@ def dispatch(
     **limits: int,
 ) -> dict[str, ModelResult]:
     """The rows by model after a run."""
-    recorder = Recorder(Silence())
+    recorder, allowed = Recorder(Silence()), RunLimits(**limits)
     Dispatch(
         server,  # type: ignore[arg-type]
         placement=load_placement(),
-        limits=RunLimits(**limits),
+        limits=allowed,
         options=options,
         recorder=recorder,
         clock=server.clock(),
         attended=attended,
-    ).convert(work, seconds or TINY)
+    ).convert(work, seconds or TINY, server.time + allowed.hours * 3600)
     return {model: each for (model, _), each in recorder.rows.items()}
 
 
