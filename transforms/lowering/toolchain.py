@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from torch.utils import cpp_extension
 
 from runtime.host_compiler import find_host_compiler
+from transforms.lowering.precompiled_header import precompiled_header
 from zoo.errors import LoweringError
 from zoo.home import home
 
@@ -75,7 +76,7 @@ class Compiler:
         return target
 
     def _precompiled(self, source: Source) -> list[str]:
-        """Flags that use a precompiled header, made once per compiler, flags and torch."""
+        """Flags that use a precompiled header, one for each compiler, its flags and torch."""
         if source.header is None:
             return []
         key = hashlib.sha256(
@@ -83,16 +84,11 @@ class Compiler:
                 [self.version, *self.arguments, *source.flags, *_include_flags(), source.header]
             ).encode()
         ).hexdigest()[:32]
-        folder = home() / "headers" / key
-        header = folder / "prelude.h"
-        if not header.with_suffix(".h.gch").exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            header.write_text(f"#include <{source.header}>\n")
-            with tempfile.NamedTemporaryFile(dir=folder, suffix=".gch", delete=False) as partial:
-                pass
-            flags = [*source.flags, *_include_flags(), "-x", "c++-header"]
-            self._run([*flags, str(header), "-o", partial.name])
-            Path(partial.name).replace(header.with_suffix(".h.gch"))
+        header = precompiled_header(
+            home() / "headers" / key,
+            source.header,
+            lambda arguments: self._run([*source.flags, *_include_flags(), *arguments]),
+        )
         return ["-include", str(header)]
 
     def _run(self, arguments: Sequence[str], cwd: Path | None = None) -> None:
