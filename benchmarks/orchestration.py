@@ -20,6 +20,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from importlib.resources import files
 from pathlib import Path
 
 import psutil
@@ -116,9 +117,7 @@ def _measure(cluster: ToyCluster, size: int, *, convert: bool) -> list[Figures]:
 
 def _placement(folder: Path) -> Path:
     """Ours, but it is known that toys take a second."""
-    import flows.placement
-
-    ours = Path(flows.placement.__file__).with_name("placement.toml").read_text()
+    ours = (files("flows.planning") / "placement.toml").read_text()
     file = folder / "placement.toml"
     file.write_text(ours.replace("unknown_seconds = 60", "unknown_seconds = 1"))
     return file
@@ -129,8 +128,8 @@ def _publish(cluster: ToyCluster) -> None:
     sys.path.insert(0, str(TESTS / "zoo" / "artifact"))
     from bundle_maker import make_bundle
 
-    from flows import plan as planning
-    from flows.parameters import ConversionOptions
+    from flows.planning import plan as planning
+    from flows.request.parameters import ConversionOptions
     from zoo.spec import Target
     from zoo.store import open_store
 

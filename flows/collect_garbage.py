@@ -3,11 +3,11 @@
 from prefect import State, flow
 from prefect.states import Failed
 
-from flows.artifacts import leave_artifact
+from flows.machine.upkeep import Collected, collect
 from flows.names import FlowName
-from flows.parameters import default_store
-from flows.settings import NOTHING_KEPT
-from flows.upkeep import Collected, collect
+from flows.outcome.artifacts import leave_artifact
+from flows.request.parameters import default_store
+from flows.running.settings import NOTHING_KEPT
 from zoo.errors import MenagerieError
 from zoo.store import KeepRule
 

@@ -5,14 +5,14 @@ from typing import Annotated
 from prefect import State, flow
 from pydantic import Field
 
-from flows.choices import ModelChoice
+from flows.machine.work import new_work_folder
 from flows.names import FlowName
-from flows.parameters import default_store
-from flows.results import Confirmation, ModelResult, Outcome, Step
-from flows.rows import leave_row, this_run
-from flows.settings import NOTHING_KEPT, failed
-from flows.work import new_work_folder
-from flows.workplace import workplace
+from flows.outcome.results import Confirmation, ModelResult, Outcome, Step
+from flows.outcome.rows import leave_row, this_run
+from flows.request.choices import ModelChoice
+from flows.request.parameters import default_store
+from flows.running.settings import NOTHING_KEPT, failed
+from flows.running.workplace import workplace
 from tasks.failures import explain
 from tasks.verify import Proof, ProofOutcome, verify
 from tasks.verify import confirm_release as confirm

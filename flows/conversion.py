@@ -6,8 +6,8 @@ import shutil
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from flows.events import Event, EventKind, record
-from flows.results import ModelResult, Outcome
+from flows.outcome.events import Event, EventKind, record
+from flows.outcome.results import ModelResult, Outcome
 from tasks.export import export
 from tasks.failures import BenchDied, StageTimedOut, explain
 from tasks.job import Evidence, Job, Stage
@@ -24,7 +24,7 @@ from zoo.report import cause
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flows.workplace import Workplace
+    from flows.running.workplace import Workplace
     from tasks.bench import Bench
     from zoo.evidence import ConversionReport
 

@@ -6,14 +6,14 @@ from prefect import State, flow
 from prefect.runtime import flow_run
 
 from flows.dispatch.embedded import close_lost_children, convert_here
-from flows.listener import Recorder
 from flows.names import FlowName
-from flows.parameters import ConversionOptions
-from flows.plan import PlannedModel, failed_row, plan, skipped_row, unplanned_row
-from flows.results import ModelResult, RunResult
-from flows.rows import leave_row, this_run
-from flows.settings import NOTHING_KEPT, failed, without_heartbeats
-from flows.workplace import workplace
+from flows.outcome.results import ModelResult, RunResult
+from flows.outcome.rows import leave_row, this_run
+from flows.planning.plan import PlannedModel, failed_row, plan, skipped_row, unplanned_row
+from flows.request.parameters import ConversionOptions
+from flows.running.listener import Recorder
+from flows.running.settings import NOTHING_KEPT, failed, without_heartbeats
+from flows.running.workplace import workplace
 from zoo.errors import MenagerieError
 from zoo.spec import Target
 

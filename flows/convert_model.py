@@ -3,21 +3,28 @@
 from prefect import State, flow
 from prefect.logging import get_run_logger
 
-from flows.artifacts import leave_artifact, leave_link
-from flows.choices import ModelChoice
 from flows.conversion import Conversion, ConversionFailed
-from flows.events import model_event, record
-from flows.links import LINK_DAYS, Links, release_links
+from flows.machine.work import new_work_folder
 from flows.names import FlowName
-from flows.operator import factories_allowed
-from flows.parameters import ConversionOptions
-from flows.plan import PlannedModel, crashed_row, failed_row, plan, skipped_row, unplanned_row
-from flows.reports import report_folder
-from flows.results import ModelResult, Outcome
-from flows.rows import leave_row, this_run
-from flows.settings import NOTHING_KEPT, failed
-from flows.work import new_work_folder
-from flows.workplace import workplace
+from flows.outcome.artifacts import leave_artifact, leave_link
+from flows.outcome.events import model_event, record
+from flows.outcome.links import LINK_DAYS, Links, release_links
+from flows.outcome.reports import report_folder
+from flows.outcome.results import ModelResult, Outcome
+from flows.outcome.rows import leave_row, this_run
+from flows.planning.plan import (
+    PlannedModel,
+    crashed_row,
+    failed_row,
+    plan,
+    skipped_row,
+    unplanned_row,
+)
+from flows.request.choices import ModelChoice
+from flows.request.operator import factories_allowed
+from flows.request.parameters import ConversionOptions
+from flows.running.settings import NOTHING_KEPT, failed
+from flows.running.workplace import workplace
 from tasks.failures import explain
 from tasks.job import Job
 from zoo.errors import MenagerieError, UsageError

@@ -9,24 +9,24 @@ from prefect.logging import get_run_logger
 from prefect.runtime import deployment
 from pydantic import Field
 
-from flows.artifacts import leave_artifact
-from flows.choices import ModelChoice, TagChoice
-from flows.costs import known_seconds, remember_seconds
 from flows.dispatch.confirmations import Confirmations
 from flows.dispatch.deployments import Clock, Dispatch
 from flows.dispatch.embedded import convert_here
 from flows.dispatch.runs import Runs
 from flows.dispatch.stages import StageWatch
-from flows.listener import Recorder, Silence
 from flows.names import FlowName
-from flows.parameters import ConversionOptions, RunLimits
-from flows.placement import load_placement
-from flows.plan import PlannedModel, failed_row, plan, skipped_row
-from flows.reports import refresh_index
-from flows.results import ModelResult, RunResult, results_markdown
-from flows.rows import this_run
-from flows.settings import NOTHING_KEPT, failed
-from flows.workplace import workplace
+from flows.outcome.artifacts import leave_artifact
+from flows.outcome.reports import refresh_index
+from flows.outcome.results import ModelResult, RunResult, results_markdown
+from flows.outcome.rows import this_run
+from flows.planning.costs import known_seconds, remember_seconds
+from flows.planning.placement import load_placement
+from flows.planning.plan import PlannedModel, failed_row, plan, skipped_row
+from flows.request.choices import ModelChoice, TagChoice
+from flows.request.parameters import ConversionOptions, RunLimits
+from flows.running.listener import Recorder, Silence
+from flows.running.settings import NOTHING_KEPT, failed
+from flows.running.workplace import workplace
 from tasks.retries import RETRY_SECONDS
 from zoo.errors import StoreUnreachable
 from zoo.spec import Target

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from flows.files import replace_text
+from flows.machine.files import replace_text
 from tasks.failures import explain
 from tasks.verify import Proof, ProofOutcome, runs_here
 from zoo.errors import MenagerieError

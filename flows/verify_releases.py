@@ -5,14 +5,14 @@ from typing import Annotated
 from prefect import State, flow, tags
 from pydantic import Field
 
-from flows.artifacts import leave_artifact
-from flows.choices import ModelChoice
+from flows.machine.work import new_work_folder
 from flows.names import FlowName
-from flows.parameters import default_store
-from flows.settings import NOTHING_KEPT, failed
+from flows.outcome.artifacts import leave_artifact
+from flows.request.choices import ModelChoice
+from flows.request.parameters import default_store
+from flows.running.settings import NOTHING_KEPT, failed
+from flows.running.workplace import workplace
 from flows.verification import VerifyResult, verification_markdown, verify_all
-from flows.work import new_work_folder
-from flows.workplace import workplace
 from tasks.verify import Proof, verify, verify_release
 from zoo.spec import Target
 from zoo.store import Release

@@ -118,7 +118,13 @@ def test_commands_that_need_no_torch_load_none(arguments: list[str], tmp_path: P
 
 @pytest.mark.parametrize(
     "module",
-    ["flows.plan", "flows.embedded", "flows.health", "runtime.session", "runtime.validation"],
+    [
+        "flows.planning.plan",
+        "flows.running.embedded",
+        "flows.machine.health",
+        "runtime.session",
+        "runtime.validation",
+    ],
 )
 def test_modules_on_the_quick_path_load_nothing_heavy(module: str, tmp_path: Path) -> None:
     """What `zoo convert` does before it knows there is work, and all of the runtime."""

@@ -17,7 +17,7 @@ from flows.cli.output import emit, messages, results
 from zoo.spec import Target
 
 if TYPE_CHECKING:
-    from flows.modelling import PreparedModel
+    from flows.cli.modelling import PreparedModel
     from zoo.evidence import Divergence
 
 __all__ = ["bisect"]
@@ -47,7 +47,7 @@ def bisect(
     Examples: `zoo bisect resnet18 --random-weights 0` · `zoo bisect resnet18 -o found --json`
     """
     with messages().status(f"looking for a divergence in {model}"):
-        from flows.modelling import prepare_model
+        from flows.cli.modelling import prepare_model
 
         prepared = prepare_model(model, manifest, random_weights, allow_factories=allow_factories)
         found = _first(prepared, target, program, output, seconds)

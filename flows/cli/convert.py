@@ -22,9 +22,9 @@ from zoo.spec import Target
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flows.parameters import ConversionOptions
-    from flows.plan import PlannedModel
-    from flows.results import ModelResult, RunResult
+    from flows.outcome.results import ModelResult, RunResult
+    from flows.planning.plan import PlannedModel
+    from flows.request.parameters import ConversionOptions
 
 __all__ = ["convert"]
 
@@ -82,8 +82,8 @@ def convert(
     """
     from flows.cli.output import emit
     from flows.cli.results_table import announce_weights, print_results
-    from flows.parameters import ConversionOptions
-    from flows.plan import plan
+    from flows.planning.plan import plan
+    from flows.request.parameters import ConversionOptions
 
     if allow_factories:  # whoever types it is the operator, of this machine and not of workers
         os.environ["MENAGERIE_ALLOW_FACTORIES"] = "1"
@@ -122,7 +122,7 @@ def _default_store() -> str:
     Raises:
         UsageError: it is a folder of this machine, and the server that is meant is a team's.
     """
-    from flows.parameters import default_store
+    from flows.request.parameters import default_store
 
     if os.environ.get("PREFECT_API_URL") and not os.environ.get("MENAGERIE_STORE"):
         fact = "is needed: a folder of this machine is none of the workers' of PREFECT_API_URL"
@@ -134,9 +134,9 @@ def _convert(
     planned: "Sequence[PlannedModel]", options: "ConversionOptions", jobs: int
 ) -> "RunResult":
     """Rows for what needs no run, and one Prefect run for the rest, in the planned order."""
-    from flows.plan import failed_row, skipped_row
-    from flows.reports import index_page
-    from flows.results import RunResult
+    from flows.outcome.reports import index_page
+    from flows.outcome.results import RunResult
+    from flows.planning.plan import failed_row, skipped_row
 
     rows: dict[tuple[str, str], ModelResult] = {}
     work = []

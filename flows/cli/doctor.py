@@ -18,7 +18,7 @@ def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """
     from rich.text import Text
 
-    from flows.health import Health, checks
+    from flows.machine.health import Health, checks
 
     styles = {Health.OK: "green", Health.WARN: "yellow", Health.FAIL: "red"}
     use_cluster(lambda cluster: cluster.prefect_environment())

@@ -40,7 +40,7 @@ def explain(
     `zoo explain convnext_tiny --random-weights 0 --picture graph.svg`
     """
     with messages().status(f"exporting {model}"):
-        from flows.modelling import prepare_model
+        from flows.cli.modelling import prepare_model
         from transforms.explain import Explanation, explain_program
 
         prepared = prepare_model(model, manifest, random_weights, allow_factories=allow_factories)

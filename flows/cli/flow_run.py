@@ -7,18 +7,18 @@ import os
 from typing import TYPE_CHECKING
 
 from flows.cli.progress import LiveDisplay
-from flows.embedded import prefect_api
-from flows.listener import Recorder
-from flows.plan import crashed_row
+from flows.planning.plan import crashed_row
+from flows.running.embedded import prefect_api
+from flows.running.listener import Recorder
 from tasks.failures import explain
 from zoo.home import home
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flows.parameters import ConversionOptions
-    from flows.plan import PlannedModel
-    from flows.results import ModelResult
+    from flows.outcome.results import ModelResult
+    from flows.planning.plan import PlannedModel
+    from flows.request.parameters import ConversionOptions
     from zoo.errors import MenagerieError
 
 __all__ = ["run_flow"]
@@ -37,8 +37,8 @@ def run_flow(
     """
     embedded = not os.environ.get("PREFECT_API_URL")
     with LiveDisplay() as display, prefect_api(display.status, lambda: _load(embedded=embedded)):
-        from flows.settings import without_heartbeats
-        from flows.workplace import Workplace, use_workplace
+        from flows.running.settings import without_heartbeats
+        from flows.running.workplace import Workplace, use_workplace
 
         display.status("starting the run")
         recorder = Recorder(display)
@@ -53,7 +53,7 @@ def run_flow(
 def _run(work: Sequence[PlannedModel], options: ConversionOptions, jobs: int) -> MenagerieError:
     """Run the flow; what it says went wrong counts only for models that left no row."""
     from flows.convert_zoo import convert_zoo
-    from flows.settings import state_error
+    from flows.running.settings import state_error
 
     try:
         state = convert_zoo(

@@ -32,7 +32,7 @@ def gc(
     - `zoo gc`
     - `zoo gc --keep 1 --delete`
     """
-    from flows.upkeep import collect
+    from flows.machine.upkeep import collect
     from zoo.store import KeepRule
 
     rule = KeepRule(releases=keep, grace_hours=grace_hours)

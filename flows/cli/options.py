@@ -74,7 +74,7 @@ TargetOption = Annotated[Target, typer.Option("--target", "-t", help="Where the 
 
 def store_url(given: str | None) -> str:
     """The store that is meant, a folder as an absolute path; by default a running cluster's."""
-    from flows.parameters import default_store
+    from flows.request.parameters import default_store
 
     if given:
         return absolute(given)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from flows.cli.output import messages
-from flows.results import Outcome
+from flows.outcome.results import Outcome
 from tasks.job import Stage
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.progress import TaskID
 
-    from flows.results import ModelResult
+    from flows.outcome.results import ModelResult
 
 __all__ = ["LiveDisplay"]
 
@@ -33,7 +33,7 @@ _MARKS = {
 
 
 class LiveDisplay:
-    """Implements `flows.listener.Listener` with Rich, on standard error."""
+    """Implements `flows.running.listener.Listener` with Rich, on standard error."""
 
     def __init__(self) -> None:
         self._console = messages()

@@ -52,7 +52,7 @@ def report(
 
 def _folder(what: str, target: str, store: str) -> Path:
     """The folder that holds report.json and report.html."""
-    from flows.reports import report_folder
+    from flows.outcome.reports import report_folder
 
     if Path(what).is_dir():
         folder = Path(what)

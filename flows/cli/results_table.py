@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from flows.cli.output import figure, messages, results, size, table
-from flows.results import Outcome
+from flows.outcome.results import Outcome
 from zoo.artifact.manifest import ReleaseState
 from zoo.home import home
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flows.plan import PlannedModel
-    from flows.results import ModelResult, RunResult
+    from flows.outcome.results import ModelResult, RunResult
+    from flows.planning.plan import PlannedModel
 
 __all__ = ["announce_weights", "print_results"]
 

@@ -33,13 +33,13 @@ def runs(
     - `zoo runs`
     - `zoo runs resnet18 --json`
     """
-    from flows.history import local_history, server_history
+    from flows.outcome.history import local_history, server_history
 
     if not local:
         use_cluster(lambda found: found.prefect_environment())
     asked = None if local else os.environ.get("PREFECT_API_URL")
     if asked:
-        from flows.embedded import probe
+        from flows.running.embedded import probe
 
         probe(asked)
     records = server_history(limit, model) if asked else local_history(limit, model)

@@ -16,7 +16,7 @@ def status(*, as_json: JsonOption = False) -> None:
     from rich.text import Text
 
     from flows.cluster.status import status as look
-    from flows.health import Health
+    from flows.machine.health import Health
 
     found = look()
     if as_json:

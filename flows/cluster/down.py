@@ -9,7 +9,6 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from flows.births import birth
 from flows.cluster.api import ApiSilent
 from flows.cluster.connection import local_connection
 from flows.cluster.credentials import Credentials
@@ -18,6 +17,7 @@ from flows.cluster.processes import alive, marked, stop
 from flows.cluster.server import POOL
 from flows.cluster.state import ClusterState, cluster_folder, state_path
 from flows.cluster.up import locked
+from flows.machine.births import birth
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:

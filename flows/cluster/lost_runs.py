@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flows.births import birth
 from flows.cluster.api import tell
+from flows.machine.births import birth
 from flows.names import MOST_ATTEMPTS
 
 if TYPE_CHECKING:

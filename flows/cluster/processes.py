@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.births import birth
 from flows.cluster.state import ProcessRecord, cluster_folder
+from flows.machine.births import birth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

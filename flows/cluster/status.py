@@ -14,7 +14,7 @@ from flows.cluster.plan import load_plan
 from flows.cluster.processes import alive, last_line, log_path
 from flows.cluster.state import BUCKET, ClusterState, cluster_folder
 from flows.cluster.up import worker_answers
-from flows.health import Check, Health
+from flows.machine.health import Check, Health
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from flows.placement import BatchRule
-    from flows.plan import PlannedModel
+    from flows.planning.placement import BatchRule
+    from flows.planning.plan import PlannedModel
     from zoo.spec import Target
 
 __all__ = ["Batch", "share_out"]

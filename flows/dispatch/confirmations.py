@@ -15,7 +15,7 @@ from prefect.logging import get_logger
 
 from flows.dispatch.runs import Phase, Run
 from flows.names import FlowName
-from flows.results import Confirmation
+from flows.outcome.results import Confirmation
 from zoo.artifact.manifest import ReleaseState
 from zoo.errors import MenagerieError
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from flows.dispatch.deployments import Clock
     from flows.dispatch.runs import Runs
-    from flows.parameters import RunLimits
-    from flows.placement import Placement
-    from flows.results import ModelResult
+    from flows.outcome.results import ModelResult
+    from flows.planning.placement import Placement
+    from flows.request.parameters import RunLimits
 
 __all__ = ["Confirmations"]
 

@@ -16,7 +16,7 @@ from prefect.logging import get_logger
 from flows.dispatch.batches import Batch, share_out
 from flows.dispatch.runs import Phase, Run
 from flows.names import MOST_ATTEMPTS, FlowName
-from flows.plan import crashed_row, found_row, timed_out_row
+from flows.planning.plan import crashed_row, found_row, timed_out_row
 from tasks.failures import explain
 from zoo.errors import MenagerieError
 from zoo.store import open_store
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
     from flows.dispatch.runs import Runs
     from flows.dispatch.stages import StageWatch
-    from flows.listener import Recorder
-    from flows.parameters import ConversionOptions, RunLimits
-    from flows.placement import Placement
-    from flows.plan import PlannedModel
-    from flows.results import ModelResult
+    from flows.outcome.results import ModelResult
+    from flows.planning.placement import Placement
+    from flows.planning.plan import PlannedModel
+    from flows.request.parameters import ConversionOptions, RunLimits
+    from flows.running.listener import Recorder
 
 __all__ = ["Clock", "Dispatch"]
 

@@ -15,18 +15,18 @@ from prefect.runtime import flow_run
 
 from flows.convert_model import convert_model
 from flows.dispatch.runs import close_children
-from flows.plan import crashed_row
-from flows.rows import this_run
-from flows.settings import state_error
-from flows.workplace import Workplace, use_workplace, workplace
+from flows.outcome.rows import this_run
+from flows.planning.plan import crashed_row
+from flows.running.settings import state_error
+from flows.running.workplace import Workplace, use_workplace, workplace
 from tasks.failures import explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from flows.listener import Recorder
-    from flows.parameters import ConversionOptions
-    from flows.plan import PlannedModel
+    from flows.planning.plan import PlannedModel
+    from flows.request.parameters import ConversionOptions
+    from flows.running.listener import Recorder
     from zoo.errors import MenagerieError
 
 __all__ = ["close_lost_children", "convert_here"]

@@ -21,7 +21,7 @@ from prefect.client.schemas.objects import StateType
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.states import AwaitingRetry, Cancelled, Cancelling, Crashed, Pending
 
-from flows.rows import read_rows
+from flows.outcome.rows import read_rows
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
 
-    from flows.results import ModelResult
+    from flows.outcome.results import ModelResult
 
 __all__ = ["Phase", "Run", "Runs", "close_children"]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun, TaskRun
 
-    from flows.listener import Listener
+    from flows.running.listener import Listener
 
 __all__ = ["StageWatch"]
 

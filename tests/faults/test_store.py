@@ -20,16 +20,16 @@ from toy_cluster import ENTRY
 from toy_zoo import ToyBench, toy_judgement
 
 from flows.convert_zoo import convert_zoo
-from flows.listener import Recorder, Silence
-from flows.parameters import ConversionOptions
-from flows.workplace import Workplace, use_workplace
+from flows.request.parameters import ConversionOptions
+from flows.running.listener import Recorder, Silence
+from flows.running.workplace import Workplace, use_workplace
 from tasks.validate import prove
 from zoo.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flows.results import ModelResult
+    from flows.outcome.results import ModelResult
     from tasks.job import Evidence, Job, LowerRecord
     from zoo.evidence import ConversionReport
 

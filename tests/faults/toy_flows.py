@@ -22,10 +22,10 @@ from flows import confirm_release as confirming
 from flows import convert_batch as batching
 from flows import convert_model as modelling
 from flows import convert_zoo as zoo
-from flows import plan as planning
-from flows.parameters import ConversionOptions, RunLimits
-from flows.settings import NOTHING_KEPT
-from flows.workplace import Workplace, use_workplace
+from flows.planning import plan as planning
+from flows.request.parameters import ConversionOptions, RunLimits
+from flows.running.settings import NOTHING_KEPT
+from flows.running.workplace import Workplace, use_workplace
 from tasks.bench import Bench
 from tasks.isolated import IsolatedBench
 from tasks.job import Evidence, Job

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import toy_flows
 
-from flows.settings import result_of
+from flows.running.settings import result_of
 
 call, result = json.loads(sys.argv[1]), Path(sys.argv[2])
 state = toy_flows.convert_zoo(**call, return_state=True)

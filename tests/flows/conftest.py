@@ -50,7 +50,7 @@ def prefect_server() -> Iterator[None]:
     """A Prefect API on a database that goes with the session."""
     from prefect.testing.utilities import prefect_test_harness
 
-    from flows.settings import without_heartbeats
+    from flows.running.settings import without_heartbeats
 
     with prefect_test_harness(server_startup_timeout=90), without_heartbeats(when=True):
         yield

@@ -13,11 +13,11 @@ from toy_zoo import ToyBench, toy_judgement
 
 from flows.convert_model import convert_model
 from flows.convert_zoo import convert_zoo
-from flows.listener import Recorder
-from flows.parameters import ConversionOptions
-from flows.results import ModelResult, Outcome
-from flows.settings import state_error
-from flows.workplace import Workplace, use_workplace
+from flows.outcome.results import ModelResult, Outcome
+from flows.request.parameters import ConversionOptions
+from flows.running.listener import Recorder
+from flows.running.settings import state_error
+from flows.running.workplace import Workplace, use_workplace
 from tasks.failures import BenchDied
 from tasks.job import Evidence, Job, Stage
 from tasks.publish import publish_bundle

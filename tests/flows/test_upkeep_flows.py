@@ -11,12 +11,12 @@ from toy_zoo import toy_bundle, toy_evidence, toy_job, toy_judgement
 
 from flows.collect_garbage import collect_garbage
 from flows.confirm_release import confirm_release
-from flows.results import Confirmation, ModelResult
-from flows.settings import result_of
-from flows.upkeep import collect
+from flows.machine.upkeep import collect
+from flows.machine.work import new_work_folder
+from flows.outcome.results import Confirmation, ModelResult
+from flows.running.settings import result_of
+from flows.running.workplace import Workplace, use_workplace
 from flows.verify_releases import verify_releases
-from flows.work import new_work_folder
-from flows.workplace import Workplace, use_workplace
 from tasks.publish import publish_bundle
 from tasks.validate import prove
 from tasks.verify import ProofOutcome

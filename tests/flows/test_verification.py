@@ -8,7 +8,7 @@ import pytest
 from markdown_it import MarkdownIt
 from toy_zoo import make_bundle
 
-from flows.links import Links
+from flows.outcome.links import Links
 from flows.verification import VerifyResult, verification_markdown, verify_all
 from tasks.verify import Proof, ProofOutcome
 from zoo.artifact.manifest import ReleaseState

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 
 from flows.cluster.plan import Plan, load_plan
 from flows.names import FlowName
-from flows.placement import load_placement
+from flows.planning.placement import load_placement
 from zoo.errors import UsageError
 
 INFRA = Path(__file__).parents[2] / "infra"

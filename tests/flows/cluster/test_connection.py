@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import SecretStr
 
-from flows.births import birth
 from flows.cluster import connection, server
 from flows.cluster.api import ApiSilent, ask
 from flows.cluster.connection import Connection, Origin, local_connection
@@ -22,6 +21,7 @@ from flows.cluster.credentials import Credentials, credentials_path
 from flows.cluster.state import ClusterState, Database, ProcessRecord, cluster_folder
 from flows.cluster.status import status
 from flows.cluster.up import locked, up
+from flows.machine.births import birth
 from zoo.errors import MenagerieError, UsageError
 from zoo.store import S3Options
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flows.births import birth
 from flows.cluster.down import down
 from flows.cluster.ports import free_ports, is_free
 from flows.cluster.processes import MARK, alive, child_environment, log_path, marked, stop
 from flows.cluster.processes import spawn as start
 from flows.cluster.state import ClusterState, Database, ProcessRecord, cluster_folder, state_path
+from flows.machine.births import birth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

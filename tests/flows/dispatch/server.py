@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from uuid import UUID
 
-    from flows.results import ModelResult
+    from flows.outcome.results import ModelResult
 
 Step = tuple[Phase, list["ModelResult"]]
 

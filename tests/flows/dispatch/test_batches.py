@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import pytest
 
 from flows.dispatch.batches import share_out
-from flows.parameters import ConversionOptions
-from flows.placement import BatchRule, load_placement
-from flows.plan import PlannedModel, plan
+from flows.planning.placement import BatchRule, load_placement
+from flows.planning.plan import PlannedModel, plan
+from flows.request.parameters import ConversionOptions
 from zoo.errors import UsageError
 from zoo.spec import Target
 
@@ -76,10 +77,8 @@ def test_a_placement_that_cannot_be_is_misuse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[str, str], fact: str
 ) -> None:
     """The operator's own file is named with what is wrong in it."""
-    import flows.placement
-
     own = tmp_path / "placement.toml"
-    text = flows.placement.Path(flows.placement.__file__).with_name("placement.toml").read_text()
+    text = (files("flows.planning") / "placement.toml").read_text()
     own.write_text(text.replace(*change))
     monkeypatch.setenv("MENAGERIE_PLACEMENT", str(own))
     with pytest.raises(UsageError, match=fact) as caught:

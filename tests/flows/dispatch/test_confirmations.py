@@ -9,9 +9,9 @@ from server import FakeRuns
 
 from flows.dispatch.confirmations import Confirmations
 from flows.dispatch.runs import Phase
-from flows.parameters import RunLimits
-from flows.placement import load_placement
-from flows.results import Confirmation, ModelResult, Outcome
+from flows.outcome.results import Confirmation, ModelResult, Outcome
+from flows.planning.placement import load_placement
+from flows.request.parameters import RunLimits
 from zoo.artifact.manifest import ReleaseState
 from zoo.spec import Target
 

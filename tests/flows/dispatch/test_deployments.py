@@ -11,11 +11,11 @@ from toy_zoo import toy_bundle, toy_evidence, toy_job, toy_judgement
 
 from flows.dispatch.deployments import Dispatch
 from flows.dispatch.runs import Phase
-from flows.listener import Recorder, Silence
-from flows.parameters import ConversionOptions, RunLimits
-from flows.placement import load_placement
-from flows.plan import PlannedModel, plan
-from flows.results import ModelResult, Outcome
+from flows.outcome.results import ModelResult, Outcome
+from flows.planning.placement import load_placement
+from flows.planning.plan import PlannedModel, plan
+from flows.request.parameters import ConversionOptions, RunLimits
+from flows.running.listener import Recorder, Silence
 from tasks.publish import publish_bundle
 from tasks.validate import prove
 from zoo.spec import Target

@@ -10,7 +10,7 @@ from prefect.client.schemas.objects import FlowRun, StateType, TaskRun
 from prefect.states import Completed, Failed, Running
 
 from flows.dispatch.stages import StageWatch
-from flows.listener import Silence
+from flows.running.listener import Silence
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import State

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from flows.listener import Listener, Silence
+from flows.running.listener import Listener, Silence
 from tasks.isolated import IsolatedBench
 from tasks.publish import publish_bundle
 from tasks.validate import prove
@@ -21,7 +21,7 @@ from zoo.home import home
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from flows.plan import PlannedModel
+    from flows.planning.plan import PlannedModel
     from tasks.bench import Bench
     from tasks.job import Evidence, Job, PublishRecord
     from zoo.evidence import ConversionReport, ValidationReport

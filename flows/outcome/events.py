@@ -19,7 +19,7 @@ from flows.names import EventKind
 from zoo.home import home
 
 if TYPE_CHECKING:
-    from flows.results import ModelResult
+    from flows.outcome.results import ModelResult
 
 __all__ = ["Event", "EventKind", "model_event", "record"]
 

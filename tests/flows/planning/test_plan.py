@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flows.parameters import ConversionOptions, default_store
-from flows.plan import plan
-from flows.toolchain import code_digest, versions
+from flows.planning.plan import plan
+from flows.planning.toolchain import code_digest, versions
+from flows.request.parameters import ConversionOptions, default_store
 from zoo.errors import UsageError
 from zoo.spec import Target
 

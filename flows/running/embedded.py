@@ -145,7 +145,7 @@ def _start(
 def _spawn(log: Path, listener: int) -> subprocess.Popen[bytes]:
     with log.open("wb") as output:
         return subprocess.Popen(
-            [sys.executable, "-m", "flows.api_server", str(listener)],
+            [sys.executable, "-m", "flows.running.api_server", str(listener)],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flows.cli import invoke
-from flows.events import Event, EventKind, model_event, record
-from flows.history import local_history, server_history
-from flows.results import ModelResult, Outcome
+from flows.outcome.events import Event, EventKind, model_event, record
+from flows.outcome.history import local_history, server_history
+from flows.outcome.results import ModelResult, Outcome
 from zoo.spec import Target
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flows.cli.output import figure, size
-from flows.results import ModelResult, Outcome, RunResult, results_markdown
+from flows.outcome.results import ModelResult, Outcome, RunResult, results_markdown
 from zoo.spec import Target
 
 

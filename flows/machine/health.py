@@ -18,7 +18,7 @@ from urllib.request import urlopen
 
 from pydantic import BaseModel, ConfigDict
 
-from flows.embedded import prefect_api
+from flows.running.embedded import prefect_api
 from runtime.host_compiler import find_host_compiler
 from runtime.zig import zig_environment, zig_version
 from zoo.errors import MenagerieError

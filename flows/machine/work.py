@@ -16,8 +16,8 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 
-from flows.births import birth
-from flows.files import entries
+from flows.machine.births import birth
+from flows.machine.files import entries
 from zoo.home import home
 
 __all__ = ["abandoned_work", "new_work_folder"]

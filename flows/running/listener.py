@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from flows.results import ModelResult
+    from flows.outcome.results import ModelResult
     from tasks.job import Stage
 
 __all__ = ["Listener", "Recorder", "Silence"]

@@ -1,4 +1,4 @@
-"""The embedded Prefect server: `python -m flows.api_server FD`, on an inherited socket.
+"""The embedded Prefect server: `python -m flows.running.api_server FD`, on an inherited socket.
 
 It lives as long as its standard input is open, so it cannot outlive the command that started it,
 not even when that is killed.

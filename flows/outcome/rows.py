@@ -21,7 +21,7 @@ from prefect.logging import get_logger
 from prefect.runtime import flow_run
 from pydantic import ValidationError
 
-from flows.results import ModelResult
+from flows.outcome.results import ModelResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 The names stand in the deployment's schema, written when it is deployed: a form with a name that is
 not in the manifest is refused by the browser and by the server. From Python and the command line
-any text is taken, and `flows.plan` judges it by the manifest that is meant.
+any text is taken, and `flows.planning.plan` judges it by the manifest that is meant.
 """
 
 from __future__ import annotations

@@ -6,15 +6,15 @@ import json
 import logging
 from typing import TYPE_CHECKING
 
-from flows.files import replace_text
-from flows.results import Outcome
+from flows.machine.files import replace_text
+from flows.outcome.results import Outcome
 from zoo.home import home
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from flows.results import ModelResult
+    from flows.outcome.results import ModelResult
 
 __all__ = ["known_seconds", "remember_seconds"]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from flows.files import entries
-from flows.work import abandoned_work
+from flows.machine.files import entries
+from flows.machine.work import abandoned_work
 from zoo.home import home
 from zoo.store import Swept, open_store
 

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from flows.reports import known_report, report_folder
-from flows.results import ModelResult, Outcome, Step
-from flows.toolchain import code_digest, versions
+from flows.outcome.reports import known_report, report_folder
+from flows.outcome.results import ModelResult, Outcome, Step
+from flows.planning.toolchain import code_digest, versions
 from zoo.build_key import build_key
 from zoo.errors import MenagerieError, UsageError
 from zoo.manifest import load_manifest
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from flows.parameters import ConversionOptions
+    from flows.request.parameters import ConversionOptions
     from zoo.artifact.manifest import ReleaseState
     from zoo.spec import ModelSpec, Target
     from zoo.store import Store

@@ -1,0 +1,1 @@
+"""What belongs to this machine: its working folders, its processes, its health."""
