@@ -9,8 +9,9 @@ from prefect.logging import get_run_logger
 from prefect.runtime import deployment
 from pydantic import Field
 
+from flows.dispatch.clock import Clock
 from flows.dispatch.confirmations import Confirmations
-from flows.dispatch.deployments import Clock, Dispatch
+from flows.dispatch.deployments import Dispatch
 from flows.dispatch.embedded import convert_here
 from flows.dispatch.runs import Runs
 from flows.dispatch.stages import StageWatch

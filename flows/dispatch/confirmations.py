@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from flows.dispatch.deployments import Clock
+    from flows.dispatch.clock import Clock
     from flows.dispatch.runs import Runs
     from flows.outcome.results import ModelResult
     from flows.planning.placement import Placement

@@ -7,23 +7,22 @@ server that is gone. Submitted runs are found again after this run was restarted
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from prefect.logging import get_logger
 
 from flows.dispatch.batches import Batch, share_out
+from flows.dispatch.clock import Clock
 from flows.dispatch.runs import Phase, Run
-from flows.names import MOST_ATTEMPTS, FlowName
+from flows.dispatch.submission import Child, Submission
+from flows.names import MOST_ATTEMPTS
 from flows.planning.plan import crashed_row, found_row, timed_out_row
 from tasks.failures import explain
 from zoo.errors import MenagerieError
 from zoo.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from uuid import UUID
+    from collections.abc import Iterable, Mapping, Sequence
 
     from flows.dispatch.runs import Runs
     from flows.dispatch.stages import StageWatch
@@ -33,39 +32,13 @@ if TYPE_CHECKING:
     from flows.request.parameters import ConversionOptions, RunLimits
     from flows.running.listener import Recorder
 
-__all__ = ["Clock", "Dispatch"]
+__all__ = ["Dispatch"]
 
-_SINGLE, _BATCH = FlowName.CONVERT_MODEL, FlowName.CONVERT_BATCH
 _MINUTE = 60.0
 _REVIVAL_SECONDS = 20.0  # so long an automation may take to put a crashed run back in the queue
 _STOP_SECONDS = 60.0  # so long a worker may take to stop a run
-_ATTEMPTS = 5  # new runs in place of ones that were cancelled before this run was restarted
 
 Key = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Time as the dispatcher sees it; a test has its own."""
-
-    now: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-    poll_seconds: float = 2.0
-
-
-@dataclass
-class _Child:
-    """A submitted batch: what is still missing of it, and since when it is in its phase."""
-
-    batch: Batch
-    pool: str
-    run: Run
-    since: float
-    missing: dict[Key, PlannedModel] = field(default_factory=dict)
-    doomed: str = ""  # why it was told to end
-
-    def __post_init__(self) -> None:
-        self.missing = {(p.model, p.target.value): p for p in self.batch.models}
 
 
 class Dispatch:
@@ -95,6 +68,7 @@ class Dispatch:
         attended: bool = False,
     ) -> None:
         self._runs = runs
+        self._submission = Submission(runs, placement, options)
         self._placement = placement
         self._limits = limits
         self._options = options
@@ -102,7 +76,6 @@ class Dispatch:
         self._clock = clock or Clock()
         self._watch = watch
         self._attended = attended
-        self._deployments: dict[str, dict[str, UUID]] = {}
         self._alone: dict[str, float] = {}  # pools, and since when they have no worker
         self._silent_since: float | None = None
         self._log = get_logger(__name__)
@@ -117,11 +90,8 @@ class Dispatch:
             seconds: what is expected of them, from earlier runs.
             until: when the hours of the run are over, by the clock.
         """
-        self._deployments = {
-            flow: self._runs.deployments(flow)
-            for flow in (FlowName.CONVERT_MODEL, FlowName.CONVERT_BATCH)
-        }
-        children = self._taken_up(work)
+        now, tell = self._clock.now(), self._recorder.model_ended
+        children = self._submission.taken_up(work, now, tell)
         known = {key for child in children for key in child.missing} | {
             (model, str(target)) for model, target in self._recorder.rows
         }
@@ -137,11 +107,11 @@ class Dispatch:
             self._abandon(children, stop)
             raise
 
-    def _turn(self, waiting: list[Batch], children: list[_Child], until: float) -> None:
+    def _turn(self, waiting: list[Batch], children: list[Child], until: float) -> None:
         """Submit, look and judge once; a server that is away for a while is borne with."""
         try:
             while waiting:
-                self._place(waiting[0], children)
+                self._submit(waiting[0], children)
                 del waiting[0]
             self._look(children)
             self._silent_since = None
@@ -154,70 +124,14 @@ class Dispatch:
                 self._time_out(batch.models, reason)
             waiting.clear()
 
-    def _taken_up(self, work: Sequence[PlannedModel]) -> list[_Child]:
-        """Runs that were submitted before this run was restarted, and may still succeed.
-
-        What they said already counts: a model that failed is not converted again.
-        """
-        planned = {(one.model, one.target.value): one for one in work}
-        children = []
-        submitted = self._runs.children()
-        rows = self._runs.rows([run.id for run in submitted])
-        for run in submitted:
-            target = str(run.parameters.get("target", ""))
-            found = [one for name in _models(run) if (one := planned.get((name, target)))]
-            if not found:
-                continue
-            batch = Batch(found[0].target, tuple(found))
-            pool = self._placement.targets[batch.target].convert
-            child = _Child(batch, pool, run, self._clock.now())
-            self._take_rows(child, rows.get(run.id, ()))
-            again = child.missing if run.phase is Phase.ENDED else {}
-            if child.missing and not again:
-                children.append(child)
-            for one in found:
-                if (one.model, target) not in again:
-                    del planned[one.model, target]
-        return children
-
-    def _place(self, batch: Batch, children: list[_Child]) -> None:
+    def _submit(self, batch: Batch, children: list[Child]) -> None:
         """Submit a batch; where there is no place for it, its models have failed."""
         try:
-            children.append(self._submit(batch))
+            children.append(self._submission.submit(batch, self._clock.now()))
         except MenagerieError as error:
             self._fail(batch.models, error)
 
-    def _submit(self, batch: Batch) -> _Child:
-        pool = self._placement.targets[batch.target].convert
-        single = len(batch.models) == 1 and not self._options.manifest
-        flow = (
-            FlowName.CONVERT_MODEL
-            if single and pool in self._deployments[FlowName.CONVERT_MODEL]
-            else FlowName.CONVERT_BATCH
-        )
-        deployment = self._deployments[flow].get(pool)
-        if deployment is None:
-            raise MenagerieError(
-                f"work pool {pool}", f"there is no deployment of {flow} in it", "Run `zoo up` again"
-            )
-        names = [one.model for one in batch.models]
-        models = {"model": names[0]} if flow is _SINGLE else {"models": names}
-        # Only what is asked for: a worker of another version need not know our other options.
-        options = self._options.model_dump(mode="json", exclude_defaults=True)
-        for attempt in range(_ATTEMPTS):
-            run = self._runs.submit(
-                deployment,
-                {**models, "target": batch.target.value, "options": options},
-                name=batch.name,
-                tags=[*names[:3], batch.target.value],
-                key=f"{batch.key}-{attempt}",
-                linked=True,
-            )
-            if run.phase is not Phase.ENDED:  # else it was cancelled before a restart of ours
-                break
-        return _Child(batch, pool, run, self._clock.now())
-
-    def _look(self, children: list[_Child]) -> None:
+    def _look(self, children: list[Child]) -> None:
         ids = [child.run.id for child in children]
         if self._watch is not None:
             self._watch.look(ids)
@@ -230,17 +144,11 @@ class Dispatch:
             else:
                 self._alone.setdefault(pool, self._clock.now())
         for child in children:
-            self._take_rows(child, rows.get(child.run.id, ()))
+            child.take_rows(rows.get(child.run.id, ()), self._recorder.model_ended)
             if child.missing:
                 self._judge(child, runs.get(child.run.id))
 
-    def _take_rows(self, child: _Child, rows: Iterable[ModelResult]) -> None:
-        """A row is the last word: of two, from before and after a crash of the run, the first."""
-        for row in rows:
-            if child.missing.pop((row.model, row.target.value), None) is not None:
-                self._recorder.model_ended(row)
-
-    def _judge(self, child: _Child, run: Run | None) -> None:
+    def _judge(self, child: Child, run: Run | None) -> None:
         now = self._clock.now()
         if run is None:
             self._fail(child.missing.values(), MenagerieError("Prefect", "the run was deleted"))
@@ -263,7 +171,7 @@ class Dispatch:
         else:
             self._doom(child, self._verdict(child, age), now)
 
-    def _verdict(self, child: _Child, age: float) -> str:
+    def _verdict(self, child: Child, age: float) -> str:
         """Why a child that has not ended must be given up; empty when it need not."""
         minutes = self._limits.minutes_per_model * len(child.batch.models)
         if child.run.phase is Phase.RUNNING and age > minutes * _MINUTE:
@@ -276,12 +184,12 @@ class Dispatch:
             return f"no worker in pool {child.pool} for {patience} minutes: start {worker}"
         return ""
 
-    def _doom(self, child: _Child, reason: str, now: float) -> None:
+    def _doom(self, child: Child, reason: str, now: float) -> None:
         if reason:
             child.doomed, child.since = reason, now
             self._runs.cancel(child.run)
 
-    def _conclude(self, child: _Child) -> None:
+    def _conclude(self, child: Child) -> None:
         """Rows for what the ended run left none for."""
         missing = list(child.missing.values())
         child.missing.clear()
@@ -306,13 +214,13 @@ class Dispatch:
         except MenagerieError:
             return None
 
-    def _give_up(self, children: list[_Child], reason: str) -> None:
+    def _give_up(self, children: list[Child], reason: str) -> None:
         for child in children:
             child.doomed = child.doomed or reason
             self._cancel(child)
             self._conclude(child)
 
-    def _silence(self, error: Exception, waiting: list[Batch], children: list[_Child]) -> None:
+    def _silence(self, error: Exception, waiting: list[Batch], children: list[Child]) -> None:
         """The server did not answer: it may be restarting, or gone."""
         now = self._clock.now()
         if self._silent_since is None:
@@ -328,7 +236,7 @@ class Dispatch:
             self._fail(child.missing.values(), fact)
             child.missing.clear()
 
-    def _abandon(self, children: list[_Child], stop: BaseException) -> None:
+    def _abandon(self, children: list[Child], stop: BaseException) -> None:
         """This run is being stopped: if that is what somebody wants, its children are as well."""
         try:
             interrupted = isinstance(stop, KeyboardInterrupt) and self._attended
@@ -339,13 +247,13 @@ class Dispatch:
         for child in children:
             self._cancel(child)
 
-    def _close_children(self, child: _Child) -> None:
+    def _close_children(self, child: Child) -> None:
         try:
             self._runs.close_children(child.run.id)
         except Exception as error:  # noqa: BLE001 - its rows are written; this only tidies up
             self._log.warning("The runs below %s stay as they are: %s", child.batch.name, error)
 
-    def _cancel(self, child: _Child) -> None:
+    def _cancel(self, child: Child) -> None:
         try:
             self._runs.cancel(child.run)
         except Exception as error:  # noqa: BLE001 - the others are to be cancelled all the same
@@ -358,10 +266,3 @@ class Dispatch:
     def _time_out(self, models: Iterable[PlannedModel], reason: str) -> None:
         for one in models:
             self._recorder.model_ended(timed_out_row(one, reason))
-
-
-def _models(run: Run) -> list[str]:
-    """The models that a run of either flow was asked for."""
-    if (single := run.parameters.get("model")) is not None:
-        return [str(single)]
-    return [str(name) for name in run.parameters.get("models") or ()]

@@ -59,17 +59,22 @@ def collect(store: str, keep: KeepRule, *, dry_run: bool) -> Collected:
 
 
 def _sweep_home(days: float, *, dry_run: bool) -> tuple[int, int]:
-    """Remove work folders of processes that are no more, and logs that are `days` old.
+    """Remove work folders of processes that are no more, and what was not used for `days`.
 
     Args:
-        days: age from which on logs and kept documents go; a clock that jumps can only delay it or
-            cost a file that is made again.
+        days: age from which on logs, kept documents and compiled headers go; a clock that jumps can
+            only delay it or cost a file that is made again.
         dry_run: only count.
 
     Returns:
         How many files and folders, and their bytes.
     """
-    found = [*abandoned_work(), *_old(home() / "logs", days), *_old(home() / "documents", days)]
+    found = [
+        *abandoned_work(),
+        *_old(home() / "logs", days),
+        *_old(home() / "documents", days),
+        *_unused(home() / "headers", days),
+    ]
     size = sum(_bytes(path) for path in found)
     if not dry_run:
         for path in found:
@@ -86,6 +91,14 @@ def _old(folder: Path, days: float) -> Iterator[Path]:
         if path.name.startswith("events-"):
             continue  # the history that `zoo runs` shows; a line a stage
         if stat.S_ISREG(found.st_mode) and found.st_mtime < before:
+            yield path
+
+
+def _unused(folder: Path, days: float) -> Iterator[Path]:
+    """Folders in `folder` whose own time, which each use sets, is `days` back."""
+    before = time.time() - days * _DAY
+    for path, found in sorted(entries(folder)):
+        if path.parent == folder and stat.S_ISDIR(found.st_mode) and found.st_mtime < before:
             yield path
 
 

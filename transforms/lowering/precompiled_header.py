@@ -35,6 +35,7 @@ def precompiled_header(folder: Path, include: str, compile_it: Callable[[list[st
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".") as place:
             _build(Path(place), header, include, compile_it)
+    os.utime(folder)  # used today: what lies unused for long is collected
     return header
 
 

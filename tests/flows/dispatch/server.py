@@ -7,7 +7,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from flows.dispatch.deployments import Clock
+from flows.dispatch.clock import Clock
 from flows.dispatch.runs import Phase, Run
 
 if TYPE_CHECKING:
