@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from zoo.artifact.manifest import BundleManifest
     from zoo.evidence import ValidationReport
-    from zoo.store import Release
+    from zoo.store import Release, Store
 
 __all__ = [
     "Proof",
@@ -158,8 +158,7 @@ def _prove(
         if _says_nothing(error):
             raise
         proof = proof.model_copy(update={"outcome": ProofOutcome.DAMAGED, "detail": str(error)})
-        opened.note(_verdict(proof))
-        return proof, None
+        return _noted(opened, proof), None
     report = judge(folder, limits=Limits(threads=threads))
     medians = [p.latency.median_ms for p in report.programs if p.latency is not None]
     proof = proof.model_copy(
@@ -171,13 +170,22 @@ def _prove(
             "runtime": report.runtime,
         }
     )
-    opened.note(_verdict(proof))
-    return proof, report
+    return _noted(opened, proof), report
 
 
 def _says_nothing(error: MenagerieError) -> bool:
     """Whether the pull failed for a reason that lies not in the release."""
     return isinstance(error, StoreError) and not isinstance(error, HashMismatch | NotInStore)
+
+
+def _noted(store: Store, proof: Proof) -> Proof:
+    """Keep the verdict beside the release; who may only read has proven it all the same."""
+    try:
+        store.note(_verdict(proof))
+    except StoreError as error:
+        unsaid = f"not noted in the store: {error}"
+        return proof.model_copy(update={"detail": "; ".join(filter(None, (proof.detail, unsaid)))})
+    return proof
 
 
 def _verdict(proof: Proof) -> ReleaseVerdict:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.bundles import bundle_at
-from flows.cli.options import JsonOption, StoreOption, TargetOption, complete_models, store_url
+from flows.cli.options import JsonOption, StoreOption, complete_models, store_url
 from flows.cli.output import emit, figure, messages, results, size, table
 from zoo.errors import UsageError
 from zoo.spec import Target
@@ -31,7 +31,10 @@ def verify(
     everything: Annotated[
         bool, typer.Option("--all", help="The latest release of every model and target.")
     ] = False,
-    target: TargetOption = Target.CPU,
+    target: Annotated[
+        Target | None,
+        typer.Option("--target", "-t", help="Default: cpu; with --all: each there is."),
+    ] = None,
     threads: Annotated[int, typer.Option(min=1, max=256, help="Threads to run with.")] = 1,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -47,12 +50,13 @@ def verify(
     if everything != (bundle is None):
         raise UsageError("zoo verify", "takes a bundle or a model, or --all", "Give one of them")
     if bundle is None:
-        _verify_all(store_url(store), threads, as_json=as_json)
+        targets = () if target is None else (target,)
+        _verify_all(store_url(store), targets, threads, as_json=as_json)
         return
     from runtime.validation import Limits, validate
 
     with (
-        bundle_at(bundle, target.value, store_url(store)) as folder,
+        bundle_at(bundle, (target or Target.CPU).value, store_url(store)) as folder,
         messages().status(f"running the golden cases of {bundle}"),
     ):
         report = validate(folder, limits=Limits(threads=threads))
@@ -64,7 +68,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _verify_all(store: str, threads: int, *, as_json: bool) -> None:
+def _verify_all(store: str, targets: tuple[Target, ...], threads: int, *, as_json: bool) -> None:
     from flows.machine.work import new_work_folder
     from flows.verification import verify_all
     from tasks.verify import verify_release
@@ -74,7 +78,7 @@ def _verify_all(store: str, threads: int, *, as_json: bool) -> None:
         folder = new_work_folder(f"verify-{release.model}-{release.target}")
         return verify_release(store, release, folder, threads=threads)
 
-    result = verify_all(store, (), (), prove, every_build=False)
+    result = verify_all(store, (), targets, prove, every_build=False)
     if as_json:
         emit(result.model_dump(mode="json"))
     else:

@@ -362,5 +362,7 @@ def test_verify_all(zoo: Run, store: Path) -> None:
     assert code == 1
     [proof] = json.loads(out)["proofs"]
     assert (proof["model"], proof["outcome"]) == ("toy", "refuted")
+    code, out, _ = zoo("verify", "--all", "--target", "metal", "--store", store, "--json")
+    assert (code, json.loads(out)["proofs"]) == (0, [])
     assert zoo("verify")[0] == 2
     assert zoo("verify", "toy", "--all")[0] == 2

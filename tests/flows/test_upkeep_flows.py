@@ -25,6 +25,7 @@ from zoo.evidence import GraphNode, GraphRecord, NodeKind, ProgramGraphs
 from zoo.report import read_report
 from zoo.spec import Target
 from zoo.store import KeepRule, open_store
+from zoo.store.layout import verdict_key
 
 if TYPE_CHECKING:
     from flows.verification import VerifyResult
@@ -121,6 +122,19 @@ def test_what_does_not_hold_is_reported_and_stays(store: Store, tmp_path: Path) 
     [damaged] = verified(judging(), store).proofs
     assert damaged.outcome is ProofOutcome.DAMAGED
     assert store.releases() == [release]
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_who_may_only_read_proves_all_the_same(store: Store, tmp_path: Path) -> None:
+    """A verdict that the store does not take changes nothing about the proof, and is told."""
+    publish(tmp_path, "ant")
+    (tmp_path / "store" / verdict_key("ant", "cpu", "a" * 64)).mkdir(parents=True)
+    [proof] = verified(judging(), store).proofs
+    assert proof.outcome is ProofOutcome.PROVEN
+    assert "not noted in the store" in proof.detail
+    [proof] = verified(judging(passed=False), store).proofs
+    assert proof.outcome is ProofOutcome.REFUTED
+    assert "y of case 0 is off by 0.5; not noted in the store" in proof.detail
 
 
 @pytest.mark.usefixtures("prefect_server")
