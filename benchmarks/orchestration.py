@@ -20,7 +20,6 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from importlib.resources import files
 from pathlib import Path
 
 import psutil
@@ -104,7 +103,6 @@ def _earlier(folder: Path) -> list[Figures]:
 
 def _measure(cluster: ToyCluster, size: int, *, convert: bool) -> list[Figures]:
     cluster.changes["MENAGERIE_TOYS"] = "instant"
-    cluster.changes["MENAGERIE_PLACEMENT"] = str(_placement(cluster.folder))
     cluster.write_manifest(**{f"m{n:04}_metal": "fine" for n in range(size)})
     if not convert:
         _publish(cluster)
@@ -113,14 +111,6 @@ def _measure(cluster: ToyCluster, size: int, *, convert: bool) -> list[Figures]:
     cluster.start_worker()
     kinds = (Kind.FIRST if convert else Kind.FOUND, Kind.UNCHANGED)
     return [_run(cluster, size, kind) for kind in kinds]
-
-
-def _placement(folder: Path) -> Path:
-    """Ours, but it is known that toys take a second."""
-    ours = (files("flows.planning") / "placement.toml").read_text()
-    file = folder / "placement.toml"
-    file.write_text(ours.replace("unknown_seconds = 60", "unknown_seconds = 1"))
-    return file
 
 
 def _publish(cluster: ToyCluster) -> None:

@@ -14,10 +14,11 @@ from flows.request.parameters import default_store
 from flows.running.settings import NOTHING_KEPT, failed
 from flows.running.workplace import workplace
 from tasks.failures import explain
+from tasks.retries import patiently
 from tasks.verify import Proof, ProofOutcome, verify
 from tasks.verify import confirm_release as confirm
 from zoo.artifact.manifest import ReleaseState
-from zoo.errors import MenagerieError
+from zoo.errors import MenagerieError, StoreUnreachable
 from zoo.spec import Target
 from zoo.store import Release, open_store
 
@@ -47,8 +48,10 @@ def confirm_release(
     """
     place = store or default_store()
     try:
-        release = open_store(place).find(model, target.value, build_key or None)
+        release = patiently(lambda: open_store(place).find(model, target.value, build_key or None))
         row = _confirmed(place, release, target)
+    except StoreUnreachable as error:  # says nothing of the release: to be asked for again
+        row = _failed(model, target, build_key, error, Confirmation.WAITING)
     except MenagerieError as error:
         row = _failed(model, target, build_key, error)
     except Exception as error:  # noqa: BLE001 - the row must say what happened
@@ -92,7 +95,13 @@ def _confirmed(store: str, release: Release, target: Target) -> ModelResult:
     )
 
 
-def _failed(model: str, target: Target, build_key: str, error: MenagerieError) -> ModelResult:
+def _failed(
+    model: str,
+    target: Target,
+    build_key: str,
+    error: MenagerieError,
+    confirmation: Confirmation = Confirmation.FAILED,
+) -> ModelResult:
     return ModelResult(
         model=model,
         target=target,
@@ -100,6 +109,6 @@ def _failed(model: str, target: Target, build_key: str, error: MenagerieError) -
         stage=Step.CONFIRM,
         reason=str(error),
         build_key=build_key or None,
-        confirmation=Confirmation.FAILED,
+        confirmation=confirmation,
         confirmation_detail=str(error),
     )

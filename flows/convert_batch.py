@@ -1,5 +1,6 @@
 """The flow in which a worker converts several models: what `convert-zoo` submits."""
 
+from collections.abc import Iterable
 from uuid import UUID
 
 from prefect import State, flow
@@ -8,12 +9,13 @@ from prefect.runtime import flow_run
 from flows.dispatch.embedded import close_lost_children, convert_here
 from flows.names import FlowName
 from flows.outcome.results import ModelResult, RunResult
-from flows.outcome.rows import leave_row, this_run
-from flows.planning.plan import PlannedModel, failed_row, plan, skipped_row, unplanned_row
+from flows.outcome.rows import leave_row, rows_left_before, this_run
+from flows.planning.plan import PlannedModel, plan, sort_out, unplanned_row
 from flows.request.parameters import ConversionOptions
 from flows.running.listener import Recorder
 from flows.running.settings import NOTHING_KEPT, failed, without_heartbeats
 from flows.running.workplace import workplace
+from tasks.retries import patiently
 from zoo.errors import MenagerieError
 from zoo.spec import Target
 
@@ -36,20 +38,16 @@ def convert_batch(
 ) -> RunResult | State[RunResult]:
     """Convert models one after another; each leaves its row on this run as soon as it is done.
 
+    Run again after a crash, it goes on with the models that have no row yet.
+
     Args:
         models: Names of models in the manifest.
         target: For which target.
         options: The same for every model.
     """
-    recorder = _RowLeaver(this_run())
-    work = []
-    for one in _planned(models, target, options, recorder):
-        if one.error is not None:
-            recorder.model_ended(failed_row(one))
-        elif one.in_store:
-            recorder.model_ended(skipped_row(one))
-        else:
-            work.append(one)
+    recorder = _RowLeaver(this_run(), rows_left_before())
+    rest = [model for model in models if (model, target) not in recorder.rows]
+    work = sort_out(_planned(rest, target, options, recorder), recorder.model_ended)
     close_lost_children()
     with without_heartbeats(when=True):  # this run's own tell that all of it is alive
         convert_here(work, options, recorder)
@@ -63,8 +61,10 @@ def _planned(
     models: list[str], target: Target, options: ConversionOptions, recorder: Recorder
 ) -> list[PlannedModel]:
     """What is to be done; where that cannot be found out nothing, and a row for each model."""
+    if not models:
+        return []
     try:
-        return plan(models, [target], options)
+        return patiently(lambda: plan(models, [target], options))
     except MenagerieError as error:
         for model in models:
             recorder.model_ended(unplanned_row(model, target, error))
@@ -74,9 +74,10 @@ def _planned(
 class _RowLeaver(Recorder):
     """Leaves every row on the run, besides keeping it."""
 
-    def __init__(self, run: UUID) -> None:
+    def __init__(self, run: UUID, left: Iterable[ModelResult]) -> None:
         super().__init__(workplace().listener)
         self._run = run
+        self.rows.update({(row.model, row.target): row for row in left})
 
     def model_ended(self, result: ModelResult) -> None:
         """Keep it, pass it on and leave it."""

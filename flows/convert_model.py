@@ -1,5 +1,8 @@
 """The flow that converts one model for one target."""
 
+from contextlib import ExitStack
+from functools import partial
+
 from prefect import State, flow
 from prefect.logging import get_run_logger
 
@@ -27,6 +30,7 @@ from flows.running.settings import NOTHING_KEPT, failed
 from flows.running.workplace import workplace
 from tasks.failures import explain
 from tasks.job import Job
+from tasks.retries import patiently
 from zoo.errors import MenagerieError, UsageError
 from zoo.evidence import ConversionReport
 from zoo.report import markdown
@@ -66,14 +70,19 @@ def convert_model(
 
 def _convert(model: str, target: Target, options: ConversionOptions) -> _Ended:
     try:
-        planned = workplace().planned.get((model, target)) or _plan_single(model, target, options)
+        planned = workplace().planned.get((model, target)) or patiently(
+            lambda: _plan_single(model, target, options)
+        )
         if planned.error is not None:
             return failed_row(planned), None
         if planned.in_store:
             return skipped_row(planned), None
-        store = open_store(options.store_url)
-        with store.claim(planned.build_key, waiting=_say_who_converts) as waited:
-            if waited and (again := _plan_single(model, target, options)).in_store:
+        with ExitStack() as claimed:
+            store = open_store(options.store_url)
+            claim = partial(store.claim, planned.build_key, waiting=_say_who_converts)
+            patiently(lambda: claimed.enter_context(claim()))
+            # Others may have converted it since it was planned, before or while we waited.
+            if (again := patiently(lambda: _plan_single(model, target, options))).in_store:
                 return skipped_row(again), None
             return _run(planned, options)
     except MenagerieError as error:

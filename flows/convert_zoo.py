@@ -5,7 +5,6 @@ from typing import Annotated
 
 from prefect import State, flow
 from prefect.client.orchestration import get_client
-from prefect.logging import get_run_logger
 from prefect.runtime import deployment
 from pydantic import Field
 
@@ -22,14 +21,13 @@ from flows.outcome.results import ModelResult, RunResult, results_markdown
 from flows.outcome.rows import this_run
 from flows.planning.costs import known_seconds, remember_seconds
 from flows.planning.placement import load_placement
-from flows.planning.plan import PlannedModel, failed_row, plan, skipped_row
+from flows.planning.plan import PlannedModel, plan, sort_out
 from flows.request.choices import ModelChoice, TagChoice
 from flows.request.parameters import ConversionOptions, RunLimits
 from flows.running.listener import Recorder, Silence
 from flows.running.settings import NOTHING_KEPT, failed
 from flows.running.workplace import workplace
-from tasks.retries import RETRY_SECONDS
-from zoo.errors import StoreUnreachable
+from tasks.retries import patiently
 from zoo.spec import Target
 
 __all__ = ["convert_zoo"]
@@ -59,7 +57,7 @@ def convert_zoo(
         jobs: Models converted at a time where there are no workers.
     """
     began = time.perf_counter()
-    planned = _planned(models, targets, options, selected_tags)
+    planned = patiently(lambda: plan(models, targets, options, tags=selected_tags))
     results = _convert_all(planned, options, limits, jobs)
     remember_seconds(results)
     page = refresh_index()
@@ -77,33 +75,13 @@ def convert_zoo(
     return run
 
 
-def _planned(
-    models: list[str], targets: list[Target], options: ConversionOptions, tags: list[str]
-) -> list[PlannedModel]:
-    """What is to be done; a store that is away for a minute does not cost the whole run."""
-    for pause in RETRY_SECONDS:
-        try:
-            return plan(models, targets, options, tags=tags)
-        except StoreUnreachable as error:
-            get_run_logger().warning("%s: asking again in %g s", error, pause)
-            time.sleep(pause)
-    return plan(models, targets, options, tags=tags)
-
-
 def _convert_all(
     planned: list[PlannedModel], options: ConversionOptions, limits: RunLimits, jobs: int
 ) -> list[ModelResult]:
     """Rows for all models in the planned order; what is in the store gets no run of its own."""
     listener = workplace().listener
     recorder = Recorder(listener)
-    work = []
-    for one in planned:
-        if one.error is not None:
-            recorder.model_ended(failed_row(one))
-        elif one.in_store:
-            recorder.model_ended(skipped_row(one))
-        else:
-            work.append(one)
+    work = sort_out(planned, recorder.model_ended)
     with get_client(sync_client=True) as client:
         runs, placement, clock = Runs(client, this_run()), load_placement(), Clock()
         until = clock.now() + limits.hours * 3600
@@ -120,7 +98,7 @@ def _convert_all(
                 attended=deployment.get_id() is None,
             ).convert(work, known_seconds(), until)
         else:
-            convert_here(work, options, recorder, jobs)
+            convert_here(work, options, recorder, jobs, until)
         rows = [recorder.rows[one.model, one.target] for one in planned]
         if not workers:
             return rows

@@ -15,10 +15,11 @@ import signal
 import subprocess
 import sys
 import time
-from typing import IO, TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar, cast
+from typing import IO, TYPE_CHECKING, ClassVar, NamedTuple, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict
 
+from runtime.validation.signals import signal_name
 from tasks.failures import BenchDied, Failure, StageTimedOut
 from tasks.job import ExportRecord, Job, LowerRecord, PullRecord, Stage, Suspect, TransformRecord
 from tasks.limits import expendable, group_memory, memory_allowed
@@ -33,6 +34,16 @@ __all__ = ["Answer", "IsolatedBench", "Request"]
 
 _COMMAND = (sys.executable, "-m", "tasks.bench_process")
 
+# The code of a model's factory may run there: it is not lent the keys to the store and the server,
+# which converting does not need. Sources may need theirs, such as HF_TOKEN.
+_WITHHELD = (
+    "AWS_",
+    "MENAGERIE_POSTGRES",
+    "MENAGERIE_S3_",
+    "MENAGERIE_SWIFT_",
+    "PGPASS",
+    "PREFECT_",
+)
 _LOOK_SECONDS = 1.0  # between two looks at the memory of a process at work
 _GRACE = 300.0  # seconds beyond the search's own, for the lowering that was under way
 
@@ -53,7 +64,7 @@ class Answer(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    record: dict[str, Any] | None = None
+    record: str | None = None  # JSON as the record itself writes it, infinities included
     failure: Failure | None = None
 
 
@@ -160,7 +171,7 @@ class IsolatedBench:
         answer = Answer.model_validate_json(line)
         if answer.failure is not None:
             raise answer.failure.exception()
-        return record.model_validate(answer.record)
+        return record.model_validate_json(answer.record or "")
 
     def _await_answer(self, stage: Stage, seconds: float) -> None:
         """Return when there is something to read; end a process that takes too much before."""
@@ -189,7 +200,7 @@ class IsolatedBench:
         how = f"exit code {code}: {_last_line(self._log)}"
         advice = f"See {self._log}"
         if code < 0:
-            how = signal.Signals(-code).name
+            how = signal_name(-code)
             if code == -signal.SIGKILL:
                 advice = f"Most likely the memory did not suffice. {advice}"
         return BenchDied(self._job.model, f"its process died in {stage} ({how})", advice)
@@ -204,6 +215,7 @@ def _start(command: Sequence[str], log: Path) -> subprocess.Popen[str]:
             stdout=subprocess.PIPE,
             stderr=output,
             text=True,
+            env={k: v for k, v in os.environ.items() if not k.startswith(_WITHHELD)},
             start_new_session=True,
         )
 

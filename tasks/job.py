@@ -47,7 +47,7 @@ class Job(_Record):
     `seed` is the seed of random weights, or None where the model keeps its own; `folder` is this
     conversion's own working folder, `reports` the folder that outlives it; `search_seconds` is how
     long the cause of a failed validation is looked for, 0: not at all; `stage_seconds` and
-    `memory_bytes` bound each stage (None: most of the machine's memory).
+    `memory_bytes` bound each stage (None: most of the memory there is).
     """
 
     model: str

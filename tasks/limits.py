@@ -1,4 +1,4 @@
-"""How much time and memory a stage in a process of its own may take."""
+"""How much memory a stage in a process of its own may take, and how much it takes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,31 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["expendable", "group_memory", "memory_allowed"]
 
-_SHARE = 0.85  # of the machine's memory, where nothing is said
+_SHARE = 0.85  # of the memory there is, where nothing is said
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LIKELY_VICTIM = "500"  # of 1000, for the kernel's choice when memory runs out
 
 
-def memory_allowed(asked: int | None) -> int:
-    """Bytes that a conversion may take: what was asked for, else most of the machine's."""
-    return asked or int(os.sysconf("SC_PHYS_PAGES") * _PAGE * _SHARE)
+def memory_allowed(asked: int | None, root: Path = Path("/")) -> int:
+    """Bytes that a conversion may take: what was asked for, else most of what there is.
+
+    There is what the machine has, or less, where a container or a service is given less: beyond
+    that the kernel would end whichever process it likes.
+
+    Args:
+        asked: bytes.
+        root: the folder in which `proc` and `sys` lie.
+    """
+    machine = os.sysconf("SC_PHYS_PAGES") * _PAGE
+    return asked or int(min([machine, *_group_limits(root)]) * _SHARE)
 
 
 def expendable(process: int) -> None:
@@ -43,6 +56,29 @@ def group_memory(group: int) -> int:
                     pages = (entry / "statm").read_text().split()
                     total += (int(pages[1]) - int(pages[2])) * _PAGE
     return total
+
+
+def _group_limits(root: Path) -> Iterator[int]:
+    """Bytes that this process's control groups allow, and those above them; see cgroups(7).
+
+    A container may see its own group as the topmost folder, under whatever path it is told.
+    """
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:  # macOS has no such thing
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:  # version 2
+            top, name = root / "sys/fs/cgroup", "memory.max"
+        elif "memory" in controllers.split(","):
+            top, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        below = PurePosixPath(path.lstrip("/"))
+        for group in (below, *below.parents):
+            with suppress(OSError, ValueError):  # none there, or `max`
+                yield int((top / group / name).read_text())
 
 
 def _by_ps(group: int) -> int:

@@ -39,6 +39,8 @@ __all__ = [
     "verify_release",
 ]
 
+_BUNDLE = "bundle"  # in the working folder, so that what a pull leaves beside it goes as well
+
 
 class ProofOutcome(StrEnum):
     """How a release stood its proof."""
@@ -83,7 +85,7 @@ def verify_release(
     threads: int = 1,
     judge: Callable[..., ValidationReport] = run_goldens,
 ) -> Proof:
-    """Pull a release to `folder`, which is gone afterwards, run it, and note the verdict.
+    """Pull a release into `folder`, which is gone afterwards, run it, and note the verdict.
 
     Raises:
         StoreUnreachable: the store does not answer.
@@ -112,12 +114,13 @@ def confirm_release(
     try:
         proof, report = _prove(store, release, folder, 1, judge)
         if report is not None and report.passed and not report.emulated:
-            draft = open_bundle(folder, check_hashes=False).manifest
-            written = read_report(folder).model_copy(update={"validation": report})
-            write_report(written, folder, graphs=read_graphs(folder))
+            bundle = folder / _BUNDLE
+            draft = open_bundle(bundle, check_hashes=False).manifest
+            written = read_report(bundle).model_copy(update={"validation": report})
+            write_report(written, bundle, graphs=read_graphs(bundle))
             validated = {"state": ReleaseState.VALIDATED, "files": {}}
-            seal(folder, draft.model_copy(update=validated))
-            open_store(store).publish(folder)
+            seal(bundle, draft.model_copy(update=validated))
+            open_store(store).publish(bundle)
             proof = proof.model_copy(update={"state": ReleaseState.VALIDATED})
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -153,13 +156,13 @@ def _prove(
         state=release.manifest.state,
     )
     try:
-        opened.pull(release, folder)
+        bundle = opened.pull(release, folder / _BUNDLE)
     except MenagerieError as error:
         if _says_nothing(error):
             raise
         proof = proof.model_copy(update={"outcome": ProofOutcome.DAMAGED, "detail": str(error)})
         return _noted(opened, proof), None
-    report = judge(folder, limits=Limits(threads=threads))
+    report = judge(bundle, limits=Limits(threads=threads))
     medians = [p.latency.median_ms for p in report.programs if p.latency is not None]
     proof = proof.model_copy(
         update={

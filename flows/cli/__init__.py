@@ -29,6 +29,7 @@ from flows.cli.show import show
 from flows.cli.status import status
 from flows.cli.up import up
 from flows.cli.verify import verify
+from flows.machine.loopback import keep_off_proxies
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ for command in (
 
 def main() -> None:
     """Entry point of the `zoo` script."""
+    keep_off_proxies()
     sys.exit(invoke(sys.argv[1:]))
 
 

@@ -22,6 +22,7 @@ from zoo.spec import Target
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from flows.cluster import Connection
     from flows.outcome.results import ModelResult, RunResult
     from flows.planning.plan import PlannedModel
     from flows.request.parameters import ConversionOptions
@@ -89,8 +90,7 @@ def convert(
         os.environ["MENAGERIE_ALLOW_FACTORIES"] = "1"
     if local:
         os.environ.pop("PREFECT_API_URL", None)
-    else:
-        use_cluster(lambda found: found.environment())
+    cluster = None if local else use_cluster(lambda found: found.environment())
     options = ConversionOptions(
         random_weights=random_weights,
         allow_factories=allow_factories,
@@ -102,6 +102,8 @@ def convert(
         store=absolute(store) if store else _default_store(),
         manifest=absolute(str(manifest)) if manifest else "",
     )
+    if cluster is not None:
+        _require_reachable(options.store_url, cluster)
     began = time.perf_counter()
     planned = plan(models or [], target or [Target.CPU], options, tags=tag or [])
     announce_weights(planned, random_weights, quiet=as_json)
@@ -130,23 +132,28 @@ def _default_store() -> str:
     return default_store()
 
 
+def _require_reachable(store: str, cluster: "Connection") -> None:
+    """The worker that `zoo up` started has the keys of the store that `zoo up` started.
+
+    Raises:
+        UsageError: another S3 store is meant.
+    """
+    foreign = os.environ.get("MENAGERIE_S3_ENDPOINT") != cluster.s3_endpoint
+    if cluster.origin == "local cluster" and store.startswith("s3://") and foreign:
+        fact = "the worker of `zoo up` has the keys of its own store only"
+        raise UsageError(store, fact, "Add --local, or unset MENAGERIE_STORE and MENAGERIE_S3_*")
+
+
 def _convert(
     planned: "Sequence[PlannedModel]", options: "ConversionOptions", jobs: int
 ) -> "RunResult":
     """Rows for what needs no run, and one Prefect run for the rest, in the planned order."""
     from flows.outcome.reports import index_page
     from flows.outcome.results import RunResult
-    from flows.planning.plan import failed_row, skipped_row
+    from flows.planning.plan import sort_out
 
     rows: dict[tuple[str, str], ModelResult] = {}
-    work = []
-    for one in planned:
-        if one.error is not None:
-            rows[one.model, one.target] = failed_row(one)
-        elif one.in_store:
-            rows[one.model, one.target] = skipped_row(one)
-        else:
-            work.append(one)
+    work = sort_out(planned, lambda row: rows.update({(row.model, row.target): row}))
     if work:
         from flows.cli.flow_run import run_flow
 

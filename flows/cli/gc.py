@@ -16,7 +16,8 @@ def gc(
         int, typer.Option("--keep", min=1, max=1000, help="Releases kept a model and target.")
     ] = 3,
     grace_hours: Annotated[
-        float, typer.Option("--grace-hours", min=0.0, help="Anything younger stays.")
+        float,
+        typer.Option("--grace-hours", min=0.0, max=8760.0, help="Anything younger stays."),
     ] = 24.0,
     really: Annotated[bool, typer.Option("--delete", help="Remove it, not only say what.")] = False,
     store: StoreOption = None,

@@ -28,6 +28,9 @@ __all__ = [
 ]
 
 
+_OF_A_STORE = ("MENAGERIE_STORE", "MENAGERIE_S3_")
+
+
 def complete_models(incomplete: str) -> list[str]:
     """Names of models for the shell's completion; silent whatever is wrong."""
     from zoo.errors import MenagerieError
@@ -82,16 +85,24 @@ def store_url(given: str | None) -> str:
     return default_store()
 
 
-def use_cluster(wanted: "Callable[[Connection], dict[str, str]]") -> None:
+def use_cluster(wanted: "Callable[[Connection], dict[str, str]]") -> "Connection | None":
     """Put what is `wanted` of a cluster that `zoo up` started into this process's environment.
 
-    Variables that are set already stay as they are.
+    Variables that are set already stay as they are. Those of a store belong together: where one is
+    set to something else, none of the cluster's is added, or its store would be asked with the keys
+    of another.
     """
     from flows.cluster import connection
 
-    if (found := connection()) is not None:
-        for name, value in wanted(found).items():
-            os.environ.setdefault(name, value)
+    if (found := connection()) is None:
+        return None
+    values = wanted(found)
+    theirs = {name: value for name, value in os.environ.items() if name.startswith(_OF_A_STORE)}
+    if any(values.get(name) != value for name, value in theirs.items()):
+        values = {name: each for name, each in values.items() if not name.startswith(_OF_A_STORE)}
+    for name, value in values.items():
+        os.environ.setdefault(name, value)
+    return found
 
 
 def absolute(location: str) -> str:

@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 import uuid
 from http import HTTPStatus
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -74,5 +75,5 @@ def _answer(connection: Connection, request: urllib.request.Request, seconds: fl
         if error.code == HTTPStatus.UNAUTHORIZED:
             raise ApiSilent("it refuses our secret (401)") from error
         raise ApiSilent(f"it answers {error.code}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         raise ApiSilent(str(getattr(error, "reason", error)).lower()) from error

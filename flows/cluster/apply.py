@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.events.schemas.automations import AutomationCore
 from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
@@ -83,16 +83,17 @@ def _require_type(client: SyncPrefectClient, name: str, pool: WorkPoolPlan) -> N
 def _apply_pool(
     client: SyncPrefectClient, name: str, pool: WorkPoolPlan, template: dict[str, Any]
 ) -> None:
-    client.create_work_pool(
-        WorkPoolCreate(
-            name=name,
-            type=pool.type.value,
-            description=pool.description,
-            concurrency_limit=pool.concurrency_limit,
-            base_job_template=template,
-        ),
-        overwrite=True,
-    )
+    said = {
+        "description": pool.description,
+        "concurrency_limit": pool.concurrency_limit,
+        "base_job_template": template,
+    }
+    try:
+        client.read_work_pool(name)
+    except ObjectNotFound:
+        client.create_work_pool(WorkPoolCreate(name=name, type=pool.type.value, **said))
+    else:  # one that is paused stays so
+        client.update_work_pool(name, WorkPoolUpdate(**said))
     place = {"work_pool_name": name}
     answer = client.request(
         "POST", "/work_pools/{work_pool_name}/queues/filter", path_params=place, json={}

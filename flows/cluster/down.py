@@ -17,8 +17,8 @@ from flows.cluster.processes import alive, marked, stop
 from flows.cluster.server import POOL
 from flows.cluster.state import ClusterState, cluster_folder, state_path
 from flows.cluster.up import locked
-from flows.machine.births import birth
 from zoo.errors import MenagerieError
+from zoo.processes import birth
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

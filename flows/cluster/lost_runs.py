@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flows.cluster.api import tell
-from flows.machine.births import birth
 from flows.names import MOST_ATTEMPTS
+from zoo.processes import birth
 
 if TYPE_CHECKING:
     from flows.cluster.connection import Connection

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.cluster.state import ProcessRecord, cluster_folder
-from flows.machine.births import birth
+from zoo.processes import birth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,8 +35,8 @@ _POLL_SECONDS = 0.05
 _KILL_SECONDS = 10.0
 _LINUX = platform.system() == "Linux"
 _PROC = Path("/proc")
-# Set for another server or store, they would lead our processes astray.
-_FOREIGN = ("PREFECT_", "MENAGERIE_S3_", "MENAGERIE_STORE")
+# Set for another server or store, they would lead our processes astray; and one holds a secret.
+_FOREIGN = ("PREFECT_", "MENAGERIE_S3_", "MENAGERIE_STORE", "MENAGERIE_POSTGRES")
 
 
 def spawn(name: str, command: Sequence[str], environment: Mapping[str, str]) -> ProcessRecord:

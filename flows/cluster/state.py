@@ -37,7 +37,7 @@ class ProcessRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     pid: int = Field(ge=1)
-    started: str  # see `births.birth`
+    started: str  # see `zoo.processes.birth`
 
 
 class ClusterState(BaseModel):

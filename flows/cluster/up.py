@@ -272,7 +272,9 @@ def _with_database(
     if database is None:
         if state.database is Database.POSTGRES and credentials.database_url is None:
             fact = "its address went with the secrets"
-            raise UsageError("the PostgreSQL database", fact, "Give --postgres again, or --sqlite")
+            raise UsageError(
+                "the PostgreSQL database", fact, "Set MENAGERIE_POSTGRES again, or give --sqlite"
+            )
         return state, credentials
     if database == Database.SQLITE:
         kind, url = Database.SQLITE, None

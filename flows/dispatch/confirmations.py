@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from prefect.logging import get_logger
 
-from flows.dispatch.runs import Phase, Run
+from flows.dispatch.runs import REVIVAL_SECONDS, Phase, Run
 from flows.names import FlowName
 from flows.outcome.results import Confirmation
 from zoo.artifact.manifest import ReleaseState
@@ -67,8 +67,9 @@ class Confirmations:
     def confirm(self, rows: Sequence[ModelResult], until: float) -> list[ModelResult]:
         """The same rows, each emulated one with the state of its confirmation.
 
-        Nothing here fails a model: it is published as emulated, and its row says so. After `until`,
-        by the clock, confirmations are left to themselves.
+        A device that contradicts fails the row, as does a confirmation that ends without a word;
+        the model stays published as emulated. After `until`, by the clock, they are left to
+        themselves.
         """
         done = {(row.model, row.target): row for row in rows}
         try:
@@ -98,7 +99,7 @@ class Confirmations:
                 run = known.get(key) or self._submit(row, key, deployments[self._pool(row)])
                 if run is None:
                     continue
-                if run.phase.is_final:
+                if _is_over(run):
                     failed.append(row)
                 else:
                     asked.append(_Asked(row, self._pool(row), run, self._clock.now()))
@@ -140,16 +141,21 @@ class Confirmations:
             found = self._runs.look([each.run.id for each in asked])
             told = self._runs.rows([each.run.id for each in asked])
             for each in asked:
-                run = found.get(each.run.id, each.run)
-                if run.phase is not each.run.phase:
-                    each.since = self._clock.now()
-                each.run = run
-                if run.phase.is_final:
-                    rows.append(_ended(each.row, run, told.get(run.id, [])))
-            asked = [each for each in asked if not each.run.phase.is_final]
+                self._follow(each, found.get(each.run.id, each.run))
+            over = [each for each in asked if _is_over(each.run)]
+            rows += [_ended(each.row, each.run, told.get(each.run.id, [])) for each in over]
+            asked = [each for each in asked if not _is_over(each.run)]
             if asked:
                 self._clock.sleep(self._clock.poll_seconds)
         return rows
+
+    def _follow(self, each: _Asked, run: Run) -> None:
+        now = self._clock.now()
+        if run.phase is not each.run.phase:
+            each.since = now
+        each.run = run
+        if run.may_be_revived and now - each.since >= REVIVAL_SECONDS:
+            self._runs.run_again(run)  # the automation did not
 
     def _awaited(self, asked: list[_Asked]) -> list[_Asked]:
         """Those that somebody works on or will: the others are left in the queue."""
@@ -161,6 +167,10 @@ class Confirmations:
             for each in asked
             if each.since >= latest and (each.run.phase is Phase.RUNNING or each.pool in served)
         ]
+
+
+def _is_over(run: Run) -> bool:
+    return run.phase.is_final and not run.may_be_revived
 
 
 def _told(row: ModelResult, confirmation: Confirmation, reason: str = "") -> ModelResult:

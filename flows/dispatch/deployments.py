@@ -13,9 +13,8 @@ from prefect.logging import get_logger
 
 from flows.dispatch.batches import Batch, share_out
 from flows.dispatch.clock import Clock
-from flows.dispatch.runs import Phase, Run
+from flows.dispatch.runs import REVIVAL_SECONDS, Phase, Run
 from flows.dispatch.submission import Child, Submission
-from flows.names import MOST_ATTEMPTS
 from flows.planning.plan import crashed_row, found_row, timed_out_row
 from tasks.failures import explain
 from zoo.errors import MenagerieError
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["Dispatch"]
 
 _MINUTE = 60.0
-_REVIVAL_SECONDS = 20.0  # so long an automation may take to put a crashed run back in the queue
 _STOP_SECONDS = 60.0  # so long a worker may take to stop a run
 
 Key = tuple[str, str]
@@ -158,9 +156,9 @@ class Dispatch:
             child.since = now
         child.run = run
         age = now - child.since
-        if run.phase is Phase.CRASHED and age < _REVIVAL_SECONDS:
+        if run.phase is Phase.CRASHED and age < REVIVAL_SECONDS:
             return
-        if run.phase is Phase.CRASHED and 0 < run.attempts < MOST_ATTEMPTS and not child.doomed:
+        if run.may_be_revived and not child.doomed:
             self._runs.run_again(run)  # the automation did not: a busy SQLite can lose its event
         elif run.phase.is_final:
             self._conclude(child)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from prefect.runtime import flow_run
 from flows.convert_model import convert_model
 from flows.dispatch.runs import close_children
 from flows.outcome.rows import this_run
-from flows.planning.plan import crashed_row
+from flows.planning.plan import crashed_row, timed_out_row
 from flows.running.settings import state_error
 from flows.running.workplace import Workplace, use_workplace, workplace
 from tasks.failures import explain
@@ -41,15 +42,25 @@ def close_lost_children() -> None:
 
 
 def convert_here(
-    work: Sequence[PlannedModel], options: ConversionOptions, recorder: Recorder, jobs: int = 1
+    work: Sequence[PlannedModel],
+    options: ConversionOptions,
+    recorder: Recorder,
+    jobs: int = 1,
+    until: float = math.inf,
 ) -> None:
-    """Convert models one after another, or `jobs` at a time; each leaves a row with `recorder`."""
+    """Convert models one after another, or `jobs` at a time; each leaves a row with `recorder`.
+
+    What has not begun at `until`, by the monotonic clock, has timed out.
+    """
     place = dataclasses.replace(
         workplace(), listener=recorder, planned={(one.model, one.target): one for one in work}
     )
 
     def convert(one: PlannedModel) -> None:
-        _convert(one, options, recorder)
+        if time.monotonic() > until:
+            recorder.model_ended(timed_out_row(one, "the run's hours are over"))
+        else:
+            _convert(one, options, recorder)
 
     with use_workplace(place):
         if jobs == 1:  # in this thread, where an interrupt arrives

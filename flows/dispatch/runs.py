@@ -21,6 +21,7 @@ from prefect.client.schemas.objects import StateType
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.states import AwaitingRetry, Cancelled, Cancelling, Crashed, Pending
 
+from flows.names import MOST_ATTEMPTS
 from flows.outcome.rows import read_rows
 from zoo.errors import MenagerieError
 
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
 
     from flows.outcome.results import ModelResult
 
-__all__ = ["Phase", "Run", "Runs", "close_children"]
+__all__ = ["REVIVAL_SECONDS", "Phase", "Run", "Runs", "close_children"]
 
+REVIVAL_SECONDS = 20.0  # so long an automation may take to put a crashed run back in the queue
 _CHUNK = 100  # runs a question
 _PAGE = 200
 _REFUSALS = (400, 404, 409, 422)
@@ -66,6 +68,11 @@ class Run:
     message: str
     parameters: dict[str, Any]
     attempts: int = 0  # how often it began to run
+
+    @property
+    def may_be_revived(self) -> bool:
+        """Whether it crashed and is to be run again."""
+        return self.phase is Phase.CRASHED and 0 < self.attempts < MOST_ATTEMPTS
 
 
 class Runs:
@@ -170,15 +177,14 @@ class Runs:
         return found
 
     def cancel(self, run: Run, *, force: bool = False) -> None:
-        """End a run: its worker stops it; where none has it, or with `force`, it ends at once."""
-        if run.phase is Phase.RUNNING and not force:
-            self._client.set_flow_run_state(
-                run.id, Cancelling(message="Given up by its parent run")
-            )
-        else:
-            self._client.set_flow_run_state(
-                run.id, Cancelled(message="Given up by its parent run"), force=True
-            )
+        """End a run: its worker stops it; with `force` it counts as ended at once.
+
+        Where no worker has it, the server makes *Cancelled* of it by itself. Forced on a run that a
+        worker has just taken, *Cancelled* would not stop it: it may go on to *Running* from there.
+        """
+        message = "Given up by its parent run"
+        state: State[Any] = Cancelled(message=message) if force else Cancelling(message=message)
+        self._client.set_flow_run_state(run.id, state, force=force)
 
     def run_again(self, run: Run) -> None:
         """Put a crashed run back into the queue, unless somebody did so a moment ago."""

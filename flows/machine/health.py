@@ -11,6 +11,7 @@ import sys
 import time
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.error import HTTPError
@@ -227,7 +228,7 @@ def _clock(server: str) -> Check:
     began = time.time()
     try:
         told = _time_at(f"{server}/health")
-    except (OSError, TypeError, ValueError) as error:
+    except (OSError, TypeError, ValueError, HTTPException) as error:
         return Check(name="clock", health=Health.WARN, detail=f"{server} does not tell: {error}")
     # Its second may have begun just before we asked, or be about to end.
     ahead = max(began - told - 1.0, 0.0) + min(time.time() - told, 0.0)

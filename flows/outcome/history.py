@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from flows.names import EventKind, FlowName
 from zoo.home import home
+from zoo.spec import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +37,7 @@ def server_history(limit: int, model: str | None) -> list[RunRecord]:
 
     Args:
         limit: how many at most.
-        model: only runs with this tag.
+        model: only its own conversions and confirmations.
 
     Raises:
         Exception: of Prefect's client, if the server does not answer.
@@ -47,13 +48,13 @@ def server_history(limit: int, model: str | None) -> list[RunRecord]:
         FlowFilterName,
         FlowRunFilter,
         FlowRunFilterExpectedStartTime,
-        FlowRunFilterTags,
+        FlowRunFilterName,
     )
     from prefect.client.schemas.sorting import FlowRunSort
 
     due = FlowRunFilter(  # the scheduler plans weeks ahead
         expected_start_time=FlowRunFilterExpectedStartTime(before_=datetime.now(UTC)),
-        tags=FlowRunFilterTags(all_=[model]) if model is not None else None,
+        name=FlowRunFilterName(any_=_names(model)) if model is not None else None,
     )
     with get_client(sync_client=True) as client:
         found = client.read_flow_runs(
@@ -100,6 +101,12 @@ def local_history(limit: int, model: str | None) -> list[RunRecord]:
             )
         )
     return records[: -limit - 1 : -1]
+
+
+def _names(model: str) -> list[str]:
+    """What runs of one model are called, whoever started them."""
+    conversions = [f"{model} for {target}" for target in Target]
+    return [*conversions, *(f"{name}: confirm" for name in conversions)]
 
 
 def _one_a_flow(runs: list[Any]) -> list[Any]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from prefect.client.orchestration import SyncPrefectClient
 
-__all__ = ["leave_row", "read_rows", "this_run"]
+__all__ = ["leave_row", "read_rows", "rows_left_before", "this_run"]
 
 ROW_TYPE = "result"  # Prefect's UI shows artifacts of this type in no list of pages
 _PAGE = 200  # the most that Prefect gives at once
@@ -54,6 +54,22 @@ def leave_row(row: ModelResult, run: UUID) -> None:
         get_logger(__name__).warning(
             "The row of %s for %s could not be left", row.model, row.target, exc_info=True
         )
+
+
+def rows_left_before() -> list[ModelResult]:
+    """The rows that this run left before it crashed and was run again by itself.
+
+    None where somebody has it run again after it failed: they want another try of what failed.
+    """
+    if (flow_run.run_count or 1) <= 1:
+        return []
+    run = this_run()
+    with get_client(sync_client=True) as client:
+        states = sorted(client.read_flow_run_states(run), key=lambda state: state.timestamp)
+        ends = [state for state in states if state.is_final()]
+        if not ends or not ends[-1].is_crashed():
+            return []
+        return read_rows(client, [run]).get(run, [])
 
 
 def read_rows(

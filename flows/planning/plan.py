@@ -16,7 +16,7 @@ from zoo.sources.fingerprint import fingerprint, seed_used
 from zoo.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from flows.request.parameters import ConversionOptions
@@ -31,6 +31,7 @@ __all__ = [
     "found_row",
     "plan",
     "skipped_row",
+    "sort_out",
     "timed_out_row",
     "unplanned_row",
 ]
@@ -119,6 +120,21 @@ def _looked_up(
         replace(one, in_store=state is not None and not options.force, proof=state)
         for one, state in zip(planned, states, strict=True)
     ]
+
+
+def sort_out(
+    planned: Iterable[PlannedModel], tell: Callable[[ModelResult], object]
+) -> list[PlannedModel]:
+    """The models that are to be converted; the rows of all others are told."""
+    work = []
+    for one in planned:
+        if one.error is not None:
+            tell(failed_row(one))
+        elif one.in_store:
+            tell(skipped_row(one))
+        else:
+            work.append(one)
+    return work
 
 
 def skipped_row(planned: PlannedModel) -> ModelResult:

@@ -42,7 +42,7 @@ class ConversionOptions(BaseModel):
         ge=1,
         le=24 * 60,
         title="Minutes a stage",
-        description="A stage that takes longer is ended, and its model counts as timed out.",
+        description="A stage that takes longer is ended, its model timed out; publishing is not.",
     )
     memory_gib: int | None = Field(
         default=None,

@@ -16,6 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
+from http.client import HTTPException
 from typing import TYPE_CHECKING
 
 from flows.cluster.state import ClusterState
@@ -112,7 +113,7 @@ def probe(url: str, *, seconds: float = 10.0) -> None:
     except urllib.error.HTTPError as error:
         if error.code >= 500:  # noqa: PLR2004 - 401 and 403 are answers too: Prefect has the key
             raise MenagerieError(url, f"Prefect's API answers {error.code}", advice) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise MenagerieError(url, f"Prefect's API does not answer ({reason})", advice) from error
 
@@ -160,7 +161,7 @@ def _await_health(server: subprocess.Popen[bytes], url: str) -> bool:
     while time.monotonic() < end and server.poll() is None:
         try:
             _health(url, 1.0)
-        except OSError:
+        except (OSError, HTTPException):
             time.sleep(0.05)
         else:
             return True

@@ -20,17 +20,23 @@ from zoo.home import home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from flows.planning.plan import PlannedModel
     from tasks.bench import Bench
     from tasks.job import Evidence, Job, PublishRecord
     from zoo.evidence import ConversionReport, ValidationReport
 
-__all__ = ["Workplace", "use_workplace", "workplace"]
+__all__ = ["Workplace", "conversion_log", "use_workplace", "workplace"]
+
+
+def conversion_log(job: Job) -> Path:
+    """What the process of a conversion says; of two builds of one model each has its own."""
+    return home() / "logs" / f"{job.model}-{job.target}-{job.build_key[:8]}.log"
 
 
 def _isolated(job: Job) -> Bench:
-    return IsolatedBench(job, home() / "logs" / f"{job.model}-{job.target}.log")
+    return IsolatedBench(job, conversion_log(job))
 
 
 @dataclass(frozen=True)

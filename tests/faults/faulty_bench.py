@@ -26,6 +26,7 @@ class FaultyBench(ToyBench):
         word, _, argument = self._job.spec.summary.partition(" ")
         match word:
             case "segfaults":
+                note(self._job, str(os.getpid()))
                 os.kill(os.getpid(), signal.SIGSEGV)
             case "sleeps":
                 child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])

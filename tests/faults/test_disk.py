@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from small_disk import SmallDisk
+from toy_cluster import ToyCluster
 
 from zoo.store import open_store
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from toy_cluster import ToyCluster
 
 pytestmark = pytest.mark.faults
 
@@ -66,3 +65,33 @@ def test_the_disk_of_the_store_is_full(cluster: ToyCluster, tmp_path: Path) -> N
         cluster.convert()
         assert cluster.table()["bee cpu"]["outcome"] == "published"
         assert set(listed) < set(disk.files())
+
+
+def test_the_disk_of_the_server_is_full(tmp_path: Path) -> None:
+    """Its database takes nothing for a while: then all is published, and the table is whole."""
+    own = ToyCluster(tmp_path / "own")
+    with SmallDisk(tmp_path / "disk", 64) as disk:
+        own.changes["PREFECT_HOME"], own.prefix = str(disk.folder), disk.prefix
+        own.start_server()
+        own.changes, own.prefix = {}, ()
+        try:
+            own.apply()
+            own.start_worker()
+            own.write_manifest(owl="sleeps 20", yak="fine")
+            own.convert()
+            own.flow_process("owl")
+            disk.run("sh", "-c", 'cat /dev/zero > "$0" || true', str(disk.folder / "filler"))
+            log = own.folder / "server.log"
+            own.wait_for(lambda: "disk is full" in log.read_text(), "the database is refused")
+            own.wait_for(lambda: own.noted("owl")[-1] == "done", "the model is lowered")
+            disk.run("rm", str(disk.folder / "filler"))
+            assert {key: row["outcome"] for key, row in own.table(seconds=600).items()} == {
+                "owl cpu": "published",
+                "yak cpu": "published",
+            }
+            own.wait_for(
+                lambda: own.batches()[0]["state"]["type"] == "COMPLETED", "its run is, too"
+            )
+        finally:
+            own.stop()
+    assert [release.model for release in open_store(own.store).releases()] == ["owl", "yak"]

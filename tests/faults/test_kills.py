@@ -31,13 +31,15 @@ def outcomes(table: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 def test_a_killed_flow_process_is_run_again(cluster: ToyCluster) -> None:
     """Crashed, revived by the automation, done by the same run; what was done is not done again."""
-    cluster.write_manifest(ant="fine", bee="sleeps 6")
+    cluster.write_manifest(ant="fine", asp="segfaults", bee="sleeps 6")
     cluster.convert()
     flow = cluster.flow_process("bee")
     bench = int(cluster.noted("bee")[-1].split()[0])
     flow.send_signal(signal.SIGKILL)
-    assert outcomes(cluster.table()) == {"ant": "published", "bee": "published"}
+    ended = {"ant": "published", "asp": "crashed", "bee": "published"}
+    assert outcomes(cluster.table()) == ended
     assert not cluster.is_running(bench)
+    assert len(cluster.noted("asp")) == 1
     assert cluster.noted("ant").count("done") == 1
     assert cluster.noted("bee").count("done") == 1
     assert published(cluster) == ["ant", "bee"]

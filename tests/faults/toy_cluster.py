@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 import uuid
 from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,10 @@ class ToyCluster:
         self.store = str(folder / "store")
         self.manifest = folder / "manifest"
         self.manifest.mkdir()
+        self.placement = folder / "placement.toml"
+        ours = (files("flows.planning") / "placement.toml").read_text()
+        # Toys take no time, known or not: all of a test share a run.
+        self.placement.write_text(ours.replace("unknown_seconds = 60", "unknown_seconds = 1"))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.changes: dict[str, str] = {}  # of the environment of what starts from now on
         self.prefix: tuple[str, ...] = ()  # words before the command of what starts from now on
@@ -88,6 +93,7 @@ class ToyCluster:
             **SPARING_SETTINGS,
             "PREFECT_RUNNER_POLL_FREQUENCY": "2",
             "MENAGERIE_HOME": str(self.folder / "home"),
+            "MENAGERIE_PLACEMENT": str(self.placement),
             "MENAGERIE_TEST_NOTES": str(self.notes),
             **self.changes,
         }

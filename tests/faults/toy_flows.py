@@ -25,13 +25,12 @@ from flows import convert_zoo as zoo
 from flows.planning import plan as planning
 from flows.request.parameters import ConversionOptions, RunLimits
 from flows.running.settings import NOTHING_KEPT
-from flows.running.workplace import Workplace, use_workplace
+from flows.running.workplace import Workplace, conversion_log, use_workplace
 from tasks.bench import Bench
 from tasks.isolated import IsolatedBench
 from tasks.job import Evidence, Job
 from tasks.validate import prove
 from zoo.evidence import ConversionReport
-from zoo.home import home
 from zoo.spec import Target
 
 if os.environ.get("MENAGERIE_TOYS") == "instant":  # edits of the stages' code change no toy
@@ -44,8 +43,7 @@ def bench(job: Job) -> Bench:
     """The faulty bench in a process; `instant` toys, for a benchmark, do without one."""
     if os.environ.get("MENAGERIE_TOYS") == "instant":
         return ToyBench(job)
-    log = home() / "logs" / f"{job.model}-{job.target}.log"
-    return IsolatedBench(job, log, command=COMMAND)
+    return IsolatedBench(job, conversion_log(job), command=COMMAND)
 
 
 def toy_prove(job: Job, evidence: Evidence) -> ConversionReport:

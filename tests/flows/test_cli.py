@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 from toy_zoo import toy_bundle, toy_evidence, toy_job, toy_judgement
 
 from flows.cli import invoke
 from tasks.publish import publish_bundle
 from tasks.validate import prove
+from zoo.store import KeepRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -354,6 +356,17 @@ def test_gc_says_what_it_would_remove_and_removes_it(zoo: Run, store: Path) -> N
     assert json.loads(out)["swept"]["blobs"] == 1
     assert not stray.exists()
     assert zoo("pull", "toy", "--store", store, "-o", store.parent / "out")[0] == 0
+
+
+@pytest.mark.parametrize("hours", ["-1", "8761", "nan"])
+def test_gc_knows_the_bounds_of_its_rule(zoo: Run, store: Path, hours: str) -> None:
+    """A grace that no rule takes is misuse of the option, told by its name."""
+    code, _, err = zoo("gc", "--store", store, "--grace-hours", hours)
+    assert code == 2
+    assert "--grace-hours" in err
+    with pytest.raises(ValidationError):
+        KeepRule(grace_hours=float(hours))
+    assert zoo("gc", "--store", store, "--grace-hours", "8760")[0] == 0
 
 
 def test_verify_all(zoo: Run, store: Path) -> None:

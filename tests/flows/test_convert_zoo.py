@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,14 @@ import pytest
 from prefect.states import Cancelled, Completed, Failed
 from toy_zoo import ToyBench, toy_judgement
 
+import tasks.retries
+import zoo.store
+from flows.convert_batch import convert_batch
 from flows.convert_model import convert_model
 from flows.convert_zoo import convert_zoo
+from flows.dispatch.embedded import convert_here
 from flows.outcome.results import ModelResult, Outcome
+from flows.planning.plan import plan
 from flows.request.parameters import ConversionOptions
 from flows.running.listener import Recorder
 from flows.running.settings import state_error
@@ -242,6 +248,47 @@ def test_the_run_bears_tables_tags_and_names(options: ConversionOptions) -> None
     assert ("ant for cpu", {"ant", "cpu"}) in [(run.name, set(run.tags)) for run in runs]
     assert "| bee | cpu | published |" in artifacts["convert-zoo"].data
     assert "ant" in artifacts["ant-cpu"].data
+
+
+def test_what_others_converted_in_the_meantime_is_not_done_again(
+    options: ConversionOptions,
+) -> None:
+    """A batch is planned at its start: before a model's turn the store is asked once more."""
+    [planned] = plan(["ant"], [Target.CPU], options)
+    assert not planned.in_store
+    one(toy_workplace(), "ant", options)
+    late = dataclasses.replace(toy_workplace(), planned={("ant", "cpu"): planned})
+    assert one(late, "ant", options).outcome is Outcome.SKIPPED
+    forced = options.model_copy(update={"force": True})
+    assert one(late, "ant", forced).outcome is Outcome.PUBLISHED
+
+
+@pytest.mark.parametrize("flow", [convert_model, convert_batch])
+def test_a_store_that_was_away_for_a_moment_is_asked_again(
+    flow: Any, options: ConversionOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planning on a worker bears with it, as publishing does."""
+    errors = [StoreUnreachable("s3://zoo", "nobody answers")]
+
+    def asked(*_: object) -> None:
+        if errors:
+            raise errors.pop()
+
+    monkeypatch.setattr(tasks.retries, "RETRY_SECONDS", [0.0])
+    monkeypatch.setattr(zoo.store.Store, "state", asked)
+    models = "ant" if flow is convert_model else ["ant"]
+    with use_workplace(toy_workplace()):
+        state = flow(models, Target.CPU, options, return_state=True)
+    assert (state.is_completed(), errors) == (True, [])
+
+
+def test_hours_that_are_over_leave_rows(options: ConversionOptions) -> None:
+    """Also where there is no worker: what has not begun has timed out, and the table is whole."""
+    planned = plan(["*"], [Target.CPU], options)
+    recorder = Recorder(Notes())
+    with use_workplace(toy_workplace()):
+        convert_here(planned, options, recorder, until=-math.inf)
+    assert [row.outcome for row in recorder.rows.values()] == [Outcome.TIMED_OUT] * 3
 
 
 def test_publishing_is_tried_again_when_nobody_answered(options: ConversionOptions) -> None:

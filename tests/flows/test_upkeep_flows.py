@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from toy_zoo import toy_bundle, toy_evidence, toy_job, toy_judgement
 
+import tasks.retries
+import zoo.store
 from flows.collect_garbage import collect_garbage
 from flows.confirm_release import confirm_release
 from flows.machine.upkeep import collect
@@ -19,8 +21,9 @@ from flows.running.workplace import Workplace, use_workplace
 from flows.verify_releases import verify_releases
 from tasks.publish import publish_bundle
 from tasks.validate import prove
-from tasks.verify import ProofOutcome
+from tasks.verify import ProofOutcome, verify_release
 from zoo.artifact.manifest import ReleaseState
+from zoo.errors import StoreUnreachable
 from zoo.evidence import GraphNode, GraphRecord, NodeKind, ProgramGraphs
 from zoo.report import read_report
 from zoo.spec import Target
@@ -103,8 +106,10 @@ def test_what_holds_is_proven(store: Store, tmp_path: Path, own_home: Path) -> N
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_what_does_not_hold_is_reported_and_stays(store: Store, tmp_path: Path) -> None:
-    """Refuted, damaged, elsewhere: a row each; nothing is removed from the store."""
+def test_what_does_not_hold_is_reported_and_stays(
+    store: Store, tmp_path: Path, own_home: Path
+) -> None:
+    """Refuted, damaged, elsewhere: a row each; nothing is removed from the store, nothing left."""
     publish(tmp_path, "ant")
     [refuted] = verified(judging(passed=False), store).proofs
     assert (refuted.outcome, refuted.detail) == (
@@ -122,6 +127,7 @@ def test_what_does_not_hold_is_reported_and_stays(store: Store, tmp_path: Path) 
     [damaged] = verified(judging(), store).proofs
     assert damaged.outcome is ProofOutcome.DAMAGED
     assert store.releases() == [release]
+    assert list((own_home / "work").iterdir()) == []
 
 
 @pytest.mark.usefixtures("prefect_server")
@@ -163,6 +169,23 @@ def test_an_emulation_confirms_nothing(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("prefect_server")
+def test_a_store_that_is_away_says_nothing_of_a_release(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The confirmation is to be asked for again; the run of this one has failed."""
+    publish(tmp_path, "ant", emulated=True)
+    monkeypatch.setattr(tasks.retries, "RETRY_SECONDS", [0.0])
+
+    def away(*_: object) -> None:
+        raise StoreUnreachable(store.url, "nobody answers")
+
+    monkeypatch.setattr(zoo.store.Store, "find", away)
+    row = confirmed(judging(), store)
+    assert (row.succeeded, row.confirmation) == (False, Confirmation.WAITING)
+    assert "nobody answers" in (row.confirmation_detail or "")
+
+
+@pytest.mark.usefixtures("prefect_server")
 def test_a_device_that_disagrees_changes_nothing(store: Store, tmp_path: Path) -> None:
     """The release stays emulated, the run fails, and the verdict is noted."""
     publish(tmp_path, "ant", emulated=True)
@@ -189,6 +212,25 @@ def test_garbage_is_collected_by_the_flow(store: Store, tmp_path: Path) -> None:
     state = collect_garbage(rule, store=store.url, return_state=True)
     assert state.is_failed()
     assert "nothing was swept" in (state.message or "")
+
+
+def test_an_interrupted_pull_leaves_nothing(
+    store: Store, tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it gathers lies in the working folder, by whose name a killed proof's is known too."""
+    publish(tmp_path, "ant")
+    folder = new_work_folder("verify-ant-cpu")
+    seen: list[str] = []
+
+    def interrupted(*_: object) -> None:
+        seen.extend(path.name for path in (own_home / "work").iterdir())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("zoo.store.pull._fetch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        verify_release(store.url, store.find("ant", "cpu"), folder)
+    assert seen == [folder.name]
+    assert list((own_home / "work").iterdir()) == []
 
 
 def test_our_own_folder_is_swept(store: Store, own_home: Path) -> None:

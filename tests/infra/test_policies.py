@@ -48,8 +48,6 @@ def requests_made() -> set[str]:
                 if node.value.attr in ("_client", "client"):
                     found.add(node.attr)
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                pass
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 named = node.func.attr in ("get_paginator", "generate_presigned_url")
                 if named and node.args and isinstance(node.args[0], ast.Constant):
                     found.add(str(node.args[0].value))
@@ -191,6 +189,25 @@ def test_the_kubernetes_worker_has_few_rights() -> None:
     assert set(rights) == {"jobs", "pods", "pods/log", "pods/status", "events"}
     assert rights["pods"] == {"get", "list", "watch"}
     assert not any("*" in verbs for verbs in rights.values())
+
+
+def test_the_kubernetes_worker_asks_for_its_namespace_alone() -> None:
+    """Its observer, which by default watches the whole cluster, needs what the role gives there.
+
+    Nor does it ask the namespace kube-system who the cluster is.
+    """
+    found = {document["kind"]: document for document in manifests()}
+    [container] = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+    values = {each["name"]: each["value"] for each in container["env"]}
+    namespace = found["Role"]["metadata"]["namespace"]
+    template = json.loads((KUBERNETES / "base-job-template.json").read_text())
+    assert values["PREFECT_INTEGRATIONS_KUBERNETES_OBSERVER_NAMESPACES"] == namespace
+    assert template["variables"]["properties"]["namespace"]["default"] == namespace
+    assert values["PREFECT_INTEGRATIONS_KUBERNETES_CLUSTER_UID"]
+    for api, resource in (("batch", "jobs"), ("", "pods")):
+        [rule] = [r for r in found["Role"]["rules"] if resource in r["resources"]]
+        assert rule["apiGroups"] == [api]
+        assert {"list", "watch"} <= set(rule["verbs"])
 
 
 def test_the_job_template_is_one_of_prefects() -> None:

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-INFRA = Path(__file__).parents[2] / "infra"
+ROOT = Path(__file__).parents[2]
+INFRA = ROOT / "infra"
 UNITS = sorted((INFRA / "systemd").glob("*.service"))
 PREFECT = "/opt/menagerie/.venv/bin/prefect"
 EXAMPLES = sorted(INFRA.rglob("*.example"))
@@ -129,6 +130,70 @@ def test_the_image_runs_as_nobody_special() -> None:
     assert not re.search(r"AUTH_STRING|SECRET_KEY", text)
 
 
+def ignored(path: str) -> bool:
+    """Whether an image is built without this file, by the patterns of `.dockerignore`.
+
+    As far as ours go: `*` is any text without a slash, `**/` any folders or none, and what lies in
+    an ignored folder is ignored. See "dockerignore file" in Docker's reference.
+    """
+    patterns = (ROOT / ".dockerignore").read_text().splitlines()
+    for pattern in (line for line in patterns if line and not line.startswith("#")):
+        assert not re.search(r"[!?\[\\]", pattern), "not understood here"
+        parts = [re.escape(part).replace(r"\*", "[^/]*") for part in pattern.split("**/")]
+        if re.fullmatch("(?:.*/)?".join(parts) + "(?:/.*)?", path):
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".venv/.ready",
+        ".venv/bin/python",
+        ".git",  # a file, in a second work tree
+        ".git/config",
+        "worker.env",
+        ".env",
+        "infra/container/worker.env",
+        "build/cp311/libruntime.so",
+        "dist/menagerie.whl",
+        "zoo/__pycache__/home.pyc",
+        "menagerie.egg-info/PKG-INFO",
+        ".mypy_cache/x",
+        ".ruff_cache/x",
+        ".pytest_cache/x",
+        ".hypothesis/x",
+        "out/x",
+    ],
+)
+def test_the_image_is_made_of_sources_alone(path: str) -> None:
+    """A used checkout gives it no environment of another place, no history and no secrets."""
+    assert ignored(path)
+
+
+def test_the_image_has_all_that_the_repository_has() -> None:
+    """No folder or file beside `.gitignore`'s is left out; the examples of settings stay."""
+    for folder in ("flows", "tasks", "transforms", "runtime", "zoo", "infra"):
+        sources = [p for p in (ROOT / folder).rglob("*") if p.suffix in {".py", ".cpp", ".yaml"}]
+        assert sources
+        for source in sources:
+            assert not ignored(source.relative_to(ROOT).as_posix())
+    for name in ("Makefile", "pyproject.toml", "requirements.lock", "README.md", "LICENSE"):
+        assert (ROOT / name).is_file()
+        assert not ignored(name)
+    for example in EXAMPLES:
+        assert not ignored(example.relative_to(ROOT).as_posix())
+
+
+def test_what_git_ignores_no_image_has() -> None:
+    """Both lists name the same; a filled-in file of settings is in neither place."""
+    patterns = (ROOT / ".gitignore").read_text().splitlines()
+    names = [line.strip("/") for line in patterns if line and not line.startswith("#")]
+    assert "*.env" in names
+    for name in names:
+        assert ignored(name.replace("*", "x"))
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_examples_hold_no_real_secret(path: Path) -> None:
     """Whatever is secret is to be replaced; names are ones that Prefect or the store knows."""
@@ -197,3 +262,13 @@ def test_compose_runs_the_pinned_prefect() -> None:
         ours = [n for n in values if n.startswith("PREFECT_") and "_REDIS_" not in n]
         assert [n for n in ours if not hasattr(prefect.settings, n)] == []
         assert all(isinstance(value, str) for value in values.values())
+
+
+def test_all_else_names_the_pinned_prefect() -> None:
+    """The image of the worker in Kubernetes, and the file of deployments."""
+    import prefect
+
+    pods = (INFRA / "kubernetes" / "worker.yaml").read_text()
+    assert f"prefecthq/prefect:{prefect.__version__}-python3.11-kubernetes\n" in pods
+    deployments = YAML(typ="safe").load(INFRA / "prefect.yaml")
+    assert deployments["prefect-version"] == prefect.__version__

@@ -35,7 +35,10 @@ class FakeBench:
     def pull(self) -> PullRecord:
         """Print something that must not disturb the answers, then fail or not."""
         sys.stdout.write("a library that talks\n")
+        source = str(os.getpid())
         match self._job.spec.summary:
+            case "environment":
+                source = " ".join(os.environ)
             case "unreachable":
                 lost = ConnectionError("nobody answers")
                 raise SourceError("https://example.org", "cannot be fetched") from lost
@@ -43,7 +46,7 @@ class FakeBench:
                 raise HashMismatch("weights", "have another sha256", "Look at them")
             case "unsupported":
                 raise UnsupportedKernels("program main", {"aoti_torch_cpu_cos": ("toy (x.py:1)",)})
-        return PullRecord(source=str(os.getpid()), parameters=3, random_weights=self._job.seed)
+        return PullRecord(source=source, parameters=3, random_weights=self._job.seed)
 
     def export(self) -> ExportRecord:
         """A success."""

@@ -47,6 +47,30 @@ def test_a_stage_answers_from_another_process(job: Job, log: Path) -> None:
     assert "a library that talks" in log.read_text()
 
 
+def test_keys_to_store_and_server_are_not_lent(
+    job: Job, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model's own code may run there; what sources and compilers need is there all the same."""
+    withheld = {
+        "MENAGERIE_S3_ACCESS_KEY",
+        "MENAGERIE_S3_SECRET_KEY",
+        "MENAGERIE_POSTGRES",
+        "MENAGERIE_SWIFT_SECRET",
+        "PREFECT_API_AUTH_STRING",
+        "PREFECT_API_KEY",
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL",
+        "AWS_SECRET_ACCESS_KEY",
+        "PGPASSWORD",
+    }
+    lent = {"HF_TOKEN", "HF_HOME", "HTTPS_PROXY", "CXX", "MENAGERIE_CLUSTER"}
+    for name in withheld | lent:
+        monkeypatch.setenv(name, "x")
+    with IsolatedBench(asking(job, "environment"), log, command=FAKE) as bench:
+        names = set(bench.pull().source.split())
+    assert not names & withheld
+    assert names >= lent | {"MENAGERIE_HOME", "PATH"}
+
+
 def test_errors_arrive_as_themselves(job: Job, log: Path) -> None:
     """Class, words and the worth of another try cross over; the story stays in the log."""
     with (

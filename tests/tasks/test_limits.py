@@ -77,9 +77,65 @@ def test_the_memory_of_a_group_is_that_of_all_its_processes() -> None:
     assert group_memory(2**22 + 1) == 0
 
 
-def test_without_a_limit_most_of_the_memory_is_allowed() -> None:
-    """So that the kernel need not choose a victim."""
+def test_without_a_limit_most_of_the_memory_is_allowed(tmp_path: Path) -> None:
+    """So that the kernel need not choose a victim; without control groups the machine's counts."""
     total = psutil.virtual_memory().total
-    assert total * 0.8 < memory_allowed(None) < total * 0.9
+    assert total * 0.8 < memory_allowed(None, tmp_path) < total * 0.9
+    assert 0 < memory_allowed(None) < total * 0.9
     assert memory_allowed(5) == 5
     assert group_memory(os.getpgid(0)) > 2**20
+
+
+V2 = "0::/system.slice/worker.service"
+V1 = "5:cpu,cpuacct:/\n4:memory:/docker/ab\n1:name=systemd:/docker/ab"
+SLICE = "sys/fs/cgroup/system.slice"
+V1_FILE = "memory.limit_in_bytes"
+NO_LIMIT = "9223372036854771712"  # version 1 says so
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    """Files as the kernel shows them."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"{text}\n")
+
+
+@pytest.mark.parametrize(
+    ("groups", "files"),
+    [
+        (V2, {f"{SLICE}/worker.service/memory.max": "1000"}),
+        (V2, {f"{SLICE}/worker.service/memory.max": "max", f"{SLICE}/memory.max": "1000"}),
+        (V2, {f"{SLICE}/worker.service/memory.max": "1000", f"{SLICE}/memory.max": "2000"}),
+        (V2, {f"{SLICE}/worker.service/memory.max": "2000", f"{SLICE}/memory.max": "1000"}),
+        ("0::/", {"sys/fs/cgroup/memory.max": "1000"}),  # a container's own view
+        (V2, {"sys/fs/cgroup/memory.max": "1000"}),  # the host's path, the container's files
+        ("0::/../other", {"sys/fs/cgroup/memory.max": "1000"}),
+        (V1, {f"sys/fs/cgroup/memory/docker/ab/{V1_FILE}": "1000"}),
+        (V1, {f"sys/fs/cgroup/memory/{V1_FILE}": "1000"}),
+        (
+            V1 + "\n0::/",
+            {
+                f"sys/fs/cgroup/memory/docker/ab/{V1_FILE}": "1000",
+                f"sys/fs/cgroup/memory/{V1_FILE}": NO_LIMIT,
+            },
+        ),
+    ],
+)
+def test_what_a_container_or_a_service_may_take_counts(
+    tmp_path: Path, groups: str, files: dict[str, str]
+) -> None:
+    """The lowest limit of the control groups that the process is in: 1000 bytes in each case."""
+    write(tmp_path, {"proc/self/cgroup": groups, **files})
+    assert memory_allowed(None, tmp_path) == 850
+    assert memory_allowed(2000, tmp_path) == 2000
+
+
+def test_groups_without_a_limit_take_nothing_away(tmp_path: Path) -> None:
+    """Neither `max`, nor the number that stands for it, nor a group that is not there."""
+    unlimited = {
+        "proc/self/cgroup": f"{V2}\n{V1}",
+        f"{SLICE}/worker.service/memory.max": "max",
+        f"sys/fs/cgroup/memory/docker/ab/{V1_FILE}": NO_LIMIT,
+    }
+    write(tmp_path, unlimited)
+    assert memory_allowed(None, tmp_path) == memory_allowed(None, tmp_path / "nothing")

@@ -110,11 +110,14 @@ class ObjectStore(ABC):
         return None
 
     @abstractmethod
-    def abandon_uploads(self, before: float) -> int:
+    def abandon_uploads(self, before: float, ours: Callable[[str], bool]) -> int:
         """Removes what is left of uploads that began before `before` and were not finished.
+
+        Who is at such an upload still notices, and begins anew.
 
         Args:
             before: seconds since 1970, by the clock of the store's machine.
+            ours: whether an upload to this key may be removed.
 
         Returns:
             How many there were.

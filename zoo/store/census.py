@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from zoo.artifact.document import MAX_MANIFEST_BYTES, parse_manifest
@@ -30,7 +31,7 @@ def census(objects: ObjectStore) -> dict[Build, ReleaseState]:
     """Every build whose document is sound and whose files all are there, by their sizes.
 
     The documents are kept under `zoo.home`: a second census reads none of them again, as long as
-    the files that they name are there.
+    the files that they name are there. Where they cannot be kept, it reads them again.
     """
     documents = [
         (build, key)
@@ -54,7 +55,8 @@ class _Reader:
         self._sizes = sizes
         store = hashlib.sha256(objects.url.encode()).hexdigest()[:16]
         self._kept = home() / "documents" / store
-        self._kept.mkdir(parents=True, exist_ok=True)
+        with suppress(OSError):
+            self._kept.mkdir(parents=True, exist_ok=True)
 
     def state(self, build: Build, key: str) -> ReleaseState | None:
         """The state of a whole release; None for any other."""
@@ -68,7 +70,8 @@ class _Reader:
             return None
         if _identity(manifest) != build or not self._whole(manifest):
             return None
-        kept.write_bytes(document)
+        with suppress(OSError):  # what is half written does not count
+            kept.write_bytes(document)
         return manifest.state
 
     def _whole(self, manifest: BundleManifest) -> bool:

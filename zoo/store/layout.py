@@ -10,6 +10,7 @@
     verdicts/<model>/<target>/<build key>.json  how its last verification ended
     publishing/<uuid>.json                      blobs that a publisher counts on just now
     sweeping/<uuid>.json                        blobs that a sweep is removing just now
+    sweeping/clock-<uuid>                       what a sweep reads the store's clock from
     leases/<build key>.json                     who converts this just now
 """
 
@@ -26,16 +27,24 @@ __all__ = [
     "SWEEPING",
     "VERDICTS",
     "blob_key",
+    "is_note_key",
     "latest_key",
     "lease_key",
+    "parse_blob_key",
     "parse_release_key",
+    "parse_verdict_key",
     "release_key",
     "releases_prefix",
     "verdict_key",
 ]
 
-_RELEASE = re.compile(
-    r"releases/([a-z][a-z0-9_]*)/([a-z][a-z0-9_]*)/([0-9a-f]{64})(?:\.confirmed)?\.json"
+_BUILD = r"([a-z][a-z0-9_]*)/([a-z][a-z0-9_]*)/([0-9a-f]{64})"
+_RELEASE = re.compile(rf"releases/{_BUILD}(?:\.confirmed)?\.json")
+_VERDICT = re.compile(rf"verdicts/{_BUILD}\.json")
+_BLOB = re.compile(r"blobs/([0-9a-f]{2})/(\1[0-9a-f]{62})")
+_NOTE = re.compile(
+    r"(?:publishing|sweeping)/[0-9a-f]{32}\.json|sweeping/clock-[0-9a-f]{32}"
+    r"|leases/[0-9a-f]{64}\.json"
 )
 MAX_SUMMARY_BYTES = 2**20
 BLOBS = "blobs/"
@@ -49,6 +58,17 @@ VERDICTS = "verdicts/"
 def blob_key(sha256: str) -> str:
     """The key of the file with this digest."""
     return f"blobs/{sha256[:2]}/{sha256}"
+
+
+def parse_blob_key(key: str) -> str | None:
+    """The digest in a blob's key; None for a stranger's file."""
+    found = _BLOB.fullmatch(key)
+    return None if found is None else found[2]
+
+
+def is_note_key(key: str) -> bool:
+    """Whether it is of a note that goes with its writer: of a publisher, a sweep or a lease."""
+    return _NOTE.fullmatch(key) is not None
 
 
 def release_key(model: str, target: str, build_key: str, *, confirmed: bool = False) -> str:
@@ -78,6 +98,12 @@ def latest_key(model: str, target: str) -> str:
 def verdict_key(model: str, target: str, build_key: str) -> str:
     """The key of a release's last verdict."""
     return f"{VERDICTS}{model}/{target}/{build_key}.json"
+
+
+def parse_verdict_key(key: str) -> tuple[str, str, str] | None:
+    """Model, target and build key in the key of a verdict; None for a stranger's file."""
+    found = _VERDICT.fullmatch(key)
+    return None if found is None else (found[1], found[2], found[3])
 
 
 def lease_key(build_key: str) -> str:

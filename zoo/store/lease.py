@@ -3,14 +3,14 @@
 A lease only saves work: releases are right without it (see `releases`), so no conditional write is
 asked of the store. The holder renews its note every few seconds. Another process watches the note
 and takes over when it has not changed for a while *by its own clock*: clocks that differ do no
-harm, and a holder that died is noticed. Where two take a free lease in the same moment, the last
-writer has it; in the worst case both convert, and the release of the first to publish stays.
+harm, and a holder that died is noticed, at once where its process could be seen from here. Where
+two take a free lease in the same moment, the last writer has it; in the worst case both convert,
+and the release of the first to publish stays.
 """
 
 from __future__ import annotations
 
-import os
-import socket
+import platform
 import threading
 import time
 import uuid
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zoo.errors import NotInStore, StoreError
+from zoo.processes import Owner
 from zoo.store.layout import lease_key
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ class _Note(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     owner: str
-    host: str
-    process: int
+    host: str  # as people call it
+    process: Owner
     beat: int
 
 
@@ -75,7 +76,7 @@ def hold_lease(
     """
     patience = patience or Patience()
     key = lease_key(build_key)
-    mine = _Note(owner=uuid.uuid4().hex, host=socket.gethostname(), process=os.getpid(), beat=0)
+    mine = _Note(owner=uuid.uuid4().hex, host=platform.node(), process=Owner.this(), beat=0)
     waited = _acquire(objects, key, mine, patience, waiting)
     ended = threading.Event()
     keeper = threading.Thread(
@@ -102,7 +103,8 @@ def _acquire(
     waited = False
     seen, since = _read(objects, key), time.monotonic()
     while True:
-        free = seen is None or _is_dead(seen) or time.monotonic() - since > patience.dead
+        dead = seen is not None and seen.process.lives() is False
+        free = seen is None or dead or time.monotonic() - since > patience.dead
         if free:
             objects.put_small(key, mine.model_dump_json().encode())
             time.sleep(patience.settle)
@@ -111,7 +113,7 @@ def _acquire(
                 return waited
         elif seen is not None:
             if not waited:
-                waiting(f"process {seen.process} on {seen.host}")
+                waiting(f"process {seen.process.pid} on {seen.host}")
             waited = True
             time.sleep(patience.look)
             if (now := _read(objects, key)) != seen:
@@ -127,19 +129,6 @@ def _renew(
         note = mine.model_copy(update={"beat": beat})
         with suppress(StoreError):  # it was away for a moment, or the publication will say so
             objects.put_small(key, note.model_dump_json().encode())
-
-
-def _is_dead(note: _Note) -> bool:
-    """Whether the holder was a process of this host that is no more: that is known at once."""
-    if note.host != socket.gethostname():
-        return False
-    try:
-        os.kill(note.process, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
 
 
 def _read(objects: ObjectStore, key: str) -> _Note | None:

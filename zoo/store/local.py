@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import uuid
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,12 +15,13 @@ from zoo.errors import NotInStore, StoreError
 from zoo.store.base import Advance, ObjectStore, StoredFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import BinaryIO
 
 __all__ = ["LocalObjects"]
 
 _INCOMING = "incoming"  # files on their way in; whatever a killed process left is swept
+_PARTIAL = re.compile(r"[0-9a-f]{32}")
 _CHUNK = 4 * 2**20
 
 
@@ -87,7 +89,7 @@ class LocalObjects(ObjectStore):
                         found += self._listed(key)
         return sorted(found, key=lambda file: file.key)
 
-    def abandon_uploads(self, before: float) -> int:  # noqa: ARG002
+    def abandon_uploads(self, before: float, ours: Callable[[str], bool]) -> int:  # noqa: ARG002
         """Nothing to do: what a killed process left is swept by the next writer."""
         return 0
 
@@ -155,7 +157,8 @@ def _sweep_when_alone(folder: Path, descriptor: int) -> None:
     except BlockingIOError:
         return
     for orphan in folder.iterdir():
-        orphan.unlink()
+        if _PARTIAL.fullmatch(orphan.name):  # not what somebody else keeps in a folder so called
+            orphan.unlink()
 
 
 def _copy(reader: BinaryIO, writer: BinaryIO, count: int, advance: Advance) -> None:

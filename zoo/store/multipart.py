@@ -58,12 +58,15 @@ class PartUpload:
     source: Path
     checksums: Mapping[str, str]
 
-    def run(self, parts: list[Part], concurrency: int, advance: Advance) -> None:
+    def run(
+        self, parts: list[Part], concurrency: int, advance: Advance, *, anew: bool = False
+    ) -> None:
         """Uploads what the server lacks of `parts` and completes the upload.
 
-        When this fails the parts stay on the server, for the next call to take up.
+        When this fails the parts stay on the server, for the next call to take up; `anew` takes up
+        none.
         """
-        upload_id = self._interrupted()
+        upload_id = None if anew else self._interrupted()
         finished = {} if upload_id is None else self._finished(upload_id, parts)
         if upload_id is None:
             upload_id = self.client.create_multipart_upload(**self._where, **self.checksums)[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from zoo.store.multipart import PartUpload, plan
 from zoo.store.options import Addressing, Checksums, S3Options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pydantic import SecretStr
@@ -119,7 +119,7 @@ class S3Objects(ObjectStore):
             ]
         return sorted(found, key=lambda file: file.key)
 
-    def abandon_uploads(self, before: float) -> int:
+    def abandon_uploads(self, before: float, ours: Callable[[str], bool]) -> int:
         """Aborts uploads in parts, whose parts take up space that no listing of keys shows."""
         with self._errors("uploads"):
             pages = self._client.get_paginator("list_multipart_uploads").paginate(
@@ -130,11 +130,13 @@ class S3Objects(ObjectStore):
                 for page in pages
                 for upload in page.get("Uploads", ())
                 if upload["Initiated"].timestamp() < before
+                and ours(upload["Key"].removeprefix(self._prefix))
             ]
             for upload in old:
-                self._client.abort_multipart_upload(
-                    Bucket=self._bucket, Key=upload["Key"], UploadId=upload["UploadId"]
-                )
+                with suppress(self._client.exceptions.NoSuchUpload):  # finished just now
+                    self._client.abort_multipart_upload(
+                        Bucket=self._bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                    )
         return len(old)
 
     def size_of(self, key: str) -> int | None:
@@ -212,12 +214,24 @@ class S3Objects(ObjectStore):
 
     def _put_parts(self, source: Path, size: int, key: str, advance: Advance) -> None:
         upload = PartUpload(self._client, self._bucket, self._prefix + key, source, self._checksums)
+        parts, concurrency = plan(size, self.part_bytes), self._options.concurrency
+        moved = 0
+
+        def count(more: int) -> None:
+            nonlocal moved
+            moved += more
+            advance(more)
+
         try:
-            upload.run(plan(size, self.part_bytes), self._options.concurrency, advance)
+            upload.run(parts, concurrency, count)
         except self._client.exceptions.NoSuchUpload:
-            # another publisher of the same bytes took up the same upload and was done first
-            if self.size_of(key) != size:
-                raise
+            advance(-moved)
+            # Another publisher of the same bytes took up the same upload and was done first, or it
+            # was so old that a sweep, or a rule of the bucket's, ended it.
+            if self.size_of(key) == size:
+                advance(size)
+            else:
+                upload.run(parts, concurrency, advance, anew=True)
 
     def _append(self, key: str, destination: Path, size: int, advance: Advance) -> None:
         start = destination.stat().st_size

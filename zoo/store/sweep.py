@@ -5,6 +5,9 @@ looks whether a sweep is removing one of them (`sweeping/`). A sweep first write
 it is about to remove, then looks again which ones are counted on. Whatever the order in which the
 two do it, one of them sees the other: stores show a written object at once. The publisher then
 waits, or the sweep leaves the blob alone.
+
+Only files under keys of our own form are considered: in a folder that is no store, or not only
+ours, those of others stay.
 """
 
 from __future__ import annotations
@@ -27,9 +30,11 @@ from zoo.store.layout import (
     SWEEPING,
     VERDICTS,
     blob_key,
+    is_note_key,
+    parse_blob_key,
     parse_release_key,
+    parse_verdict_key,
     releases_prefix,
-    verdict_key,
 )
 
 if TYPE_CHECKING:
@@ -117,7 +122,8 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> Swept:
         ArtifactError: a release cannot be read, so nobody knows which blobs it needs.
     """
     now = _store_time(objects)
-    blobs = objects.list_files(BLOBS)  # before the releases: what comes later is not touched
+    # Before the releases: what comes later is not touched.
+    blobs = [blob for blob in objects.list_files(BLOBS) if parse_blob_key(blob.key) is not None]
     documents = _documents(objects)
     old = now - rule.grace_hours * _HOUR
     going = _superseded(documents, rule, old)
@@ -130,7 +136,7 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> Swept:
         for key in [*going, *notes]:
             objects.delete(key)
         spare = [b for batch in _batches(spare) for b in _remove(objects, batch)]
-        uploads = objects.abandon_uploads(old)
+        uploads = objects.abandon_uploads(old, lambda key: parse_blob_key(key) is not None)
     return Swept(
         releases=tuple(going),
         blobs=len(spare),
@@ -227,11 +233,10 @@ def _forgotten(objects: ObjectStore, now: float, documents: set[str]) -> list[st
         file.key
         for prefix in (PUBLISHING, SWEEPING, LEASES)
         for file in objects.list_files(prefix)
-        if file.modified < before
+        if file.modified < before and is_note_key(file.key)
     ]
-    builds = {parse_release_key(key) for key in documents}
-    verdicts = {verdict_key(*build) for build in builds if build is not None}
-    return old + [key for key in objects.list_keys(VERDICTS) if key not in verdicts]
+    stay = {None, *map(parse_release_key, documents)}
+    return old + [k for k in objects.list_keys(VERDICTS) if parse_verdict_key(k) not in stay]
 
 
 def _await_sweeps(objects: ObjectStore, wanted: set[str]) -> None:
@@ -250,7 +255,7 @@ def _await_sweeps(objects: ObjectStore, wanted: set[str]) -> None:
 def _noted(objects: ObjectStore, prefix: str) -> set[str]:
     """All digests in the notes under `prefix`."""
     found: set[str] = set()
-    for key in objects.list_keys(prefix):
+    for key in filter(is_note_key, objects.list_keys(prefix)):
         with suppress(NotInStore):
             found.update(json.loads(objects.read_small(key, _MAX_LIST_BYTES)))
     return found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import WorkPoolUpdate
 
 from flows.cluster.apply import apply_pools
 from flows.cluster.plan import Plan
@@ -60,6 +61,15 @@ def test_each_pool_gets_the_template_of_its_type(client: SyncPrefectClient, tmp_
         assert properties["command"]["default"] == "python -m prefect.engine"
         queues = {queue.name: queue for queue in client.read_work_queues(work_pool_name="in-pods")}
         assert queues["q"].concurrency_limit == 3
+
+
+def test_a_paused_pool_stays_paused(client: SyncPrefectClient, tmp_path: Path) -> None:
+    """Whoever paused it, before an upgrade say, resumes it; all else is told anew."""
+    apply_pools(client, plan(tmp_path, "process"))
+    client.update_work_pool("on-hosts", WorkPoolUpdate(is_paused=True, description="another"))
+    apply_pools(client, plan(tmp_path, "process"))
+    pool = client.read_work_pool("on-hosts")
+    assert (pool.is_paused, pool.description) == (True, "d")
 
 
 def test_a_pool_of_another_type_is_refused(client: SyncPrefectClient, tmp_path: Path) -> None:

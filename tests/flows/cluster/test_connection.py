@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import SecretStr
 
+from flows.cli import invoke
+from flows.cli.options import use_cluster
 from flows.cluster import connection, server
 from flows.cluster.api import ApiSilent, ask
 from flows.cluster.connection import Connection, Origin, local_connection
@@ -21,8 +23,8 @@ from flows.cluster.credentials import Credentials, credentials_path
 from flows.cluster.state import ClusterState, Database, ProcessRecord, cluster_folder
 from flows.cluster.status import status
 from flows.cluster.up import locked, up
-from flows.machine.births import birth
 from zoo.errors import MenagerieError, UsageError
+from zoo.processes import birth
 from zoo.store import S3Options
 
 if TYPE_CHECKING:
@@ -95,6 +97,44 @@ def test_a_running_cluster_is_meant(credentials: Credentials) -> None:
     assert options.endpoint == "https://localhost:2"
     assert options.secret_key == credentials.s3_secret
     assert credentials.s3_secret.get_secret_value() not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "store"),
+    [
+        ({}, "s3://menagerie/zoo"),
+        ({"MENAGERIE_STORE": "s3://menagerie/zoo"}, "s3://menagerie/zoo"),
+        ({"MENAGERIE_STORE": "/srv/store"}, "/srv/store"),
+        ({"MENAGERIE_S3_ENDPOINT": "https://s3.example.org"}, None),
+    ],
+)
+def test_variables_of_a_store_stay_together(
+    theirs: dict[str, str],
+    store: str | None,
+    credentials: Credentials,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The cluster's store is never asked at another's address, nor with another's keys."""
+    saved(("server", this_process()))
+    monkeypatch.setattr(os, "environ", {**os.environ, **theirs})
+    found = use_cluster(lambda cluster: cluster.environment())
+    assert found is not None
+    assert os.environ["PREFECT_API_URL"] == found.api_url
+    assert os.environ.get("MENAGERIE_STORE") == store
+    assert ("MENAGERIE_S3_SECRET_KEY" in os.environ) == (store == "s3://menagerie/zoo")
+
+
+def test_another_s3_store_is_not_for_the_workers_of_up(
+    credentials: Credentials, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """They have no keys to it: misuse, said before anything is asked of anybody."""
+    saved(("server", this_process()))
+    team = {"MENAGERIE_S3_ENDPOINT": "https://s3.example.org", "MENAGERIE_STORE": "s3://team/zoo"}
+    monkeypatch.setattr(os, "environ", {**os.environ, **team})
+    assert invoke(["convert", "resnet18", "--random-weights", "0"]) == 2
+    said = capfd.readouterr().err
+    assert "s3://team/zoo" in said
+    assert "--local" in said
 
 
 def test_a_cluster_that_ended_by_itself(credentials: Credentials) -> None:
@@ -249,6 +289,24 @@ def test_answers_that_are_none(code: int, body: bytes, said: str) -> None:
         pytest.raises(ApiSilent, match=re.escape(said)),
     ):
         ask(Connection(Origin.ENVIRONMENT, url), "/x")
+
+
+def test_an_answer_that_breaks_off_is_none() -> None:
+    """What HTTP's own parser refuses is a silent server too, and no traceback."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            caller, _ = listener.accept()
+            with caller:
+                caller.recv(4096)
+                caller.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
+        with pytest.raises(ApiSilent):
+            ask(Connection(Origin.ENVIRONMENT, url), "/x")
+        thread.join()
 
 
 def test_what_the_server_does_not_know() -> None:

@@ -16,7 +16,7 @@ from flows.cluster.ports import free_ports, is_free
 from flows.cluster.processes import MARK, alive, child_environment, log_path, marked, stop
 from flows.cluster.processes import spawn as start
 from flows.cluster.state import ClusterState, Database, ProcessRecord, cluster_folder, state_path
-from flows.machine.births import birth
+from zoo.processes import birth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -115,7 +115,12 @@ def test_processes_inherit_nothing_that_is_meant_for_other_servers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither another server's address nor another store's keys; all else stays."""
-    for name in ("PREFECT_API_URL", "MENAGERIE_S3_SECRET_KEY", "MENAGERIE_STORE"):
+    for name in (
+        "PREFECT_API_URL",
+        "MENAGERIE_S3_SECRET_KEY",
+        "MENAGERIE_STORE",
+        "MENAGERIE_POSTGRES",
+    ):
         monkeypatch.setenv(name, "elsewhere")
     monkeypatch.setenv("MENAGERIE_PLACEMENT", "here")
     made = child_environment({"PREFECT_HOME": "x"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -84,6 +85,31 @@ def test_a_device_that_disagrees_fails_the_model() -> None:
     assert (ant.outcome, ant.confirmation) == (Outcome.PUBLISHED, Confirmation.FAILED)
     assert not ant.succeeded
     assert detail in ant.remark
+
+
+@pytest.mark.parametrize("looks", [1, 11], ids=["by the automation", "by its parent"])
+def test_a_crash_that_is_mended_fails_nothing(looks: int) -> None:
+    """The Mac's process was killed: its run goes on, and no second one is made."""
+    server = FakeRuns(lambda _: [], workers={"macos-metal"}, attempts=1)
+    validated = {"proof": ReleaseState.VALIDATED, "confirmation": Confirmation.CONFIRMED}
+    said = row("ant", **validated)
+    crashed = [(Phase.CRASHED, [])] * looks  # one in two seconds
+    server.script = lambda _: [(Phase.RUNNING, []), *crashed, (Phase.COMPLETED, [said])]
+    [ant] = confirm(server, row("ant"))
+    assert (ant.confirmation, len(server.runs)) == (Confirmation.CONFIRMED, 1)
+
+
+def test_a_run_that_waits_to_be_revived_is_not_asked_for_twice() -> None:
+    """The next parent finds it crashed, and leaves it to come back; the third crash is the end."""
+    server = FakeRuns(lambda _: [(Phase.CRASHED, [])], attempts=1)
+    confirm(server, row("ant"))
+    server.look(list(server.runs))
+    [ant] = confirm(server, row("ant"))
+    assert (ant.confirmation, len(server.runs)) == (Confirmation.WAITING, 1)
+    [run] = server.runs
+    server.runs[run] = dataclasses.replace(server.runs[run], attempts=3)
+    confirm(server, row("ant"))
+    assert len(server.runs) == 2
 
 
 @pytest.mark.parametrize("phase", [Phase.WAITING, Phase.RUNNING])

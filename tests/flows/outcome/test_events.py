@@ -11,6 +11,7 @@ from flows.cli import invoke
 from flows.outcome.events import Event, EventKind, model_event, record
 from flows.outcome.history import local_history, server_history
 from flows.outcome.results import ModelResult, Outcome
+from flows.request.parameters import ConversionOptions
 from zoo.spec import Target
 
 if TYPE_CHECKING:
@@ -100,4 +101,15 @@ def test_the_server_s_history(own_home: Path) -> None:
     newest = server_history(1, None)[0]
     assert (newest.what, newest.state) == ("collect-garbage", "Completed")
     assert newest.began is not None
-    assert server_history(5, "no such tag") == []
+    assert server_history(5, "no_such_model") == []
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_the_history_of_a_model_has_its_runs_whoever_started_them(own_home: Path) -> None:
+    """From the form, which sets no tags, as from a batch; not those of longer names."""
+    from flows.convert_model import convert_model
+
+    options = ConversionOptions(store=str(own_home / "store"), manifest=str(own_home / "none"))
+    for model in ("hoopoe", "wide_hoopoe"):
+        convert_model(model, Target.CPU, options, return_state=True)
+    assert [r.name for r in server_history(5, "hoopoe")] == ["hoopoe for cpu"]

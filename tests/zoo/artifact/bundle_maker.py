@@ -11,6 +11,8 @@ from zoo.spec import DEFAULT_TOLERANCES
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from zoo.store import Store
+
 BUILD_KEY = "ab" * 32
 
 FILES = {
@@ -67,3 +69,13 @@ def make_bundle(folder: Path, files: dict[str, bytes] | None = None, **changes: 
     write_files(folder, FILES | (files or {}))
     seal(folder, draft(**changes))
     return folder
+
+
+def published(store: Store, folder: Path, digits: str, hour: int = 10, **changes: Any) -> str:
+    """Publishes a build with files of its own; its key."""
+    files = {"programs/main/model.so": digits.encode()}
+    created = f"2030-01-31T{hour}:00:00+00:00"
+    bundle = make_bundle(
+        folder / f"{digits}{hour}", files, build_key=digits * 32, created=created, **changes
+    )
+    return store.publish(bundle).build_key

@@ -192,17 +192,22 @@ def test_a_disk_that_fills_up_at_any_step(
 
 
 def test_a_publisher_at_work_is_not_swept(tmp_path: Path, bundle: Path) -> None:
-    """Another publisher's half file stays while that one lives, and goes when it is dead."""
+    """Another publisher's half file stays while that one lives, and goes when it is dead.
+
+    What somebody else put there stays.
+    """
     root = tmp_path / "store"
     objects = LocalObjects(root)
     with objects._entry(1) as alive:
         alive.write_bytes(b"half")
         open_store(str(root)).publish(bundle)
         assert alive.read_bytes() == b"half"
-    orphan = root / "incoming" / "orphan"
+    orphan = root / "incoming" / ("0" * 32)
     orphan.write_bytes(b"left by a killed process")
+    stranger = root / "incoming" / "letter.txt"
+    stranger.write_bytes(b"somebody's")
     objects.put_small("notes/one", b"1")
-    assert not orphan.exists()
+    assert list((root / "incoming").iterdir()) == [stranger]
 
 
 def test_a_store_that_cannot_be(tmp_path: Path, bundle: Path) -> None:

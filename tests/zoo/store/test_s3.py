@@ -16,7 +16,6 @@ from zoo.artifact.bundle import open_bundle
 from zoo.errors import MenagerieError, NotInStore, StoreError, StoreUnreachable
 from zoo.store import S3Options, Store, open_store
 from zoo.store.layout import blob_key
-from zoo.store.multipart import MAX_PARTS, plan
 from zoo.store.s3 import S3Objects
 
 if TYPE_CHECKING:
@@ -98,18 +97,6 @@ def line(error: MenagerieError) -> str:
     return str(error)
 
 
-def test_parts_cover_the_file() -> None:
-    """Parts follow each other without a gap, and are never more than a server takes."""
-    for size in (1, PART, PART + 1, 3 * PART, 100 * MIB + 1, 10 * 2**40):
-        parts = plan(size, PART)
-        assert len(parts) <= MAX_PARTS
-        assert [part.number for part in parts] == list(range(1, len(parts) + 1))
-        ends = [part.offset + part.length for part in parts]
-        assert [part.offset for part in parts] == [0, *ends[:-1]]
-        assert ends[-1] == size
-        assert all(part.length >= PART for part in parts[:-1])
-
-
 def test_killed_before_every_request_of_publishing(
     fresh: Callable[[], S3Objects], tmp_path: Path, bundle: Path
 ) -> None:
@@ -182,6 +169,28 @@ def test_two_publishers_of_the_same_bytes(
     release = Store(slow).publish(large)
     assert Store(quick).releases() == [release]
     Store(quick).pull(release, tmp_path / "out")
+
+
+@pytest.mark.parametrize("operation", ["ListParts", "UploadPart", "CompleteMultipartUpload"])
+def test_an_upload_that_is_ended_meanwhile_begins_anew(
+    fresh: Callable[..., S3Objects], large: Path, tmp_path: Path, operation: str
+) -> None:
+    """A sweep, or a rule of the bucket's, finds it too old just as it is taken up."""
+    assert killed_at(fresh(concurrency=1), large, "UploadPart", 3)
+    sweeper, objects = fresh(), fresh(concurrency=1)
+    swept: list[int] = []
+
+    def interfere(name: str) -> None:
+        if name == operation and not swept:
+            swept.append(sweeper.abandon_uploads(time.time() + 3600, lambda _: True))
+
+    watch(objects, interfere)
+    seen: list[int] = []
+    release = Store(objects).publish(large, lambda done, _: seen.append(done))
+    assert swept == [1]
+    assert seen[-1] == max(seen) == release.size
+    Store(sweeper).pull(release, tmp_path / "out")
+    assert sweeper.abandon_uploads(time.time() + 3600, lambda _: True) == 0
 
 
 def test_a_broken_upload_is_taken_up(

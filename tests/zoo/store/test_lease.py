@@ -1,0 +1,132 @@
+"""Leases: one holder at a time, and none that is dead; each test on a folder and on S3."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from bundle_maker import BUILD_KEY
+
+from zoo.processes import Owner
+from zoo.store import Patience
+from zoo.store.layout import lease_key
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+QUICK = Patience(renew=0.05, look=0.02, dead=0.5, settle=0.02)
+
+
+def linked_to(folder: Path, text: str) -> Path:
+    """A link that reads as `/proc/self/ns/pid` does."""
+    link = folder / "pid"
+    link.symlink_to(text)
+    return link
+
+
+def test_a_lease_is_held_by_one(place: Any) -> None:
+    """The second waits, learns by whom it is held, and that it waited."""
+    order: list[str] = []
+    first, second = place.store(), place.store()
+    waiting = threading.Event()
+
+    def wait() -> None:
+        def told(holder: str) -> None:
+            order.append(holder)
+            waiting.set()
+
+        with second.claim(BUILD_KEY, QUICK, told) as waited:
+            order.append(f"waited {waited}")
+
+    with first.claim(BUILD_KEY, QUICK) as waited:
+        assert not waited
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert waiting.wait(20)
+        order.append("done")
+    thread.join()
+    assert order[0].startswith(f"process {os.getpid()} on ")
+    assert order[1:] == ["done", "waited True"]
+    assert first._objects.list_keys("") == []
+
+
+def note(process: Owner) -> bytes:
+    """A lease's note, of somebody who does not renew it."""
+    who = process.model_dump()
+    return json.dumps({"owner": "x", "host": "a host", "process": who, "beat": 3}).encode()
+
+
+def here(pid: int, born: str = "0" * 12) -> Owner:
+    """A process that had this id here, once."""
+    return Owner.this().model_copy(update={"pid": pid, "born": born})
+
+
+ELSEWHERE = Owner(host="elsewhere-0123456789ab", pid=1, born="0" * 12)
+
+
+def test_a_dead_holder_does_not_block(place: Any) -> None:
+    """On another host it is given up after a while without a beat; on this one, at once."""
+    store = place.store()
+    store._objects.put_small(lease_key(BUILD_KEY), note(ELSEWHERE))
+    with store.claim(BUILD_KEY, QUICK) as waited:
+        assert waited
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    for pid in (ended.pid, os.getpid()):  # an id that nobody has, and one that was given anew
+        store._objects.put_small(lease_key(BUILD_KEY), note(here(pid)))
+        with store.claim(BUILD_KEY, QUICK.model_copy(update={"dead": 1e6})) as waited:
+            assert not waited
+
+
+def test_a_holder_in_a_container_is_not_looked_for_here(
+    place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the host's name but ids of its own; that nobody has its id here says nothing."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    with monkeypatch.context() as patch:
+        patch.setattr("zoo.processes._SPACE", linked_to(tmp_path, "pid:[1]"))
+        theirs = here(ended.pid)
+    store = place.store()
+    store._objects.put_small(lease_key(BUILD_KEY), note(theirs))
+    with store.claim(BUILD_KEY, QUICK) as waited:
+        assert waited
+
+
+def test_a_holder_whose_clock_is_wrong_keeps_its_lease(place: Any) -> None:
+    """Only changes count, no time that anybody wrote down; a damaged note is no note."""
+    store = place.store()
+    beats = iter(range(100))
+    stop = threading.Event()
+
+    def beat() -> None:
+        while not stop.wait(0.1):
+            text = note(ELSEWHERE).replace(b'"beat": 3', f'"beat": {next(beats)}'.encode())
+            store._objects.put_small(lease_key(BUILD_KEY), text)
+
+    store._objects.put_small(lease_key(BUILD_KEY), note(ELSEWHERE))
+    thread = threading.Thread(target=beat)
+    told = threading.Event()
+    thread.start()
+
+    def take() -> None:
+        with place.store().claim(BUILD_KEY, QUICK, lambda _: told.set()):
+            assert stop.is_set()
+
+    taker = threading.Thread(target=take)
+    taker.start()
+    assert told.wait(20)
+    taker.join(QUICK.dead * 2)
+    assert taker.is_alive()
+    stop.set()
+    taker.join()
+    thread.join()
+    store._objects.put_small(lease_key(BUILD_KEY), b"{]")
+    with store.claim(BUILD_KEY, QUICK) as waited:
+        assert not waited

@@ -1,0 +1,196 @@
+"""Sweeps: what no release needs goes, and nothing else; each test on a folder and on S3."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from bundle_maker import BUILD_KEY, make_bundle, published
+
+from zoo.artifact.bundle import open_bundle
+from zoo.errors import ArtifactError, StoreError
+from zoo.store import KeepRule, ReleaseVerdict, Store
+from zoo.store import sweep as sweeping
+from zoo.store.layout import blob_key, is_note_key, lease_key, release_key
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NO_GRACE = KeepRule(releases=1, grace_hours=0)
+
+
+def test_a_sweep_removes_only_what_no_release_needs(place: Any, tmp_path: Path) -> None:
+    """Superseded builds, their own files and verdicts go; shared files and the latest stay."""
+    store = place.store()
+    for hour, digits in ((10, "aa"), (11, "bb"), (12, "cc")):
+        published(store, tmp_path, digits, hour)
+    gone = store.find("tiny", "cpu", "aa" * 32)
+    for build_key in ("aa" * 32, "cc" * 32):
+        store.note(
+            ReleaseVerdict(
+                model="tiny",
+                target="cpu",
+                build_key=build_key,
+                passed=True,
+                detail="",
+                when="2030-01-31T12:00:00+00:00",
+            )
+        )
+    store._objects.put_small(blob_key("f" * 64), b"of no release")
+    before = store._objects.list_keys("")
+    found = store.sweep(NO_GRACE, dry_run=True)
+    assert store._objects.list_keys("") == before
+    swept = store.sweep(NO_GRACE, dry_run=False)
+    assert swept == found
+    assert [key[-7:-5] for key in swept.releases] == ["aa", "bb"]
+    assert (swept.blobs, swept.bytes, swept.notes) == (3, 2 + 2 + 13, 1)
+    [left] = store.releases()
+    assert left.build_key == "cc" * 32
+    assert store.has(*left.names)
+    assert store.verdict(left) is not None
+    assert store.verdict(gone) is None
+    assert store.find("tiny", "cpu") == left
+    assert store.sweep(NO_GRACE, dry_run=False).blobs == 0
+
+
+DIGEST = "ab" + "0" * 62
+STRANGERS = (
+    f"blobs/{DIGEST}",  # a Hugging Face cache
+    f"blobs/sha256/{DIGEST}",  # an OCI layout
+    f"blobs/sha256/ab/{DIGEST}/data",  # a registry
+    f"blobs/cd/{DIGEST}",
+    f"blobs/ab/{DIGEST}.txt",
+    f"blobs/ab/{DIGEST.upper()}",
+    "verdicts/2030.txt",
+    f"verdicts/tiny/cpu/{DIGEST}.txt",
+    "publishing/paper.json",
+    "sweeping/x",
+    f"leases/{'0' * 63}.json",
+    "notes.txt",
+)
+
+
+def test_a_sweep_removes_nothing_of_others(
+    place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder or bucket that is none of ours, however old its files; in ours beside our own."""
+    store = place.store()
+    monkeypatch.setattr(sweeping, "_FORGOTTEN_HOURS", -1.0)
+    for key in STRANGERS:
+        store._objects.put_small(key, b"somebody's")
+    swept = store.sweep(NO_GRACE, dry_run=False)
+    assert (swept.blobs, swept.notes, swept.kept_blobs) == (0, 0, 0)
+    published(store, tmp_path, "aa")
+    ours = [f"publishing/{'0' * 32}.json", lease_key("ef" * 32), blob_key(DIGEST)]
+    for key in ours:
+        store._objects.put_small(key, b"[]")
+    swept = store.sweep(NO_GRACE, dry_run=False)
+    assert (swept.blobs, swept.notes) == (1, 2)
+    left = set(store._objects.list_keys(""))
+    assert set(STRANGERS) <= left
+    assert not left & set(ours)
+
+
+def test_what_the_store_writes_for_a_while_is_known_as_its_own(
+    place: Any, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every note of a publisher, a holder or a sweep that is killed can be told from strangers'."""
+    store = place.store()
+    kept: list[str] = []
+    delete = store._objects.delete
+
+    def deleted(key: str) -> None:
+        kept.append(key)
+        delete(key)
+
+    monkeypatch.setattr(store._objects, "delete", deleted)
+    with store.claim(BUILD_KEY):
+        store.publish(bundle)
+    store.sweep(NO_GRACE, dry_run=True)
+    store._objects.put_small(blob_key(DIGEST), b"of no release")
+    store.sweep(NO_GRACE, dry_run=False)
+    kept.remove(blob_key(DIGEST))
+    assert {key.partition("/")[0] for key in kept} == {"publishing", "leases", "sweeping"}
+    assert all(map(is_note_key, kept))
+
+
+def test_the_latest_stays_though_it_is_old(place: Any, tmp_path: Path) -> None:
+    """A validated release is not superseded by newer emulated ones."""
+    store = place.store()
+    validated = published(store, tmp_path, "aa", 10)
+    for hour, digits in ((11, "bb"), (12, "cc")):
+        published(store, tmp_path, digits, hour, state="emulated")
+    assert [k[-7:-5] for k in store.sweep(NO_GRACE, dry_run=False).releases] == ["bb"]
+    assert store.find("tiny", "cpu").build_key == validated
+
+
+def test_nothing_young_is_swept(place: Any, tmp_path: Path) -> None:
+    """Within the grace, what was just uploaded and what was just superseded stays."""
+    store = place.store()
+    for hour, digits in ((10, "aa"), (11, "bb")):
+        published(store, tmp_path, digits, hour)
+    store._objects.put_small(blob_key("f" * 64), b"of a release to come")
+    swept = store.sweep(KeepRule(releases=1, grace_hours=1), dry_run=False)
+    assert (swept.releases, swept.blobs) == ((), 0)
+
+
+def test_a_sweep_leaves_what_a_publisher_counts_on(
+    place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A blob of no release that a publication reuses while the sweep is at work."""
+    store = place.store()
+    bundle = make_bundle(tmp_path / "bundle")
+    digest = open_bundle(bundle).manifest.files["weights.safetensors"].sha256
+    store._objects.put_file(bundle / "weights.safetensors", blob_key(digest), lambda _: None)
+    real = sweeping._remove
+
+    def publishing(objects: Any, batch: Any) -> Any:
+        with sweeping.announce(objects, [digest]):
+            return real(objects, batch)
+
+    monkeypatch.setattr(sweeping, "_remove", publishing)
+    assert store.sweep(NO_GRACE, dry_run=False).blobs == 0
+    assert store._objects.size_of(blob_key(digest)) == len(b"the weights")
+
+
+def test_a_publisher_waits_for_a_sweep(
+    place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It uploads again what the sweep removed; a sweep that never ends is an error, not a hole."""
+    store = place.store()
+    bundle = make_bundle(tmp_path / "bundle")
+    digest = open_bundle(bundle).manifest.files["weights.safetensors"].sha256
+    monkeypatch.setattr(sweeping, "_WAIT_SECONDS", (0.01, 0.1))
+    flag = f"sweeping/{'0' * 32}.json"
+    store._objects.put_small(flag, json.dumps([digest]).encode())
+    with pytest.raises(StoreError, match="the sweep does not end"):
+        store.publish(bundle)
+    assert store.releases() == []
+    assert store._objects.list_keys("publishing/") == []
+    store._objects.put_small(flag, json.dumps(["0" * 64]).encode())
+    assert store.has(*store.publish(bundle).names)
+
+
+def test_a_release_that_cannot_be_read_stops_the_sweep(place: Any, tmp_path: Path) -> None:
+    """Nobody knows which files it needs, so none is removed."""
+    store = place.store()
+    published(store, tmp_path, "aa")
+    store._objects.put_small(release_key("tiny", "cpu", "ef" * 32), b"{]")
+    store._objects.put_small(blob_key("f" * 64), b"perhaps of that release")
+    with pytest.raises(ArtifactError, match="nothing was swept"):
+        store.sweep(NO_GRACE, dry_run=False)
+    assert store._objects.size_of(blob_key("f" * 64)) is not None
+
+
+def test_uploads_of_others_are_left_alone(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep ends those to keys of blobs, and no others below its prefix."""
+    monkeypatch.setattr(sweeping, "_store_time", lambda _: time.time() + 3600)
+    objects = s3.objects()
+    for key in ("blobs/sha256/x", "backup.tar", blob_key(DIGEST)):
+        objects._client.create_multipart_upload(Bucket="zoo", Key=objects._prefix + key)
+    assert Store(objects).sweep(NO_GRACE, dry_run=False).uploads == 1
+    listed = objects._client.list_multipart_uploads(Bucket="zoo", Prefix=objects._prefix)
+    left = [upload["Key"].removeprefix(objects._prefix) for upload in listed["Uploads"]]
+    assert left == ["backup.tar", "blobs/sha256/x"]

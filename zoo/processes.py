@@ -1,0 +1,102 @@
+"""Who a process is: told from all others, those of other hosts and containers included.
+
+Process ids do not suffice: hosts and containers that share a folder or a store give the same ones,
+and ids are given anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["Owner", "birth"]
+
+_LINUX = platform.system() == "Linux"
+_PROC = Path("/proc")
+_SPACE = Path("/proc/self/ns/pid")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+_MOST = 2**31 - 1
+
+
+class Owner(BaseModel):
+    """A process that something belongs to, as it can be written down and be read elsewhere.
+
+    Attributes:
+        host: its host's name, and a digest of it and of the space in which its process id holds.
+        pid: its id there.
+        born: a digest of when it started.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=64)
+    pid: int = Field(ge=1, le=_MOST)
+    born: str = Field(pattern=r"^[0-9a-f]{12}$")
+
+    @classmethod
+    def this(cls) -> Owner:
+        """This process."""
+        pid = os.getpid()
+        return cls(host=_host(), pid=pid, born=_digest(birth(pid) or ""))
+
+    def lives(self) -> bool | None:
+        """Whether it still runs; None where that cannot be seen from here."""
+        if self.host != _host():
+            return None
+        with suppress(PermissionError):  # of another user, where /proc hides those
+            if (born := birth(self.pid)) is not None:
+                return _digest(born) == self.born
+        try:
+            os.kill(self.pid, 0)
+        except PermissionError:
+            return None
+        except ProcessLookupError:
+            return False
+        return False  # only its exit code is left
+
+
+def birth(pid: int) -> str | None:
+    """When a process started, as a text that no other process of this id ever has.
+
+    On Linux ticks since boot together with the boot's id, which no clock that is set can change; on
+    macOS the date, to a second. None if there is no such process, or only its exit code is left.
+    """
+    if _LINUX:
+        try:
+            # See proc(5): the name in brackets may hold anything, brackets and blanks included.
+            fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+            boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        state, ticks = fields[0], fields[19]
+        return None if state in "ZX" else f"{boot} {ticks}"
+    shown = subprocess.run(
+        ["/bin/ps", "-o", "stat=,lstart=", "-p", str(pid)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"LC_ALL": "C"},
+    ).stdout.split(maxsplit=1)
+    return None if not shown or shown[0].startswith("Z") else shown[1].strip()
+
+
+def _host() -> str:
+    """This host's name, and a digest of it and of the space in which its process ids hold.
+
+    Containers that share the host's network share its name as well, but not its processes.
+    """
+    node, space = platform.node(), ""
+    with suppress(OSError):  # not on macOS
+        space = str(_SPACE.readlink())
+    return f"{_UNSAFE.sub('-', node)[:32]}-{_digest(f'{node} {space}')}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
