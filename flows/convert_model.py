@@ -1,6 +1,7 @@
 """The flow that converts one model for one target."""
 
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 
 from prefect import State, flow
@@ -82,8 +83,9 @@ def _convert(model: str, target: Target, options: ConversionOptions) -> _Ended:
             claim = partial(store.claim, planned.build_key, waiting=_say_who_converts)
             patiently(lambda: claimed.enter_context(claim()))
             # Others may have converted it since it was planned, before or while we waited.
-            if (again := patiently(lambda: _plan_single(model, target, options))).in_store:
-                return skipped_row(again), None
+            state = patiently(lambda: store.state(model, target, planned.build_key))
+            if state is not None and not options.force:
+                return skipped_row(replace(planned, proof=state)), None
             return _run(planned, options)
     except MenagerieError as error:
         return unplanned_row(model, target, error), None
