@@ -8,6 +8,7 @@ somebody changed in the UI are set back too, since the files are meant to be the
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from flows.cluster.plan import Plan, WorkPoolPlan
 
-__all__ = ["apply_pools", "main"]
+__all__ = ["apply_pools", "deploy", "main"]
 
 
 def main() -> int:
@@ -43,7 +44,7 @@ def main() -> int:
         plan = load_plan()
         with get_client(sync_client=True) as client:
             apply_pools(client, plan)
-            _deploy(plan)
+            deploy(plan)
             for automation in plan.automations:
                 _apply_automation(client, automation)
     except MenagerieError as error:
@@ -128,7 +129,7 @@ def _job_template(kind: PoolType, plan: Plan) -> dict[str, Any]:
     return template
 
 
-def _deploy(plan: Plan) -> None:
+def deploy(plan: Plan) -> None:
     """Let Prefect's own command read the file, so that it means the same to everybody."""
     command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
     done = subprocess.run(
@@ -138,8 +139,16 @@ def _deploy(plan: Plan) -> None:
         check=False,
     )
     if done.returncode != 0:
-        last = (done.stderr + done.stdout).strip().splitlines() or ["it said nothing"]
-        raise MenagerieError(str(plan.deployment_file), f"prefect deploy failed: {last[-1]}")
+        said = (done.stdout + done.stderr).strip()
+        sys.stderr.write(f"{said}\n")  # the whole story, for the log
+        raise MenagerieError(str(plan.deployment_file), f"prefect deploy failed: {_reason(said)}")
+
+
+def _reason(said: str) -> str:
+    """The last line that names an error, else the last line: Prefect's own is often only a sigh."""
+    lines = said.splitlines() or ["it said nothing"]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b: ", line)]
+    return (errors or lines)[-1]
 
 
 def _apply_automation(client: SyncPrefectClient, wanted: dict[str, Any]) -> None:

@@ -10,9 +10,9 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolUpdate
 
-from flows.cluster.apply import apply_pools
+from flows.cluster.apply import apply_pools, deploy
 from flows.cluster.plan import Plan
-from zoo.errors import UsageError
+from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,3 +89,15 @@ def test_a_template_that_lacks(client: SyncPrefectClient, tmp_path: Path) -> Non
     with pytest.raises(UsageError, match=r"base-job-template\.json: cannot be read"):
         apply_pools(client, wanted)
     assert not NAMES & {pool.name for pool in client.read_work_pools()}
+
+
+def test_a_deployment_that_cannot_be_read_says_why(
+    client: SyncPrefectClient, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The error of the flow's module in a line, and all that Prefect said in the log."""
+    (tmp_path / "prefect.yaml").write_text(
+        "deployments: [{name: toy, entrypoint: no_such_module.toy, work_pool: {name: on-hosts}}]"
+    )
+    with pytest.raises(MenagerieError, match="No module named 'no_such_module'"):
+        deploy(Plan(tmp_path))
+    assert "Traceback" in capfd.readouterr().err
