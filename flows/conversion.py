@@ -79,8 +79,8 @@ class Conversion:
             published = self._stage(Stage.PUBLISH, lambda: publish(self._place.publish, self._job))
         finally:
             shutil.rmtree(self._job.folder, ignore_errors=True)
-        row = self._row(Outcome.PUBLISHED)
-        return row.model_copy(update={"proof": published.state}), report
+        row = self._row(Outcome.PUBLISHED if published.kept is None else Outcome.SKIPPED)
+        return row.model_copy(update={"proof": published.state, "kept": published.kept}), report
 
     def _lowered(self, bench: Bench) -> Evidence:
         pulled = self._stage(Stage.PULL, lambda: pull(bench))

@@ -27,7 +27,7 @@ from flows.planning.plan import (
 from flows.request.choices import ModelChoice
 from flows.request.operator import factories_allowed
 from flows.request.parameters import ConversionOptions
-from flows.running.settings import NOTHING_KEPT, failed
+from flows.running.settings import NOTHING_KEPT, failed, without_tags
 from flows.running.workplace import workplace
 from tasks.failures import explain
 from tasks.job import Job
@@ -51,8 +51,9 @@ def convert_model(
 ) -> ModelResult | State[ModelResult]:
     """Convert one model: pull, export, transform, lower, validate, publish.
 
-    Skipped when the store already holds a release under the same build key, unless forced. The
-    result is the model's row, in a failed state if the model failed: call it with `return_state`.
+    Skipped when the store already holds a release under the same build key. If forced, it is
+    converted and proven again, but the store keeps the release that it has. The result is the
+    model's row, in a failed state if the model failed: call it with `return_state`.
 
     Args:
         model: A model of the manifest.
@@ -63,7 +64,8 @@ def convert_model(
     _leave_pages(result, report, options.store_url)
     record(model_event(result))
     workplace().listener.model_ended(result)
-    leave_row(result, this_run())
+    if not workplace().planned:  # else who planned it in this process has heard of it
+        leave_row(result, this_run())
     if result.succeeded:
         return result
     return failed(f"{result.outcome} in {result.stage}: {result.reason}", result)
@@ -93,7 +95,8 @@ def _convert(model: str, target: Target, options: ConversionOptions) -> _Ended:
 
 def _run(planned: PlannedModel, options: ConversionOptions) -> _Ended:
     try:
-        return Conversion(_job(planned, options), workplace()).run()
+        with without_tags():
+            return Conversion(_job(planned, options), workplace()).run()
     except ConversionFailed as stopped:
         return stopped.result, stopped.report
     except OSError as error:  # before the first stage: there is no room for its folder, say

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from prefect import State, flow, tags
+from prefect import State, flow
 from pydantic import Field
 
 from flows.machine.work import new_work_folder
@@ -46,10 +46,8 @@ def verify_releases(
 
     def prove(release: Release) -> Proof:
         folder = new_work_folder(f"verify-{release.model}-{release.target}")
-        with tags(release.model, release.target):
-            return verify(
-                lambda: verify_release(place, release, folder, threads=threads, judge=judge)
-            )
+        named = verify.with_options(task_run_name=f"{release.model} for {release.target}")
+        return named(lambda: verify_release(place, release, folder, threads=threads, judge=judge))
 
     result = verify_all(place, models, targets, prove, every_build=every_build)
     leave_artifact(

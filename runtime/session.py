@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -43,8 +44,9 @@ def _numpy_dtype(dtype: Dtype) -> np.dtype[np.generic]:
 class Session:
     """One program of a bundle, loaded and ready to run.
 
-    Sessions are independent of each other; calls on one session are served one after another. What
-    the bundle requires of the machine, and the hash of the library, are checked before loading.
+    Sessions are independent of each other; calls on one session, from whatever threads, are served
+    one after another: a run ends when its results have been copied. What the bundle requires of the
+    machine, and the hash of the library, are checked before loading.
 
     Args:
         bundle: the bundle's folder.
@@ -59,6 +61,7 @@ class Session:
         self, bundle: Path | str, program: str = "main", threads: int | None = None
     ) -> None:
         self._program = ctypes.c_void_p()
+        self._one_call = threading.Lock()  # outputs are the program's own until its next call
         self._folder = Path(bundle)
         manifest = _read_manifest(self._folder)
         self._spec = _program_named(program, manifest, self._folder)
@@ -89,11 +92,13 @@ class Session:
     @property
     def kernel_calls(self) -> int:
         """How many kernels (convolutions, matrix products, ...) all runs so far have called."""
-        return int(self._library.menagerie_program_kernel_calls(self._open_program()))
+        with self._one_call:
+            return int(self._library.menagerie_program_kernel_calls(self._open_program()))
 
     def set_threads(self, threads: int) -> None:
         """Sets how many threads the following runs use; 0 for every processor."""
-        self._check(self._library.menagerie_program_set_threads(self._open_program(), threads))
+        with self._one_call:
+            self._check(self._library.menagerie_program_set_threads(self._open_program(), threads))
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Runs the program once.
@@ -108,26 +113,28 @@ class Session:
         Raises:
             SessionError: a name, dtype or shape is not what the program takes, or the run failed.
         """
-        program = self._open_program()
         views = (TensorView * len(self.inputs))()
         self._check_names(inputs)
         kept = [self._array(spec, inputs[spec.name]) for spec in self.inputs]
         for view, spec, array in zip(views, self.inputs, kept, strict=True):
             _fill(view, spec, array)
         results = (TensorView * len(self.outputs))()
-        self._check(
-            self._library.menagerie_program_run(program, views, len(views), results, len(results))
-        )
-        return {
-            spec.name: _copy_out(view, spec)
-            for view, spec in zip(results, self.outputs, strict=True)
-        }
+        with self._one_call:
+            status = self._library.menagerie_program_run(
+                self._open_program(), views, len(views), results, len(results)
+            )
+            self._check(status)
+            return {
+                spec.name: _copy_out(view, spec)
+                for view, spec in zip(results, self.outputs, strict=True)
+            }
 
     def close(self) -> None:
         """Unloads the program; a second call does nothing."""
-        if self._program.value is not None:
-            self._library.menagerie_program_close(self._program)
-            self._program = ctypes.c_void_p()
+        with self._one_call:
+            if self._program.value is not None:
+                self._library.menagerie_program_close(self._program)
+                self._program = ctypes.c_void_p()
 
     def __enter__(self) -> Self:
         return self
@@ -180,12 +187,15 @@ class Session:
                 f"input {spec.name} has dtype {array.dtype}, the program takes {wanted}",
                 f"Convert it: .astype(numpy.{wanted})",
             )
-        plain = (
-            array.flags.aligned
-            and array.ndim <= len(TensorView().sizes)
-            and all(stride >= 0 and stride % array.itemsize == 0 for stride in array.strides)
+        if array.ndim != len(spec.shape):
+            raise SessionError(
+                str(self._folder),
+                f"input {spec.name} has {array.ndim} axes, the program takes {len(spec.shape)}",
+            )
+        plain = array.flags.aligned and all(
+            stride >= 0 and stride % array.itemsize == 0 for stride in array.strides
         )
-        return array if plain else np.ascontiguousarray(array)
+        return array if plain else array.copy(order="C")
 
 
 def _read_manifest(folder: Path) -> BundleManifest:

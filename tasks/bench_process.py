@@ -57,7 +57,7 @@ def serve(
 
 def _answer(stage: Callable[[], BaseModel], place: str) -> Answer:
     try:
-        return Answer(record=stage().model_dump(mode="json"))
+        return Answer(record=stage().model_dump_json())
     except Exception as error:
         logging.getLogger(__name__).exception("%s failed", place)  # the whole story, in the log
         return Answer(failure=Failure.of(error, place))

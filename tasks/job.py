@@ -130,8 +130,12 @@ class Suspect(_Record):
 
 
 class PublishRecord(_Record):
-    """The release is in the store."""
+    """The release is in the store.
+
+    `kept` is when an earlier release of the same build was made, if the store keeps that one.
+    """
 
     store: str
     bytes: int
+    kept: str | None = None  # ISO 8601
     state: ReleaseState = ReleaseState.VALIDATED

@@ -9,6 +9,7 @@ from prefect.cache_policies import NO_CACHE
 
 from tasks.job import Job, PublishRecord
 from tasks.retries import RETRY_SECONDS, worth_a_retry
+from zoo.artifact.bundle import open_bundle
 from zoo.store import open_store
 
 if TYPE_CHECKING:
@@ -18,13 +19,19 @@ __all__ = ["publish", "publish_bundle"]
 
 
 def publish_bundle(job: Job) -> PublishRecord:
-    """Put the job's bundle into its store.
+    """Put the job's bundle into its store, which keeps an earlier release of the same build.
 
     Raises:
         StoreError: if the store cannot take it; it then lists only what was complete before.
     """
     release = open_store(job.store).publish(job.bundle)
-    return PublishRecord(store=job.store, bytes=release.size, state=release.manifest.state)
+    ours = open_bundle(job.bundle, check_hashes=False).document
+    return PublishRecord(
+        store=job.store,
+        bytes=release.size,
+        kept=None if release.document == ours else release.manifest.created,
+        state=release.manifest.state,
+    )
 
 
 @task(

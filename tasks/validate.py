@@ -11,7 +11,8 @@ from prefect.cache_policies import NO_CACHE
 
 from runtime.validation import Limits
 from runtime.validation import validate as run_goldens
-from zoo.artifact.bundle import open_bundle, seal
+from tasks.reseal import reseal
+from zoo.artifact.bundle import open_bundle
 from zoo.artifact.manifest import ReleaseState
 from zoo.errors import ValidationError
 from zoo.evidence import ConversionReport
@@ -50,9 +51,10 @@ def prove(
 
     Raises:
         NotProven: if the verdict is anything but passed; the bundle stays `lowered`.
+        ArtifactError: if a file of the bundle changed while it ran.
     """
-    validation = judge(job.bundle, limits=_limits(job))
     draft = open_bundle(job.bundle, check_hashes=False).manifest
+    validation = judge(job.bundle, limits=_limits(job))
     report = _report(job, evidence, validation, draft.versions)
     shutil.rmtree(job.reproducer, ignore_errors=True)  # of an earlier conversion
     graphs = evidence.transformed.graphs
@@ -63,7 +65,7 @@ def prove(
         )
     write_report(report, job.bundle, graphs=graphs)
     state = ReleaseState.EMULATED if validation.emulated else ReleaseState.VALIDATED
-    seal(job.bundle, draft.model_copy(update={"state": state, "files": {}}))
+    reseal(job.bundle, draft, state)
     return report
 
 

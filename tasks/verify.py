@@ -15,10 +15,11 @@ from pydantic import BaseModel, ConfigDict
 
 from runtime.validation import Limits
 from runtime.validation import validate as run_goldens
+from tasks.reseal import reseal
 from tasks.retries import RETRY_SECONDS, worth_a_retry
-from zoo.artifact.bundle import open_bundle, seal
+from zoo.artifact.bundle import open_bundle
 from zoo.artifact.manifest import ReleaseState
-from zoo.errors import HashMismatch, MenagerieError, NotInStore, StoreError
+from zoo.errors import ArtifactError, HashMismatch, MenagerieError, NotInStore, StoreError
 from zoo.report import read_graphs, read_report, write_report
 from zoo.store import ReleaseVerdict, open_store
 
@@ -108,6 +109,7 @@ def confirm_release(
     """Prove an emulated release; if not by emulation again, publish it as validated.
 
     Raises:
+        ArtifactError: if a file of the bundle changed while it ran.
         StoreError: if it cannot be published.
     """
     began = time.perf_counter()
@@ -115,11 +117,10 @@ def confirm_release(
         proof, report = _prove(store, release, folder, 1, judge)
         if report is not None and report.passed and not report.emulated:
             bundle = folder / _BUNDLE
-            draft = open_bundle(bundle, check_hashes=False).manifest
+            _require_untouched(bundle, release)
             written = read_report(bundle).model_copy(update={"validation": report})
             write_report(written, bundle, graphs=read_graphs(bundle))
-            validated = {"state": ReleaseState.VALIDATED, "files": {}}
-            seal(bundle, draft.model_copy(update=validated))
+            reseal(bundle, release.manifest, ReleaseState.VALIDATED)
             open_store(store).publish(bundle)
             proof = proof.model_copy(update={"state": ReleaseState.VALIDATED})
     finally:
@@ -174,6 +175,14 @@ def _prove(
         }
     )
     return _noted(opened, proof), report
+
+
+def _require_untouched(bundle: Path, release: Release) -> None:
+    """Its own code ran as this user: what it left, its old report too, is what was pulled."""
+    if open_bundle(bundle).document != release.document:
+        raise ArtifactError(
+            str(bundle), "its manifest changed while it was run", "Do not trust this artifact"
+        )
 
 
 def _says_nothing(error: MenagerieError) -> bool:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["CallableProgram", "Exported", "export_program"]
 
 
+_NO_NESTING = "for tensors within one, a model that returns them side by side is needed"
+
+
 class CallableProgram(torch.nn.Module):
     """One program of a model as a function of tensors: fixed arguments set, outputs picked.
 
@@ -52,21 +55,56 @@ class CallableProgram(torch.nn.Module):
     def _pick(self, result: Any) -> dict[str, torch.Tensor]:
         wanted = self._spec.outputs
         if isinstance(result, torch.Tensor):
+            if len(wanted) > 1:
+                raise self._too_few(1)
             return {wanted[0] if wanted else "output": result}
         if isinstance(result, (tuple, list)):
-            names = wanted or tuple(f"output_{i}" for i in range(len(result)))
-            return dict(zip(names, result, strict=False))
+            return self._pick_by_position(result)
         if not isinstance(result, dict) and not hasattr(result, "keys"):
-            raise ExportError(f"program {self._spec.name}", f"returns a {type(result).__name__}")
+            raise self._error(f"returns a {type(result).__name__}")
         missing = [name for name in wanted if name not in result]
         if missing:
-            raise ExportError(
-                f"program {self._spec.name}",
-                f"its result has no {missing[0]!r}",
-                f"It has: {', '.join(result.keys())}",
+            raise self._error(
+                f"its result has no {missing[0]!r}", f"It has: {', '.join(result.keys())}"
             )
         names = wanted or tuple(k for k, v in result.items() if isinstance(v, torch.Tensor))
-        return {name: result[name] for name in names}
+        return self._tensors({name: result[name] for name in names})
+
+    def _pick_by_position(self, result: tuple[Any, ...] | list[Any]) -> dict[str, torch.Tensor]:
+        wanted = self._spec.outputs
+        if len(wanted) > len(result):
+            raise self._too_few(len(result))
+        if wanted:
+            return self._tensors(dict(zip(wanted, result, strict=False)))
+        nested = [i for i, v in enumerate(result) if isinstance(v, (tuple, list, dict))]
+        if nested:
+            raise self._error(
+                f"its result {nested[0]} is a {type(result[nested[0]]).__name__}, not a tensor",
+                f"To keep only the results before it, list them under `outputs`; {_NO_NESTING}",
+            )
+        found = {f"output_{i}": v for i, v in enumerate(result) if isinstance(v, torch.Tensor)}
+        return self._tensors(found)
+
+    def _tensors(self, results: dict[str, Any]) -> dict[str, torch.Tensor]:
+        if not results:
+            raise self._error("returns no tensor")
+        for position, (name, value) in enumerate(results.items()):
+            if not isinstance(value, torch.Tensor):
+                raise self._error(
+                    f"its result {position}, {name!r}, is a {type(value).__name__}, not a tensor",
+                    f"List only tensors under `outputs`; {_NO_NESTING}",
+                )
+        return results
+
+    def _too_few(self, count: int) -> ExportError:
+        wanted = self._spec.outputs
+        return self._error(
+            f"returns {count} result(s), but `outputs` names {len(wanted)}: {', '.join(wanted)}",
+            "List as many under `outputs` as it returns, or fewer",
+        )
+
+    def _error(self, fact: str, next_step: str = "") -> ExportError:
+        return ExportError(f"program {self._spec.name}", fact, next_step)
 
 
 @dataclass(frozen=True)

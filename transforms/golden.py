@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 
     from zoo.evidence import Measurement
 
-__all__ = ["GoldenCase", "case_dimensions", "make_goldens", "make_inputs", "measure_eager"]
+__all__ = [
+    "GoldenCase",
+    "case_dimensions",
+    "input_dtype",
+    "make_goldens",
+    "make_inputs",
+    "measure_eager",
+    "model_dtype",
+]
 
 
 _EAGER_SECONDS = 2.0  # that eager is timed for
@@ -76,13 +84,14 @@ def make_goldens(
     """Run eager on every case.
 
     Raises:
-        ExportError: if eager itself fails on a case, naming its sizes.
+        ExportError: if eager itself fails on a case, naming its sizes; or if its outputs could
+            prove nothing: there is none, or one has no finite element in any case.
     """
     module = CallableProgram(model, spec)
     cases = []
     for seed, dimensions in enumerate(case_dimensions(spec)):
-        inputs = make_inputs(spec, dimensions, seed=seed, dtype=dtype)
         try:
+            inputs = make_inputs(spec, dimensions, seed=seed, dtype=dtype)
             with torch.no_grad():
                 outputs = module(*(t.clone() for t in inputs.values()))
         except ExportError:
@@ -94,7 +103,20 @@ def make_goldens(
                 "Mend the inputs, arguments or ranges in the manifest",
             ) from error
         cases.append(GoldenCase(dict(dimensions), inputs, outputs))
+    _check_outputs(spec, cases)
     return cases
+
+
+def input_dtype(spec: InputSpec, model_dtype: torch.dtype) -> torch.dtype:
+    """What an input has in a model of this dtype: inputs declared float32 take the model's."""
+    declared: torch.dtype = getattr(torch, spec.dtype.value)
+    return model_dtype if declared is torch.float32 else declared
+
+
+def model_dtype(model: torch.nn.Module) -> torch.dtype:
+    """The dtype of a model's floating parameters, by the first of them; float32 without any."""
+    floats = (p.dtype for p in model.parameters() if p.is_floating_point())
+    return next(floats, torch.float32)
 
 
 def measure_eager(
@@ -118,6 +140,25 @@ def measure_eager(
         torch.set_num_threads(before)
 
 
+def _check_outputs(spec: ProgramSpec, cases: Sequence[GoldenCase]) -> None:
+    """Refuse outputs that can prove nothing: whatever is compared with them is equal."""
+    place = f"program {spec.name}"
+    for name in cases[0].outputs:
+        values = [case.outputs[name] for case in cases]
+        if not any(value.numel() for value in values):
+            raise ExportError(
+                place,
+                f"output {name} has no element in any golden case",
+                "Enlarge the inputs, or name only the other outputs under `outputs`",
+            )
+        if not any(bool(value.isfinite().any()) for value in values):
+            raise ExportError(
+                place,
+                f"output {name} of eager PyTorch has no finite element in any golden case",
+                "Mend the weights, or the inputs' `sample` in the manifest",
+            )
+
+
 def _aligned_up(value: int, step: int) -> int:
     return -(-value // step) * step
 
@@ -132,13 +173,11 @@ def _middle(dimension: Dimension) -> int:
 
 
 def _sample(
-    spec: InputSpec, dimensions: Mapping[str, int], seed: int, model_dtype: torch.dtype
+    spec: InputSpec, dimensions: Mapping[str, int], seed: int, dtype: torch.dtype
 ) -> torch.Tensor:
     shape = tuple(s if isinstance(s, int) else dimensions[s] for s in spec.shape)
     digest = hashlib.sha256(f"{spec.name}:{seed}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:6], "big"))
-    declared = getattr(torch, spec.dtype.value)
-    dtype = model_dtype if declared is torch.float32 else declared
     sample = spec.sample
     match sample.kind:
         case SampleKind.NORMAL:
@@ -153,4 +192,4 @@ def _sample(
             drawn = torch.arange(shape[-1]).expand(shape) < length
         case SampleKind.ONES:
             drawn = torch.ones(shape)
-    return drawn.to(dtype).contiguous()
+    return drawn.to(input_dtype(spec, dtype)).contiguous()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from transforms.export import Exported, export_program
-from transforms.golden import GoldenCase, make_goldens
+from transforms.golden import GoldenCase, make_goldens, model_dtype
 
 if TYPE_CHECKING:
+    import torch
+
     from zoo.spec import ProgramSpec
 
 __all__ = ["Prepared", "prepare"]
@@ -35,6 +35,5 @@ def prepare(model: torch.nn.Module, spec: ProgramSpec) -> Prepared:
     Raises:
         ExportError: if eager fails on a case or the program cannot be exported.
     """
-    floats = (p.dtype for p in model.parameters() if p.is_floating_point())
-    goldens = make_goldens(model, spec, dtype=next(floats, torch.float32))
+    goldens = make_goldens(model, spec, dtype=model_dtype(model))
     return Prepared(spec, export_program(model, spec, goldens[0].inputs), goldens)

@@ -18,7 +18,8 @@
     └── StoreError             the store could not do its work
         ├── StoreUnreachable   nobody answers at the endpoint
         ├── StoreFull          no space left
-        └── NotInStore         the asked-for release or blob does not exist
+        ├── NotInStore         the asked-for release or blob does not exist
+        └── TooLarge           a small file of the store has more bytes than any of its kind
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ __all__ = [
     "StoreError",
     "StoreFull",
     "StoreUnreachable",
+    "TooLarge",
     "UnsupportedKernels",
     "UsageError",
     "ValidationError",
@@ -154,3 +156,7 @@ class StoreFull(StoreError):
 
 class NotInStore(StoreError):
     """The asked-for release or blob does not exist."""
+
+
+class TooLarge(StoreError):
+    """A document or a note in the store has more bytes than any of its kind; it was not read."""

@@ -15,6 +15,7 @@ from zoo.spec import Dtype, Tolerance
 
 __all__ = [
     "AccuracyResult",
+    "Bound",
     "CaseShape",
     "ConversionReport",
     "Diagnosis",
@@ -132,11 +133,21 @@ class ErrorHistogram(_Record):
     counts: tuple[int, ...]
 
 
+class Bound(StrEnum):
+    """What an output passed by; see `zoo.spec.Tolerance`."""
+
+    BITS = "bits"  # every one is eager's
+    ABSOLUTE = "absolute"
+    SNR = "snr"
+
+
 class OutputParity(_Record):
     """One output of one golden case against eager.
 
     `snr_db` is 20 log10(|ref|2 / |ref - out|2), infinite where both are bit-equal; `max_rel` is
-    max(|a-b| / max(|ref|)), so that zeros in the reference do not make it meaningless.
+    max(|a-b| / max(|ref|)), so that zeros in the reference do not make it meaningless. `scale` is
+    the largest finite |ref|, by which `tolerance` is measured. Reports of older versions have
+    neither `scale` nor `passed_by`.
     """
 
     case: int
@@ -150,8 +161,17 @@ class OutputParity(_Record):
     nonfinite_match: bool
     tolerance: Tolerance | None
     passed: bool
+    passed_by: Bound | None = None
+    scale: float | None = None
     fact: str = ""  # what is wrong, when not passed
     errors: ErrorHistogram | None = None
+
+    @property
+    def allowed(self) -> float | None:
+        """The largest error that passes whatever the SNR; None where every bit must be eager's."""
+        if self.tolerance is None:
+            return None
+        return self.tolerance.everywhere(1.0 if self.scale is None else self.scale)
 
 
 class CaseShape(_Record):

@@ -117,6 +117,17 @@ class Sample(Frozen):
         return self
 
 
+# The whole numbers that a type holds, the upper end excluded as torch's generator has it.
+_WHOLE_NUMBERS = {
+    Dtype.INT32: (-(2**31), 2**31),
+    Dtype.INT16: (-(2**15), 2**15),
+    Dtype.INT8: (-(2**7), 2**7),
+    Dtype.UINT8: (0, 2**8),
+    Dtype.BOOL: (0, 2),
+}
+_MOST_WHOLE_NUMBERS = (-(2**63), 2**63 - 1)
+
+
 class InputSpec(Frozen):
     """One tensor a program takes: its shape's entries are sizes or names of dimensions."""
 
@@ -133,6 +144,22 @@ class InputSpec(Frozen):
                 f"an input of {self.dtype} needs `sample: {{kind: integers, ...}}`, "
                 "`prefix_mask` or `ones`"
             )
+        if self.sample.kind is SampleKind.PREFIX_MASK and not self.shape:
+            raise ValueError("`prefix_mask` needs an axis, and this input has none")
+        return self
+
+    @model_validator(mode="after")
+    def _whole_numbers_there(self) -> Self:
+        low, high = self.sample.low, self.sample.high
+        if self.sample.kind is not SampleKind.INTEGERS:
+            return self
+        if not (low.is_integer() and high.is_integer()):
+            raise ValueError(
+                f"`integers` needs whole numbers as low and high, not {low:g} and {high:g}"
+            )
+        least, most = _WHOLE_NUMBERS.get(self.dtype, _MOST_WHOLE_NUMBERS)
+        if low < least or high > most:
+            raise ValueError(f"`integers` from {low:g} to {high:g} do not fit {self.dtype}")
         return self
 
 
@@ -167,17 +194,38 @@ class ProgramSpec(Frozen):
         return self
 
 
-class Tolerance(Frozen):
-    """When an output equals eager's: max |a-b| <= absolute, or SNR >= snr_db where that is given.
+# Below this scale an output is mostly what cancelling terms leave, and errs as those terms do: no
+# smaller error is asked for.
+_SMALLEST_SCALE = 1e-3
+# The SNR averages over all elements, so one that is wrong drowns in many: however good it is, none
+# may err by more than so many times `absolute`, relative to the output's scale.
+_OUTLIER_FACTOR = 10.0
 
-    `absolute` is in the output's own units; `snr_db` in decibels, 20 log10(|ref| / |ref - out|).
+
+class Tolerance(Frozen):
+    """When an output equals eager's, given its scale s, the largest finite |eager| in it.
+
+    Either max |a-b| <= absolute * min(1, max(s, 1e-3)); or, where `snr_db` is given, SNR >= snr_db
+    and max |a-b| <= 10 * absolute * s. So `absolute` is in the output's own units where s is 1 or
+    more, and a fraction of s where it is less; `snr_db` is 20 log10(|ref| / |ref - out|). The same
+    rule stands in runtime/tools/parity.cpp.
     """
 
     absolute: float = Field(gt=0)
     snr_db: float | None = Field(default=None, gt=0)
 
+    def everywhere(self, scale: float) -> float:
+        """The largest error that passes whatever the SNR, in an output of this scale."""
+        return self.absolute * min(1.0, max(scale, _SMALLEST_SCALE))
+
+    def outlier(self, scale: float) -> float:
+        """The largest error that passes by virtue of the SNR, in an output of this scale."""
+        return _OUTLIER_FACTOR * self.absolute * scale
+
 
 DEFAULT_TOLERANCES: dict[Dtype, Tolerance] = {
+    # float64 has 16 digits: half of them may go to another order of summing
+    Dtype.FLOAT64: Tolerance(absolute=1e-9, snr_db=160.0),
     Dtype.FLOAT32: Tolerance(absolute=1e-4, snr_db=80.0),
     Dtype.FLOAT16: Tolerance(absolute=1e-2, snr_db=40.0),
     Dtype.BFLOAT16: Tolerance(absolute=1e-2, snr_db=30.0),
@@ -236,5 +284,5 @@ class ModelSpec(Frozen):
         return self
 
     def tolerance(self, dtype: Dtype) -> Tolerance | None:
-        """The tolerance for outputs of `dtype`; None means bit for bit (integers, booleans)."""
+        """The tolerance for outputs of `dtype`; None means bit for bit: integers and booleans."""
         return self.tolerances.get(dtype) or DEFAULT_TOLERANCES.get(dtype)

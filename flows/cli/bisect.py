@@ -1,5 +1,6 @@
 """`zoo bisect`."""
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,11 +15,16 @@ from flows.cli.options import (
     TargetOption,
 )
 from flows.cli.output import emit, messages, results
+from zoo.errors import UsageError
 from zoo.spec import Target
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from flows.cli.modelling import PreparedModel
-    from zoo.evidence import Divergence
+    from transforms.prepare import Prepared
+    from zoo.evidence import Diagnosis, Divergence
+    from zoo.spec import ModelSpec
 
 __all__ = ["bisect"]
 
@@ -41,69 +47,91 @@ def bisect(
 ) -> None:
     """Find the first node, and the pass, at which a lowered model diverges from eager.
 
-    Saves the smallest program that still shows it, with the command that runs it again. Exit code 1
-    if there is a divergence.
+    Looks at every golden case, for a fault may show at one size only. Saves the smallest program
+    that still shows it, with the command that runs it again. Exit code 1 if there is a divergence.
 
     Examples: `zoo bisect resnet18 --random-weights 0` · `zoo bisect resnet18 -o found --json`
     """
-    with messages().status(f"looking for a divergence in {model}"):
+    with messages().status(f"looking for a divergence in {model}") as status:
         from flows.cli.modelling import prepare_model
 
         prepared = prepare_model(model, manifest, random_weights, allow_factories=allow_factories)
-        found = _first(prepared, target, program, output, seconds)
+        programs = _chosen(prepared, program)
+        found = _first(prepared.spec, programs, target, output, seconds=seconds, tell=status.update)
+    if found is None or found.divergence is None:
+        if as_json:
+            emit(None)
+        else:
+            cases = sum(len(entry.goldens) for entry in programs)
+            text = f"{model} agrees with eager at every output of {cases} golden case(s)"
+            results().print(text, markup=False)
+        return
+    fields = _fields(found, found.divergence)
     if as_json:
-        emit(None if found is None else _fields(found))
-    elif found is None:
-        results().print(f"{model} agrees with eager at every output", markup=False)
+        emit(fields)
     else:
-        for name, value in _fields(found).items():
+        for name, value in fields.items():
             results().print(f"{name:<12} {value}", markup=False)
-        results().print(f"rerun        {found.command}", markup=False)
-    raise typer.Exit(0 if found is None else 1)
+        results().print(f"rerun        {found.divergence.command}", markup=False)
+    raise typer.Exit(1)
+
+
+def _chosen(prepared: "PreparedModel", program: str | None) -> "list[Prepared]":
+    names = [p.spec.name for p in prepared.programs]
+    if program is not None and program not in names:
+        fact = f"there is no program {program!r}"
+        raise UsageError("bisect", fact, f"It has: {', '.join(names)}")
+    return [p for p in prepared.programs if program in (None, p.spec.name)]
 
 
 def _first(
-    prepared: "PreparedModel",
+    spec: "ModelSpec",
+    programs: "Sequence[Prepared]",
     target: Target,
-    program: str | None,
     output: Path,
+    *,
     seconds: float | None,
-) -> "Divergence | None":
+    tell: "Callable[[str], None]",
+) -> "Diagnosis | None":
+    """Search with every golden case, since a fault may show at one size only.
+
+    Raises:
+        MenagerieError: the time was up before every case had been looked at, and none was wrong.
+    """
     from transforms.bisect import locate
     from transforms.pipeline import make_passes
-    from zoo.errors import UsageError
+    from zoo.evidence import Diagnosis
 
-    names = [p.spec.name for p in prepared.programs]
-    if program is not None and program not in names:
-        raise UsageError(
-            "bisect", f"there is no program {program!r}", f"It has: {', '.join(names)}"
-        )
-    for entry in prepared.programs:
-        if program in (None, entry.spec.name):
+    end = None if seconds is None else time.monotonic() + seconds
+    for entry in programs:
+        for number, case in enumerate(entry.goldens):
+            tell(f"program {entry.spec.name}, case {number}: looking for a divergence")
             found = locate(
                 entry.exported.program,
-                make_passes(prepared.spec.passes, target=target),
-                list(entry.goldens[0].inputs.values()),
+                make_passes(spec.passes, target=target),
+                list(case.inputs.values()),
                 target=target,
-                tolerances=prepared.spec.tolerance,
+                tolerances=spec.tolerance,
                 folder=output,
-                seconds=seconds,
+                seconds=None if end is None else end - time.monotonic(),
             )
             if found is not None:
-                return found
+                return Diagnosis(program=entry.spec.name, case=number, divergence=found)
     return None
 
 
-def _fields(found: "Divergence") -> dict[str, object]:
+def _fields(found: "Diagnosis", divergence: "Divergence") -> dict[str, object]:
     return {
-        "stage": found.stage.value,
-        "pass": found.pass_name,
-        "node": found.node,
-        "operator": found.operator,
-        "module": found.module_path,
-        "source": found.source_line,
-        "max_abs": found.max_abs,
-        "snr_db": found.snr_db,
-        "certain": found.certain,
-        "reproducer": None if found.reproducer is None else str(found.reproducer),
+        "program": found.program,
+        "case": found.case,
+        "stage": divergence.stage.value,
+        "pass": divergence.pass_name,
+        "node": divergence.node,
+        "operator": divergence.operator,
+        "module": divergence.module_path,
+        "source": divergence.source_line,
+        "max_abs": divergence.max_abs,
+        "snr_db": divergence.snr_db,
+        "certain": divergence.certain,
+        "reproducer": None if divergence.reproducer is None else str(divergence.reproducer),
     }

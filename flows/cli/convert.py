@@ -48,7 +48,7 @@ def convert(
     random_weights: SeedOption = None,
     allow_factories: FactoriesOption = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Convert again what the store already holds.")
+        bool, typer.Option("--force", help="Convert and prove again what the store has, and keeps.")
     ] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=64, help="Models at a time.")] = 1,
     threads: Annotated[int, typer.Option(min=1, max=256, help="For measured latencies.")] = 1,

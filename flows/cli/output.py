@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["complain", "emit", "figure", "messages", "results", "size", "table"]
+__all__ = ["complain", "decibels", "emit", "figure", "messages", "results", "size", "table"]
 
 _KIB = 1024
 _FILE_WIDTH = 140  # where there is no terminal to ask
@@ -34,9 +35,22 @@ def messages() -> Console:
 
 
 def emit(value: Any) -> None:
-    """Write `value` as JSON to standard output, and nothing else goes there."""
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
+    """Write `value` as JSON to standard output, and nothing else goes there.
+
+    JSON has no NaN and no infinity: they become strings, the same as in report.json.
+    """
+    json.dump(_finite(value), sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
     sys.stdout.write("\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def complain(error: BaseException) -> None:
@@ -67,6 +81,11 @@ def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
 def figure(value: float | None, form: str) -> str:
     """`value` by a format string such as `{:.2f} ms`; a dash for None."""
     return "–" if value is None else form.format(value)  # noqa: RUF001
+
+
+def decibels(value: float | None) -> str:
+    """A signal-to-noise ratio; infinite where the bits are equal."""
+    return "bit-equal" if value == math.inf else figure(value, "{:.0f} dB")
 
 
 def size(count: int | None) -> str:

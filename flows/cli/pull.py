@@ -80,7 +80,10 @@ def pull(
 
 def _pull_zip(store: "Store", release: "Release", place: Path, progress: "Progress") -> None:
     from zoo.artifact.archive import pack
+    from zoo.errors import UsageError
 
+    if place.exists() or place.is_symlink():
+        raise UsageError(str(place), "exists", "Remove it or choose another place")
     place.parent.mkdir(parents=True, exist_ok=True)
     # Beside the goal, not in the system's temporary folder: that one may be small.
     with tempfile.TemporaryDirectory(prefix=".pull-", dir=place.parent) as folder:

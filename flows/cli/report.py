@@ -1,5 +1,6 @@
 """`zoo report`."""
 
+import hashlib
 import json
 import webbrowser
 from pathlib import Path
@@ -14,6 +15,8 @@ from zoo.errors import ArtifactError
 from zoo.spec import Target
 
 __all__ = ["report"]
+
+_FILES = ("report.json", "report.html")  # in the order in which they are written
 
 
 def report(
@@ -55,22 +58,37 @@ def _folder(what: str, target: str, store: str) -> Path:
     from flows.outcome.reports import report_folder
 
     if Path(what).is_dir():
-        folder = Path(what)
-        if not (folder / "report.html").is_file() or not (folder / "report.json").is_file():
-            raise ArtifactError(what, "holds no report", "Name a bundle made by `zoo convert`")
+        return _with_report(Path(what))
+    converted = report_folder(model_name(what), target)
+    if (converted / "report.html").is_file():
+        return converted
+    return _released(what, target, store)
+
+
+def _with_report(folder: Path) -> Path:
+    if all((folder / name).is_file() for name in _FILES):
         return folder
-    kept = report_folder(model_name(what), target)
-    if not (kept / "report.html").is_file():
-        _fetch(what, target, store, kept)
-    return kept
+    raise ArtifactError(str(folder), "holds no report", "Name a bundle made by `zoo convert`")
 
 
-def _fetch(model: str, target: str, store: str, folder: Path) -> None:
-    """Copy the report out of the model's latest release."""
-    import shutil
+def _released(model: str, target: str, store: str) -> Path:
+    """A copy of the report of the model's latest release, fetched unless it is here already.
 
-    with bundle_at(model, target, store) as bundle:
-        _folder(str(bundle), target, store)
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in ("report.json", "report.html"):
-            shutil.copyfile(bundle / name, folder / name)
+    It lies apart from the reports of conversions made here, under the hash of the release: a later
+    release, or that of another store, has another.
+    """
+    from zoo.artifact.durable import disk_errors, make_folders, write_durably
+    from zoo.home import home
+    from zoo.store import open_store
+
+    release = open_store(store).find(model, target)
+    digest = hashlib.sha256(release.document).hexdigest()
+    folder = home() / "fetched" / f"{model}-{target}-{digest[:16]}"
+    if not (folder / "report.html").is_file():
+        with bundle_at(model, target, store) as bundle:
+            contents = {name: (_with_report(bundle) / name).read_bytes() for name in _FILES}
+        with disk_errors(folder, sum(map(len, contents.values()))):
+            make_folders(folder)
+            for name, content in contents.items():
+                write_durably(folder / name, content, partial=folder / f".{name}.partial")
+    return folder

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from flows.cli.output import figure, messages, results, size, table
+from flows.cli.output import decibels, figure, messages, results, size, table
 from flows.outcome.results import Outcome
 from zoo.artifact.manifest import ReleaseState
 from zoo.home import home
@@ -83,7 +83,7 @@ def _cells(row: ModelResult) -> tuple[Text | str, ...]:
         row.target.value,
         Text(outcome, style=_STYLES[row.outcome]),
         figure(row.worst_absolute, "{:.1e}"),
-        figure(row.worst_snr_db, "{:.0f} dB"),
+        decibels(row.worst_snr_db),
         figure(row.latency_ms, "{:.2f} ms") + ratio,
         figure(row.eager_ms, "{:.2f} ms"),
         size(row.bytes),

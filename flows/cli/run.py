@@ -8,6 +8,7 @@ import typer
 from flows.cli.options import JsonOption
 from flows.cli.output import emit, results, table
 from zoo.errors import UsageError
+from zoo.spec import Dtype
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,6 +43,8 @@ def run(
 ) -> None:
     """Run an artifact on numpy files, without PyTorch.
 
+    numpy has no bfloat16: inputs of it are given as float32, outputs of it written as float32.
+
     **Examples**
 
     - `zoo run out --input x.npy --output y.npy`
@@ -51,13 +54,15 @@ def run(
 
     with Session(bundle, program, threads) as session:
         arrays = _read(inputs or [], session.inputs)
-        answers = session.run(arrays)
+        results = session.run(arrays)
+        answers = {spec.name: _readable(results[spec.name], spec.dtype) for spec in session.outputs}
+        dtypes = {spec.name: spec.dtype for spec in session.outputs}
     if output is not None:
         _write(answers, output)
     if as_json:
-        emit({name: _described(value) for name, value in answers.items()})
+        emit({name: _described(value, dtypes[name]) for name, value in answers.items()})
     else:
-        _print(answers)
+        _print(answers, dtypes)
 
 
 def _read(given: "Sequence[str]", wanted: "Sequence[TensorSpec]") -> "dict[str, np.ndarray]":
@@ -77,7 +82,21 @@ def _read(given: "Sequence[str]", wanted: "Sequence[TensorSpec]") -> "dict[str, 
     missing = [w.name for w in wanted if w.name not in arrays]
     if missing:
         raise UsageError("--input", f"{missing[0]!r} is missing", f"The program takes {listing}")
-    return arrays
+    return {w.name: _taken(arrays[w.name], w.dtype) for w in wanted}
+
+
+def _taken(array: "np.ndarray", dtype: Dtype) -> "np.ndarray":
+    """A float32 array in bfloat16, where that is wanted; any other unchanged."""
+    from runtime.validation.elements import narrow
+
+    return narrow(array, dtype) if dtype is Dtype.BFLOAT16 and array.dtype == "float32" else array
+
+
+def _readable(array: "np.ndarray", dtype: Dtype) -> "np.ndarray":
+    """An output of a type that numpy has; bfloat16 as the float32 that it is a part of."""
+    from runtime.validation.elements import widen
+
+    return widen(array, dtype).astype("float32") if dtype is Dtype.BFLOAT16 else array
 
 
 def _load(path: str) -> "np.ndarray":
@@ -105,13 +124,13 @@ def _write(answers: "Mapping[str, np.ndarray]", path: Path) -> None:
         raise UsageError(str(path), f"there are several outputs ({names})", "Name a .npz file")
 
 
-def _described(value: "np.ndarray") -> dict[str, object]:
-    return {"dtype": str(value.dtype), "shape": list(value.shape), "values": value.tolist()}
+def _described(value: "np.ndarray", dtype: Dtype) -> dict[str, object]:
+    return {"dtype": dtype.value, "shape": list(value.shape), "values": value.tolist()}
 
 
-def _print(answers: "Mapping[str, np.ndarray]") -> None:
+def _print(answers: "Mapping[str, np.ndarray]", dtypes: "Mapping[str, Dtype]") -> None:
     shown = table("output", "dtype", "shape", "smallest", "largest", right=("smallest", "largest"))
     for name, value in answers.items():
         ends = (f"{value.min():.6g}", f"{value.max():.6g}") if value.size else ("", "")
-        shown.add_row(name, str(value.dtype), str([*value.shape]), *ends)
+        shown.add_row(name, dtypes[name].value, str([*value.shape]), *ends)
     results().print(shown)

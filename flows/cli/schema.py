@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from flows.cli.options import JsonOption
 from flows.cli.output import emit, messages
 
 __all__ = ["schema"]
@@ -15,6 +16,7 @@ def schema(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write; left out: print it.")
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write the JSON Schema of manifest files, so that an editor completes and checks them.
 
@@ -27,4 +29,7 @@ def schema(
         emit(json_schema())
         return
     output.write_text(json.dumps(json_schema(), indent=2) + "\n")
-    messages().print(f"wrote {output}")
+    if as_json:
+        emit({"path": str(output.resolve())})
+    else:
+        messages().print(f"wrote {output}")

@@ -6,7 +6,7 @@ import typer
 
 from flows.cli.bundles import bundle_at
 from flows.cli.options import JsonOption, StoreOption, complete_models, store_url
-from flows.cli.output import emit, figure, messages, results, size, table
+from flows.cli.output import decibels, emit, figure, messages, results, size, table
 from zoo.errors import UsageError
 from zoo.spec import Target
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from zoo.store import Release
 
 __all__ = ["verify"]
+
+_PASSED = {"bits": "bit-equal", "absolute": "by max abs", "snr": "by SNR"}
 
 
 def verify(
@@ -103,8 +105,8 @@ def _print(report: "ValidationReport") -> None:
                 str(parity.case),
                 parity.output,
                 f"{parity.max_abs:.1e}",
-                f"{parity.snr_db:.0f} dB",
-                "yes" if parity.passed else "[red]no[/red]",
+                decibels(parity.snr_db),
+                "[red]no[/red]" if parity.passed_by is None else _PASSED[parity.passed_by],
             )
     console = results()
     console.print(shown)

@@ -52,7 +52,8 @@ class Confirmation(StrEnum):
 class ModelResult(BaseModel):
     """One model for one target: how it ended, and its figures as far as it came."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # rows travel as JSON, which has no infinity: the SNR of what is bit-equal
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     model: str
     target: Target
@@ -71,6 +72,7 @@ class ModelResult(BaseModel):
     stages: tuple[StageTime, ...] = ()
     report: str | None = None  # path or address of report.html
     proof: ReleaseState | None = None  # of the release in the store
+    kept: str | None = None  # when that one was made, if it was not replaced by what was converted
     confirmation: Confirmation | None = None  # asked for where the proof is an emulation
     confirmation_detail: str | None = None  # why it failed
 
@@ -106,6 +108,8 @@ class ModelResult(BaseModel):
             return f"emulated, waiting for a device of {self.target} to confirm it"
         if self.confirmation is Confirmation.FAILED:
             return f"emulated, but not confirmed: {self.confirmation_detail}"
+        if self.kept is not None:
+            return f"converted again and proven; the store keeps its release of {self.kept}"
         return "emulated" if self.proof is ReleaseState.EMULATED else ""
 
 

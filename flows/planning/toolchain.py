@@ -9,6 +9,7 @@ import importlib.util
 import platform
 from pathlib import Path
 
+from runtime.abi import RUNTIME_ABI
 from runtime.host_compiler import find_host_compiler
 from zoo.errors import UsageError
 
@@ -19,11 +20,12 @@ _PACKAGES = ("torch", "torchvision", "transformers", "numpy", "safetensors", "zi
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Packages, compiler and host system by name; `absent` for what is not installed."""
+    """Packages, compiler, host and runtime ABI by name; `absent` for what is not installed."""
     found = {name: _version(name) for name in _PACKAGES}
     compiler = find_host_compiler()
     found["compiler"] = compiler.version if compiler is not None else "absent"
     found["host"] = f"{platform.system().lower()}-{platform.machine()}"
+    found["runtime abi"] = str(RUNTIME_ABI)  # an artifact of another number does not load
     return found
 
 

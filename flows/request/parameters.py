@@ -32,7 +32,8 @@ class ConversionOptions(BaseModel):
     force: bool = Field(
         default=False,
         title="Convert again",
-        description="Convert even what the store already holds under the same build key.",
+        description="Convert and prove even what the store already holds under the same build key. "
+        "The store keeps the release that it has.",
     )
     threads: int = Field(
         default=1, ge=1, le=256, title="Threads", description="Threads for measuring latencies."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from prefect.context import TagsContext
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import Failed
@@ -17,7 +18,15 @@ if TYPE_CHECKING:
 
     from prefect import State
 
-__all__ = ["NOTHING_KEPT", "RunFailed", "failed", "result_of", "state_error", "without_heartbeats"]
+__all__ = [
+    "NOTHING_KEPT",
+    "RunFailed",
+    "failed",
+    "result_of",
+    "state_error",
+    "without_heartbeats",
+    "without_tags",
+]
 
 
 class _ResultOptions(TypedDict):
@@ -63,6 +72,17 @@ def without_heartbeats(*, when: bool) -> Iterator[None]:
         yield
         return
     with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+        yield
+
+
+@contextmanager
+def without_tags() -> Iterator[None]:
+    """Give the tasks in the block none of the tags of the run that they belong to.
+
+    For its tags a task asks the server for a place under their limits, and holds a lease that has
+    to be renewed while it works: requests for limits that nobody sets.
+    """
+    with TagsContext(current_tags=set()):
         yield
 
 

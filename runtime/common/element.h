@@ -1,11 +1,13 @@
 // Element types in C++, and the step from a dtype number to one of them.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "common/dtype.h"
+#include "common/error.h"
 
 namespace menagerie {
 
@@ -27,6 +29,14 @@ struct BFloat16 {
     return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16);
   }
 };
+
+// A factor of tensors of whole numbers, which must be one too.
+inline int64_t whole_factor(double factor) {
+  constexpr double kBeyond = 0x1p63;
+  require(factor >= -kBeyond && factor < kBeyond && std::trunc(factor) == factor, "the factor ",
+          factor, " is not a whole number");
+  return static_cast<int64_t>(factor);
+}
 
 // Calls body with a value of the C++ type of dtype.
 template <class Body>

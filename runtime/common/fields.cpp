@@ -73,9 +73,15 @@ std::string Fields::place_of(std::string_view name) const {
   return place_ == kOutermost ? std::string(name) : place_ + "." + std::string(name);
 }
 
+std::string in_lower_case(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
 void check_inner_path(const std::string& path, std::string_view place) {
   constexpr size_t kLongest = 200;
-  bool plain = !path.empty() && path.size() <= kLongest && path != "manifest.json";
+  // The manifest does not list itself, nor what some file systems take for it.
+  bool plain = !path.empty() && path.size() <= kLongest && in_lower_case(path) != "manifest.json";
   char previous = '/';
   for (const char c : path + "/") {
     const bool first = previous == '/';

@@ -45,6 +45,9 @@ class Fields {
   std::string place_;
 };
 
+// With the letters A to Z as a to z.
+std::string in_lower_case(std::string text);
+
 // Fails, naming the place, unless the text is such a path.
 void check_inner_path(const std::string& path, std::string_view place);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <map>
 #include <set>
 
@@ -116,6 +115,7 @@ ProgramSpec read_program(const Json& value) {
   const Dimensions dimensions = read_dimensions(fields);
   program.inputs = read_tensors(fields, "inputs", dimensions, Role::kInput);
   program.outputs = read_tensors(fields, "outputs", dimensions, Role::kOutput);
+  require(!program.outputs.empty(), "programs.outputs is empty");
   for (const auto& [name, tensor] : fields.object("constants")) {
     program.constants.emplace_back(name, tensor.string("programs.constants"));
   }
@@ -143,9 +143,8 @@ std::vector<FileEntry> read_files(const Fields& manifest) {
     const Fields fields(entry, "files: entry of " + path, {"sha256", "bytes"});
     FileEntry file{path, fields.digest("sha256"), fields.integer("bytes")};
     require(file.bytes >= 0, "files: entry of ", path, ": size ", file.bytes, " is negative");
-    std::string lower = path;
-    std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
-    require(lowered.insert(lower).second, "files: ", path, " differs from another only in case");
+    require(lowered.insert(in_lower_case(path)).second, "files: ", path,
+            " differs from another only in case");
     files.push_back(std::move(file));
   }
   require(files.size() <= kMostFiles, "files lists more than ", kMostFiles);

@@ -62,8 +62,8 @@ struct FileEntry {
   int64_t bytes = 0;
 };
 
-// When an output of a floating dtype equals the golden one: |a - b| <= absolute everywhere, or a
-// signal-to-noise ratio of snr_db, where that is given.
+// When an output of a floating dtype equals the golden one, by its largest error and, where snr_db
+// is given, its signal-to-noise ratio; tools/parity.cpp has the rule.
 struct Tolerance {
   Dtype dtype = Dtype::kFloat32;
   double absolute = 0;

@@ -45,6 +45,8 @@ Scatter checked_scatter(const Tensor& out, const Tensor& self, int64_t dim, cons
     const int64_t size = scatter.index.size[i];
     fits = size <= scatter.source.size[i] && (i == axis || size <= scatter.self.size[i]);
   }
+  require(index.empty() || scatter.self.size[axis] > 0, "there is nothing to write to along axis ",
+          axis, " of ", self);
   require(fits || index.empty(), "the index ", index, " does not fit ", self, " and source ",
           source);
   scatter.source.size = scatter.index.size;  // its first elements along each axis

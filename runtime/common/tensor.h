@@ -106,7 +106,8 @@ Tensor empty_like(const Tensor& other);
 // The strides of such a tensor.
 Extents strides_like(const Tensor& other);
 
-// Elements from the first to one past the last that the geometry touches; 0 when a size is 0.
+// Elements from the first to one past the last that the geometry touches; 0 when a size is 0. Fails
+// if a stride or size is negative, or if numbers overflow, that of all elements among them.
 int64_t extent(std::span<const int64_t> sizes, std::span<const int64_t> strides);
 Extents contiguous_strides(std::span<const int64_t> sizes);
 // Strides of a tensor whose axis 1 lies innermost (NHWC for four axes, NWC for three).

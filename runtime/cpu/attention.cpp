@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "common/copy.h"
@@ -31,6 +33,12 @@ struct Problem {
 
 int64_t stride_or_nought(const Tensor& tensor, int32_t axis) {
   return tensor.size[axis] == 1 ? 0 : tensor.stride[axis];
+}
+
+// From one row of a tensor to the next. That of a single row is nobody's, and may be too short for
+// a product.
+int64_t leading_dimension(const Tensor& tensor) {
+  return tensor.size[2] == 1 ? std::max<int64_t>(tensor.size[3], 1) : tensor.stride[2];
 }
 
 // One block of queries of one head.
@@ -109,8 +117,9 @@ void attend(const Block& block, Workspace& work) {
   for (int64_t key = 0; key < keys_seen; key += kKeyBlock) {
     const int64_t keys = std::min(kKeyBlock, keys_seen - key);
     kernels::small_product({block.rows, keys, width, block.row<float>(p.query, block.first),
-                            p.query.stride[2], block.row<float>(p.key, key), p.key.stride[2], true,
-                            work.scores.data(), kKeyBlock, p.scale, false});
+                            leading_dimension(p.query), block.row<float>(p.key, key),
+                            leading_dimension(p.key), true, work.scores.data(), kKeyBlock, p.scale,
+                            false});
     if (p.mask != nullptr) add_mask(block, key, keys, work.scores.data());
     if (p.causal) hide_future(block, key, keys, work.scores.data());
     for (int64_t i = 0; i < block.rows; ++i) {
@@ -118,7 +127,7 @@ void attend(const Block& block, Workspace& work) {
                  &work.sums[i * value_width], value_width);
     }
     kernels::small_product({block.rows, value_width, keys, work.scores.data(), kKeyBlock,
-                            block.row<float>(p.value, key), p.value.stride[2], false,
+                            block.row<float>(p.value, key), leading_dimension(p.value), false,
                             work.sums.data(), value_width, 1, true});
   }
   for (int64_t i = 0; i < block.rows; ++i) {
@@ -138,32 +147,38 @@ void attention(const Problem& p) {
   const int64_t queries = p.query.size[2];
   const int64_t blocks = (queries + kQueryBlock - 1) / kQueryBlock;
   const int64_t tasks = batches * heads * blocks;
-  bool failed = false;
+  std::exception_ptr fault;
 #pragma omp parallel if (tasks > 1)
   {
-    // An exception must not leave the parallel region.
-    try {
-      Workspace work(p.value.size[3]);
+    std::optional<Workspace> work;
 #pragma omp for schedule(dynamic)
-      for (int64_t task = 0; task < tasks; ++task) {
+    for (int64_t task = 0; task < tasks; ++task) {
+      // An exception must not leave the loop, not even for the rest of the parallel region.
+      try {
+        if (!work) work.emplace(p.value.size[3]);
         const int64_t first = task % blocks * kQueryBlock;
         attend({p, task / blocks / heads, task / blocks % heads, first,
                 std::min(kQueryBlock, queries - first)},
-               work);
+               *work);
+      } catch (...) {
+#pragma omp critical(menagerie_attention_fault)
+        if (!fault) fault = std::current_exception();
       }
-    } catch (...) {
-#pragma omp atomic write
-      failed = true;
     }
   }
-  require(!failed, "out of memory, or a product failed");
+  if (fault) std::rethrow_exception(fault);
+}
+
+// Whether a product takes the matrices of the last two axes as they lie: rows that are dense and do
+// not overlap.
+bool has_dense_rows(const Tensor& tensor) {
+  return (tensor.stride[3] == 1 || tensor.size[3] == 1) &&
+         (tensor.size[2] == 1 || tensor.stride[2] >= tensor.size[3]);
 }
 
 // Single precision with dense rows: what the blocks are computed from.
 Tensor prepared(const Tensor& tensor) {
-  if (tensor.dtype == Dtype::kFloat32 && (tensor.stride[3] == 1 || tensor.size[3] == 1)) {
-    return tensor;
-  }
+  if (tensor.dtype == Dtype::kFloat32 && has_dense_rows(tensor)) return tensor;
   Tensor fresh = empty_contiguous(Dtype::kFloat32, tensor.sizes());
   assign(tensor, fresh);
   return fresh;
@@ -176,6 +191,7 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor* mask
           "shapes do not fit: query ", q, ", key ", k, ", value ", v);
   require(is_floating(q.dtype) && q.dtype == k.dtype && q.dtype == v.dtype,
           "query, key and value differ in dtype, or are not floating: ", q);
+  require(q.dtype != Dtype::kFloat64, "attention is computed in single precision, not for ", q);
   if (mask == nullptr) return;
   const int64_t wanted[] = {q.size[0], q.size[1], q.size[2], k.size[2]};
   bool fits = mask->dimensions <= 4;

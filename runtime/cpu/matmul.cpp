@@ -44,8 +44,10 @@ Tensor as_vector(const Tensor& self) {
   return vector;
 }
 
-void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self, float beta,
-              float alpha) {
+// The factors stay double until the dtype is known: whole numbers and float64 are computed with
+// exactly these.
+void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self, double beta,
+              double alpha) {
   if (out.empty()) return;
   if (is_half(out.dtype)) {
     const Tensor result = empty_contiguous(Dtype::kFloat32, out.sizes());
@@ -53,19 +55,18 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor*
     multiply(result, widened(a), widened(b), self == nullptr ? nullptr : &addend, beta, alpha);
     return assign(result, out);
   }
-  if (out.dtype != Dtype::kFloat32) return plain_product(out, a, b, self, beta, alpha);
-  const bool empty_sum = a.empty();
-  if (self != nullptr && beta == 1 && alpha == 1 && !empty_sum && is_bias(*self, out)) {
+  if (out.dtype != Dtype::kFloat32 || a.empty()) {
+    return plain_product(out, a, b, self, beta, alpha);
+  }
+  if (self != nullptr && beta == 1 && alpha == 1 && is_bias(*self, out)) {
     const Tensor bias = as_vector(*self);
     return kernels::matrix_product({a, b, &bias}, out);
   }
-  if (self == nullptr || beta == 0) {
-    if (empty_sum) return fill_zero(out);
-    return kernels::matrix_product({a, b, nullptr, alpha}, out);
-  }
-  require(!empty_sum || beta == 1, "an empty product with beta ", beta, " is not supported");
+  const auto product_factor = static_cast<float>(alpha);
+  const auto own_factor = self == nullptr ? 0.0F : static_cast<float>(beta);
+  if (own_factor == 0) return kernels::matrix_product({a, b, nullptr, product_factor}, out);
   assign(*self, out);
-  if (!empty_sum) kernels::matrix_product({a, b, nullptr, alpha, beta}, out);
+  kernels::matrix_product({a, b, nullptr, product_factor, own_factor}, out);
 }
 
 // A tensor [..., K] as a matrix of rows.
@@ -134,8 +135,7 @@ AOTITorchError aoti_torch_cpu_addmm_out(AtenTensorHandle out, AtenTensorHandle s
                                         double alpha) {
   return kernel(__func__, [&] {
     check_product(operand(out), operand(mat1), operand(mat2), 2);
-    multiply(operand(out), operand(mat1), operand(mat2), &operand(self), static_cast<float>(beta),
-             static_cast<float>(alpha));
+    multiply(operand(out), operand(mat1), operand(mat2), &operand(self), beta, alpha);
   });
 }
 
@@ -152,8 +152,7 @@ AOTITorchError aoti_torch_cpu_baddbmm_out(AtenTensorHandle out, AtenTensorHandle
                                           double beta, double alpha) {
   return kernel(__func__, [&] {
     check_product(operand(out), operand(batch1), operand(batch2), 3);
-    multiply(operand(out), operand(batch1), operand(batch2), &operand(self),
-             static_cast<float>(beta), static_cast<float>(alpha));
+    multiply(operand(out), operand(batch1), operand(batch2), &operand(self), beta, alpha);
   });
 }
 

@@ -29,9 +29,7 @@ using Sum = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
 template <class T>
 Sum<T> factor_of(double factor) {
   if constexpr (std::is_integral_v<T>) {
-    const auto whole = static_cast<int64_t>(factor);
-    require(static_cast<double>(whole) == factor, "the factor ", factor, " is not a whole number");
-    return static_cast<uint64_t>(whole);
+    return static_cast<uint64_t>(whole_factor(factor));
   } else {
     return factor;
   }
@@ -54,7 +52,7 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, double beta, 
                  static_cast<Sum<T>>(b.data<T>()[right.at(k, j)]);
         }
         T& element = out.data<T>()[to.at(i, j)];
-        sum *= product_factor;
+        if (a.size[last] != 0) sum *= product_factor;  // no products: nought, though it be infinite
         if (beta != 0) sum += static_cast<Sum<T>>(element) * own_factor;
         element = static_cast<T>(sum);
       }

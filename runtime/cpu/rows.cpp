@@ -6,6 +6,7 @@ namespace menagerie {
 
 std::vector<int64_t> row_starts(const Tensor& tensor, int32_t axis) {
   if (tensor.dimensions == 0) return {0};
+  if (tensor.empty()) return {};
   std::vector<int64_t> sizes(tensor.sizes().begin(), tensor.sizes().end());
   sizes[axis] = 1;
   std::vector<int64_t> starts;

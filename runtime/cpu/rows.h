@@ -10,7 +10,8 @@
 
 namespace menagerie {
 
-// Offsets in elements of the first element of every row along `axis`.
+// Offsets in elements of the first element of every row along `axis`; none of an empty tensor, also
+// where its rows are many and of no element.
 std::vector<int64_t> row_starts(const Tensor& tensor, int32_t axis);
 
 inline int64_t row_length(const Tensor& tensor, int32_t axis) {

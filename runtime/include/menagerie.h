@@ -8,8 +8,12 @@
  *       fprintf(stderr, "%s\n", menagerie_last_error());
  *
  * Every function that can fail returns MENAGERIE_OK or MENAGERIE_ERROR and then leaves one line in
- * menagerie_last_error() of the calling thread. Different programs may run in different threads at
- * once; calls on one program are served one after another.
+ * menagerie_last_error() of the calling thread.
+ *
+ * Different programs may run in different threads at once. Runs of one program, from whatever
+ * threads, are served one after another, but each takes back the outputs of the run before it:
+ * threads that share a program hold a lock of their own from before a run until they have read its
+ * outputs. Nothing may be called on a program or bundle while it is being closed, or after.
  */
 #ifndef MENAGERIE_H
 #define MENAGERIE_H
@@ -98,8 +102,9 @@ MENAGERIE_API menagerie_status menagerie_program_set_threads(menagerie_program* 
                                                              int32_t threads);
 
 /* Runs the program on inputs in the order of menagerie_program_input. Inputs are only read, only
- * during the call, and may have any strides. The outputs' memory belongs to the program and stays
- * valid until its next run or its closing. */
+ * during the call, and may have any strides that are not negative. The outputs' memory belongs to
+ * the program and stays valid, and unchanged, until its next run in any thread, even one that
+ * fails, or its closing. */
 MENAGERIE_API menagerie_status menagerie_program_run(menagerie_program* program,
                                                      const menagerie_tensor* inputs,
                                                      size_t input_count, menagerie_tensor* outputs,

@@ -1,6 +1,7 @@
 #include "metal/integer_product.h"
 
 #include "common/copy.h"
+#include "common/element.h"
 #include "common/error.h"
 #include "metal/dispatch.h"
 #include "metal/operands.h"
@@ -13,12 +14,6 @@ struct Product {
   int64_t m, n, k, alpha, beta;
 };
 
-int64_t whole(double factor) {
-  const auto number = static_cast<int64_t>(factor);
-  require(static_cast<double>(number) == factor, "the factor ", factor, " is not a whole number");
-  return number;
-}
-
 }  // namespace
 
 void integer_product(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self,
@@ -28,8 +23,8 @@ void integer_product(const Tensor& out, const Tensor& a, const Tensor& b, const 
   const Tensor sum = metal::empty_contiguous(Dtype::kInt64, out.sizes());
   if (self != nullptr) metal::copy(broadcast(*self, out.sizes()), sum);
   const int32_t last = out.dimensions - 1;
-  const Product product{out.size[last - 1], out.size[last], a.size[last], whole(alpha),
-                        self == nullptr ? 0 : whole(beta)};
+  const Product product{out.size[last - 1], out.size[last], a.size[last], whole_factor(alpha),
+                        self == nullptr ? 0 : whole_factor(beta)};
   Arguments arguments;
   arguments.add(sum).add(converted(a, Dtype::kInt64)).add(converted(b, Dtype::kInt64));
   arguments.add(product);

@@ -83,6 +83,7 @@ void encode(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* s
   int64_t inner = a.size[a.dimensions - 1];
   if (inner == 0) {
     inner = 1;
+    alpha = 1;  // nought times infinity is not nought
     left = {zeros(out.dtype, {1, size[1], 1}), false};
     right = {zeros(out.dtype, {1, 1, size[2]}), false};
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "common/element.h"
@@ -9,27 +10,29 @@
 namespace menagerie::tools {
 namespace {
 
-// Sums over the elements that are finite on both sides; the others must be alike.
+// The same rule as zoo/spec.py's Tolerance, where the reasons stand.
+constexpr double kSmallestScale = 1e-3;
+constexpr double kOutlierFactor = 10;
+
+// What the elements that are finite on both sides differ by; the others must be alike.
 struct Distance {
+  double scale = 0;  // the largest finite golden value
   double max_abs = 0;
-  double signal = 0;
+  double signal = 0;  // sums of squares, relative to scale and max_abs: none can overflow
   double noise = 0;
   bool alike = true;
-
-  void add(double golden, double output) {
-    if (!std::isfinite(golden) || !std::isfinite(output)) {
-      alike = alike && (golden == output || (std::isnan(golden) && std::isnan(output)));
-      return;
-    }
-    const double error = std::abs(golden - output);
-    max_abs = std::max(max_abs, error);
-    signal += golden * golden;
-    noise += error * error;
-  }
+  bool same_bits = true;
 
   double snr_db() const {
-    if (noise == 0) return std::numeric_limits<double>::infinity();
-    return signal == 0 ? -std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
+    if (max_abs == 0) return std::numeric_limits<double>::infinity();
+    if (scale == 0 || std::isinf(max_abs)) return -std::numeric_limits<double>::infinity();
+    return 20 * (std::log10(scale) - std::log10(max_abs)) + 10 * std::log10(signal / noise);
+  }
+
+  bool within(const Tolerance& tolerance) const {
+    if (max_abs <= tolerance.absolute * std::clamp(scale, kSmallestScale, 1.0)) return true;
+    return tolerance.snr_db && snr_db() >= *tolerance.snr_db &&
+           max_abs <= kOutlierFactor * tolerance.absolute * scale;
   }
 };
 
@@ -39,17 +42,41 @@ bool same_geometry(const menagerie_tensor& output, const SafeTensors::Entry& gol
                             golden.shape);
 }
 
-template <class T>
-Distance distance(const menagerie_tensor& output, const SafeTensors::Entry& golden) {
-  Distance sums;
+// Calls body(golden, output) for every pair of elements.
+template <class T, class Body>
+void for_each_pair(const menagerie_tensor& output, const SafeTensors::Entry& golden, Body&& body) {
   const auto* values = static_cast<const T*>(output.data);
   const auto* expected = reinterpret_cast<const T*>(golden.bytes.data());
   for_each_index(golden.shape, [&](std::span<const int64_t> index) {
     int64_t offset = 0;
     for (size_t axis = 0; axis < index.size(); ++axis) offset += index[axis] * output.strides[axis];
-    sums.add(static_cast<double>(*expected++), static_cast<double>(values[offset]));
+    body(*expected++, values[offset]);
   });
-  return sums;
+}
+
+template <class T>
+Distance distance(const menagerie_tensor& output, const SafeTensors::Entry& golden) {
+  Distance found;
+  for_each_pair<T>(output, golden, [&](const T& expected, const T& value) {
+    found.same_bits = found.same_bits && std::memcmp(&expected, &value, sizeof(T)) == 0;
+    const auto left = static_cast<double>(expected), right = static_cast<double>(value);
+    if (std::isfinite(left) && std::isfinite(right)) {
+      found.scale = std::max(found.scale, std::abs(left));
+      found.max_abs = std::max(found.max_abs, std::abs(left - right));
+    } else {
+      found.alike = found.alike && (left == right || (std::isnan(left) && std::isnan(right)));
+    }
+  });
+  if (found.max_abs == 0) return found;
+  for_each_pair<T>(output, golden, [&](const T& expected, const T& value) {
+    const auto left = static_cast<double>(expected), right = static_cast<double>(value);
+    if (!std::isfinite(left) || !std::isfinite(right)) return;
+    const double signal = found.scale > 0 ? left / found.scale : 0;
+    const double noise = (left - right) / found.max_abs;
+    found.signal += signal * signal;
+    found.noise += noise * noise;
+  });
+  return found;
 }
 
 }  // namespace
@@ -60,12 +87,9 @@ Parity compare(const menagerie_tensor& output, const SafeTensors::Entry& golden,
   Parity parity;
   with_type(golden.dtype, [&]<class T>(T) {
     const Distance found = distance<T>(output, golden);
-    parity = {found.max_abs, found.snr_db(), found.alike};
+    const bool near = tolerance && found.alike && found.within(*tolerance);
+    parity = {found.max_abs, found.snr_db(), found.same_bits || near};
   });
-  const bool near = tolerance ? parity.max_abs <= tolerance->absolute ||
-                                    (tolerance->snr_db && parity.snr_db >= *tolerance->snr_db)
-                              : parity.max_abs == 0;
-  parity.passed = parity.passed && near;
   return parity;
 }
 

@@ -16,7 +16,7 @@ struct Parity {
   bool passed = false;
 };
 
-// Compares an output with its golden. Without a tolerance the values must be equal.
+// Compares an output with its golden. Without a tolerance every bit must be equal.
 Parity compare(const menagerie_tensor& output, const SafeTensors::Entry& golden,
                const std::optional<Tolerance>& tolerance);
 

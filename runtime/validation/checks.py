@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runtime.validation.compare import Array, compare, same_bits
+from runtime.validation.compare import compare, same_bits
+from runtime.validation.elements import narrow, widen
 from runtime.validation.goldens import GoldenCases, read_tensors
 from runtime.validation.measure import latency
+from zoo.errors import ArtifactError
 from zoo.evidence import AccuracyResult, CaseShape, OutputParity, ProgramValidation
 
 if TYPE_CHECKING:
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from runtime.session import Session
-    from zoo.artifact.manifest import AccuracyData, BundleProgram
+    from runtime.validation.elements import Array
+    from zoo.artifact.manifest import AccuracyData, BundleProgram, TensorSpec
     from zoo.spec import Dtype, Tolerance
 
 __all__ = ["LoadedProgram", "accuracy", "coexists", "judge_program"]
@@ -143,17 +146,50 @@ def accuracy(program: LoadedProgram, gate: AccuracyData, path: Path) -> Accuracy
         program: the program that the gate names.
         gate: which output holds the logits, and the batch size.
         path: safetensors with the program's inputs and `labels`, samples along the first axis.
+            Floating inputs are rounded to what the program takes, as they were for eager.
+
+    Raises:
+        ArtifactError: the data lacks a tensor or samples, the program the gate's output.
     """
-    data = read_tensors(path)
-    labels = data["labels"]
-    name = gate.output or program.entry.outputs[0].name
+    labels, data = _samples(program.entry, path)
+    logits = _logits(program.entry, gate)
     correct = 0
     for start in range(0, len(labels), gate.batch):
         count = min(gate.batch, len(labels) - start)
         rows = np.minimum(np.arange(start, start + gate.batch), len(labels) - 1)
-        inputs = {spec.name: data[spec.name][rows] for spec in program.entry.inputs}
-        logits = program.session.run(inputs)[name][:count]
-        correct += int(np.sum(np.argmax(logits, axis=-1) == labels[start : start + count]))
+        results = program.session.run({name: tensor[rows] for name, tensor in data.items()})
+        scores = widen(results[logits.name][:count], logits.dtype)
+        correct += int(np.sum(np.argmax(scores, axis=-1) == labels[start : start + count]))
     return AccuracyResult(
         samples=len(labels), eager=gate.eager_accuracy, artifact=correct / len(labels)
     )
+
+
+def _samples(entry: BundleProgram, path: Path) -> tuple[Array, dict[str, Array]]:
+    """The gate's labels, and its inputs in the dtypes that the program takes."""
+    tensors = read_tensors(path)
+    missing = {"labels", *(spec.name for spec in entry.inputs)} - set(tensors)
+    if missing:
+        raise ArtifactError(str(path), f"lacks {min(missing)!r}")
+    labels = tensors["labels"]
+    if labels.ndim != 1 or labels.size == 0:
+        raise ArtifactError(str(path), f"has labels of shape {list(labels.shape)}: no samples")
+    inputs = {}
+    for spec in entry.inputs:
+        tensor = tensors[spec.name]
+        if tensor.ndim == 0 or len(tensor) != len(labels):
+            fact = f"{spec.name} has shape {list(tensor.shape)}, there are {len(labels)} labels"
+            raise ArtifactError(str(path), fact)
+        try:
+            inputs[spec.name] = narrow(tensor, spec.dtype)
+        except ValueError as error:
+            raise ArtifactError(str(path), f"{spec.name} {error}") from error
+    return labels, inputs
+
+
+def _logits(entry: BundleProgram, gate: AccuracyData) -> TensorSpec:
+    """The output by which the gate judges."""
+    for spec in entry.outputs:
+        if spec.name == gate.output or not gate.output:
+            return spec
+    raise ArtifactError(f"program {entry.name}", f"has no output {gate.output!r} for its gate")

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from zoo.evidence import ErrorHistogram, OutputParity
-from zoo.spec import Dtype, Tolerance
+from runtime.validation.elements import widen
+from zoo.evidence import Bound, ErrorHistogram, OutputParity
 
-__all__ = ["Array", "Metrics", "compare", "error_histogram", "measure", "same_bits", "widen"]
+if TYPE_CHECKING:
+    from runtime.validation.elements import Array, Float64
+    from zoo.spec import Dtype, Tolerance
 
-Array = NDArray[Any]
-Float64 = NDArray[np.float64]
+__all__ = ["Metrics", "compare", "error_histogram", "measure", "same_bits"]
 
 _HALF_DECADES = (-40, 20)  # errors outside [1e-20, 1e10) are counted in the first or last bin
 
@@ -28,18 +28,12 @@ _HALF_DECADES = (-40, 20)  # errors outside [1e-20, 1e10) are counted in the fir
 class Metrics:
     """Distance of two tensors; see `zoo.evidence.OutputParity` for the definitions."""
 
+    scale: float
     max_abs: float
     max_rel: float
     snr_db: float
     cosine: float
     nonfinite_match: bool
-
-
-def widen(array: Array, dtype: Dtype) -> Float64:
-    """Returns `array` as float64; bfloat16 is held as its 16 bits in uint16."""
-    if dtype is Dtype.BFLOAT16:
-        array = (array.astype(np.uint32) << 16).view(np.float32)
-    return array.astype(np.float64)
 
 
 def same_bits(left: Array, right: Array) -> bool:
@@ -93,6 +87,7 @@ def measure(reference: Float64, output: Float64) -> Metrics:
     relative = max_abs / max_ref if max_ref > 0 else (np.inf if max_abs > 0 else 0.0)
     noise = _norm(error, max_abs) if np.isfinite(max_abs) else np.inf
     return Metrics(
+        scale=max_ref,
         max_abs=max_abs,
         max_rel=relative,
         snr_db=_snr_db(_norm(ref, max_ref), noise),
@@ -130,18 +125,29 @@ def _worst(reference: Float64, output: Float64) -> str:
     return f"worst at [{index}]: eager {reference[place]:.6g}, artifact {output[place]:.6g}"
 
 
+def _bound(metrics: Metrics, tolerance: Tolerance) -> Bound | None:
+    """By what an output that is not bit-equal passes, if it does; see `zoo.spec.Tolerance`."""
+    if not metrics.nonfinite_match:
+        return None
+    if metrics.max_abs <= tolerance.everywhere(metrics.scale):
+        return Bound.ABSOLUTE
+    near = tolerance.snr_db is not None and metrics.snr_db >= tolerance.snr_db
+    return Bound.SNR if near and metrics.max_abs <= tolerance.outlier(metrics.scale) else None
+
+
 def _fact(metrics: Metrics, tolerance: Tolerance | None) -> str:
-    """Says which rule of the tolerance is broken; empty when none is."""
+    """Says which rule an output breaks that has not passed."""
     if not metrics.nonfinite_match:
         return "NaN or infinity where eager has none, or the reverse"
-    if tolerance is None or metrics.max_abs <= tolerance.absolute:
-        return ""
-    fact = f"max abs error {metrics.max_abs:.3g} exceeds {tolerance.absolute:g}"
+    if tolerance is None:
+        return f"max abs error {metrics.max_abs:.3g} where every bit must be eager's"
+    fact = f"max abs error {metrics.max_abs:.3g} exceeds {tolerance.everywhere(metrics.scale):.3g}"
     if tolerance.snr_db is None:
         return fact
-    if metrics.snr_db >= tolerance.snr_db:
-        return ""
-    return f"{fact} and SNR {metrics.snr_db:.1f} dB is below {tolerance.snr_db:g} dB"
+    if metrics.snr_db < tolerance.snr_db:
+        return f"{fact} and SNR {metrics.snr_db:.1f} dB is below {tolerance.snr_db:g} dB"
+    most = tolerance.outlier(metrics.scale)
+    return f"{fact} and, at SNR {metrics.snr_db:.1f} dB, {most:.3g} as well"
 
 
 def _misfit(
@@ -185,8 +191,8 @@ def compare(
 ) -> OutputParity:
     """Compares one output of one golden case with eager's.
 
-    An output passes when non-finite elements match and max |a-b| <= `tolerance.absolute`, or
-    SNR >= `tolerance.snr_db` where that is given. Without a tolerance it must be bit-equal.
+    It passes when it is bit-equal; or when non-finite elements match and the error lies within a
+    bound of the tolerance, measured by the output's scale (see `zoo.spec.Tolerance`).
 
     Args:
         reference: eager's output; bfloat16 as uint16.
@@ -200,9 +206,12 @@ def compare(
         return _misfit(reference, output, dtype, tolerance, case=case, name=name)
     ref, out = widen(reference, dtype), widen(output, dtype)
     metrics = measure(ref, out)
-    fact = _fact(metrics, tolerance)
-    if not fact and tolerance is None and not same_bits(reference, output):
-        fact = f"max abs error {metrics.max_abs:.3g} where every bit must be eager's"
+    bound: Bound | None = None
+    if same_bits(reference, output):
+        bound = Bound.BITS
+    elif tolerance is not None:
+        bound = _bound(metrics, tolerance)
+    fact = "" if bound is not None else f"{_fact(metrics, tolerance)}; {_worst(ref, out)}"
     return OutputParity(
         case=case,
         output=name,
@@ -214,7 +223,9 @@ def compare(
         cosine=metrics.cosine,
         nonfinite_match=metrics.nonfinite_match,
         tolerance=tolerance,
-        passed=not fact,
-        fact=f"{fact}; {_worst(ref, out)}" if fact else "",
+        passed=bound is not None,
+        passed_by=bound,
+        scale=metrics.scale,
+        fact=fact,
         errors=error_histogram(ref, out),
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from runtime.validation.compare import Array
+    from runtime.validation.elements import Array
     from zoo.artifact.manifest import BundleProgram
 
 __all__ = ["GoldenCases", "read_tensors"]

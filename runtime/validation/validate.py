@@ -19,6 +19,7 @@ from pydantic import ValidationError as MalformedEvent
 import runtime
 from runtime.validation.measure import cores, machine
 from runtime.validation.protocol import Finding, Outcome, Step, parse_event
+from runtime.validation.signals import signal_name
 from zoo.evidence import ProgramValidation, ValidationReport, Verdict
 
 if TYPE_CHECKING:
@@ -119,9 +120,7 @@ def _start(bundle: Path, limits: Limits, pipe: int) -> subprocess.Popen[bytes]:
 
 def _environment() -> Mapping[str, str]:
     """As little as Python needs: nothing that could lend the artifact what it does not carry."""
-    kept = {
-        k: v for k, v in os.environ.items() if k in ("HOME", "TMPDIR", "LANG", "MENAGERIE_HOME")
-    }
+    kept = {k: v for k, v in os.environ.items() if k in _KEPT_VARIABLES}
     return kept | {
         "PATH": os.defpath,
         "PYTHONPATH": str(Path(runtime.__file__).parents[1]),
@@ -204,19 +203,12 @@ def _judge(heard: _Transcript, exit_code: int, limits: Limits) -> ValidationRepo
     if heard.timed_out or exit_code == -signal.SIGXCPU:
         return _failure(heard, Verdict.TIMED_OUT, f"not done after {limits.seconds:g} s")
     if exit_code < 0:
-        return _failure(heard, Verdict.CRASHED, f"killed by {_signal_name(-exit_code)}")
+        return _failure(heard, Verdict.CRASHED, f"killed by {signal_name(-exit_code)}")
     if heard.report is not None and exit_code == 0:
         return heard.report
     words = heard.stderr.decode(errors="replace").strip().splitlines()
     last = f" ({words[-1]})" if words else ""
     return _failure(heard, Verdict.CRASHED, f"ended with exit code {exit_code}{last}")
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
 
 
 def _failure(heard: _Transcript, verdict: Verdict, fact: str) -> ValidationReport:

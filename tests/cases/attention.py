@@ -43,6 +43,12 @@ def _operands() -> Iterator[tuple[str, dict[str, Any]]]:
     masked[:, 4:] = -torch.inf
     yield "hidden keys", of(5, 7, 8, attn_mask=masked)
     yield "boolean mask", of(5, 7, 8, attn_mask=floats(1, 2, 5, 7) < 0.5)
+    yield "one key for all", of(5, 7, 8, key=floats(2, 1, 1, 8).expand(2, 2, 7, 8))
+    yield "one query for all", of(5, 7, 8, query=floats(2, 2, 1, 8).expand(2, 2, 5, 8))
+    yield "one value for all", of(5, 7, 8, value=floats(8).expand(2, 2, 7, 8))
+    yield "overlapping keys", of(5, 7, 8, key=floats(2, 2, 14).unfold(2, 8, 1))
+    yield "a column as the one query", of(1, 9, 4, query=floats(2, 2, 4, 1).mT)
+    yield "columns as the one key", of(3, 1, 4, key=floats(2, 2, 4, 1).mT)
 
 
 def _math(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **rest: Any) -> Any:
@@ -140,6 +146,11 @@ _MISFITS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"dropout_p": 0.5}, "dropout 0.5 is for training"),
     ({"attn_mask": floats(1, 1, 4, 7)}, "does not fit query"),
     ({"value": floats(2, 2, 7, 8).half()}, "differ in dtype"),
+)
+TABLE.refuse(
+    _FLASH,
+    "in single precision",
+    **{name: v.double() if isinstance(v, torch.Tensor) else v for name, v in _PLAIN.items()},
 )
 for change, fact in _MISFITS:
     TABLE.refuse(_FLASH, fact, **{**_PLAIN, **change})

@@ -52,6 +52,8 @@ class Case:
 
     def tolerance_of(self, dtype: torch.dtype) -> float:
         """The largest absolute and relative error of a result of that dtype."""
+        if not dtype.is_floating_point:
+            return 0
         return max(self.tolerance or 0, _TOLERANCES.get(dtype, 2e-5))
 
 
@@ -131,7 +133,8 @@ def tensors(arguments: Mapping[str, Any]) -> list[torch.Tensor]:
 def relaid(draw: st.DrawFn, value: torch.Tensor) -> torch.Tensor:
     """The same values elsewhere: axes in another order, gaps between them, an offset.
 
-    What lies in the gaps is poison. Axes of stride nought stay so.
+    What lies in the gaps is poison. Axes of stride nought stay so. The stride of an axis of one
+    element is any: it means nothing.
     """
     axes = draw(st.permutations(range(value.dim())))
     strides = [0] * value.dim()
@@ -141,6 +144,8 @@ def relaid(draw: st.DrawFn, value: torch.Tensor) -> torch.Tensor:
             continue
         strides[axis] = running * draw(st.integers(1, 2))
         running = max(strides[axis] * value.shape[axis], 1) + draw(st.integers(0, 1))
+        if value.shape[axis] == 1:
+            strides[axis] = draw(st.sampled_from([strides[axis], 0, 1]))
     return _placed(value, strides, draw(st.integers(0, 3)))
 
 
@@ -167,3 +172,37 @@ def relaid_arguments(draw: st.DrawFn, arguments: Mapping[str, Any]) -> dict[str,
         return value
 
     return {name: again(value) for name, value in arguments.items()}
+
+
+# What must stay sorted, and what is written to.
+_NOT_CROWDED = {"sorted_sequence", "boundaries", "out"}
+
+
+def may_be_crowded(case: Case) -> bool:
+    """Whether the case has an operand for `crowded_arguments`."""
+    return any(_is_crowdable(case, name, value) for name, value in case.arguments.items())
+
+
+def _is_crowdable(case: Case, name: str, value: object) -> bool:
+    floating = isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 1
+    written = name == "other" and case.operator.endswith("binary_")
+    return floating and name not in _NOT_CROWDED and not written
+
+
+@st.composite
+def crowded_arguments(draw: st.DrawFn, case: Case) -> dict[str, Any]:
+    """The case's arguments, of other values: elements of the floating operands share memory.
+
+    Each axis of such an operand is repeated (stride nought), slides by one element as a window does
+    (stride one), or lies as in a contiguous tensor.
+    """
+
+    def crowded(value: torch.Tensor) -> torch.Tensor:
+        dense = value.contiguous()
+        strides = [draw(st.sampled_from([0, min(1, s), s])) for s in dense.stride()]
+        return dense.as_strided(dense.shape, strides)
+
+    return {
+        name: crowded(value) if _is_crowdable(case, name, value) else value
+        for name, value in case.arguments.items()
+    }

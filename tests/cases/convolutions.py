@@ -65,6 +65,11 @@ for name, arguments in (
     ("transposed, grouped", _arguments(_X, floats(4, 3, 2, 2), transposed=1, groups=2)),
     ("transposed, dilated", _arguments(_X, floats(4, 6, 3, 3), transposed=1, dilation=[2, 2])),
     ("transposed sequence", _arguments(floats(2, 4, 9), floats(4, 6, 3), transposed=1, stride=[2])),
+    ("one image for all", _arguments(floats(1, 4, 9, 8).expand(2, 4, 9, 8), _W)),
+    ("one colour for all channels", _arguments(floats(2, 1, 9, 8).expand(2, 4, 9, 8), _W)),
+    ("overlapping lines", _arguments(floats(2, 4, 16).unfold(2, 8, 1), _W)),
+    ("one window for all channels", _arguments(_X, floats(3, 3).expand(4, 1, 3, 3), groups=4)),
+    ("overlapping sequences", _arguments(floats(2, 12).unfold(1, 9, 1), floats(6, 4, 3))),
 ):  # fmt: skip
     TABLE.add("convolution", name, arguments, _convolution, tolerance=1e-4)
 TABLE.add(

@@ -16,7 +16,7 @@ def _rows(*sizes: int, of: int, seed: int = 0) -> torch.Tensor:
     return integers(*sizes, low=-of, high=of, seed=seed)
 
 
-_X = floats(4, 5, 6)
+_X, _ROW = floats(4, 5, 6), _rows(3, of=4)
 for name, indices in (
     ("first axis", [_rows(3, of=4)]),
     ("last axis", [None, None, _rows(3, of=6)]),
@@ -27,12 +27,16 @@ for name, indices in (
     ("all axes", [_rows(7, of=4), _rows(7, of=5), _rows(7, of=6)]),
     ("32-bit", [_rows(3, of=4).int()]),
     ("none taken", [_rows(0, of=4)]),
+    ("none taken of any axis", [_rows(0, of=4), None, _rows(0, of=6)]),
     ("mask of rows", [torch.tensor([True, False, True, True])]),
     ("mask of all", [_X > 0]),
     ("mask of the middle axis", [None, torch.tensor([True, False, True, True, False])]),
     ("mask that is false", [torch.zeros(4, dtype=torch.bool)]),
 ):
     TABLE.add("index_Tensor", name, {"self": _X, "indices": indices}, aten.index)
+TABLE.add(
+    "index_Tensor", "slices of no element", {"self": floats(4, 0), "indices": [_ROW]}, aten.index
+)
 for dtype in NUMBERS[1:]:
     TABLE.add(
         "index_Tensor",
@@ -204,6 +208,10 @@ TABLE.refuse(
     "scatter_src_out", "axis 2 is not in", **_INTO, dim=2, index=_rows(1, 1, of=1), src=_SELF
 )
 TABLE.refuse("scatter_src_out", "does not fit", **_INTO, dim=1, index=_rows(5, 1, of=1), src=_SELF)
+TABLE.refuse(
+    "scatter_value_out", "nothing to write to along axis 0", out=torch.empty(0, 5),
+    self=torch.empty(0, 5), dim=0, index=_rows(2, 5, of=1), value=1.0,
+)  # fmt: skip
 TABLE.refuse("scatter_value_out", "must be int64", **_INTO, dim=1, index=floats(1, 1), value=1.0)
 TABLE.refuse(
     "scatter_reduce_two_out", "reduction 'median' is not known", **_INTO, dim=1,

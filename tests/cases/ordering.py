@@ -26,6 +26,10 @@ def _operands() -> Iterator[tuple[str, torch.Tensor, int]]:
     yield "no axis", floats(), 0
     yield "empty", floats(0, 3), 1
     yield "empty rows", floats(3, 0), 1
+    yield "many empty rows", floats(5_000_000, 0), 1
+    yield "empty columns", floats(0, 3), 0
+    yield "rows of an empty axis", floats(3, 0), 0
+    yield "whole numbers, empty rows", integers(4, 0, 2), 1
     yield "one row of many", integers(1, 300, low=-50, high=50).float(), 1
     for dtype in (*NUMBERS[1:], torch.float64, torch.bool):
         yield short(dtype), numbers(3, 6, dtype=dtype), 1

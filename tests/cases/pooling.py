@@ -107,6 +107,32 @@ for name, window in (
         _largest,
     )
 
+_NO_IMAGES = floats(0, 3, 9, 7)
+TABLE.add(
+    "avg_pool2d",
+    "no images",
+    {"self": _NO_IMAGES, **_PLAIN, "count_include_pad": 1, "divisor_override": None},
+    _average,
+)
+TABLE.add(
+    "max_pool2d_with_indices",
+    "no images",
+    {"self": _NO_IMAGES, **_PLAIN, "dilation": [1]},
+    _largest,
+)
+TABLE.add(
+    "_adaptive_avg_pool2d",
+    "no images",
+    {"self": _NO_IMAGES, "output_size": [2, 3]},
+    aten._adaptive_avg_pool2d,
+)
+TABLE.add(
+    "adaptive_max_pool2d",
+    "no images",
+    {"self": _NO_IMAGES, "output_size": [2, 3]},
+    aten.adaptive_max_pool2d,
+)
+
 for size in ([1, 1], [2, 3], [4, 4], [11, 5]):
     for image in (_IMAGES, floats(3, 4, 6)):
         where = f"{size} of {tuple(image.shape)}"
@@ -136,6 +162,10 @@ for dtype in FLOATS[1:]:
 _SUM = {"count_include_pad": 1, "divisor_override": None}
 _AROUND = {**_PLAIN, "padding": [2, 2]}
 TABLE.refuse("avg_pool2d", "do not fit together", self=_IMAGES, **_AROUND, **_SUM)
+TABLE.refuse(
+    "max_pool2d_with_indices", "lies the whole input of 2", self=floats(1, 1, 2, 2),
+    kernel_size=[2], stride=[1], padding=[1], ceil_mode=0, dilation=[3],
+)  # fmt: skip
 TABLE.refuse("avg_pool2d", "floating numbers", self=integers(2, 6, 5), **_PLAIN, **_SUM)
 TABLE.refuse(
     "avg_pool2d", "larger than the input", self=floats(1, 1, 1, 1),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from case import FLOATS, Table, floats, integers, numbers, short
 
 from zoo.spec import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TABLE = Table()
 _CPU = (Target.CPU,)
@@ -24,6 +27,15 @@ def _addmm(self: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, **factors
 
 def _baddbmm(self: torch.Tensor, batch1: torch.Tensor, batch2: torch.Tensor, **factors: Any) -> Any:
     return torch.baddbmm(self, batch1, batch2, **factors)
+
+
+def _whole(operator: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Torch takes factors of whole numbers as such; the ABI has only doubles."""
+
+    def call(beta: float, alpha: float, **operands: torch.Tensor) -> torch.Tensor:
+        return operator(beta=int(beta), alpha=int(alpha), **operands)
+
+    return call
 
 
 for m, k, n in ((5, 7, 3), (1, 8, 6), (4, 1, 4), (9, 5, 1), (0, 3, 2), (3, 0, 2), (33, 65, 17)):
@@ -116,6 +128,17 @@ TABLE.add(
     },
     _mm,
 )
+for name, left in (
+    ("matrices that overlap", floats(11).unfold(0, 5, 1).unfold(0, 4, 1).mT),
+    ("batches that overlap", floats(6, 5).unfold(0, 4, 1).mT),
+    ("batches between rows", floats(4, 3, 5).transpose(0, 1)),
+):
+    TABLE.add(
+        "bmm_out",
+        name,
+        {"out": torch.empty(len(left), 4, 6), "self": left, "mat2": floats(len(left), 5, 6)},
+        _mm,
+    )
 TABLE.add(
     "bmm_out",
     "bfloat16",
@@ -178,10 +201,68 @@ TABLE.add(
         "beta": 2.0,
         "alpha": -3.0,
     },
-    lambda self, mat1, mat2, beta, alpha: torch.addmm(
-        self, mat1, mat2, beta=int(beta), alpha=int(alpha)
-    ),
+    _whole(torch.ops.aten.addmm),
 )
+TABLE.add(
+    "addmm_out",
+    "int64, factors beyond what a float holds",
+    {
+        "out": torch.empty(4, 3, dtype=torch.int64),
+        "self": integers(3),
+        "mat1": integers(4, 9),
+        "mat2": integers(9, 3),
+        "beta": 2.0**53 - 1,
+        "alpha": 16777217.0,
+    },
+    _whole(torch.ops.aten.addmm),
+)
+TABLE.add(
+    "baddbmm_out",
+    "int64, factors beyond what a float holds",
+    {
+        "out": torch.empty(2, 4, 3, dtype=torch.int64),
+        "self": integers(3),
+        "batch1": integers(2, 4, 9),
+        "batch2": integers(2, 9, 3),
+        "beta": -16777219.0,
+        "alpha": 16777217.0,
+    },
+    _whole(torch.ops.aten.baddbmm),
+)
+_SUMS: tuple[tuple[str, Any, list[int]], ...] = (
+    ("addmm_out", _addmm, []),
+    ("baddbmm_out", _baddbmm, [2]),
+)
+for operator, eager, batches in _SUMS:
+    names = ("batch1", "batch2") if batches else ("mat1", "mat2")
+    for dtype in (torch.float64, torch.float32):
+        TABLE.add(
+            operator,
+            f"{short(dtype)}, factors that no float holds",
+            {
+                "out": torch.empty(*batches, 4, 3, dtype=dtype),
+                "self": floats(4, 3, dtype=dtype),
+                names[0]: floats(*batches, 4, 5, dtype=dtype),
+                names[1]: floats(*batches, 5, 3, dtype=dtype, seed=1),
+                "beta": 0.7,
+                "alpha": 0.1,
+            },
+            eager,
+        )
+    for dtype in (*FLOATS, torch.float64):
+        TABLE.add(
+            operator,
+            f"{short(dtype)}, sums of nothing",
+            {
+                "out": torch.empty(*batches, 4, 3, dtype=dtype),
+                "self": floats(3, dtype=dtype),
+                names[0]: floats(*batches, 4, 0, dtype=dtype),
+                names[1]: floats(*batches, 0, 3, dtype=dtype),
+                "beta": 2.0,
+                "alpha": torch.inf,
+            },
+            eager,
+        )
 
 
 def _linear(**given: Any) -> torch.Tensor:
@@ -224,6 +305,11 @@ for attr, combine in (("add", torch.add), ("mul", torch.mul)):
     )
 
 _A, _B, _OUT = floats(2, 4), floats(4, 3), torch.empty(2, 3)
+for alpha in (0.5, 2.0**63, torch.inf, torch.nan):
+    TABLE.refuse(
+        "addmm_out", "is not a whole number", out=integers(2, 3), self=integers(3),
+        mat1=integers(2, 4), mat2=integers(4, 3), beta=1.0, alpha=alpha,
+    )  # fmt: skip
 TABLE.refuse("mm_out", "shapes do not fit", out=_OUT, self=_A, mat2=floats(5, 3))
 TABLE.refuse("mm_out", "shapes do not fit", out=torch.empty(3, 3), self=_A, mat2=_B)
 TABLE.refuse("mm_out", "dtypes differ", out=_OUT, self=_A, mat2=_B.half())

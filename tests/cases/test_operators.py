@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from case import Case, Refusal, relaid_arguments
+from case import Case, Refusal, crowded_arguments, may_be_crowded, relaid_arguments
 from door import Device, ShimError, built_kinds, parameters_of, shims
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from table import CASES, REFUSALS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from door import Handle, Kind
 
 
@@ -22,12 +24,18 @@ def has(kind: Kind, operator: str) -> bool:
     return shim is not None and kind.target in shim.targets
 
 
-ON_DEVICE = [
-    pytest.param(kind, case, id=f"{kind.target}-{case}")
-    for kind in built_kinds()
-    for case in CASES
-    if case.runs_on(kind.target) and has(kind, case.operator)
-]
+def on_devices(cases: Iterable[Case]) -> list[Any]:
+    """Each case on each device that runs it, as parameters of a test."""
+    return [
+        pytest.param(kind, case, id=f"{kind.target}-{case}")
+        for kind in built_kinds()
+        for case in cases
+        if case.runs_on(kind.target) and has(kind, case.operator)
+    ]
+
+
+ON_DEVICE = on_devices(CASES)
+CROWDED = on_devices([case for case in CASES if may_be_crowded(case)])
 ONE_OF_EACH = [
     pytest.param(kind, cases[0], id=f"{kind.target}-{operator}")
     for kind in built_kinds()
@@ -75,12 +83,33 @@ def test_results_are_eagers(kind: Any, case: Case) -> None:
     check(Device(kind), case, dict(case.arguments))
 
 
+def check_some(
+    kind: Kind, case: Case, some: st.SearchStrategy[dict[str, Any]], examples: int
+) -> None:
+    """Checks a case over examples of arguments.
+
+    The search lies inside a test, not around it: around, Hypothesis nests its settings once more at
+    each parameter of the test, and a thousand of them end Python's recursion.
+    """
+
+    @settings(max_examples=examples)
+    @given(some)
+    def holds(arguments: dict[str, Any]) -> None:
+        check(Device(kind), case, arguments)
+
+    holds()
+
+
 @pytest.mark.parametrize(("kind", "case"), ON_DEVICE)
-@given(data=st.data())
-@settings(max_examples=3)
-def test_strides_and_offsets_do_not_matter(kind: Any, case: Case, data: st.DataObject) -> None:
+def test_strides_and_offsets_do_not_matter(kind: Any, case: Case) -> None:
     """The values stay eager's wherever and however the operands lie in memory."""
-    check(Device(kind), case, data.draw(relaid_arguments(case.arguments)))
+    check_some(kind, case, relaid_arguments(case.arguments), examples=3)
+
+
+@pytest.mark.parametrize(("kind", "case"), CROWDED)
+def test_elements_may_share_memory(kind: Any, case: Case) -> None:
+    """Expanded operands, and those whose rows overlap as windows do, give eager's values too."""
+    check_some(kind, case, crowded_arguments(case), examples=2)
 
 
 @pytest.mark.parametrize(("kind", "refusal"), REFUSED)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from bundle_maker import make_bundle
 from pydantic import ValidationError
 from toy_zoo import toy_bundle, toy_evidence, toy_job, toy_judgement
 
@@ -77,7 +78,9 @@ def test_help_shows_every_command(zoo: Run) -> None:
     assert code == 0
     for command in COMMANDS:
         assert re.search(rf"\b{command}\b", out)
-        assert zoo(command, "--help")[0] == 0
+        code, usage, _ = zoo(command, "--help")
+        assert code == 0
+        assert "--json" in usage  # as README.md says
     assert "Exit codes" in out
 
 
@@ -263,6 +266,32 @@ def test_pull_as_zip(zoo: Run, store: Path, tmp_path: Path) -> None:
     assert (unpack(place, tmp_path / "unpacked") / "manifest.json").is_file()
 
 
+def test_an_existing_zip_is_not_written_over(zoo: Run, store: Path, tmp_path: Path) -> None:
+    """Misuse, as for a folder that holds something; the file stays as it was."""
+    place = tmp_path / "mine.zip"
+    place.write_text("mine")
+    code, _, err = zoo("pull", "toy", "--store", store, "--zip", "-o", place)
+    assert (code, place.read_text()) == (2, "mine")
+    assert "exists. Remove it or choose another place" in one_line(err)
+
+
+def test_pull_into_the_current_folder(
+    zoo: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell must not be left in a folder that is gone: misuse, and what to name instead."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    code, _, err = zoo("pull", "toy", "--store", store, "-o", ".")
+    assert (code, list(here.iterdir())) == (2, [])
+    assert "is the current folder" in one_line(err)
+    assert zoo("pull", "toy", "--store", store, "-o", "bundle")[0] == 0
+    monkeypatch.chdir(here / "bundle")
+    assert zoo("pull", "toy", "--store", store, "-o", ".")[0] == 0  # it is there already
+    assert zoo("pull", "toy", "--store", store, "-o", "../other/../again")[0] == 0
+    assert (here / "again" / "manifest.json").is_file()
+
+
 def test_pulling_what_is_not_there(zoo: Run, store: Path) -> None:
     """Exit code 1, and what the store does have."""
     code, _, err = zoo("pull", "yak", "--store", store)
@@ -289,6 +318,30 @@ def test_report_of_a_bundle_and_of_a_model(zoo: Run, store: Path, tmp_path: Path
     code, out, _ = zoo("report", "toy", "--store", store, "--json")
     assert code == 0
     assert json.loads(out)["model"] == "toy"
+
+
+def test_a_fetched_report_is_that_of_the_latest_release(
+    zoo: Run, store: Path, tmp_path: Path
+) -> None:
+    """Having been shown once, it hides neither a newer release nor that of another store."""
+
+    def shown(place: Path) -> str:
+        code, out, _ = zoo("report", "toy", "--store", place, "--json")
+        assert code == 0
+        return str(json.loads(out)["build_key"])
+
+    def publish(place: Path, key: str, created: str) -> None:
+        job = toy_job(tmp_path / key[0], build_key=key, store=str(place))
+        make_bundle(job.bundle, model="toy", build_key=key, state="lowered", created=created)
+        prove(job, toy_evidence(), judge=lambda *_, **__: toy_judgement())
+        publish_bundle(job)
+
+    first = shown(store)
+    publish(tmp_path / "other", "c" * 64, "2029-01-31T12:00:00+00:00")
+    assert shown(tmp_path / "other") == "c" * 64
+    assert shown(store) == first
+    publish(store, "b" * 64, "2031-01-31T12:00:00+00:00")
+    assert shown(store) == "b" * 64
 
 
 @pytest.mark.parametrize("command", ["report", "verify"])
@@ -325,6 +378,9 @@ def test_the_schema_is_printed_or_written(zoo: Run, tmp_path: Path) -> None:
     assert code == 0
     assert zoo("schema", "-o", tmp_path / "schema.json")[0] == 0
     assert json.loads(out) == json.loads((tmp_path / "schema.json").read_text())
+    assert zoo("schema", "--json")[:2] == (0, out)
+    code, said, _ = zoo("schema", "-o", tmp_path / "schema.json", "--json")
+    assert (code, json.loads(said)) == (0, {"path": str(tmp_path / "schema.json")})
 
 
 def test_errors_of_our_own_are_one_line_unless_debugged(

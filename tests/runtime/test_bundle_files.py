@@ -205,6 +205,7 @@ MANIFEST_FAULTS: list[tuple[str, Any, str]] = [
     ("programs.0.golden_cases", 0, "golden_cases is less than 1"),
     ("programs.0.golden", "nowhere", "does not list nowhere"),
     ("programs.0.outputs", [{"name": "y", "dtype": "bool", "shape": []}] * 2, "y comes twice"),
+    ("programs.0.outputs", [], "programs.outputs is empty"),
     ("programs.0.inputs", [{"name": "x", "dtype": "bool", "shape": ["?"]}], "dimension ? has no range"),
     ("programs.0.symbols", [1], "programs.symbols is not a string"),
     ("programs.0.later", 1, 'programs has an unknown member "later"'),

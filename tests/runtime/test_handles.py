@@ -134,6 +134,7 @@ VIEW_FAULTS = [
     ([2], [-1], 0, "stride -1 of axis 0 is negative"),
     ([2], [1], -1, "storage offset -1 is negative"),
     ([2**62, 4], [4, 1], 0, "sizes overflow"),
+    ([2**32, 2**32], [0, 0], 0, "sizes overflow"),
     ([1] * 17, [1] * 17, 0, "17 axes exceed the limit of 16"),
 ]
 

@@ -229,6 +229,10 @@ MANIFESTS: dict[str, tuple[Edit, str]] = {
     "path upwards": (in_program("library", "a/../../m"), "is not a path inside"),
     "absolute path": (in_program("library", "/etc/passwd"), "is not a path inside the bundle"),
     "path with NUL": (put("weights", value="weights\0"), "is not a path inside the bundle"),
+    "manifest in capitals": (
+        put("files", "Manifest.JSON", value={"sha256": "0" * 64, "bytes": 1}),
+        "is not a path inside the bundle",
+    ),
     "library not listed": (without("files", "model.so"), "does not list model.so"),
     "files a list": (put("files", value=[]), "files is not an object"),
     "negative size": (put("files", "model.so", "bytes", value=-1), "entry of model.so"),

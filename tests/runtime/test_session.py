@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 import runtime.library as library_module
+import runtime.session as session_module
 from runtime import Session
 from zoo.errors import SessionError
 
@@ -206,6 +207,44 @@ def test_threads_run_their_own_models_at_once(bundles: Bundles) -> None:
     assert faults == []
 
 
+OTHER_CALLS: dict[str, Callable[[Session, Arrays], object]] = {
+    "run": lambda session, inputs: session.run(inputs),
+    "close": lambda session, _: session.close(),
+    "set_threads": lambda session, _: session.set_threads(1),
+}
+
+
+@pytest.mark.parametrize("call", OTHER_CALLS)
+def test_no_call_comes_between_a_run_and_its_results(
+    bundles: Bundles, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """A run's results are copied before another thread's call on the session is served."""
+    inputs, outputs = golden(bundles("image"))
+    session = Session(bundles("image"), threads=1)
+    events: list[str] = []
+    copy_out = session_module._copy_out
+
+    def other() -> None:
+        OTHER_CALLS[call](session, {"image": inputs["image"] * 0})
+        events.append("other call served")
+
+    thread = threading.Thread(target=other)
+
+    def slow_copy_out(*arguments: Any) -> NDArray[Any]:
+        if not events:
+            events.append("copying")
+            thread.start()
+            thread.join(0.5)  # time enough for a call that does not wait
+            events.append("copied")
+        return copy_out(*arguments)
+
+    monkeypatch.setattr(session_module, "_copy_out", slow_copy_out)
+    assert_equal(session.run(inputs), outputs)
+    thread.join()
+    session.close()
+    assert events == ["copying", "copied", "other call served"]
+
+
 def test_twelve_loads_in_a_row(bundles: Bundles) -> None:
     """Loading and unloading again and again works; no file stays open, no weights stay mapped."""
     inputs, outputs = golden(bundles("image"))
@@ -235,6 +274,7 @@ INPUT_FAULTS: list[tuple[Arrays, str]] = [
     ({"image": GOOD, "mask": GOOD}, "there is no input mask"),
     ({"image": GOOD.astype(np.float64)}, "has dtype float64, the program takes float32"),
     ({"image": GOOD[0]}, "has 3 axes, the program takes 4"),
+    ({"image": GOOD.reshape((1,) * 13 + GOOD.shape)}, "has 17 axes, the program takes 4"),
     ({"image": GOOD[:, :, :9]}, "axis 2 has size 9, the program takes 20"),
     ({"image": [1.0]}, "is not a numpy array"),  # type: ignore[dict-item]
 ]
@@ -313,6 +353,9 @@ def edited(bundle: Path, folder: Path, **changes: Any) -> Path:
     return folder
 
 
+OUTPUT = {"name": "out0", "dtype": "float32", "shape": [1, 5]}
+
+
 @pytest.mark.parametrize(
     ("change", "fact"),
     [
@@ -320,7 +363,10 @@ def edited(bundle: Path, folder: Path, **changes: Any) -> Path:
         ({"machine": "pdp11"}, "on pdp11, this is"),
         ({"runtime_abi": 7}, "needs runtime ABI 7"),
         ({"constants": {}}, "the manifest gives no weights for"),
-        ({"outputs": []}, "the library gives 1 outputs, the manifest lists 0"),
+        (
+            {"outputs": [OUTPUT | {"name": n} for n in "ab"]},
+            "gives 1 outputs, the manifest lists 2",
+        ),
     ],
 )
 def test_unfit_bundle_is_refused(

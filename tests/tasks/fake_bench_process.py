@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -20,10 +21,23 @@ from tasks.job import (
     TransformRecord,
 )
 from zoo.errors import HashMismatch, SourceError, UnsupportedKernels
-from zoo.evidence import Diagnosis
+from zoo.evidence import Diagnosis, Divergence, DivergenceStage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+CRASH = Divergence(
+    stage=DivergenceStage.LOWERING,
+    pass_name=None,
+    node="conv2d",
+    operator="aten.conv2d.default",
+    module_path="stem",
+    source_line="toy.py:7",
+    max_abs=math.inf,
+    snr_db=-math.inf,
+    reproducer=Path("found"),
+)
 
 
 class FakeBench:
@@ -54,8 +68,9 @@ class FakeBench:
         return ExportRecord(programs=(size,))
 
     def transform(self) -> TransformRecord:
-        """A crash such as a compiler's."""
-        os.kill(os.getpid(), signal.SIGSEGV)
+        """A crash such as a compiler's; `nameless`: by a signal that has no name."""
+        nameless = self._job.spec.summary == "nameless"
+        os.kill(os.getpid(), signal.SIGRTMIN + 1 if nameless else signal.SIGSEGV)
         raise AssertionError
 
     def lower(self) -> LowerRecord:
@@ -66,9 +81,11 @@ class FakeBench:
         raise AssertionError
 
     def locate(self, suspects: Sequence[Suspect]) -> Diagnosis:
-        """Say which suspects arrived; `searching` looks for them for ever."""
+        """Say which suspects arrived; `searching` looks for them for ever, `crashing` finds one."""
         if self._job.spec.summary == "searching":
             signal.pause()
+        if self._job.spec.summary == "crashing":
+            return Diagnosis(program="main", case=0, divergence=CRASH)
         return Diagnosis(detail=", ".join(f"{s.program} {s.case}" for s in suspects))
 
     def __enter__(self) -> Self:

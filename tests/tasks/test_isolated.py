@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -117,6 +119,26 @@ def test_suspects_cross_over(job: Job, log: Path) -> None:
     asked = (Suspect(program="main", case=1), Suspect(program="decoder", case=None))
     with IsolatedBench(job, log, command=FAKE) as bench:
         assert bench.locate(asked) == Diagnosis(detail="main 1, decoder None")
+
+
+def test_the_cause_of_a_crash_crosses_over(job: Job, log: Path) -> None:
+    """A node that ends in an error is infinitely far off, and JSON has no infinity."""
+    with IsolatedBench(asking(job, "crashing"), log, command=FAKE) as bench:
+        found = bench.locate([Suspect(program="main", case=0)])
+    assert found.divergence is not None
+    assert (found.divergence.max_abs, found.divergence.snr_db) == (math.inf, -math.inf)
+    assert (found.program, found.case, found.divergence.node) == ("main", 0, "conv2d")
+    assert found.divergence.reproducer == Path("found")
+
+
+def test_a_signal_without_a_name_is_told_by_its_number(job: Job, log: Path) -> None:
+    """Real-time signals have none, but the first and the last."""
+    number = signal.SIGRTMIN + 1
+    with (
+        IsolatedBench(asking(job, "nameless"), log, command=FAKE) as bench,
+        pytest.raises(BenchDied, match=rf"died in transform \(signal {number}\)"),
+    ):
+        bench.transform()
 
 
 def test_a_search_without_end_is_stopped(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,14 +10,46 @@ from toy_zoo import BUILD_KEY, toy_bundle, toy_evidence, toy_judgement
 
 from tasks.publish import publish_bundle
 from tasks.validate import NotProven, prove
-from zoo.artifact.bundle import open_bundle
+from tasks.verify import confirm_release
+from zoo.artifact.bundle import open_bundle, seal
 from zoo.artifact.manifest import ReleaseState
-from zoo.errors import StoreError
+from zoo.errors import ArtifactError, StoreError
 from zoo.report import read_report
 from zoo.store import open_store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from tasks.job import Job
+    from zoo.evidence import ValidationReport
+
+
+def _judged(**changes: object) -> ValidationReport:
+    return toy_judgement().model_copy(update=changes)
+
+
+def _change_weights(bundle: Path) -> None:
+    path = bundle / open_bundle(bundle).manifest.weights
+    path.write_bytes(b"x" * path.stat().st_size)
+
+
+def _change_manifest(bundle: Path) -> None:
+    """The weights, and what vouches for them."""
+    _change_weights(bundle)
+    manifest = open_bundle(bundle, check_hashes=False).manifest
+    seal(bundle, manifest.model_copy(update={"licence": "mine"}))
+
+
+def _add_file(bundle: Path) -> None:
+    (bundle / "extra.bin").write_bytes(b"x")
+
+
+def _swap_report(bundle: Path) -> None:
+    """At the size that it has."""
+    path = bundle / "report.json"
+    text = path.read_text() if path.is_file() else "forged"
+    path.write_text("forged".ljust(len(text)))
 
 
 def test_a_proven_bundle_is_sealed_with_its_report(job: Job) -> None:
@@ -68,3 +101,58 @@ def test_publishing_puts_the_release_into_the_store(job: Job) -> None:
     record = publish_bundle(job)
     release = open_store(job.store).find("toy", "cpu", BUILD_KEY)
     assert record.bytes == release.size
+    assert record.kept is None
+
+
+def test_an_earlier_release_of_the_build_is_kept_and_said_to_be(job: Job) -> None:
+    """Converted again, the store stays as it is; published again for a lost answer, it is ours."""
+    toy_bundle(job)
+    prove(job, toy_evidence(), judge=lambda *_, **__: toy_judgement())
+    publish_bundle(job)
+    assert publish_bundle(job).kept is None
+    before = open_store(job.store).find("toy", "cpu", BUILD_KEY)
+    shutil.rmtree(job.bundle)
+    toy_bundle(job)
+    prove(job, toy_evidence(), judge=lambda *_, **__: _judged(machine="another"))
+    assert publish_bundle(job).kept == before.manifest.created
+    assert open_store(job.store).find("toy", "cpu", BUILD_KEY) == before
+
+
+@pytest.mark.parametrize("spoil", [_change_weights, _change_manifest, _add_file, _swap_report])
+def test_what_the_run_changes_is_not_sealed(job: Job, spoil: Callable[[Path], None]) -> None:
+    """The library runs as this user: neither a file nor the manifest may be other afterwards."""
+    toy_bundle(job)
+
+    def judge(bundle: Path, **_: object) -> ValidationReport:
+        spoil(bundle)
+        return toy_judgement()
+
+    if spoil is _swap_report:  # it is written anew
+        prove(job, toy_evidence(), judge=judge)
+        assert "forged" not in (job.bundle / "report.json").read_text()
+        return
+    with pytest.raises(ArtifactError, match="changed while the bundle was run"):
+        prove(job, toy_evidence(), judge=judge)
+    with pytest.raises(ArtifactError):
+        open_bundle(job.bundle)
+    assert open_store(job.store).releases() == []
+
+
+@pytest.mark.parametrize("spoil", [_change_weights, _change_manifest, _add_file, _swap_report])
+def test_what_a_confirmation_changes_is_not_published(
+    job: Job, tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    """Nor is an old report that was changed taken over; the store keeps the emulated release."""
+    toy_bundle(job)
+    prove(job, toy_evidence(), judge=lambda *_, **__: _judged(emulated=True))
+    publish_bundle(job)
+    release = open_store(job.store).find("toy", "cpu", BUILD_KEY)
+    assert release.manifest.state is ReleaseState.EMULATED
+
+    def judge(bundle: Path, **_: object) -> ValidationReport:
+        spoil(bundle)
+        return toy_judgement()
+
+    with pytest.raises(ArtifactError):
+        confirm_release(job.store, release, tmp_path / "work", judge=judge)
+    assert open_store(job.store).find("toy", "cpu", BUILD_KEY) == release

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 import torch
 from torch import nn
@@ -10,6 +12,9 @@ from transforms.export import export_program
 from transforms.golden import make_goldens
 from zoo.errors import ExportError
 from zoo.spec import Dimension, InputSpec, ProgramSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class TwoHeads(nn.Module):
@@ -91,6 +96,65 @@ def test_unknown_output_names_those_that_exist() -> None:
     """A wrong output name says which the result has."""
     with pytest.raises(ExportError, match=r"no 'loss'.*logits, hidden"):
         make_goldens(TwoHeads().eval(), _spec(outputs=("loss",)))
+
+
+class _Returns(nn.Module):
+    """Returns what `shape` makes of its input."""
+
+    def __init__(self, shape: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self._shape = shape
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self._shape(x)
+
+
+_NAMED: dict[str, Callable[[torch.Tensor], Any]] = {
+    "one tensor": lambda x: x + 1,
+    "too few": lambda x: (x + 1,),
+    "optional": lambda x: (x + 1, None),
+    "nested": lambda x: (x + 1, (x + 2, x + 3)),
+    "nested by key": lambda x: {"logits": x + 1, "hidden": (x + 2, x + 3)},
+}
+
+
+def _one_input(**fields: Any) -> ProgramSpec:
+    return ProgramSpec(inputs=(InputSpec(name="x", shape=(2, 3)),), **fields)
+
+
+@pytest.mark.parametrize("result", _NAMED)
+def test_outputs_that_are_no_tensors_are_refused_by_name(result: str) -> None:
+    """Each name under `outputs` stands for a tensor; none is left out in silence."""
+    spec = _one_input(outputs=("logits", "hidden"))
+    with pytest.raises(ExportError, match=r"hidden.*`outputs`"):
+        export_program(_Returns(_NAMED[result]).eval(), spec, {"x": torch.ones(2, 3)})
+
+
+def test_nested_results_that_nobody_chose_among_are_refused() -> None:
+    """An LSTM returns its states in a tuple of their own: the position and the remedy are told."""
+    spec = ProgramSpec(inputs=(InputSpec(name="input", shape=(2, 5, 3)),))
+    with pytest.raises(ExportError, match=r"result 1 is a tuple.*`outputs`"):
+        make_goldens(nn.LSTM(3, 4).eval(), spec)
+    with pytest.raises(ExportError, match=r"result 1 is a tuple.*`outputs`"):
+        export_program(_Returns(_NAMED["nested"]).eval(), _one_input(), {"x": torch.ones(2, 3)})
+
+
+def test_results_before_a_nested_one_can_be_chosen() -> None:
+    """`outputs: [sequence]` keeps the first result alone."""
+    spec, x = _one_input(outputs=("sequence",)), torch.ones(2, 3)
+    exported = export_program(_Returns(_NAMED["nested"]).eval(), spec, {"x": x})
+    assert exported.output_names == ("sequence",)
+    torch.testing.assert_close(exported.program.module()(x), {"sequence": x + 1})
+
+
+def test_what_is_no_tensor_is_left_out_where_nothing_is_chosen() -> None:
+    """All tensors returned, named by position; a loss that is None at inference is none."""
+    x = torch.ones(2, 3)
+    model = _Returns(lambda x: (x + 1, None, x + 2)).eval()
+    exported = export_program(model, _one_input(), {"x": x})
+    assert exported.output_names == ("output_0", "output_2")
+    with pytest.raises(ExportError, match="returns no tensor"):
+        export_program(_Returns(lambda _: (None,)).eval(), _one_input(), {"x": x})
 
 
 def test_specialised_dimension_is_an_error_with_advice() -> None:

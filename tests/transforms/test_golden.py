@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.golden import case_dimensions, make_inputs
-from zoo.spec import Dimension, ProgramSpec, Sample, SampleKind
+from transforms.golden import case_dimensions, make_goldens, make_inputs
+from zoo.errors import ExportError
+from zoo.spec import Dimension, Dtype, InputSpec, ProgramSpec, Sample, SampleKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def _spec(sample: Sample, dtype: str = "float32") -> ProgramSpec:
@@ -90,3 +96,50 @@ def test_cases_cover_low_high_and_an_odd_middle(low: int, span: int, step: int, 
     assert set(seen) <= set(allowed)
     assert {allowed[0], allowed[-1]} <= set(seen)
     assert any(n // step % 2 == 1 for n in seen)
+
+
+class _Gives(torch.nn.Module):
+    """Returns what `make` makes of its input."""
+
+    def __init__(self, make: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self._make = make
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self._make(x)
+
+
+@pytest.mark.parametrize(
+    ("make", "fact"),
+    [
+        (lambda _: (), "returns no tensor"),
+        (lambda x: (x, x * torch.nan), "output output_1 of eager PyTorch has no finite element"),
+        (lambda x: x + torch.inf, "output output of eager PyTorch has no finite element"),
+        (lambda x: (x, x[:0]), "output output_1 has no element in any golden case"),
+    ],
+    ids=["none", "NaN", "infinity", "empty"],
+)
+def test_outputs_that_prove_nothing_are_refused(make: Callable[..., Any], fact: str) -> None:
+    """Whatever an artifact computes, it would be bit-equal to them."""
+    with pytest.raises(ExportError, match=f"^program main: {fact}"):
+        make_goldens(_Gives(make), _spec(Sample()))
+
+
+def test_some_finite_elements_suffice() -> None:
+    """A mask with infinities in it, and integers, are outputs like others."""
+    spec = _spec(Sample())
+    [case, *_] = make_goldens(_Gives(lambda x: (x.masked_fill(x > 0, -torch.inf), x.long())), spec)
+    assert set(case.outputs) == {"output_0", "output_1"}
+
+
+def test_inputs_that_cannot_be_drawn_are_the_manifests_fault() -> None:
+    """What no rule of the manifest foresaw is told with the sizes, without a traceback."""
+    sample = Sample().model_copy(update={"kind": SampleKind.INTEGERS, "low": 3.0, "high": 3.0})
+    spec = ProgramSpec.model_construct(**{
+        **_spec(Sample()).__dict__,
+        "inputs": (InputSpec.model_construct(
+            name="x", shape=(4, 50), dtype=Dtype.INT64, sample=sample
+        ),),
+    })  # fmt: skip
+    with pytest.raises(ExportError, match=r"^program main: .*\. Mend the inputs"):
+        make_goldens(_Gives(lambda x: x), spec)

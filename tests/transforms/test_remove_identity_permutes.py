@@ -246,3 +246,13 @@ def test_quantised_graph_comes_through() -> None:
 
     program = _export(_Apply(function), torch.randn(3, 3))
     assert RemoveIdentityPermutes()(program)[0] is program
+
+
+@pytest.mark.parametrize("rank", [8, 9, 12])
+def test_permutes_of_any_rank_cancel(rank: int) -> None:
+    """Nine axes and more are axes like others."""
+    order = [*range(1, rank), 0]
+    back = [rank - 1, *range(rank - 1)]
+    program = _export(_Apply(lambda x: x.permute(order).permute(back)), torch.randn([2] * rank))
+    rewritten, _ = RemoveIdentityPermutes()(program)
+    assert _calls(rewritten) == ["aten.exp.default", "aten.sin.default"]

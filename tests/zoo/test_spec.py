@@ -37,6 +37,12 @@ def _spec(**changes: Any) -> ModelSpec:
     return ModelSpec.model_validate(entry | changes)
 
 
+def _integers(dtype: Dtype = Dtype.INT64, **bounds: float) -> InputSpec:
+    return InputSpec(
+        name="x", shape=(1,), dtype=dtype, sample=Sample(kind=SampleKind.INTEGERS, **bounds)
+    )
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
@@ -88,6 +94,18 @@ def _spec(**changes: Any) -> ModelSpec:
             ),
             "starts with https://",
         ),
+        (
+            lambda: _integers(low=0.2, high=0.8),
+            "needs whole numbers as low and high, not 0.2 and 0.8",
+        ),
+        (lambda: _integers(high=1e30), "do not fit int64"),
+        (lambda: _integers(dtype=Dtype.UINT8, low=-1.0, high=9), "from -1 to 9 do not fit uint8"),
+        (
+            lambda: InputSpec(
+                name="x", shape=(), dtype=Dtype.BOOL, sample=Sample(kind=SampleKind.PREFIX_MASK)
+            ),
+            "`prefix_mask` needs an axis",
+        ),
         (lambda: FactorySource(kind="factory", builder="a.b"), "is written `module:callable`"),
         (lambda: _spec(programs=[{"inputs": [{"name": "x", "shape": [1]}]}] * 2), "same name"),
         (lambda: _spec(accuracy={"data": "d", "program": "other"}), "names no program"),
@@ -135,12 +153,30 @@ def test_tolerances_have_defaults_for_floating_types_only() -> None:
     assert spec.tolerance(Dtype.FLOAT32) == Tolerance(absolute=1e-4, snr_db=80.0)
     assert spec.tolerance(Dtype.FLOAT16) == Tolerance(absolute=0.5)
     assert spec.tolerance(Dtype.INT64) is None
+    for dtype in Dtype:
+        assert (_spec().tolerance(dtype) is not None) is dtype.is_floating
+
+
+def test_a_double_must_come_nearer_than_a_float() -> None:
+    """Bit equality would refuse any other order of summing."""
+    double, single = (_spec().tolerance(d) for d in (Dtype.FLOAT64, Dtype.FLOAT32))
+    assert double is not None
+    assert single is not None
+    assert double.absolute < single.absolute
+    assert (double.snr_db or 0) > (single.snr_db or 0)
 
 
 def test_specs_are_frozen() -> None:
     """A stage cannot change what the next one reads."""
     with pytest.raises(ValidationError, match="frozen"):
         _spec().summary = "other"  # type: ignore[misc]
+
+
+def test_whole_numbers_up_to_the_last_are_accepted() -> None:
+    """`high` is excluded, so it may lie one beyond."""
+    _integers(dtype=Dtype.UINT8, low=0, high=256)
+    _integers(dtype=Dtype.INT8, low=-128, high=128)
+    _integers(dtype=Dtype.FLOAT32, low=-5, high=5)
 
 
 def test_samples_that_fit_integers_are_accepted() -> None:

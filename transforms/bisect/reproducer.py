@@ -1,6 +1,7 @@
 """A wrong result in a folder: the program, what to call it with, and how to see it again.
 
-program.pt2            the smallest program found, as torch.export.save writes it
+program.json           the smallest program found; see `program_file`
+weights.safetensors    its weights
 inputs.safetensors     its inputs: `0`, `1`, ... in order
 divergence.json        what was found, and the tolerances it was judged by
 README.md              the same for a person, with the command
@@ -8,23 +9,24 @@ README.md              the same for a person, with the command
 
 from __future__ import annotations
 
-import json
+import logging
 import sys
 import tempfile
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
-from safetensors import SafetensorError
+from pydantic import BaseModel, ConfigDict
 from safetensors.torch import load_file, save_file
+from torch.export.graph_signature import ConstantArgument, InputKind
 
+from transforms.bisect.checked_graph import Unsafe
 from transforms.bisect.comparing import Difference, difference
 from transforms.bisect.cutting import Piece, capture, output_nodes
+from transforms.bisect.program_file import GRAPH, read_program, write_program
 from transforms.bisect.targets import runner
-from zoo.errors import ArtifactError, MenagerieError, UsageError
+from zoo.errors import ArtifactError, UsageError
 from zoo.evidence import Divergence
 from zoo.spec import Dtype, PassChoice, Target, Tolerance
 
@@ -37,12 +39,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Origin", "Rerun", "rerun", "save"]
 
-_PROGRAM, _INPUTS, _FACTS, _README = (
-    "program.pt2",
-    "inputs.safetensors",
-    "divergence.json",
-    "README.md",
-)
+_log = logging.getLogger(__name__)
+
+_INPUTS, _FACTS, _README = "inputs.safetensors", "divergence.json", "README.md"
+_ARCHIVE = "program.pt2"  # of earlier versions: reading it may run code
 
 _NAMED = 8  # operators in the README
 _IN_HASTE = """
@@ -103,8 +103,18 @@ def save(
         tolerances: by which it was judged.
 
     Returns:
-        The divergence with its reproducer.
+        The divergence with its reproducer; without, if the program cannot be written.
     """
+    try:
+        return _save(folder, piece, divergence, origin, tolerances)
+    except Unsafe as error:
+        _log.warning("no reproducer of %s: %s", divergence.node, error)
+        return divergence
+
+
+def _save(
+    folder: Path, piece: Piece, divergence: Divergence, origin: Origin, tolerances: Tolerances
+) -> Divergence:
     divergence = divergence.model_copy(update={"reproducer": folder})
     name = divergence.pass_name
     facts = _Facts(
@@ -126,12 +136,7 @@ def save(
 
 
 def _write(folder: Path, piece: Piece) -> None:
-    example = piece.program.example_inputs
-    try:
-        piece.program.example_inputs = None  # they are in the safetensors
-        torch.export.save(piece.program, folder / _PROGRAM)
-    finally:
-        piece.program.example_inputs = example
+    write_program(piece.program, folder)
     tensors = {str(i): t.detach().clone().contiguous() for i, t in enumerate(piece.inputs)}
     save_file(tensors, folder / _INPUTS)
 
@@ -151,7 +156,7 @@ def rerun(
 
     Raises:
         UsageError: if the pass it is about does not exist any more.
-        ArtifactError: if the folder is not a reproducer, or its program holds pickles.
+        ArtifactError: if the folder is not a reproducer, or its program could do more than compute.
     """
     facts, piece = _load(folder)
     if facts.choice is not None:
@@ -186,30 +191,33 @@ def _rewritten(
 
 
 def _load(folder: Path) -> tuple[_Facts, Piece]:
+    if (folder / _ARCHIVE).exists() and not (folder / GRAPH).exists():
+        raise ArtifactError(
+            str(folder),
+            f"is of an earlier version, whose {_ARCHIVE} may hold code and is never opened",
+            "Make it again: `zoo bisect`",
+        )
     try:
         facts = _Facts.model_validate_json((folder / _FACTS).read_bytes())
         tensors = load_file(folder / _INPUTS)
-        _refuse_pickles(folder / _PROGRAM)
-        program = torch.export.load(folder / _PROGRAM)
-        inputs = tuple(tensors[str(i)] for i in range(len(tensors)))
-    except MenagerieError:
-        raise
-    except (OSError, ValidationError, SafetensorError, KeyError, RuntimeError, ValueError) as error:
-        first = str(error).splitlines()[0]
+        program = read_program(folder)
+        inputs = tuple(tensors[str(i)] for i in range(_wanted(program)))
+    except Unsafe as error:
+        raise ArtifactError(
+            str(folder), f"is not a reproducer of ours: {error}", "Do not trust where it came from"
+        ) from error
+    except Exception as error:  # torch raises many kinds here; all mean the same to the user
+        first = (str(error).splitlines() or [type(error).__name__])[0]
         raise ArtifactError(str(folder), f"is not a reproducer ({first})") from error
     program.example_inputs = (inputs, {})
     return facts, Piece(program, inputs)
 
 
-def _refuse_pickles(path: Path) -> None:
-    """torch.export.load unpickles constants that say so: such a program is not ours."""
-    with zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
-            if not name.endswith("_config.json"):
-                continue
-            entries = json.loads(archive.read(name))["config"].values()
-            if any(entry.get("use_pickle", True) for entry in entries):
-                raise ArtifactError(str(path), "holds pickles, which are never opened")
+def _wanted(program: torch.export.ExportedProgram) -> int:
+    """How many tensors the program is called with."""
+    specs = program.graph_signature.input_specs
+    given = [s for s in specs if s.kind is InputKind.USER_INPUT]
+    return len([s for s in given if not isinstance(s.arg, ConstantArgument)])
 
 
 def _readme(piece: Piece, facts: _Facts) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from transforms.editor import ProgramEditor
 
 __all__ = [
+    "axis_order",
     "constant_matrix",
     "constant_value",
     "follow",
@@ -78,15 +79,22 @@ def is_layout(node: Node) -> bool:
 def follow(node: Node, axes: Axes) -> Axes | None:
     """The axes after the layout operator `node`, given those of its input; None if unknown."""
     if node.target in _PERMUTING:
-        return permuted(axes, _order(node, len(axes)))
+        return permuted(axes, axis_order(node, len(axes)))
     return regrouped(axes, sizes_of(fake_value(node).shape))
 
 
-def _order(node: Node, rank: int) -> list[int]:
-    """The permutation that `node` is, read off a tensor whose axes have sizes of their own."""
+def axis_order(node: Node, rank: int) -> tuple[int, ...]:
+    """Which axis of its source each axis of the permutation `node` is.
+
+    Read off a tensor without memory whose axes have sizes of their own: 2, 3, 4 ...
+
+    Args:
+        node: permutes the axes of its first argument.
+        rank: of that argument, any.
+    """
     probe = torch.empty(tuple(range(2, 2 + rank)), device="meta")
     moved = node.target(probe, *node.args[1:], **node.kwargs)  # type: ignore[operator]
-    return [size - 2 for size in moved.shape]
+    return tuple(size - 2 for size in moved.shape)
 
 
 def constant_value(editor: ProgramEditor, node: Any) -> torch.Tensor | None:

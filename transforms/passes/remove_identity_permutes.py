@@ -15,6 +15,7 @@ from transforms.operators import (
     qualified_name,
     schema_of,
 )
+from transforms.passes.layout_operators import axis_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -52,7 +53,6 @@ _PERMUTATIONS = frozenset(
 )  # fmt: skip
 # Their schemas speak of a view, but where strides do not allow one they copy.
 _MAY_COPY = frozenset(f"aten::{name}" for name in ("contiguous", "reshape", "flatten", "to"))
-_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 
 
 class _Step(NamedTuple):
@@ -198,12 +198,8 @@ def _keeps_order(node: Node) -> bool:
 
 
 def _axes(node: Node) -> tuple[int, ...]:
-    """Which axis of its source each axis of a permutation is, found by permuting known sizes."""
-    sizes = _PRIMES[: _source(node).meta["val"].dim()]
-    probe = torch.empty(sizes, device="meta")
-    args = [probe if argument is _source(node) else argument for argument in node.args]
-    result = node.target(*args, **node.kwargs)  # type: ignore[operator]
-    return tuple(sizes.index(size) for size in result.shape)
+    """Which axis of its source each axis of a permutation is."""
+    return axis_order(node, _source(node).meta["val"].dim())
 
 
 def _bypass(work: _Work, node: Node, step: _Step) -> bool:

@@ -110,7 +110,7 @@ class BundleProgram(_Frozen):
     golden: BundlePath  # safetensors: `<case>/input/<name>` and `<case>/output/<name>`
     golden_cases: int = Field(ge=1)
     inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...] = Field(min_length=1)  # else nothing could be proven
     dimensions: dict[str, tuple[int, int, int]]  # name -> lowest and highest size, and step
     constants: dict[str, str]  # the library's constant name -> tensor in the weights file
     symbols: tuple[str, ...]  # shim functions the library imports

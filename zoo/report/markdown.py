@@ -5,23 +5,23 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from zoo.evidence import Bound
 from zoo.report.numbers import (
     count,
     decibels,
     error,
     milliseconds,
-    scientific,
     seconds,
     size,
     speed,
 )
 from zoo.report.summary import latencies, parities
-from zoo.report.words import EMULATED, cause, heading, proof, tiles
+from zoo.report.words import EMULATED, cause, demand, heading, proof, tiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from zoo.evidence import ConversionReport
+    from zoo.evidence import ConversionReport, OutputParity
 
 __all__ = ["markdown", "plain_text"]
 
@@ -54,8 +54,8 @@ def _parity(report: ConversionReport) -> list[str]:
             str(p.case),
             error(p.max_abs),
             decibels(p.snr_db),
-            scientific(p.tolerance.absolute) if p.tolerance is not None else "every bit",
-            "passed" if p.passed else "**failed**",
+            demand(p),
+            _result(p),
         )
         for program, p in found[:_MOST_OUTPUTS]
     ]
@@ -63,6 +63,12 @@ def _parity(report: ConversionReport) -> list[str]:
     note = [f"… and {more} more, none of them worse.", ""] if more else []
     head = ("output", "case", "max abs error", "SNR", "tolerance", "result")
     return ["### Parity with eager", "", *_table(head, rows), *note]
+
+
+def _result(parity: OutputParity) -> str:
+    if not parity.passed:
+        return "**failed**"
+    return "passed by SNR" if parity.passed_by is Bound.SNR else "passed"
 
 
 def _diagnosis(report: ConversionReport) -> list[str]:

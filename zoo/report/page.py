@@ -18,7 +18,7 @@ from zoo.report.charts.svg import WIDTH
 from zoo.report.graphs import figure
 from zoo.report.graphs import style as graph_style
 from zoo.report.summary import latencies, parities, summarise
-from zoo.report.words import EMULATED, HEADINGS, cause, commands, heading, proof, tiles
+from zoo.report.words import EMULATED, HEADINGS, cause, commands, demand, heading, proof, tiles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {name: getattr(numbers, name) for name in numbers.__all__}
-    environment.globals |= {"speed": numbers.speed, "count": numbers.count}
+    environment.globals |= {"speed": numbers.speed, "count": numbers.count, "demand": demand}
     return environment
 
 

@@ -6,12 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from zoo.evidence import DivergenceStage, Verdict
-from zoo.report.numbers import count, decibels, error, milliseconds, seconds, size, speed, thousands
+from zoo.report.numbers import (
+    count,
+    decibels,
+    error,
+    milliseconds,
+    scientific,
+    seconds,
+    size,
+    speed,
+    thousands,
+)
 from zoo.report.summary import parities, summarise
 from zoo.spec import Target
 
 if TYPE_CHECKING:
-    from zoo.evidence import ConversionReport, Diagnosis, Divergence
+    from zoo.evidence import ConversionReport, Diagnosis, Divergence, OutputParity
 
 __all__ = [
     "EMULATED",
@@ -20,6 +30,7 @@ __all__ = [
     "Tile",
     "cause",
     "commands",
+    "demand",
     "heading",
     "proof",
     "tiles",
@@ -87,6 +98,20 @@ def cause(diagnosis: Diagnosis) -> str:
         f"{where} of program {diagnosis.program}, case {diagnosis.case}: {found.node} ({place}), "
         f"{_blame(found)}; off by {error(found.max_abs)}, SNR {decibels(found.snr_db)}"
     )
+
+
+def demand(parity: OutputParity) -> str:
+    """What an output must keep to; see `zoo.spec.Tolerance`."""
+    tolerance, allowed = parity.tolerance, parity.allowed
+    if tolerance is None or allowed is None:
+        return "every bit"
+    text = f"≤ {scientific(allowed)}"
+    if tolerance.snr_db is None:
+        return text
+    text += f" or ≥ {tolerance.snr_db:g} dB"
+    if parity.scale is None:  # judged by an older version, without this bound
+        return text
+    return f"{text} and ≤ {scientific(tolerance.outlier(parity.scale))}"
 
 
 def _blame(found: Divergence) -> str:

@@ -87,7 +87,7 @@ class ObjectStore(ABC):
 
         Raises:
             NotInStore: there is nothing under `key`.
-            StoreError: there are more than `limit` bytes.
+            TooLarge: there are more than `limit` bytes.
         """
 
     @abstractmethod

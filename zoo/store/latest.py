@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from zoo.artifact.manifest import BundleManifest, ReleaseState, moment
-from zoo.errors import NotInStore
+from zoo.artifact.manifest import BundleManifest, Moment, ReleaseState, moment
+from zoo.errors import NotInStore, TooLarge
+from zoo.spec import Sha256
 from zoo.store.layout import MAX_SUMMARY_BYTES, latest_key, parse_release_key, releases_prefix
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ class Latest(BaseModel):
 
     format: Literal["menagerie-latest"] = FORMAT_NAME
     version: Literal[1] = 1
-    build_key: str
+    build_key: Sha256
     state: ReleaseState
-    created: str
+    created: Moment
     considered: tuple[str, ...]  # names of the documents, sorted
 
 
@@ -85,7 +86,7 @@ def read_summary(objects: ObjectStore, model: str, target: str) -> Latest | None
     try:
         content = objects.read_small(latest_key(model, target), MAX_SUMMARY_BYTES)
         return Latest.model_validate_json(content)
-    except (NotInStore, ValidationError):
+    except (NotInStore, TooLarge, ValidationError):
         return None
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zoo.errors import NotInStore, StoreError
+from zoo.errors import NotInStore, StoreError, TooLarge
 from zoo.processes import Owner
 from zoo.store.layout import lease_key
 
@@ -134,5 +134,5 @@ def _renew(
 def _read(objects: ObjectStore, key: str) -> _Note | None:
     try:
         return _Note.model_validate_json(objects.read_small(key, _MAX_BYTES))
-    except (NotInStore, ValidationError):
+    except (NotInStore, TooLarge, ValidationError):
         return None

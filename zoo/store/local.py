@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zoo.artifact.durable import disk_errors, make_folders, require_space, sync, write_durably
-from zoo.errors import NotInStore, StoreError
+from zoo.errors import NotInStore, StoreError, TooLarge
 from zoo.store.base import Advance, ObjectStore, StoredFile
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class LocalObjects(ObjectStore):
             except FileNotFoundError:
                 raise self._absent(key) from None
         if len(content) > limit:
-            raise StoreError(f"{self.url}/{key}", f"more than {limit:,} bytes", "Remove it")
+            raise TooLarge(f"{self.url}/{key}", f"more than {limit:,} bytes", "Remove it")
         return content
 
     def list_files(self, prefix: str) -> list[StoredFile]:

@@ -19,7 +19,7 @@ from zoo.artifact.durable import (
     write_durably,
 )
 from zoo.artifact.paths import MANIFEST, PARTIAL
-from zoo.errors import ArtifactError, HashMismatch, StoreError
+from zoo.errors import ArtifactError, HashMismatch, StoreError, UsageError
 from zoo.store.layout import blob_key
 
 if TYPE_CHECKING:
@@ -38,11 +38,12 @@ def pull_bundle(
 
     Files gather in a hidden folder beside it, named after the build; a later call finds them there.
     """
+    folder = Path(os.path.normpath(folder.absolute()))  # `.` has no name
     total = sum(entry.bytes for entry in manifest.files.values())
     if _is_there(folder, document):
         meter.advance(total)
         return folder
-    require_free_place(folder)
+    _require_place(folder)
     partial = folder.with_name(f".{folder.name}.{manifest.build_key[:16]}.partial")
     with disk_errors(folder.parent, total):
         make_folders(partial)
@@ -76,6 +77,16 @@ def _fetch(objects: ObjectStore, path: Path, entry: FileEntry, meter: Meter) -> 
             "Remove that file from the store and publish the release again",
         )
     sync(path)
+
+
+def _require_place(folder: Path) -> None:
+    require_free_place(folder)
+    if folder.is_dir() and folder.samefile(Path.cwd()):
+        raise UsageError(
+            str(folder),
+            "is the current folder, and a pull puts a new one in its place",
+            "Name a folder in it, e.g. `-o bundle`",
+        )
 
 
 def _is_there(folder: Path, document: bytes) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from zoo.artifact.bundle import check_references, open_bundle
 from zoo.artifact.document import MAX_MANIFEST_BYTES, parse_manifest
 from zoo.artifact.manifest import BundleManifest, ReleaseState, moment
-from zoo.errors import ArtifactError, NotInStore, StoreError
+from zoo.errors import ArtifactError, NotInStore, StoreError, TooLarge
 from zoo.store.base import Meter, ObjectStore, Progress, silent
 from zoo.store.census import Build, census
 from zoo.store.latest import find_latest, write_latest
@@ -94,8 +94,9 @@ class Store:
             progress: called with bytes done and bytes in all.
 
         Returns:
-            The release in the store: an earlier one, when the same build was published before. But
-            a validated bundle goes beside an emulated release, and before it.
+            The release in the store: an earlier one, when the same build was published before, for
+            equal keys mean equal content and readers may be at it. But a validated bundle goes
+            beside an emulated release, and before it.
 
         Raises:
             ArtifactError: the bundle breaks the format.
@@ -134,6 +135,7 @@ class Store:
         Raises:
             NotInStore: there is no such release.
             ArtifactError: there is one, but its document is damaged.
+            TooLarge: there is something else in its place.
         """
         if build_key is None:
             latest = find_latest(self._objects, model, target, self._manifest)
@@ -191,11 +193,11 @@ class Store:
 
         Args:
             release: what `find` or `releases` gave.
-            folder: absent or empty; or the same release, pulled before.
+            folder: absent or empty, but not the current one; or the same release, pulled before.
             progress: called with bytes done and bytes in all.
 
         Raises:
-            UsageError: `folder` holds something else.
+            UsageError: `folder` holds something else, or is the current one.
             HashMismatch: the store's bytes are not the published ones.
             StoreFull: no space for the files.
             StoreError: the store did not give them.
@@ -250,7 +252,7 @@ class Store:
             return self._read(model, target, build_key)
         except NotInStore:
             return None
-        except ArtifactError as error:
+        except (ArtifactError, TooLarge) as error:
             _log.warning("left out: %s", error)
             return None
 
@@ -263,7 +265,7 @@ class Store:
             return self._document(model, target, build_key, confirmed=True)
         except NotInStore:
             return release
-        except ArtifactError as error:
+        except (ArtifactError, TooLarge) as error:
             _log.warning("left out: %s", error)
             return release
 

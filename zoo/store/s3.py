@@ -24,7 +24,7 @@ from botocore.exceptions import (
     SSLError,
 )
 
-from zoo.errors import NotInStore, StoreError, StoreFull, StoreUnreachable
+from zoo.errors import NotInStore, StoreError, StoreFull, StoreUnreachable, TooLarge
 from zoo.store.base import Advance, ObjectStore, StoredFile
 from zoo.store.multipart import PartUpload, plan
 from zoo.store.options import Addressing, Checksums, S3Options
@@ -99,7 +99,7 @@ class S3Objects(ObjectStore):
         ):
             content: bytes = body.read(limit + 1)
         if len(content) > limit:
-            raise StoreError(f"{self.url}/{key}", f"more than {limit:,} bytes", "Remove it")
+            raise TooLarge(f"{self.url}/{key}", f"more than {limit:,} bytes", "Remove it")
         return content
 
     def list_files(self, prefix: str) -> list[StoredFile]:

@@ -13,16 +13,18 @@ ours, those of others stay.
 from __future__ import annotations
 
 import json
+import logging
 import time
 import uuid
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from zoo.artifact.document import MAX_MANIFEST_BYTES, parse_manifest
 from zoo.artifact.manifest import ReleaseState, moment
-from zoo.errors import ArtifactError, NotInStore, StoreError
+from zoo.errors import ArtifactError, NotInStore, StoreError, TooLarge
+from zoo.spec import Sha256
 from zoo.store.layout import (
     BLOBS,
     LEASES,
@@ -45,6 +47,9 @@ if TYPE_CHECKING:
 
 __all__ = ["KeepRule", "Swept", "announce", "sweep"]
 
+_log = logging.getLogger(__name__)
+
+_DIGESTS = TypeAdapter(list[Sha256])
 _BATCH = 100  # blobs removed between two looks at who publishes
 _MAX_LIST_BYTES = 8 * 2**20
 _HOUR = 3600.0
@@ -256,6 +261,10 @@ def _noted(objects: ObjectStore, prefix: str) -> set[str]:
     """All digests in the notes under `prefix`."""
     found: set[str] = set()
     for key in filter(is_note_key, objects.list_keys(prefix)):
-        with suppress(NotInStore):
-            found.update(json.loads(objects.read_small(key, _MAX_LIST_BYTES)))
+        try:
+            found.update(_DIGESTS.validate_json(objects.read_small(key, _MAX_LIST_BYTES)))
+        except NotInStore:  # its writer is done
+            continue
+        except (TooLarge, ValidationError):  # no writer's; old ones go with `_forgotten`
+            _log.warning("left out: %s/%s is no list of digests", objects.url, key)
     return found

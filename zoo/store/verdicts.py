@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from zoo.errors import NotInStore
+from zoo.errors import NotInStore, TooLarge
 from zoo.store.layout import MAX_SUMMARY_BYTES, verdict_key
 
 if TYPE_CHECKING:
@@ -43,5 +43,5 @@ def read_verdict(
     try:
         content = objects.read_small(verdict_key(model, target, build_key), MAX_SUMMARY_BYTES)
         return ReleaseVerdict.model_validate_json(content)
-    except (NotInStore, ValidationError):
+    except (NotInStore, TooLarge, ValidationError):
         return None

@@ -2,6 +2,7 @@
 // full speed; weights go to the layout it likes best, once for a constant.
 #include <algorithm>
 
+#include "common/copy.h"
 #include "common/kernels.h"
 #include "common/onednn/kernel.h"
 
@@ -195,17 +196,18 @@ namespace menagerie::kernels {
 void convolution(const Tensor& input, const Tensor& weight, const Tensor* bias,
                  const ConvolutionParameters& parameters, const Epilogue& epilogue,
                  const Tensor& output) {
-  if (parameters.spatial != 1) {
-    return onednn::run({input, weight, bias, parameters, epilogue, output});
-  }
-  const Tensor target = onednn::as_image(output);
-  Epilogue image_epilogue = epilogue;
+  const bool is_line = parameters.spatial == 1;
+  const auto prepared = [&](const Tensor& tensor) {
+    const Tensor apart = onednn::lies_apart(tensor) ? tensor : contiguous(tensor);
+    return is_line ? onednn::as_image(apart) : apart;
+  };
+  const Tensor target = is_line ? onednn::as_image(output) : output;
+  Epilogue prepared_epilogue = epilogue;
   const bool in_place = epilogue.other == &output;
-  const Tensor other =
-      epilogue.other == nullptr || in_place ? Tensor() : onednn::as_image(*epilogue.other);
-  if (epilogue.other != nullptr) image_epilogue.other = in_place ? &target : &other;
-  onednn::run({onednn::as_image(input), onednn::as_image(weight), bias,
-               onednn::as_image(parameters), image_epilogue, target});
+  const Tensor other = epilogue.other == nullptr || in_place ? Tensor() : prepared(*epilogue.other);
+  if (epilogue.other != nullptr) prepared_epilogue.other = in_place ? &target : &other;
+  onednn::run({prepared(input), prepared(weight), bias,
+               is_line ? onednn::as_image(parameters) : parameters, prepared_epilogue, target});
 }
 
 }  // namespace menagerie::kernels

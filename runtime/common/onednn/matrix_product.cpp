@@ -24,15 +24,11 @@ Tensor with_definite_strides(Tensor tensor) {
 }
 
 bool is_row_major(const Tensor& tensor) {
-  const int32_t n = tensor.dimensions;
-  return tensor.stride[n - 1] == 1 && tensor.stride[n - 2] >= tensor.size[n - 1] &&
-         (n == 2 || tensor.stride[0] > 0);
+  return tensor.stride[tensor.dimensions - 1] == 1 && lies_apart(tensor);
 }
 
 bool is_column_major(const Tensor& tensor) {
-  const int32_t n = tensor.dimensions;
-  return tensor.stride[n - 2] == 1 && tensor.stride[n - 1] >= tensor.size[n - 2] &&
-         (n == 2 || tensor.stride[0] > 0);
+  return tensor.stride[tensor.dimensions - 2] == 1 && lies_apart(tensor);
 }
 
 // oneDNN's fast kernels take dense rows or dense columns; anything else is gathered.

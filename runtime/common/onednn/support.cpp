@@ -1,5 +1,7 @@
 #include "common/onednn/support.h"
 
+#include <algorithm>
+#include <array>
 #include <sstream>
 
 namespace menagerie::onednn {
@@ -71,6 +73,22 @@ Desc strided(Dtype dtype, std::span<const int64_t> sizes, std::span<const int64_
 
 Desc any_layout(Dtype dtype, std::span<const int64_t> sizes) {
   return {Dims(sizes.begin(), sizes.end()), data_type(dtype), dnnl::memory::format_tag::any};
+}
+
+bool lies_apart(const Tensor& tensor) {
+  std::array<int32_t, kMaxDimensions> axes{};
+  int32_t count = 0;
+  for (int32_t axis = 0; axis < tensor.dimensions; ++axis) {
+    if (tensor.size[axis] != 1) axes[count++] = axis;
+  }
+  std::sort(axes.begin(), axes.begin() + count,
+            [&](int32_t a, int32_t b) { return tensor.stride[a] < tensor.stride[b]; });
+  int64_t reach = 1;
+  for (int32_t i = 0; i < count; ++i) {
+    if (tensor.stride[axes[i]] < reach) return false;
+    reach = tensor.stride[axes[i]] * tensor.size[axes[i]];
+  }
+  return true;
 }
 
 bool same_layout(const Desc& a, const Desc& b) {

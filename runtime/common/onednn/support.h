@@ -27,6 +27,10 @@ inline Desc strided(const Tensor& tensor) {
   return strided(tensor.dtype, tensor.sizes(), tensor.strides());
 }
 
+// Whether each axis steps beyond all that lies inside it, as oneDNN demands of strides. Those of
+// expanded tensors and of sliding windows do not.
+bool lies_apart(const Tensor& tensor);
+
 // Whether two descriptors place every element alike.
 bool same_layout(const Desc& a, const Desc& b);
 

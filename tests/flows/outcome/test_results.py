@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from flows.cli.output import figure, size
@@ -22,6 +24,14 @@ def test_a_run_succeeds_when_all_asked_for_work_did() -> None:
     assert not bad.succeeded
     assert bad.summary == "1 published, 1 skipped, 1 failed, 1 crashed"
     assert RunResult(results=(), store="s").summary == "nothing to do"
+
+
+def test_a_row_travels_as_json_with_its_infinities() -> None:
+    """Bit-equal outputs have an infinite ratio of signal to noise on the other machine too."""
+    sent = row("a", Outcome.PUBLISHED, worst_snr_db=math.inf, worst_absolute=0.0)
+    assert ModelResult.model_validate_json(sent.model_dump_json()).worst_snr_db == math.inf
+    run = RunResult(results=(sent,), store="s")
+    assert RunResult.model_validate_json(run.model_dump_json()) == run
 
 
 def test_the_markdown_table_survives_any_reason() -> None:

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from flows.planning import toolchain as planning_toolchain
 from flows.planning.plan import plan
 from flows.planning.toolchain import code_digest, versions
 from flows.request.parameters import ConversionOptions, default_store
+from runtime.abi import RUNTIME_ABI
 from zoo.errors import UsageError
 from zoo.spec import Target
 
@@ -113,6 +115,20 @@ def test_the_compiler_is_the_one_that_lowering_takes() -> None:
     from transforms.lowering import toolchain
 
     assert versions()["compiler"] == toolchain.find_compiler().version
+
+
+def test_the_build_key_follows_the_runtime_abi(
+    options: ConversionOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was lowered for a runtime before is not taken for current."""
+    [before] = plan(["ant"], [Target.CPU], options)
+    monkeypatch.setattr(planning_toolchain, "RUNTIME_ABI", RUNTIME_ABI + 1)
+    versions.cache_clear()
+    try:
+        [after] = plan(["ant"], [Target.CPU], options)
+    finally:
+        versions.cache_clear()
+    assert before.build_key != after.build_key
 
 
 def test_the_code_digest_is_a_sha256() -> None:

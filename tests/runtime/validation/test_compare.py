@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,8 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.validation.compare import compare, error_histogram, measure, same_bits, widen
-from zoo.spec import Dtype, Tolerance
+from runtime.validation.compare import compare, error_histogram, measure, same_bits
+from runtime.validation.elements import widen
+from zoo.evidence import Bound
+from zoo.spec import DEFAULT_TOLERANCES, Dtype, Tolerance
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from verdicts import VERDICTS, Verdict
 
 if TYPE_CHECKING:
     from zoo.evidence import OutputParity
@@ -105,6 +113,63 @@ def test_the_largest_float64_values_do_not_overflow() -> None:
 def test_absolute_error_or_snr_suffices(tolerance: Tolerance, passed: bool) -> None:
     """An error of 0.1 on 10 is 40 dB: within either bound it passes."""
     assert judge([10.0], [10.1], tolerance).passed is passed
+
+
+@pytest.mark.parametrize("verdict", VERDICTS, ids=lambda v: v.name)
+def test_garbage_fails_and_rounding_passes(verdict: Verdict) -> None:
+    """Small outputs are judged by their own scale, and a good average hides no wrong element."""
+    found = compare(
+        verdict.eager, verdict.output, verdict.dtype, verdict.tolerance, case=0, name="y"
+    )
+    assert found.passed is verdict.passed, found.fact
+    assert (found.passed_by is not None) is verdict.passed
+    assert (found.fact == "") is verdict.passed
+
+
+@pytest.mark.parametrize(
+    ("model", "max_abs", "snr_db", "scale"),
+    [
+        ("mobilenet_v3_small", 3.9e-6, 113, 1),
+        ("resnet50", 5.6e-5, 92, 1),
+        ("efficientnet_b0", 4.2e-4, 97, 10),
+        ("yolo_style", 1.1e-2, 106, 640),
+    ],
+)
+def test_errors_that_good_models_have_pass(
+    model: str, max_abs: float, snr_db: float, scale: float
+) -> None:
+    """Errors of this size were measured on float32 models: one element has it, all the SNR."""
+    reference = np.random.default_rng(0).uniform(-scale, scale, 10_000)
+    reference[0] = scale
+    noise = np.random.default_rng(1).normal(size=10_000)
+    noise *= 10 ** (-snr_db / 20) * np.linalg.norm(reference) / np.linalg.norm(noise)
+    output = reference + noise.clip(-max_abs, max_abs)
+    output[1] = reference[1] + max_abs
+    found = judge(reference, output, DEFAULT_TOLERANCES[Dtype.FLOAT32])
+    assert found.passed, (model, found.fact)
+
+
+def test_an_output_says_what_it_passed_by() -> None:
+    """Equal bits, the error's own bound, or the SNR."""
+    tolerance = Tolerance(absolute=0.05, snr_db=39.0)
+    assert judge([10.0], [10.0], tolerance).passed_by is Bound.BITS
+    assert judge([10.0], [10.04], tolerance).passed_by is Bound.ABSOLUTE
+    assert judge([10.0], [10.1], tolerance).passed_by is Bound.SNR
+    assert judge([10.0], [11.0], tolerance).passed_by is None
+    assert judge([np.nan], [np.nan], tolerance).passed_by is Bound.BITS
+
+
+def test_an_element_that_a_good_average_hides_is_told() -> None:
+    """At 100 dB one element in a million errs by as much as the largest value."""
+    reference = np.zeros(10**5, np.float32)
+    reference[:10] = 1000.0
+    found = judge(
+        reference, reference + 0.2 * np.eye(1, 10**5)[0], Tolerance(absolute=1e-5, snr_db=80)
+    )
+    assert found.fact == (
+        "max abs error 0.2 exceeds 1e-05 and, at SNR 84.0 dB, 0.1 as well; "
+        "worst at [0]: eager 1000, artifact 1000.2"
+    )
 
 
 def test_a_failure_says_where_and_how_far() -> None:

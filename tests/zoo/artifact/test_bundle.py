@@ -254,6 +254,12 @@ def test_rule_3_empty_dimension(bundle: Path) -> None:
     assert "no sizes from 8 to 1" in refusal(bundle)
 
 
+def test_rule_3_no_output(bundle: Path) -> None:
+    """A program that gives nothing could not be proven, and would pass every proof."""
+    edit(bundle, lambda f: f["programs"][0].update(outputs=[]))
+    assert "programs.0.outputs: " in refusal(bundle)
+
+
 # Rule 4: paths
 
 

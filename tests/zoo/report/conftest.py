@@ -9,6 +9,7 @@ import pytest
 
 from zoo.evidence import (
     AccuracyResult,
+    Bound,
     CaseShape,
     ConversionReport,
     Diagnosis,
@@ -59,6 +60,8 @@ def parity(output: str, case: int, shape: tuple[int, ...], max_abs: float) -> Ou
         nonfinite_match=True,
         tolerance=tolerance,
         passed=passed,
+        passed_by=Bound.ABSOLUTE if passed else None,
+        scale=8.1,
         fact="" if passed else f"max abs error {max_abs:.3g} exceeds 0.0001; worst at [0, 3]",
         errors=ErrorHistogram(
             exact=elements - sum(counts), first=top - len(counts) + 1, counts=counts

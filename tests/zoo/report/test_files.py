@@ -25,6 +25,16 @@ def test_a_report_survives_the_disk(tmp_path: Path, transducer: ConversionReport
     assert sorted(p.name for p in page.parent.iterdir()) == ["report.html", "report.json"]
 
 
+def test_a_report_of_an_older_version_is_read(tmp_path: Path, resnet: ConversionReport) -> None:
+    """It knows neither an output's scale nor what it passed by; its page shows its own bounds."""
+    old = json.loads(resnet.model_dump_json())
+    for parity in old["validation"]["programs"][0]["parity"]:
+        del parity["scale"], parity["passed_by"]
+    (tmp_path / "report.json").write_text(json.dumps(old), encoding="utf-8")
+    page = write_report(read_report(tmp_path), tmp_path).read_text(encoding="utf-8")
+    assert "≤ 10⁻⁴ or ≥ 80 dB</td>" in page
+
+
 def test_the_json_is_strict(tmp_path: Path, transducer: ConversionReport) -> None:
     """Infinity is a string: a strict reader in any language takes the file."""
 

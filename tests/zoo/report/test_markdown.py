@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from zoo.evidence import Bound
 from zoo.report import markdown, plain_text
 
 if TYPE_CHECKING:
@@ -33,6 +34,22 @@ def test_a_failure_comes_first(diverged: ConversionReport) -> None:
     rows = [line for line in text.splitlines() if line.startswith("| main · logits")]
     assert "**failed**" in rows[0]
     assert "**failed**" not in rows[1]
+
+
+def judged(report: ConversionReport, **changes: object) -> ConversionReport:
+    """The report of a model with one program, its outputs' parities changed."""
+    [program] = report.validation.programs
+    parity = tuple(p.model_copy(update=changes) for p in program.parity)
+    programs = (program.model_copy(update={"parity": parity}),)
+    validation = report.validation.model_copy(update={"programs": programs})
+    return report.model_copy(update={"validation": validation})
+
+
+def test_what_was_demanded_is_measured_by_the_outputs_scale(resnet: ConversionReport) -> None:
+    """1e-4 of a scale of 0.1, ten times that at 80 dB; and which of the two it passed by."""
+    text = markdown(judged(resnet, scale=0.1, passed_by=Bound.SNR))
+    assert "| ≤ 10⁻⁵ or ≥ 80 dB and ≤ 10⁻⁴ | passed by SNR |" in text
+    assert "| every bit | passed |" in markdown(judged(resnet, tolerance=None))
 
 
 def test_many_outputs_are_cut_with_a_note(transducer: ConversionReport) -> None:

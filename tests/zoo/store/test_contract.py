@@ -10,8 +10,9 @@ import pytest
 from bundle_maker import BUILD_KEY, FILES, make_bundle
 
 from zoo.artifact.bundle import open_bundle
-from zoo.errors import ArtifactError, HashMismatch, NotInStore, StoreError, UsageError
-from zoo.store.layout import blob_key, latest_key, release_key
+from zoo.artifact.document import MAX_MANIFEST_BYTES
+from zoo.errors import ArtifactError, HashMismatch, NotInStore, StoreError, TooLarge, UsageError
+from zoo.store.layout import MAX_SUMMARY_BYTES, blob_key, latest_key, release_key, verdict_key
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -190,7 +191,16 @@ def test_latest_moves_only_forward(
     assert latest * 32 in store._objects.read_small(LATEST, 10**6).decode()
 
 
-@pytest.mark.parametrize("summary", ["missing", "stale", "garbage", "of a removed release"])
+_FALSIFIED = {  # what a summary says, and what it then says instead
+    "garbage": (b"{", b"{]"),
+    "no time": (b'"created": "2030-01-31T11:00:00+00:00"', b'"created": "yesterday"'),
+    "no zone": (b'"created": "2030-01-31T11:00:00+00:00"', b'"created": "2030-01-31T11:00:00"'),
+    "no key": (b'"build_key": "' + b"bb" * 32 + b'"', b'"build_key": "../bb"'),
+    "oversized": (b"{", b" " * MAX_SUMMARY_BYTES + b"{"),
+}
+
+
+@pytest.mark.parametrize("summary", ["missing", "stale", "of a removed release", *_FALSIFIED])
 def test_latest_is_right_whatever_the_summary_says(
     place: Any, tmp_path: Path, summary: str
 ) -> None:
@@ -205,8 +215,12 @@ def test_latest_is_right_whatever_the_summary_says(
     elif summary == "of a removed release":
         store._objects.delete(release_key("tiny", "cpu", "bb" * 32))
         expected = "aa"
+    elif summary == "stale":
+        store._objects.put_small(LATEST, stale)
     else:
-        store._objects.put_small(LATEST, stale if summary == "stale" else b"{]")
+        sound, (said, says) = store._objects.read_small(LATEST, 10**6), _FALSIFIED[summary]
+        assert said in sound
+        store._objects.put_small(LATEST, sound.replace(said, says, 1))
     assert store.find("tiny", "cpu").build_key == expected * 32
     store.publish(tmp_path / "aa")
     written = store._objects.read_small(LATEST, 10**6).decode()
@@ -339,8 +353,26 @@ def test_an_oversized_document_is_not_read(place: Any) -> None:
     """Reading something small is bounded."""
     objects = place.objects()
     objects.put_small("notes/one", bytes(1001))
-    with pytest.raises(StoreError, match="more than 1,000 bytes"):
+    with pytest.raises(TooLarge, match="more than 1,000 bytes"):
         objects.read_small("notes/one", 1000)
+
+
+def test_what_is_oversized_is_passed_over(
+    place: Any, bundle: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A document or a verdict that no publisher wrote hides no release."""
+    store = place.store()
+    published = store.publish(bundle)
+    other = "cd" * 32
+    huge = b" " * (MAX_MANIFEST_BYTES + 1)
+    store._objects.put_small(release_key("tiny", "cpu", other), huge)
+    store._objects.put_small(verdict_key(*published.names), huge)
+    assert store.releases() == [published]
+    assert store.find("tiny", "cpu") == published
+    assert store.verdict(published) is None
+    assert "more than" in caplog.text
+    with pytest.raises(TooLarge, match="Remove it"):
+        store.find("tiny", "cpu", other)
 
 
 def test_the_doctor_finds_a_sound_store_sound(place: Any) -> None:

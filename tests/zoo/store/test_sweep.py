@@ -194,3 +194,22 @@ def test_uploads_of_others_are_left_alone(s3: Any, monkeypatch: pytest.MonkeyPat
     listed = objects._client.list_multipart_uploads(Bucket="zoo", Prefix=objects._prefix)
     left = [upload["Key"].removeprefix(objects._prefix) for upload in listed["Uploads"]]
     assert left == ["backup.tar", "blobs/sha256/x"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"{]", b"\xff", b"7", b'["../../x"]', b'{"ab": 1}', b" " * (8 * 2**20 + 1)],
+    ids=["no JSON", "no text", "no list", "no digests", "an object", "oversized"],
+)
+def test_a_damaged_note_stops_nobody(
+    place: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
+    """No publisher's or sweep's: a warning names it, and publishing and sweeping go on."""
+    store = place.store()
+    notes = [f"{folder}/{'a' * 32}.json" for folder in ("sweeping", "publishing")]
+    for note in notes:
+        store._objects.put_small(note, content)
+    published(store, tmp_path, "aa", 10)
+    published(store, tmp_path, "bb", 11)
+    assert [key[-7:-5] for key in store.sweep(NO_GRACE, dry_run=False).releases] == ["aa"]
+    assert all(note in caplog.text for note in notes)

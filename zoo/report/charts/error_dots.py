@@ -42,7 +42,7 @@ class OutputCases:
 def _axis(outputs: Sequence[OutputCases]) -> Log:
     """A scale that holds every error and every tolerance, with a decade to spare."""
     values = [p.max_abs for output in outputs for p in output.cases]
-    values += [p.tolerance.absolute for o in outputs for p in o.cases if p.tolerance is not None]
+    values += [p.allowed for o in outputs for p in o.cases if p.allowed is not None]
     shown = [math.log10(v) for v in values if 0 < v < math.inf] or [-6.0, -4.0]
     return Log(math.floor(min(shown)) - 1, math.ceil(max(shown)) + 1, _START, _END)
 
@@ -64,9 +64,9 @@ def _row(output: OutputCases, axis: Log, y: float) -> list[Markup]:
         text(_LABEL, y + 4, cut(output.name, _LABEL), "label", anchor="end"),
         line(_EXACT - 14, y, _INFINITE + 14, y, "rule"),
     ]
-    tolerance = output.cases[0].tolerance
-    if tolerance is not None:
-        x = axis(tolerance.absolute)
+    allowed = [p.allowed for p in output.cases if p.allowed is not None]
+    if allowed:
+        x = axis(min(allowed))
         marks += [
             rect(_EXACT - 14, y - 11, x - _EXACT + 14, 22, "allowed", round_=4),
             line(x, y - 13, x, y + 13, "limit"),

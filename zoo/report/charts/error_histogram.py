@@ -88,7 +88,7 @@ def error_histogram(name: str, cases: Sequence[OutputParity], *, width: float = 
     total = exact + sum(counts.values())
     if total == exact:
         return Markup()
-    tolerance = cases[0].tolerance.absolute if cases[0].tolerance is not None else None
+    tolerance = min((p.allowed for p in cases if p.allowed is not None), default=None)
     axis = _axis(counts, tolerance, width - _MARGIN)
     bottom = _TOP + _PLOT
     highest = 100.0 * max([exact, *counts.values()]) / total

@@ -1,0 +1,170 @@
+"""What commands write: JSON that every reader of JSON takes, and figures with their true names."""
+
+from __future__ import annotations
+
+import json
+import math
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pytest
+from toy_zoo import toy_divergence, toy_job, toy_judgement
+
+from flows.cli import invoke
+from flows.cli.output import emit
+from transforms.golden import GoldenCase
+from zoo.artifact.manifest import TensorSpec
+from zoo.spec import Dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from zoo.evidence import ValidationReport
+
+
+def strictly(text: str) -> Any:
+    """The value of a JSON text by the standard, which has neither NaN nor Infinity."""
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_what_json_has_no_number_for_becomes_a_string(capfd: pytest.CaptureFixture[str]) -> None:
+    """At any depth, and as report.json writes it; all else stays what it is."""
+    emit({"a": [1.5, math.inf, (-math.inf,)], "b": {"c": math.nan}, "d": [None, True, 7, "é"]})
+    assert strictly(capfd.readouterr().out) == {
+        "a": [1.5, "Infinity", ["-Infinity"]],
+        "b": {"c": "NaN"},
+        "d": [None, True, 7, "é"],
+    }
+
+
+def bit_equal() -> ValidationReport:
+    """A judgement whose only output has an infinite ratio of signal to noise."""
+    judged = toy_judgement()
+    [program] = judged.programs
+    parity = program.parity[0].model_copy(update={"max_abs": 0.0, "snr_db": math.inf})
+    return judged.model_copy(
+        update={"programs": (program.model_copy(update={"parity": (parity,)}),)}
+    )
+
+
+def test_verifying_what_is_bit_equal_gives_json(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commonest good result of all: every output equal bit for bit."""
+    monkeypatch.setattr("runtime.validation.validate", lambda *_, **__: bit_equal())
+    assert invoke(["verify", str(tmp_path), "--json"]) == 0
+    told = strictly(capfd.readouterr().out)
+    assert told["programs"][0]["parity"][0]["snr_db"] == "Infinity"
+
+
+class FakeSession:
+    """A program whose output is its input `x`, of the given dtype."""
+
+    dtype = Dtype.FLOAT32
+
+    def __init__(self, *_: object) -> None:
+        self.inputs = self.outputs = (TensorSpec(name="x", dtype=self.dtype, shape=(3,)),)
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """The input."""
+        held = np.dtype("uint16" if self.dtype is Dtype.BFLOAT16 else self.dtype.value)
+        assert inputs["x"].dtype == held
+        return inputs
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to close."""
+
+
+def ran(
+    values: np.ndarray, dtype: Dtype, folder: Path, monkeypatch: pytest.MonkeyPatch, *more: str
+) -> int:
+    """The exit code of `zoo run` on a program of `dtype` that is the identity."""
+    monkeypatch.setattr(FakeSession, "dtype", dtype)
+    monkeypatch.setattr("runtime.session.Session", FakeSession)
+    np.save(folder / "x.npy", values)
+    return invoke(["run", str(folder), "--input", str(folder / "x.npy"), *more])
+
+
+def test_running_into_nan_gives_json(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model may answer so; what reads the answer must not break on it."""
+    values = np.array([1.0, np.nan, -np.inf], np.float32)
+    assert ran(values, Dtype.FLOAT32, tmp_path, monkeypatch, "--json") == 0
+    told = strictly(capfd.readouterr().out)
+    assert told == {"x": {"dtype": "float32", "shape": [3], "values": [1.0, "NaN", "-Infinity"]}}
+
+
+def test_bfloat16_is_told_in_numbers(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not as its bits in uint16: in JSON, in the table and in the file that is written."""
+    values = np.array([1.0, -2.5, 384.0], np.float32)  # all of them bfloat16's
+    place = tmp_path / "y.npy"
+    assert ran(values, Dtype.BFLOAT16, tmp_path, monkeypatch, "--json", "-o", str(place)) == 0
+    told = strictly(capfd.readouterr().out)["x"]
+    assert told == {"dtype": "bfloat16", "shape": [3], "values": [1.0, -2.5, 384.0]}
+    written = np.load(place)
+    assert written.dtype == np.float32
+    assert written.tolist() == values.tolist()
+    assert ran(values, Dtype.BFLOAT16, tmp_path, monkeypatch) == 0
+    row = capfd.readouterr().out.strip().splitlines()[-1].split()
+    assert row == ["x", "bfloat16", "[3]", "-2.5", "384"]
+
+
+@pytest.fixture
+def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Replaces the model by one with three golden cases; which of them were looked at, in order.
+
+    The case whose input is 2 diverges, infinitely.
+    """
+    import torch
+
+    job = toy_job(tmp_path)
+    cases = [GoldenCase({}, {"x": torch.tensor(n)}, {}) for n in range(3)]
+    entry = SimpleNamespace(
+        spec=job.spec.programs[0], exported=SimpleNamespace(program=None), goldens=cases
+    )
+    model = SimpleNamespace(spec=job.spec, programs=(entry,))
+    monkeypatch.setattr("flows.cli.modelling.prepare_model", lambda *_, **__: model)
+    looked: list[int] = []
+
+    def locate(_: object, __: object, inputs: list[torch.Tensor], **___: object) -> object:
+        looked.append(int(inputs[0]))
+        crash = {"max_abs": math.inf, "snr_db": -math.inf}
+        return toy_divergence(job).model_copy(update=crash) if looked[-1] == 2 else None
+
+    monkeypatch.setattr("transforms.bisect.locate", locate)
+    return looked
+
+
+def test_bisect_looks_at_every_golden_case(
+    capfd: pytest.CaptureFixture[str], searched: list[int]
+) -> None:
+    """A fault at the largest size only is found, and its case is named; the JSON is JSON."""
+    assert invoke(["bisect", "toy", "--json"]) == 1
+    assert searched == [0, 1, 2]
+    told = strictly(capfd.readouterr().out)
+    assert (told["program"], told["case"], told["node"]) == ("main", 2, "conv2d_3")
+    assert (told["max_abs"], told["snr_db"]) == ("Infinity", "-Infinity")
+
+
+def test_bisect_says_how_much_agrees(
+    capfd: pytest.CaptureFixture[str],
+    searched: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a fault all cases were looked at, and the answer says how many that were."""
+    monkeypatch.setattr("transforms.bisect.locate", lambda *_, **__: searched.append(0))
+    assert invoke(["bisect", "toy"]) == 0
+    assert len(searched) == 3
+    assert "agrees with eager at every output of 3 golden case(s)" in capfd.readouterr().out

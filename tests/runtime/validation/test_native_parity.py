@@ -1,0 +1,99 @@
+"""The native tool judges as the validation does, element type by element type."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from runtime.library import library_path
+from zoo.artifact.bundle import seal
+from zoo.artifact.manifest import (
+    BundleManifest,
+    BundleProgram,
+    ReleaseState,
+    Requirements,
+    TensorSpec,
+)
+from zoo.spec import Dtype
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from verdicts import VERDICTS, Array, Verdict
+
+
+def _tensor(verdict: Verdict, array: Array) -> torch.Tensor:
+    tensor = torch.from_numpy(array.copy())
+    return tensor.view(torch.bfloat16) if verdict.dtype is Dtype.BFLOAT16 else tensor
+
+
+def _bundle(folder: Path, library: Path, verdicts: list[Verdict]) -> Path:
+    """A program a verdict, each of which gives its input: the output that is to be judged."""
+    programs = []
+    for number, verdict in enumerate(verdicts):
+        home = folder / "programs" / f"p{number}"
+        home.mkdir(parents=True)
+        shutil.copy(library, home / "model.so")
+        tensors = {"input/x": verdict.output, "output/y": verdict.eager}
+        save_file(
+            {f"0/{name}": _tensor(verdict, array) for name, array in tensors.items()},
+            home / "golden.safetensors",
+        )
+        shape = verdict.output.shape
+        programs.append(
+            BundleProgram(
+                name=f"p{number}",
+                library=f"programs/p{number}/model.so",
+                golden=f"programs/p{number}/golden.safetensors",
+                golden_cases=1,
+                inputs=(TensorSpec(name="x", dtype=verdict.dtype, shape=shape),),
+                outputs=(TensorSpec(name="y", dtype=verdict.dtype, shape=shape),),
+                dimensions={},
+                constants={},
+                symbols=(),
+            )
+        )
+    save_file({"unused": torch.zeros(1)}, folder / "weights.safetensors")
+    seal(
+        folder,
+        BundleManifest(
+            model="identity",
+            target="cpu",
+            build_key="0" * 64,
+            state=ReleaseState.LOWERED,
+            requires=Requirements(
+                system=platform.system().lower(), machine=platform.machine(), runtime_abi=1
+            ),
+            programs=tuple(programs),
+            weights="weights.safetensors",
+            tolerances={v.dtype: v.tolerance for v in verdicts if v.tolerance is not None},
+            random_weights=None,
+            source="written by hand",
+            licence="Apache-2.0",
+            versions={},
+            created="2025-03-01T12:00:00+00:00",
+            files={},
+        ),
+    )
+    return folder
+
+
+@pytest.mark.parametrize("exact", [False, True], ids=["tolerant", "bit for bit"])
+def test_the_tool_comes_to_the_same_verdicts(tmp_path: Path, libraries: Path, exact: bool) -> None:
+    """Every pair of outputs is equal for it, or differs, just as for the validation."""
+    verdicts = [v for v in VERDICTS if (v.tolerance is None) is exact]
+    bundle = _bundle(tmp_path / "bundle", libraries / "model.so", verdicts)
+    folders = (Path(sysconfig.get_path("scripts")), library_path().parent)
+    tool = next(f / "menagerie-run" for f in folders if (f / "menagerie-run").is_file())
+    done = subprocess.run([str(tool), bundle], capture_output=True, text=True, check=False, env={})
+    assert done.stderr == ""
+    told = [line.split()[-1] for line in done.stdout.splitlines()[2:]]
+    expected = {v.name: "ok" if v.passed else "DIFFERS" for v in verdicts}
+    assert expected == dict(zip(expected, told, strict=True))
