@@ -79,12 +79,12 @@ void copy_loops(const std::byte* from, std::byte* to, const std::vector<Loop>& l
   }
 }
 
+const std::byte* end_of(const Tensor& tensor) {
+  return tensor.data<std::byte>() + bytes_of(tensor.dtype, tensor.sizes(), tensor.strides());
+}
+
 bool overlap(const Tensor& a, const Tensor& b) {
-  const auto* first = a.data<std::byte>();
-  const auto* second = b.data<std::byte>();
-  const int64_t width = element_size(a.dtype);
-  return first < second + extent(b.sizes(), b.strides()) * width &&
-         second < first + extent(a.sizes(), a.strides()) * width;
+  return a.data<std::byte>() < end_of(b) && b.data<std::byte>() < end_of(a);
 }
 
 template <class From, class To>

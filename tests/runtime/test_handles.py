@@ -85,6 +85,22 @@ def test_overlapping_copy_is_refused(abi: Any, shim_error: type[Exception]) -> N
         abi.call("aoti_torch_copy_", self=base[1:9], src=base[:8], non_blocking=0)
 
 
+@pytest.mark.parametrize(("begin", "overlaps"), [(0, True), (3, True), (7, True), (8, False)])
+def test_overlap_is_of_bytes(
+    abi: Any, shim_error: type[Exception], begin: int, overlaps: bool
+) -> None:
+    """Four wide elements and four narrow ones overlap where their bytes do."""
+    memory = torch.arange(12, dtype=torch.int32)
+    wide, narrow = memory[:8].view(torch.int64), memory[begin : begin + 4]
+    call = {"self": wide, "src": narrow, "non_blocking": 0}
+    if overlaps:
+        with pytest.raises(shim_error, match="overlap"):
+            abi.call("aoti_torch_copy_", **call)
+    else:
+        abi.call("aoti_torch_copy_", **call)
+        assert wide.tolist() == [8, 9, 10, 11]
+
+
 def test_view_outlives_its_base(abi: Any) -> None:
     """A view shares the storage, so deleting the handle it was taken from does not harm it."""
     base = abi.call("aoti_torch_clone", self=torch.arange(24.0).reshape(4, 6))[0]
