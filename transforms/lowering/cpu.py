@@ -11,6 +11,7 @@ import torch
 
 from runtime.library import library_path
 from transforms.editor import ProgramEditor
+from transforms.lowering.checked_loops import contain_faults
 from transforms.lowering.conform import conform_results
 from transforms.lowering.coverage import check_kernels, check_library
 from transforms.lowering.inductor import generate_code
@@ -126,7 +127,12 @@ def lower(
     check_kernels(place, code.kernel_uses, Target.CPU)
     flags = (*_FLAGS, *baseline.flags)
     sources = [
-        Source("kernels", code.kernels, flags, header="torch/csrc/inductor/cpp_prefix.h"),
+        Source(
+            "kernels",
+            contain_faults(code.kernels),
+            flags,
+            header="torch/csrc/inductor/cpp_prefix.h",
+        ),
         # The wrapper runs once a call and only calls: -O1 compiles it three times as fast.
         Source(
             "wrapper",

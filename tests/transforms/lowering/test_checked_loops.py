@@ -1,0 +1,86 @@
+"""An index that is out of bounds fails its run, as in eager, and nothing but its run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from transforms.cpu_run import write_piece
+from transforms.lowering.checked_loops import contain_faults
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS, WIDTH = 100, 64
+
+SCRIPT = """
+import sys
+import numpy as np
+from runtime.session import Session
+from zoo.errors import SessionError
+
+good = np.arange(64, dtype=np.int64).reshape(4, 16)
+bad = good.copy()
+bad[2, 3] = int(sys.argv[3])
+with Session(sys.argv[1], threads=int(sys.argv[2])) as session:
+    for _ in range(3):
+        try:
+            session.run({"input_0": bad})
+        except SessionError as error:
+            print(error)
+        [output] = session.run({"input_0": good}).values()
+        print(float(output.sum()))
+"""
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An embedding whose row i holds the number i, and a sum over it: two kinds of loops."""
+    table = torch.nn.Embedding(ROWS, WIDTH)
+    with torch.no_grad():
+        table.weight.copy_(torch.arange(ROWS).unsqueeze(1).expand(ROWS, WIDTH))
+    ids = torch.arange(64).reshape(4, 16)
+    program = torch.export.export(torch.nn.Sequential(table, torch.nn.ReLU()).eval(), (ids,))
+    folder = tmp_path_factory.mktemp("checked") / "bundle"
+    write_piece(folder, program, [ids])
+    return folder
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("index", [ROWS, -1, 2**40])
+def test_a_bad_index_fails_only_its_run(bundle: Path, threads: int, index: int) -> None:
+    """The process lives, the fact is told, and the next run is right: 64 columns of 0 to 63."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(bundle), str(threads), str(index)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    told, results = done.stdout.splitlines()[::2], done.stdout.splitlines()[1::2]
+    assert len(told) == 3
+    assert all("index out of bounds" in line for line in told)
+    assert [float(each) for each in results] == [64.0 * sum(range(64))] * 3
+
+
+def test_kernels_without_checks_stay_as_they_are() -> None:
+    """Nothing is put into loops that cannot throw."""
+    kernels = """
+#include <torch/csrc/inductor/cpp_prefix.h>
+extern "C"  void  cpp_relu_0(const float* in_ptr0)
+{
+    #pragma omp parallel
+    {
+        #pragma omp for
+        for(int64_t x0=0; x0<4; x0+=1)
+        {
+            {
+            }
+        }
+    }
+}
+"""
+    assert contain_faults(kernels) == kernels
