@@ -249,7 +249,9 @@ def test_the_run_bears_tables_tags_and_names(options: ConversionOptions) -> None
         artifacts = {a.key: a for a in client.read_latest_artifacts()}
         tasks = client.read_task_runs()
     assert ("ant for cpu", {"ant", "cpu"}) in [(run.name, set(run.tags)) for run in runs]
-    assert [task.tags for task in tasks if task.name.startswith("lower")] == [[]] * 2
+    lowered = [task for task in tasks if task.name.startswith("lower")]  # of other tests, too
+    assert len(lowered) >= 2
+    assert not any(task.tags for task in lowered)
     assert "| bee | cpu | published |" in artifacts["convert-zoo"].data
     assert "ant" in artifacts["ant-cpu"].data
 

@@ -9,6 +9,7 @@ opaque objects wherever its entries ask for it; it loads compiled libraries too.
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -95,7 +96,17 @@ def read_program(folder: Path) -> ExportedProgram:
         (state if weight.is_state else constants)[weight.target] = _tensor(
             memory[weight.node], weight
         )
-    return ExportedProgramDeserializer().deserialize(graph, state, constants, None)
+    program = ExportedProgramDeserializer().deserialize(graph, state, constants, None)
+    _drop_unused_results(program)
+    return program
+
+
+def _drop_unused_results(program: ExportedProgram) -> None:
+    """The deserialiser picks every result of a call, also those that nobody reads."""
+    for node in reversed(program.graph.nodes):
+        if node.target is operator.getitem and not node.users:
+            program.graph.erase_node(node)
+    program.graph_module.recompile()
 
 
 def _strip(graph: schema.ExportedProgram) -> None:

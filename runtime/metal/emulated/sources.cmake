@@ -15,6 +15,17 @@ set_source_files_properties(
   metal/emulated/prelude.cpp
   PROPERTIES COMPILE_DEFINITIONS MENAGERIE_PRELUDE="${emulated_text}" OBJECT_DEPENDS
                                                                       ${emulated_text})
+# Compiled shaders are kept under a digest of all that makes them, and so of what translates them.
+set(emulated_translator)
+foreach(file signature.cpp source.cpp tokens.cpp toolchain.cpp)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${emulated_folder}/${file})
+  file(SHA256 ${emulated_folder}/${file} emulated_hash)
+  string(APPEND emulated_translator ${emulated_hash})
+endforeach()
+string(SHA256 emulated_translator ${emulated_translator})
+set_source_files_properties(
+  metal/emulated/toolchain.cpp PROPERTIES COMPILE_DEFINITIONS
+                                          MENAGERIE_TRANSLATOR="${emulated_translator}")
 set(metal_device_sources
     metal/emulated/configure.cpp
     metal/emulated/device.cpp

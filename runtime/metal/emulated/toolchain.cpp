@@ -89,8 +89,8 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 std::string digest(const Toolchain& tools, const std::string& source) {
-  const std::string all = joined(tools.compiler) + joined(kPreprocess) + joined(kCompile) +
-                          std::string(prelude()) + '\0' + source;
+  const std::string all = MENAGERIE_TRANSLATOR + joined(tools.compiler) + joined(kPreprocess) +
+                          joined(kCompile) + std::string(prelude()) + '\0' + source;
   return sha256(std::as_bytes(std::span(all)));
 }
 
