@@ -1,6 +1,6 @@
 """Asks TorchInductor for the C++ of a program, and keeps it from compiling anything itself.
 
-This is the only file that touches TorchInductor's private parts. Each is named here with its reason:
+The only file that touches TorchInductor's private parts. Each is named here with its reason:
 
 - `codecache.AotCodeCompiler.compile`: receives the finished wrapper and kernel sources, which is
   what we want; what it would do with them (its own compiler flags, its own packaging) is not.
