@@ -17,9 +17,14 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
-__all__ = ["Connection", "Origin", "connection"]
+__all__ = ["OF_ALL_WORKERS", "Connection", "Origin", "connection"]
 
-_HEARTBEAT_SECONDS = "30"  # the automations in infra count on it
+# The automations in infra count on heartbeats of 30 s. A server answers 500 as long as its database
+# takes nothing, its disk being full, say; 503 is asked again for a minute by itself.
+OF_ALL_WORKERS = {
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+    "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500",
+}
 
 
 class Origin(StrEnum):
@@ -58,10 +63,7 @@ class Connection:
 
     def prefect_environment(self) -> dict[str, str]:
         """What Prefect reads when it is imported."""
-        values = {
-            "PREFECT_API_URL": self.api_url,
-            "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": _HEARTBEAT_SECONDS,
-        }
+        values = {"PREFECT_API_URL": self.api_url, **OF_ALL_WORKERS}
         if self.origin is Origin.LOCAL_CLUSTER:  # else a profile of the user's may hold the secret
             values["PREFECT_HOME"] = str(cluster_folder() / "prefect")
         if self.auth is not None:

@@ -14,6 +14,7 @@ set -a
 PATH="/opt/menagerie/.venv/bin:$PATH"
 PREFECT_HOME="$folder/prefect"
 PREFECT_FLOWS_HEARTBEAT_FREQUENCY=30
+PREFECT_CLIENT_RETRY_EXTRA_CODES=500
 MENAGERIE_HOME="$folder/home"
 DO_NOT_TRACK=1
 set +a

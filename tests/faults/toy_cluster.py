@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from flows.cluster.connection import OF_ALL_WORKERS
 from flows.cluster.server import SPARING_SETTINGS
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class ToyCluster:
             "PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED": "true",
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "DO_NOT_TRACK": "1",
-            "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+            **OF_ALL_WORKERS,
             "PREFECT_WORKER_QUERY_SECONDS": "1",
             **SPARING_SETTINGS,
             "PREFECT_RUNNER_POLL_FREQUENCY": "2",

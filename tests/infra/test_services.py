@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from flows.cluster.connection import OF_ALL_WORKERS
+
 ROOT = Path(__file__).parents[2]
 INFRA = ROOT / "infra"
 UNITS = sorted((INFRA / "systemd").glob("*.service"))
@@ -105,15 +107,17 @@ def test_the_mac_starts_a_worker_of_its_pool() -> None:
     assert subprocess.run(["/bin/sh", "-n", found], check=False).returncode == 0
 
 
-def test_every_worker_sends_heartbeats() -> None:
-    """Without them the automations cannot tell a lost run: 30 seconds, everywhere."""
-    wanted = "PREFECT_FLOWS_HEARTBEAT_FREQUENCY=30"
+def test_every_worker_bears_with_the_server_and_is_heard_of() -> None:
+    """As one that `zoo up` starts: the automations tell a lost run by heartbeats of 30 seconds."""
+    assert OF_ALL_WORKERS["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"] == "30"
+    wanted = [f"{name}={value}" for name, value in OF_ALL_WORKERS.items()]
     for path in (
         "systemd/menagerie-worker@.service",
         "launchd/worker.sh",
         "container/Containerfile",
     ):
-        assert wanted in (INFRA / path).read_text(), path
+        text = (INFRA / path).read_text()
+        assert [each for each in wanted if each not in text] == [], path
 
 
 def test_the_image_runs_as_nobody_special() -> None:

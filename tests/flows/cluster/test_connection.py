@@ -79,6 +79,7 @@ def test_a_named_server_is_meant(monkeypatch: pytest.MonkeyPatch, credentials: C
     assert found.environment() == {
         "PREFECT_API_URL": "https://prefect.example.org/api",
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+        "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500",
     }
 
 
