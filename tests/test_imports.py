@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,19 @@ def test_no_floor_imports_a_higher_one() -> None:
         and FLOORS.index(top) > FLOORS.index(path.split("/")[0])
     ]
     assert breaches == []
+
+
+def test_the_rooms_of_the_flows_form_no_circle() -> None:
+    """Among the folders of flows/ imports point one way as well."""
+    rooms: dict[str, set[str]] = {}
+    for path, _, module in all_imports():
+        here, there = path.split("/")[:-1], module.split(".")
+        if len(here) > 1 and len(there) > 2 and here[0] == there[0] == "flows":
+            rooms.setdefault(here[1], set()).add(there[1])
+    for room, used in rooms.items():
+        used.discard(room)
+    assert "machine" in rooms["cluster"]  # the walk sees them
+    TopologicalSorter(rooms).prepare()  # raises CycleError
 
 
 def test_heavy_libraries_are_imported_only_at_home() -> None:
@@ -121,7 +135,7 @@ def test_commands_that_need_no_torch_load_none(arguments: list[str], tmp_path: P
     [
         "flows.planning.plan",
         "flows.running.embedded",
-        "flows.machine.health",
+        "flows.cli.checks",
         "runtime.session",
         "runtime.validation",
     ],

@@ -18,7 +18,8 @@ def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """
     from rich.text import Text
 
-    from flows.machine.health import Health, checks
+    from flows.cli.checks import checks
+    from flows.machine.health import Health
 
     styles = {Health.OK: "green", Health.WARN: "yellow", Health.FAIL: "red"}
     use_cluster(lambda cluster: cluster.prefect_environment())

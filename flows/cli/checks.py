@@ -1,0 +1,229 @@
+"""What `zoo doctor` looks at: a check a function, none of which raises."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+from flows.machine.health import Check, Health
+from flows.running.embedded import prefect_api
+from runtime.host_compiler import find_host_compiler
+from runtime.zig import zig_environment, zig_version
+from zoo.errors import MenagerieError
+from zoo.home import home
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["checks"]
+
+_GIB = 1 << 30
+_SPACE_WARN = 10 * _GIB  # the largest model of our own needs 9.6 GB of bundle, work and store
+_SPACE_FAIL = 1 * _GIB
+_SKEW_SECONDS = 5.0
+_X86_BASELINE = frozenset({"avx2", "bmi2", "f16c", "fma"})
+
+
+def checks(store: str, status: Callable[[str], None] = lambda _: None) -> Iterator[Check]:
+    """Look at one thing after another.
+
+    Args:
+        store: URL or folder of the store to probe.
+        status: told what is being looked at, for the slow ones.
+    """
+    for look in (_python, _packages, _compiler, _metal, _processor, _runtime, _home):
+        yield look()
+    status(f"probing the store {store}")
+    yield _store(store)
+    yield _prefect(status)
+    if server := os.environ.get("PREFECT_API_URL"):
+        yield _clock(server)
+
+
+def _python() -> Check:
+    found = platform.python_version()
+    if platform.python_version_tuple()[:2] == ("3", "11"):
+        return Check(name="python", health=Health.OK, detail=f"{found} at {sys.executable}")
+    return Check(name="python", health=Health.FAIL, detail=found, advice="Use Python 3.11")
+
+
+def _packages() -> Check:
+    """Compare what is installed with what Menagerie requires."""
+    from packaging.requirements import Requirement
+
+    wrong, count = [], 0
+    for text in importlib.metadata.requires("menagerie") or ():
+        wanted = Requirement(text)
+        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
+            continue
+        count += 1
+        try:
+            found = importlib.metadata.version(wanted.name)
+        except importlib.metadata.PackageNotFoundError:
+            wrong.append(f"{wanted.name} is missing")
+            continue
+        if not wanted.specifier.contains(found, prereleases=True):
+            wrong.append(f"{wanted.name} {found} is not {wanted.specifier}")
+    if wrong:
+        advice = "Run `make setup`; pulling, verifying and running need no torch and no prefect"
+        return Check(name="packages", health=Health.WARN, detail="; ".join(wrong), advice=advice)
+    return Check(name="packages", health=Health.OK, detail=f"{count} as required")
+
+
+def _compiler() -> Check:
+    found = find_host_compiler()
+    if found is None:
+        return Check(
+            name="compiler",
+            health=Health.WARN,
+            detail="there is no C++ compiler on the PATH",
+            advice="Install g++ 11 or clang 15, or newer; only conversion needs it",
+        )
+    path, version = found
+    return Check(name="compiler", health=Health.OK, detail=f"{version} at {path}")
+
+
+def _metal() -> Check:
+    """What compiles for Metal here: zig, or on a Mac the compiler above."""
+    if platform.system() == "Darwin":
+        return Check(name="metal", health=Health.OK, detail="this Mac's own device and compiler")
+    found = zig_version()
+    if found == "absent":
+        return Check(
+            name="metal",
+            health=Health.WARN,
+            detail="the package ziglang is missing",
+            advice="pip install ziglang; only converting for Metal and emulating it need it",
+        )
+    detail = f"zig {found}, emulated device"
+    if not (Path(zig_environment()["ZIG_GLOBAL_CACHE_DIR"]) / "o").is_dir():
+        detail += "; the first conversion compiles libc++ for macOS, a minute or two"
+    return Check(name="metal", health=Health.OK, detail=detail)
+
+
+def _processor() -> Check:
+    machine = platform.machine()
+    if machine != "x86_64":
+        return Check(name="processor", health=Health.OK, detail=machine)
+    missing = sorted(_X86_BASELINE - _instructions())
+    if missing:
+        return Check(
+            name="processor",
+            health=Health.FAIL,
+            detail=f"{machine} without {', '.join(missing)}",
+            advice="Artifacts for x86-64 need AVX2 and FMA: use a processor of 2013 or later",
+        )
+    return Check(name="processor", health=Health.OK, detail=f"{machine} with AVX2 and FMA")
+
+
+def _instructions() -> frozenset[str]:
+    try:
+        listing = Path("/proc/cpuinfo").read_text()
+    except OSError:  # macOS
+        shown = subprocess.run(
+            ["/usr/sbin/sysctl", "-n", "machdep.cpu.features", "machdep.cpu.leaf7_features"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return frozenset(shown.stdout.lower().split())
+    flags = next((line for line in listing.splitlines() if line.startswith("flags")), "")
+    return frozenset(flags.split())
+
+
+def _runtime() -> Check:
+    try:
+        import runtime
+
+        return Check(name="runtime", health=Health.OK, detail=runtime.version())
+    except (MenagerieError, OSError, ImportError) as error:
+        advice = "Build it with `make setup`"
+        return Check(name="runtime", health=Health.FAIL, detail=str(error), advice=advice)
+
+
+def _home() -> Check:
+    try:
+        folder = home()
+        free = shutil.disk_usage(folder).free
+        writable = os.access(folder, os.W_OK)
+    except (MenagerieError, OSError) as error:
+        return Check(name="home", health=Health.FAIL, detail=str(error))
+    detail = f"{folder}, {free / _GIB:.1f} GiB free"
+    if not writable:
+        advice = "Set MENAGERIE_HOME to a folder you can write to"
+        return Check(name="home", health=Health.FAIL, detail=f"{folder}, read-only", advice=advice)
+    if free < _SPACE_WARN:
+        health = Health.FAIL if free < _SPACE_FAIL else Health.WARN
+        advice = "Free some space, or set MENAGERIE_HOME to a larger disk"
+        return Check(name="home", health=health, detail=detail, advice=advice)
+    return Check(name="home", health=Health.OK, detail=detail)
+
+
+def _store(url: str) -> Check:
+    from zoo.store import open_store
+
+    try:
+        found = open_store(url).check()
+    except MenagerieError as error:
+        return Check(name="store", health=Health.FAIL, detail=str(error))
+    bad = [f"{f.operation}: {f.detail}" for f in found.findings if not f.passed]
+    if bad:
+        advice = "Publishing or pulling will not work until the store does this"
+        return Check(name="store", health=Health.FAIL, detail="; ".join(bad), advice=advice)
+    slowest = max(found.findings, key=lambda f: f.milliseconds)
+    detail = f"{found.url}, slowest: {slowest.operation} {slowest.milliseconds:.0f} ms"
+    return Check(name="store", health=Health.OK, detail=detail)
+
+
+def _prefect(status: Callable[[str], None]) -> Check:
+    configured = bool(os.environ.get("PREFECT_API_URL"))
+    began = time.perf_counter()
+    try:
+        with prefect_api(status) as url:
+            seconds = time.perf_counter() - began
+    except MenagerieError as error:
+        return Check(name="prefect", health=Health.FAIL, detail=str(error))
+    what = f"server {url} answers" if configured else "embedded API starts"
+    return Check(name="prefect", health=Health.OK, detail=f"{what} in {seconds:.1f} s")
+
+
+def _clock(server: str) -> Check:
+    """Compare this machine's clock with the server's: a worker's must be right.
+
+    A worker asks for the runs that are due by its own clock, and S3 servers refuse requests that
+    seem a quarter of an hour old.
+    """
+    began = time.time()
+    try:
+        told = _time_at(f"{server}/health")
+    except (OSError, TypeError, ValueError, HTTPException) as error:
+        return Check(name="clock", health=Health.WARN, detail=f"{server} does not tell: {error}")
+    # Its second may have begun just before we asked, or be about to end.
+    ahead = max(began - told - 1.0, 0.0) + min(time.time() - told, 0.0)
+    if abs(ahead) <= _SKEW_SECONDS:
+        return Check(name="clock", health=Health.OK, detail="as the server's")
+    detail = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
+    advice = "Set it, best by NTP: workers find their runs late, S3 servers refuse requests"
+    return Check(name="clock", health=Health.FAIL, detail=detail, advice=advice)
+
+
+def _time_at(url: str) -> float:
+    """Seconds since 1970 by a server's clock, in whole seconds; a refusal tells it as well."""
+    try:
+        with urlopen(url, timeout=10) as answer:  # noqa: S310 - the operator's own
+            headers = answer.headers
+    except HTTPError as refusal:
+        with refusal:
+            headers = refusal.headers
+    return parsedate_to_datetime(headers["Date"]).timestamp()
