@@ -85,9 +85,10 @@ def _convert(model: str, target: Target, options: ConversionOptions) -> _Ended:
             claim = partial(store.claim, planned.build_key, waiting=_say_who_converts)
             patiently(lambda: claimed.enter_context(claim()))
             # Others may have converted it since it was planned, before or while we waited.
-            state = patiently(lambda: store.state(model, target, planned.build_key))
-            if state is not None and not options.force:
-                return skipped_row(replace(planned, proof=state)), None
+            if not options.force:
+                state = patiently(lambda: store.state(model, target, planned.build_key))
+                if state is not None:
+                    return skipped_row(replace(planned, proof=state)), None
             return _run(planned, options)
     except MenagerieError as error:
         return unplanned_row(model, target, error), None

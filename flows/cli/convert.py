@@ -138,8 +138,10 @@ def _require_reachable(store: str, cluster: "Connection") -> None:
     Raises:
         UsageError: another S3 store is meant.
     """
+    from flows.cluster.connection import Origin
+
     foreign = os.environ.get("MENAGERIE_S3_ENDPOINT") != cluster.s3_endpoint
-    if cluster.origin == "local cluster" and store.startswith("s3://") and foreign:
+    if cluster.origin is Origin.LOCAL_CLUSTER and store.startswith("s3://") and foreign:
         fact = "the worker of `zoo up` has the keys of its own store only"
         raise UsageError(store, fact, "Add --local, or unset MENAGERIE_STORE and MENAGERIE_S3_*")
 

@@ -77,7 +77,8 @@ def _released(model: str, target: str, store: str) -> Path:
     It lies apart from the reports of conversions made here, under the hash of the release: a later
     release, or that of another store, has another.
     """
-    from zoo.artifact.durable import disk_errors, make_folders, write_durably
+    from flows.machine.files import replace_text
+    from zoo.artifact.durable import disk_errors, make_folders
     from zoo.home import home
     from zoo.store import open_store
 
@@ -86,9 +87,9 @@ def _released(model: str, target: str, store: str) -> Path:
     folder = home() / "fetched" / f"{model}-{target}-{digest[:16]}"
     if not (folder / "report.html").is_file():
         with bundle_at(model, target, store) as bundle:
-            contents = {name: (_with_report(bundle) / name).read_bytes() for name in _FILES}
+            contents = {name: (_with_report(bundle) / name).read_text() for name in _FILES}
         with disk_errors(folder, sum(map(len, contents.values()))):
             make_folders(folder)
             for name, content in contents.items():
-                write_durably(folder / name, content, partial=folder / f".{name}.partial")
+                replace_text(folder / name, content)
     return folder

@@ -54,8 +54,8 @@ def run(
 
     with Session(bundle, program, threads) as session:
         arrays = _read(inputs or [], session.inputs)
-        results = session.run(arrays)
-        answers = {spec.name: _readable(results[spec.name], spec.dtype) for spec in session.outputs}
+        given = session.run(arrays)
+        answers = {spec.name: _readable(given[spec.name], spec.dtype) for spec in session.outputs}
         dtypes = {spec.name: spec.dtype for spec in session.outputs}
     if output is not None:
         _write(answers, output)

@@ -99,7 +99,7 @@ class Confirmations:
                 run = known.get(key) or self._submit(row, key, deployments[self._pool(row)])
                 if run is None:
                     continue
-                if _is_over(run):
+                if run.is_over:
                     failed.append(row)
                 else:
                     asked.append(_Asked(row, self._pool(row), run, self._clock.now()))
@@ -142,9 +142,9 @@ class Confirmations:
             told = self._runs.rows([each.run.id for each in asked])
             for each in asked:
                 self._follow(each, found.get(each.run.id, each.run))
-            over = [each for each in asked if _is_over(each.run)]
+            over = [each for each in asked if each.run.is_over]
             rows += [_ended(each.row, each.run, told.get(each.run.id, [])) for each in over]
-            asked = [each for each in asked if not _is_over(each.run)]
+            asked = [each for each in asked if not each.run.is_over]
             if asked:
                 self._clock.sleep(self._clock.poll_seconds)
         return rows
@@ -167,10 +167,6 @@ class Confirmations:
             for each in asked
             if each.since >= latest and (each.run.phase is Phase.RUNNING or each.pool in served)
         ]
-
-
-def _is_over(run: Run) -> bool:
-    return run.phase.is_final and not run.may_be_revived
 
 
 def _told(row: ModelResult, confirmation: Confirmation, reason: str = "") -> ModelResult:

@@ -74,6 +74,11 @@ class Run:
         """Whether it crashed and is to be run again."""
         return self.phase is Phase.CRASHED and 0 < self.attempts < MOST_ATTEMPTS
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is to come of it."""
+        return self.phase.is_final and not self.may_be_revived
+
 
 class Runs:
     """The runs that one parent run has on a server.

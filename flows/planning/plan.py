@@ -139,14 +139,7 @@ def sort_out(
 
 def skipped_row(planned: PlannedModel) -> ModelResult:
     """The row of a model whose release is in the store already."""
-    row = ModelResult(
-        model=planned.model,
-        target=planned.target,
-        outcome=Outcome.SKIPPED,
-        build_key=planned.build_key,
-        random_weights=planned.seed,
-        proof=planned.proof,
-    )
+    row = _row(planned, Outcome.SKIPPED).model_copy(update={"proof": planned.proof})
     report = known_report(planned.model, planned.target, planned.build_key)
     if report is None:
         return row
@@ -166,27 +159,12 @@ def found_row(planned: PlannedModel) -> ModelResult:
 
 def timed_out_row(planned: PlannedModel, reason: str) -> ModelResult:
     """The row of a model that was given up."""
-    return ModelResult(
-        model=planned.model,
-        target=planned.target,
-        outcome=Outcome.TIMED_OUT,
-        stage=Step.RUN,
-        reason=reason,
-        build_key=planned.build_key or None,
-        random_weights=planned.seed,
-    )
+    return _row(planned, Outcome.TIMED_OUT, Step.RUN, reason)
 
 
 def failed_row(planned: PlannedModel) -> ModelResult:
     """The row of a model that cannot even be planned."""
-    return ModelResult(
-        model=planned.model,
-        target=planned.target,
-        outcome=Outcome.FAILED,
-        stage=Step.PLAN,
-        reason=planned.error,
-        random_weights=planned.seed,
-    )
+    return _row(planned, Outcome.FAILED, Step.PLAN, planned.error)
 
 
 def unplanned_row(model: str, target: Target, error: MenagerieError) -> ModelResult:
@@ -198,13 +176,19 @@ def unplanned_row(model: str, target: Target, error: MenagerieError) -> ModelRes
 
 def crashed_row(planned: PlannedModel, error: MenagerieError, seconds: float = 0.0) -> ModelResult:
     """The row of a model whose run ended without one of its own."""
+    row = _row(planned, Outcome.CRASHED, Step.FLOW, str(error))
+    return row.model_copy(update={"seconds": seconds})
+
+
+def _row(
+    planned: PlannedModel, outcome: Outcome, stage: Step | None = None, reason: str | None = None
+) -> ModelResult:
     return ModelResult(
         model=planned.model,
         target=planned.target,
-        outcome=Outcome.CRASHED,
-        stage=Step.FLOW,
-        reason=str(error),
+        outcome=outcome,
+        stage=stage,
+        reason=reason,
         build_key=planned.build_key or None,
         random_weights=planned.seed,
-        seconds=seconds,
     )

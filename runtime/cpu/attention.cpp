@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "common/copy.h"
 #include "common/kernels.h"
 #include "common/shim_support.h"
+#include "cpu/loop_fault.h"
 #include "cpu/vector_math.h"
 
 using namespace menagerie;
@@ -147,7 +147,7 @@ void attention(const Problem& p) {
   const int64_t queries = p.query.size[2];
   const int64_t blocks = (queries + kQueryBlock - 1) / kQueryBlock;
   const int64_t tasks = batches * heads * blocks;
-  std::exception_ptr fault;
+  LoopFault fault;
 #pragma omp parallel if (tasks > 1)
   {
     std::optional<Workspace> work;
@@ -161,12 +161,11 @@ void attention(const Problem& p) {
                 std::min(kQueryBlock, queries - first)},
                *work);
       } catch (...) {
-#pragma omp critical(menagerie_attention_fault)
-        if (!fault) fault = std::current_exception();
+        fault.keep();
       }
     }
   }
-  if (fault) std::rethrow_exception(fault);
+  fault.rethrow();
 }
 
 // Whether a product takes the matrices of the last two axes as they lie: rows that are dense and do

@@ -7,6 +7,7 @@
 #include "common/axes.h"
 #include "common/error.h"
 #include "common/tensor.h"
+#include "cpu/loop_fault.h"
 
 namespace menagerie {
 
@@ -24,17 +25,16 @@ inline int64_t row_stride(const Tensor& tensor, int32_t axis) {
 // Calls body(row) for every row, in parallel. The body may throw; the first error is thrown again.
 template <class Body>
 void for_each_row(size_t rows, Body&& body) {
-  std::exception_ptr fault;
+  LoopFault fault;
 #pragma omp parallel for if (rows > 1)
   for (size_t row = 0; row < rows; ++row) {
     try {
       body(row);
     } catch (...) {
-#pragma omp critical(menagerie_row_fault)
-      if (!fault) fault = std::current_exception();
+      fault.keep();
     }
   }
-  if (fault) std::rethrow_exception(fault);
+  fault.rethrow();
 }
 
 }  // namespace menagerie

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import platform
 import shutil
 import subprocess
+import sys
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,15 +14,12 @@ import pytest
 from safetensors.numpy import save_file
 
 from zoo.artifact.bundle import seal
-from zoo.artifact.manifest import (
-    AccuracyData,
-    BundleManifest,
-    BundleProgram,
-    ReleaseState,
-    Requirements,
-    TensorSpec,
-)
+from zoo.artifact.manifest import AccuracyData
 from zoo.spec import DEFAULT_TOLERANCES, Dtype
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from handmade import handmade_manifest, handmade_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,20 +64,6 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _program(name: str, cases: int) -> BundleProgram:
-    return BundleProgram(
-        name=name,
-        library=f"programs/{name}/model.so",
-        golden=f"programs/{name}/golden.safetensors",
-        golden_cases=cases,
-        inputs=(TensorSpec(name="x", dtype=Dtype.FLOAT32, shape=SHAPE),),
-        outputs=(TensorSpec(name="y", dtype=Dtype.FLOAT32, shape=SHAPE),),
-        dimensions={},
-        constants={},
-        symbols=(),
-    )
-
-
 def case_input(misdeed: Misdeed) -> np.ndarray:
     """A case's input: the command, then numbers that are none."""
     values = -np.arange(1, 9, dtype=np.float32)
@@ -118,7 +101,8 @@ def make_bundle(tmp_path: Path, libraries: Path) -> Callable[..., Path]:
         accuracy = None
         if gate is not None:
             accuracy = _gate(bundle, *gate)
-        seal(bundle, _manifest([_program(n, len(m)) for n, m in programs.items()], accuracy))
+        made = [handmade_program(n, Dtype.FLOAT32, SHAPE, len(m)) for n, m in programs.items()]
+        seal(bundle, handmade_manifest("rogue", made, DEFAULT_TOLERANCES, accuracy))
         return bundle
 
     return make
@@ -135,28 +119,6 @@ def _gate(bundle: Path, labels: Sequence[int], eager: float) -> AccuracyData:
         output="",
         batch=SHAPE[0],
         eager_accuracy=eager,
-    )
-
-
-def _manifest(programs: list[BundleProgram], accuracy: AccuracyData | None) -> BundleManifest:
-    return BundleManifest(
-        model="rogue",
-        target="cpu",
-        build_key="0" * 64,
-        state=ReleaseState.LOWERED,
-        requires=Requirements(
-            system=platform.system().lower(), machine=platform.machine(), runtime_abi=1
-        ),
-        programs=tuple(programs),
-        weights="weights.safetensors",
-        accuracy=accuracy,
-        tolerances=DEFAULT_TOLERANCES,
-        random_weights=None,
-        source="written by hand",
-        licence="Apache-2.0",
-        versions={},
-        created="2025-03-01T12:00:00+00:00",
-        files={},
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import shutil
 import subprocess
 import sys
@@ -15,17 +14,11 @@ from safetensors.torch import save_file
 
 from runtime.library import library_path
 from zoo.artifact.bundle import seal
-from zoo.artifact.manifest import (
-    BundleManifest,
-    BundleProgram,
-    ReleaseState,
-    Requirements,
-    TensorSpec,
-)
 from zoo.spec import Dtype
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from handmade import handmade_manifest, handmade_program
 from verdicts import VERDICTS, Array, Verdict
 
 
@@ -47,41 +40,10 @@ def _bundle(folder: Path, library: Path, verdicts: list[Verdict]) -> Path:
             home / "golden.safetensors",
         )
         shape = verdict.output.shape
-        programs.append(
-            BundleProgram(
-                name=f"p{number}",
-                library=f"programs/p{number}/model.so",
-                golden=f"programs/p{number}/golden.safetensors",
-                golden_cases=1,
-                inputs=(TensorSpec(name="x", dtype=verdict.dtype, shape=shape),),
-                outputs=(TensorSpec(name="y", dtype=verdict.dtype, shape=shape),),
-                dimensions={},
-                constants={},
-                symbols=(),
-            )
-        )
+        programs.append(handmade_program(f"p{number}", verdict.dtype, shape, 1))
     save_file({"unused": torch.zeros(1)}, folder / "weights.safetensors")
-    seal(
-        folder,
-        BundleManifest(
-            model="identity",
-            target="cpu",
-            build_key="0" * 64,
-            state=ReleaseState.LOWERED,
-            requires=Requirements(
-                system=platform.system().lower(), machine=platform.machine(), runtime_abi=1
-            ),
-            programs=tuple(programs),
-            weights="weights.safetensors",
-            tolerances={v.dtype: v.tolerance for v in verdicts if v.tolerance is not None},
-            random_weights=None,
-            source="written by hand",
-            licence="Apache-2.0",
-            versions={},
-            created="2025-03-01T12:00:00+00:00",
-            files={},
-        ),
-    )
+    tolerances = {v.dtype: v.tolerance for v in verdicts if v.tolerance is not None}
+    seal(folder, handmade_manifest("identity", programs, tolerances))
     return folder
 
 
