@@ -23,10 +23,10 @@ $(VENV)/.locked: requirements.lock | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement requirements.lock
 	touch $@
 
-RUNTIME_SOURCES := $(shell find runtime -name '*.cpp' -o -name '*.h' -o -name 'CMakeLists.txt' -o -name 'shims.*')
+RUNTIME_SOURCES := $(shell find runtime -name '*.cpp' -o -name '*.h' -o -name '*.mm' -o -name '*.metal' -o -name '*.cmake' -o -name 'CMakeLists.txt' -o -name 'shims.*')
 
-$(VENV)/.ready: $(VENV)/.locked pyproject.toml $(RUNTIME_SOURCES)
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+$(VENV)/.ready: $(VENV)/.locked pyproject.toml runtime/pyproject.toml $(RUNTIME_SOURCES)
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable runtime --editable .
 	touch $@
 
 convert: setup ## convert, prove and publish the default models

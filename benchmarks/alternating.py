@@ -21,7 +21,7 @@ from safetensors.numpy import load_file
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from runtime.session import Session
+    from menagerie.session import Session
 
 _TURN_MS = 30.0  # a turn repeats short runs for at least this long
 
@@ -45,7 +45,7 @@ def alternate(
 
 
 def _main() -> None:
-    from runtime.session import Session
+    from menagerie.session import Session
 
     folders = sys.argv[1:3]
     threads, rounds, *rows = map(int, sys.argv[3:])

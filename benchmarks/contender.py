@@ -40,7 +40,7 @@ def _inputs(bundle: Path) -> dict[str, np.ndarray]:
 
 
 def _menagerie(model: str, threads: int, bundle: Path) -> Callable[[], Any]:
-    from runtime.session import Session
+    from menagerie.session import Session
 
     program = next((bundle / "programs").iterdir()).name
     session = Session(bundle, program=program, threads=threads)

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from zoo.home import home
+from menagerie.home import home
 from zoo.store import open_store
 
 _CONTENDER = Path(__file__).with_name("contender.py")

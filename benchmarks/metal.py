@@ -24,7 +24,7 @@ from zoo.report.summary import summarise
 from zoo.spec import Target
 
 if TYPE_CHECKING:
-    from zoo.evidence import ConversionReport
+    from zoo.records import ConversionReport
 
 _MADE = (Stage.TRANSFORM, Stage.LOWER)
 

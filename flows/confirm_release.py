@@ -13,11 +13,11 @@ from flows.request.choices import ModelChoice
 from flows.request.parameters import default_store
 from flows.running.settings import NOTHING_KEPT, failed
 from flows.running.workplace import workplace
+from menagerie.format.bundle_manifest import ReleaseState
 from tasks.failures import explain
 from tasks.retries import patiently
 from tasks.verify import Proof, ProofOutcome, verify
 from tasks.verify import confirm_release as confirm
-from zoo.artifact.manifest import ReleaseState
 from zoo.errors import MenagerieError, StoreUnreachable
 from zoo.spec import Target
 from zoo.store import Release, open_store

@@ -18,7 +18,7 @@ from tasks.pull import pull
 from tasks.transform import transform
 from tasks.validate import NotProven, validate
 from zoo.errors import MenagerieError
-from zoo.evidence import Diagnosis, StageTime, Verdict
+from zoo.records import Diagnosis, StageTime, Verdict
 from zoo.report import cause
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from flows.running.workplace import Workplace
     from tasks.bench import Bench
-    from zoo.evidence import ConversionReport
+    from zoo.records import ConversionReport
 
 __all__ = ["Conversion", "ConversionFailed"]
 

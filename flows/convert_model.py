@@ -33,7 +33,7 @@ from tasks.failures import explain
 from tasks.job import Job
 from tasks.retries import patiently
 from zoo.errors import MenagerieError, UsageError
-from zoo.evidence import ConversionReport
+from zoo.records import ConversionReport
 from zoo.report import markdown
 from zoo.spec import Target
 from zoo.store import open_store

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict
 
 from flows.machine.files import replace_text
+from menagerie.home import home
 from tasks.failures import explain
 from tasks.verify import Proof, ProofOutcome, runs_here
 from zoo.errors import MenagerieError
-from zoo.home import home
 from zoo.report import plain_text
 from zoo.store import Release, Store, open_store
 
@@ -57,7 +57,7 @@ def verify_all(
     *,
     every_build: bool,
 ) -> VerifyResult:
-    """Prove the chosen releases one after another, and keep the result under `zoo.home`.
+    """Prove the chosen releases one after another, and keep the result under `menagerie.home`.
 
     Args:
         store: the store's address.

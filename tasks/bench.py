@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from tasks.job import ExportRecord, LowerRecord, PullRecord, Suspect, TransformRecord
-    from zoo.evidence import Diagnosis
+    from zoo.records import Diagnosis
 
 __all__ = ["Bench"]
 

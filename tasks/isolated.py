@@ -19,11 +19,11 @@ from typing import IO, TYPE_CHECKING, ClassVar, NamedTuple, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict
 
-from runtime.validation.signals import signal_name
+from menagerie.validation.signals import signal_name
 from tasks.failures import BenchDied, Failure, StageTimedOut
 from tasks.job import ExportRecord, Job, LowerRecord, PullRecord, Stage, Suspect, TransformRecord
 from tasks.limits import expendable, group_memory, memory_allowed
-from zoo.evidence import Diagnosis
+from zoo.records import Diagnosis
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from zoo.artifact.manifest import ReleaseState
-from zoo.evidence import LoweringRecord, Measurement, PassLog, ProgramGraphs, StageTime
+from menagerie.format.bundle_manifest import ReleaseState
+from zoo.records import LoweringRecord, Measurement, PassLog, ProgramGraphs, StageTime
 from zoo.spec import ModelSpec, Target
 
 __all__ = [

@@ -10,13 +10,13 @@ from prefect.cache_policies import NO_CACHE
 from tasks.failures import explain
 from tasks.job import Suspect
 from zoo.errors import MenagerieError
-from zoo.evidence import Diagnosis, Verdict
+from zoo.records import Diagnosis, Verdict
 from zoo.report import write_report
 
 if TYPE_CHECKING:
     from tasks.bench import Bench
     from tasks.job import Evidence, Job
-    from zoo.evidence import ConversionReport, ProgramValidation, ValidationReport
+    from zoo.records import ConversionReport, ProgramValidation, ValidationReport
     from zoo.spec import ModelSpec
 
 __all__ = ["diagnose", "locate", "suspects"]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from menagerie.format.paths import MANIFEST
 from tasks.job import Job, PublishRecord
 from tasks.retries import RETRY_SECONDS, worth_a_retry
-from zoo.artifact.paths import MANIFEST
 from zoo.store import open_store
 
 if TYPE_CHECKING:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zoo.artifact.bundle import seal
-from zoo.artifact.paths import MANIFEST
+from menagerie.format.folder import seal
+from menagerie.format.paths import MANIFEST
 from zoo.errors import ArtifactError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from zoo.artifact.manifest import BundleManifest, FileEntry, ReleaseState
+    from menagerie.format.bundle_manifest import BundleManifest, FileEntry, ReleaseState
 
 __all__ = ["reseal"]
 

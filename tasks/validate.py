@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from runtime.validation import Limits
-from runtime.validation import validate as run_goldens
+from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.format.folder import open_bundle
+from menagerie.validation import Limits
+from menagerie.validation import validate as run_goldens
 from tasks.reseal import reseal
-from zoo.artifact.bundle import open_bundle
-from zoo.artifact.manifest import ReleaseState
 from zoo.errors import ValidationError
-from zoo.evidence import ConversionReport
+from zoo.records import ConversionReport
 from zoo.report import write_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tasks.job import Evidence, Job
-    from zoo.evidence import ValidationReport
+    from zoo.records import ValidationReport
 
 __all__ = ["NotProven", "prove", "validate"]
 
@@ -45,7 +45,7 @@ def prove(
     Args:
         job: whose bundle to prove.
         evidence: what the stages before found out, for the report.
-        judge: `runtime.validation.validate`, or what stands in for it.
+        judge: `menagerie.validation.validate`, or what stands in for it.
 
     The report goes to `job.reports` whatever the verdict, and into the bundle if it passed.
 

@@ -13,12 +13,12 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from pydantic import BaseModel, ConfigDict
 
-from runtime.validation import Limits
-from runtime.validation import validate as run_goldens
+from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.format.folder import open_bundle
+from menagerie.validation import Limits
+from menagerie.validation import validate as run_goldens
 from tasks.reseal import reseal
 from tasks.retries import RETRY_SECONDS, worth_a_retry
-from zoo.artifact.bundle import open_bundle
-from zoo.artifact.manifest import ReleaseState
 from zoo.errors import ArtifactError, HashMismatch, MenagerieError, NotInStore, StoreError
 from zoo.report import read_graphs, read_report, write_report
 from zoo.store import ReleaseVerdict, open_store
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from zoo.artifact.manifest import BundleManifest
-    from zoo.evidence import ValidationReport
+    from menagerie.format.bundle_manifest import BundleManifest
+    from zoo.records import ValidationReport
     from zoo.store import Release, Store
 
 __all__ = [

@@ -17,7 +17,7 @@ from transforms.pipeline import make_passes, run_passes
 from transforms.prepare import Prepared, prepare
 from zoo import sources
 from zoo.errors import ExportError
-from zoo.evidence import Diagnosis, ProgramGraphs
+from zoo.records import Diagnosis, ProgramGraphs
 from zoo.sources.context import Context, resolve_inside
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from menagerie.format.bundle_manifest import BundleManifest
     from tasks.job import Job, Suspect
-    from zoo.artifact.manifest import BundleManifest
-    from zoo.evidence import Divergence, Measurement
+    from zoo.records import Divergence, Measurement
     from zoo.sources import LoadedModel
     from zoo.spec import ProgramSpec
 

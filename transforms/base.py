@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 from transforms.check import check_program
 from transforms.editor import ProgramEditor
 from zoo.errors import MenagerieError, PassError
-from zoo.evidence import PassRecord, Refusal
+from zoo.records import PassRecord, Refusal
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import save_file
 
-from runtime.zig import zig_version
-from transforms.lowering.inductor import metal_header
-from transforms.lowering.targets import host_requirements, requirements
-from transforms.lowering.toolchain import find_compiler
-from zoo.artifact.bundle import seal
-from zoo.artifact.manifest import (
+from menagerie.format.bundle_manifest import (
     AccuracyData,
     BundleManifest,
     BundleProgram,
@@ -26,6 +21,11 @@ from zoo.artifact.manifest import (
     ReleaseState,
     TensorSpec,
 )
+from menagerie.format.folder import seal
+from menagerie.zig import zig_version
+from transforms.lowering.inductor import metal_header
+from transforms.lowering.targets import host_requirements, requirements
+from transforms.lowering.toolchain import find_compiler
 from zoo.spec import DEFAULT_TOLERANCES, Dtype, Target
 
 if TYPE_CHECKING:

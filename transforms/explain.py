@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 
 from transforms.pipeline import DEFAULT_PASSES, available_passes, run_passes
-from zoo.evidence import PassRecord
+from zoo.records import PassRecord
 from zoo.spec import PassChoice, Target
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from runtime.validation.measure import latency
+from menagerie.validation.measure import latency
 from transforms.export import CallableProgram
 from zoo.errors import ExportError
 from zoo.spec import Dimension, InputSpec, ProgramSpec, SampleKind
@@ -17,7 +17,7 @@ from zoo.spec import Dimension, InputSpec, ProgramSpec, SampleKind
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from zoo.evidence import Measurement
+    from zoo.records import Measurement
 
 __all__ = [
     "GoldenCase",

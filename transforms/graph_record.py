@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
-from zoo.evidence import GraphNode, GraphRecord, NodeKind
+from zoo.records import GraphNode, GraphRecord, NodeKind
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

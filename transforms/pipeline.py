@@ -18,7 +18,7 @@ from transforms.passes.remove_dead_code import RemoveDeadCode
 from transforms.passes.remove_identity_permutes import RemoveIdentityPermutes
 from transforms.passes.replace_view_copies import ReplaceViewCopies
 from zoo.errors import UsageError
-from zoo.evidence import PassLog
+from zoo.records import PassLog
 from zoo.spec import PassChoice, Target
 
 if TYPE_CHECKING:

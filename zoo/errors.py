@@ -125,7 +125,7 @@ class UnsupportedKernels(LoweringError):
         super().__init__(
             place,
             f"{len(uses)} kernel(s) are not in the target's runtime{listing}",
-            "\nAdd them to runtime/shims.toml with an implementation, or rewrite them in a pass",
+            "\nImplement them (runtime/menagerie/shims.toml), or rewrite them in a pass",
         )
         self.uses = uses
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from flows.cli.modelling import PreparedModel
     from transforms.prepare import Prepared
-    from zoo.evidence import Diagnosis, Divergence
+    from zoo.records import Diagnosis, Divergence
     from zoo.spec import ModelSpec
 
 __all__ = ["bisect"]
@@ -100,7 +100,7 @@ def _first(
     """
     from transforms.bisect import locate
     from transforms.pipeline import make_passes
-    from zoo.evidence import Diagnosis
+    from zoo.records import Diagnosis
 
     end = None if seconds is None else time.monotonic() + seconds
     for entry in programs:

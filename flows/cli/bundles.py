@@ -49,7 +49,7 @@ def bundle_at(where: str, target: str, store: str) -> Iterator[Path]:
 def _fetched(where: str, target: str, store: str, work: Path) -> Path:
     place = work / "bundle"
     if Path(where).is_file():
-        from zoo.artifact.archive import unpack
+        from menagerie.format.archive import unpack
 
         work.mkdir()
         return unpack(Path(where), place)

@@ -18,10 +18,10 @@ from urllib.request import urlopen
 
 from flows.machine.health import Check, Health
 from flows.running.embedded import prefect_api
-from runtime.host_compiler import find_host_compiler
-from runtime.zig import zig_environment, zig_version
+from menagerie.home import home
+from menagerie.host_compiler import find_host_compiler
+from menagerie.zig import zig_environment, zig_version
 from zoo.errors import MenagerieError
-from zoo.home import home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -144,9 +144,9 @@ def _instructions() -> frozenset[str]:
 
 def _runtime() -> Check:
     try:
-        import runtime
+        import menagerie
 
-        return Check(name="runtime", health=Health.OK, detail=runtime.version())
+        return Check(name="runtime", health=Health.OK, detail=menagerie.version())
     except (MenagerieError, OSError, ImportError) as error:
         advice = "Build it with `make setup`"
         return Check(name="runtime", health=Health.FAIL, detail=str(error), advice=advice)

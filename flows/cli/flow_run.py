@@ -10,8 +10,8 @@ from flows.cli.progress import LiveDisplay
 from flows.planning.plan import crashed_row
 from flows.running.embedded import prefect_api
 from flows.running.listener import Recorder
+from menagerie.home import home
 from tasks.failures import explain
-from zoo.home import home
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

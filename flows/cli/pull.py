@@ -79,7 +79,7 @@ def pull(
 
 
 def _pull_zip(store: "Store", release: "Release", place: Path, progress: "Progress") -> None:
-    from zoo.artifact.archive import pack
+    from menagerie.format.archive import pack
     from zoo.errors import UsageError
 
     if place.exists() or place.is_symlink():

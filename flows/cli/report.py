@@ -78,8 +78,8 @@ def _released(model: str, target: str, store: str) -> Path:
     release, or that of another store, has another.
     """
     from flows.machine.files import replace_text
-    from zoo.artifact.durable import disk_errors, make_folders
-    from zoo.home import home
+    from menagerie.durable import disk_errors, make_folders
+    from menagerie.home import home
     from zoo.store import open_store
 
     release = open_store(store).find(model, target)

@@ -8,8 +8,8 @@ from rich.text import Text
 
 from flows.cli.output import decibels, figure, messages, results, size, table
 from flows.outcome.results import Outcome
-from zoo.artifact.manifest import ReleaseState
-from zoo.home import home
+from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.home import home
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

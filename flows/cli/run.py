@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from zoo.artifact.manifest import TensorSpec
+    from menagerie.format.bundle_manifest import TensorSpec
 
 __all__ = ["run"]
 
@@ -50,7 +50,7 @@ def run(
     - `zoo run out --input x.npy --output y.npy`
     - `zoo run out -i input_features=f.npy -i attention_mask=m.npy -o all.npz`
     """
-    from runtime.session import Session
+    from menagerie.session import Session
 
     with Session(bundle, program, threads) as session:
         arrays = _read(inputs or [], session.inputs)
@@ -87,14 +87,14 @@ def _read(given: "Sequence[str]", wanted: "Sequence[TensorSpec]") -> "dict[str, 
 
 def _taken(array: "np.ndarray", dtype: Dtype) -> "np.ndarray":
     """A float32 array in bfloat16, where that is wanted; any other unchanged."""
-    from runtime.validation.elements import narrow
+    from menagerie.validation.elements import narrow
 
     return narrow(array, dtype) if dtype is Dtype.BFLOAT16 and array.dtype == "float32" else array
 
 
 def _readable(array: "np.ndarray", dtype: Dtype) -> "np.ndarray":
     """An output of a type that numpy has; bfloat16 as the float32 that it is a part of."""
-    from runtime.validation.elements import widen
+    from menagerie.validation.elements import widen
 
     return widen(array, dtype).astype("float32") if dtype is Dtype.BFLOAT16 else array
 

@@ -12,7 +12,7 @@ from zoo.spec import Target
 
 if TYPE_CHECKING:
     from tasks.verify import Proof
-    from zoo.evidence import ValidationReport
+    from zoo.records import ValidationReport
     from zoo.store import Release
 
 __all__ = ["verify"]
@@ -55,7 +55,7 @@ def verify(
         targets = () if target is None else (target,)
         _verify_all(store_url(store), targets, threads, as_json=as_json)
         return
-    from runtime.validation import Limits, validate
+    from menagerie.validation import Limits, validate
 
     with (
         bundle_at(bundle, (target or Target.CPU).value, store_url(store)) as folder,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from flows.cluster.private_file import write_private
+from menagerie.home import home
 from zoo.errors import MenagerieError
-from zoo.home import home
 
 if TYPE_CHECKING:
     from pathlib import Path

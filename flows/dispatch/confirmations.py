@@ -16,7 +16,7 @@ from prefect.logging import get_logger
 from flows.dispatch.runs import REVIVAL_SECONDS, Phase, Run
 from flows.names import FlowName
 from flows.outcome.results import Confirmation
-from zoo.artifact.manifest import ReleaseState
+from menagerie.format.bundle_manifest import ReleaseState
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zoo.artifact.durable import write_durably
+from menagerie.durable import write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from flows.machine.files import entries
 from flows.machine.work import abandoned_work
-from zoo.home import home
+from menagerie.home import home
 from zoo.store import Swept, open_store
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
 """What happened, as one JSON object a line: to the run's log, and to a file that outlives the run.
 
-The file is `logs/events-<month>.jsonl` under `zoo.home`. A line is written at once and by one call,
-so that processes on one machine can share the file and a killed one leaves at most half a line.
+The file is `logs/events-<month>.jsonl` under `menagerie.home`. A line is written at once and by one
+call, so that processes on one machine can share the file and a killed one leaves at most half
+a line.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from prefect.logging import get_run_logger
 from pydantic import BaseModel, ConfigDict
 
 from flows.names import EventKind
-from zoo.home import home
+from menagerie.home import home
 
 if TYPE_CHECKING:
     from flows.outcome.results import ModelResult

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 
 from flows.names import EventKind, FlowName
-from zoo.home import home
+from menagerie.home import home
 from zoo.spec import Target
 
 if TYPE_CHECKING:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from menagerie.home import home
 from zoo.errors import ArtifactError
-from zoo.home import home
 from zoo.report import read_report, write_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from zoo.evidence import ConversionReport
+    from zoo.records import ConversionReport
 
 __all__ = ["index_page", "known_report", "refresh_index", "report_folder"]
 

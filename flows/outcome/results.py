@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from menagerie.format.bundle_manifest import ReleaseState
 from tasks.job import Stage
-from zoo.artifact.manifest import ReleaseState
-from zoo.evidence import Diagnosis, StageTime
+from zoo.records import Diagnosis, StageTime
 from zoo.report import plain_text, summarise
 from zoo.spec import Target
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from zoo.evidence import ConversionReport
+    from zoo.records import ConversionReport
 
 __all__ = ["Confirmation", "ModelResult", "Outcome", "RunResult", "Step", "results_markdown"]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from flows.request.parameters import ConversionOptions
-    from zoo.artifact.manifest import ReleaseState
+    from menagerie.format.bundle_manifest import ReleaseState
     from zoo.spec import ModelSpec, Target
     from zoo.store import Store
 

@@ -9,8 +9,8 @@ import importlib.util
 import platform
 from pathlib import Path
 
-from runtime.abi import RUNTIME_ABI
-from runtime.host_compiler import find_host_compiler
+from menagerie.abi import RUNTIME_ABI
+from menagerie.host_compiler import find_host_compiler
 from zoo.errors import UsageError
 
 __all__ = ["code_digest", "versions"]
@@ -32,11 +32,11 @@ def versions() -> dict[str, str]:
 @functools.cache
 def code_digest() -> str:
     """sha256 over the code whose change makes another artifact of the same model."""
-    transforms, runtime, zoo = (_package_folder(p) for p in ("transforms", "runtime", "zoo"))
+    transforms, menagerie, zoo = (_package_folder(p) for p in ("transforms", "menagerie", "zoo"))
     files = [
         *((f"transforms/{f.relative_to(transforms)}", f) for f in _sources(transforms)),
         *((f"sources/{f.relative_to(zoo)}", f) for f in (zoo / "sources").rglob("*.py")),
-        ("shims.toml", runtime / "shims.toml"),
+        ("shims.toml", menagerie / "shims.toml"),
     ]
     digest = hashlib.sha256()
     for name, file in sorted(files):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from zoo.home import home
+from menagerie.home import home
 
 __all__ = ["ConversionOptions", "RunLimits", "default_store"]
 
@@ -117,5 +117,5 @@ class RunLimits(BaseModel):
 
 
 def default_store() -> str:
-    """`MENAGERIE_STORE`, or a folder under `zoo.home`."""
+    """`MENAGERIE_STORE`, or a folder under `menagerie.home`."""
     return os.environ.get("MENAGERIE_STORE") or str(home() / "store")

@@ -2,7 +2,7 @@
 
 Nothing of Prefect is imported before the API stands: its settings are read once, at import, so all
 environment variables must stand before that. The embedded server listens on loopback, keeps its
-SQLite file under `zoo.home`, and ends with this process, however that ends.
+SQLite file under `menagerie.home`, and ends with this process, however that ends.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING
 
 from flows.cluster.state import ClusterState
+from menagerie.home import home
 from zoo.errors import MenagerieError
-from zoo.home import home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flows.running.listener import Listener, Silence
+from menagerie.home import home
 from tasks.isolated import IsolatedBench
 from tasks.publish import publish_bundle
 from tasks.validate import prove
 from tasks.verify import run_goldens
-from zoo.home import home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flows.planning.plan import PlannedModel
     from tasks.bench import Bench
     from tasks.job import Evidence, Job, PublishRecord
-    from zoo.evidence import ConversionReport, ValidationReport
+    from zoo.records import ConversionReport, ValidationReport
 
 __all__ = ["Workplace", "conversion_log", "use_workplace", "workplace"]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from runtime.library import library, library_path
-from runtime.shims import Shim, load
+from menagerie.library import library, library_path
+from menagerie.shims import Shim, load
 from zoo.errors import SessionError
 from zoo.spec import Target
 

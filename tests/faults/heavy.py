@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from zoo.artifact.bundle import seal
-from zoo.artifact.document import parse_manifest
+from menagerie.format.document import parse_manifest
+from menagerie.format.folder import seal
 
 if TYPE_CHECKING:
     from tasks.job import Job

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from zoo.artifact.manifest import ReleaseState
+from menagerie.format.bundle_manifest import ReleaseState
 from zoo.spec import Target
 from zoo.store import open_store
 

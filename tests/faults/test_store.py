@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from flows.outcome.results import ModelResult
     from tasks.job import Evidence, Job, LowerRecord
-    from zoo.evidence import ConversionReport
+    from zoo.records import ConversionReport
 
 pytestmark = pytest.mark.faults
 

@@ -30,7 +30,7 @@ from tasks.bench import Bench
 from tasks.isolated import IsolatedBench
 from tasks.job import Evidence, Job
 from tasks.validate import prove
-from zoo.evidence import ConversionReport
+from zoo.records import ConversionReport
 from zoo.spec import Target
 
 if os.environ.get("MENAGERIE_TOYS") == "instant":  # edits of the stages' code change no toy

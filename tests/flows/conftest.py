@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tasks"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "zoo" / "artifact"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "runtime" / "format"))
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -251,14 +251,14 @@ def test_pull_makes_a_bundle(zoo: Run, store: Path, tmp_path: Path) -> None:
         pulled = json.loads(out)
         assert pulled["path"] == str(tmp_path / "out")
         assert pulled["random_weights"] == 0
-    from zoo.artifact.bundle import open_bundle
+    from menagerie.format.folder import open_bundle
 
     assert open_bundle(tmp_path / "out").manifest.model == "toy"
 
 
 def test_pull_as_zip(zoo: Run, store: Path, tmp_path: Path) -> None:
     """One file, which unpacks to the bundle, and no traces beside it."""
-    from zoo.artifact.archive import unpack
+    from menagerie.format.archive import unpack
 
     place = tmp_path / "zips" / "toy.zip"
     assert zoo("pull", "toy", "--store", store, "--zip", "-o", place)[0] == 0

@@ -13,15 +13,15 @@ from toy_zoo import toy_divergence, toy_job, toy_judgement
 
 from flows.cli import invoke
 from flows.cli.output import emit
+from menagerie.format.bundle_manifest import TensorSpec
 from transforms.golden import GoldenCase
-from zoo.artifact.manifest import TensorSpec
 from zoo.spec import Dtype
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from zoo.evidence import ValidationReport
+    from zoo.records import ValidationReport
 
 
 def strictly(text: str) -> Any:
@@ -57,7 +57,7 @@ def test_verifying_what_is_bit_equal_gives_json(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commonest good result of all: every output equal bit for bit."""
-    monkeypatch.setattr("runtime.validation.validate", lambda *_, **__: bit_equal())
+    monkeypatch.setattr("menagerie.validation.validate", lambda *_, **__: bit_equal())
     assert invoke(["verify", str(tmp_path), "--json"]) == 0
     told = strictly(capfd.readouterr().out)
     assert told["programs"][0]["parity"][0]["snr_db"] == "Infinity"
@@ -89,7 +89,7 @@ def ran(
 ) -> int:
     """The exit code of `zoo run` on a program of `dtype` that is the identity."""
     monkeypatch.setattr(FakeSession, "dtype", dtype)
-    monkeypatch.setattr("runtime.session.Session", FakeSession)
+    monkeypatch.setattr("menagerie.session.Session", FakeSession)
     np.save(folder / "x.npy", values)
     return invoke(["run", str(folder), "--input", str(folder / "x.npy"), *more])
 

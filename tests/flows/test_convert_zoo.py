@@ -29,7 +29,7 @@ from tasks.job import Evidence, Job, Stage
 from tasks.publish import publish_bundle
 from tasks.validate import prove
 from zoo.errors import ExportError, SourceError, StoreUnreachable, UsageError
-from zoo.evidence import Verdict
+from zoo.records import Verdict
 from zoo.spec import Target
 from zoo.store import open_store
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tasks.job import PublishRecord
-    from zoo.evidence import ConversionReport
+    from zoo.records import ConversionReport
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 

@@ -19,12 +19,12 @@ from flows.outcome.results import Confirmation, ModelResult
 from flows.running.settings import result_of
 from flows.running.workplace import Workplace, use_workplace
 from flows.verify_releases import verify_releases
+from menagerie.format.bundle_manifest import ReleaseState
 from tasks.publish import publish_bundle
 from tasks.validate import prove
 from tasks.verify import ProofOutcome, verify_release
-from zoo.artifact.manifest import ReleaseState
 from zoo.errors import StoreUnreachable
-from zoo.evidence import GraphNode, GraphRecord, NodeKind, ProgramGraphs
+from zoo.records import GraphNode, GraphRecord, NodeKind, ProgramGraphs
 from zoo.report import read_report
 from zoo.spec import Target
 from zoo.store import KeepRule, open_store

@@ -10,8 +10,8 @@ from toy_zoo import make_bundle
 
 from flows.outcome.links import Links
 from flows.verification import VerifyResult, verification_markdown, verify_all
+from menagerie.format.bundle_manifest import ReleaseState
 from tasks.verify import Proof, ProofOutcome
-from zoo.artifact.manifest import ReleaseState
 from zoo.store import Release, open_store
 
 if TYPE_CHECKING:

@@ -13,16 +13,16 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from runtime.shim_list import RUNTIME_ABI
-from transforms.lowering.cpu import lower
-from zoo.artifact.bundle import seal
-from zoo.artifact.manifest import (
+from menagerie.format.bundle_manifest import (
     BundleManifest,
     BundleProgram,
     ReleaseState,
     Requirements,
     TensorSpec,
 )
+from menagerie.format.folder import seal
+from menagerie.shim_list import RUNTIME_ABI
+from transforms.lowering.cpu import lower
 from zoo.spec import DEFAULT_TOLERANCES, Dtype
 
 if TYPE_CHECKING:

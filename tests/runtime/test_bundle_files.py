@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.library import last_error, library
+from menagerie.library import last_error, library
 
 if TYPE_CHECKING:
     from pathlib import Path

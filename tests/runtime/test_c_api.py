@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from runtime.library import library_path
-from runtime.shims import SHIMS_FILE
+from menagerie.library import library_path
+from menagerie.shims import SHIMS_FILE
 
 Bundles = Callable[[str], Path]
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runtime.library import library_path
-from runtime.shim_list import RUNTIME_ABI
+from menagerie.library import library_path
+from menagerie.shim_list import RUNTIME_ABI
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 # Opens each folder named on its standard input through the C API and through Session.
 CHILD = """
 import ctypes, json, sys
-from runtime.session import Session
+from menagerie.session import Session
 from zoo.errors import SessionError
 lib = ctypes.CDLL(sys.argv[1])
 lib.menagerie_last_error.restype = ctypes.c_char_p

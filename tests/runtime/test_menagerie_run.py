@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from runtime import version
-from runtime.library import library_path
-from zoo.artifact.bundle import open_bundle, seal
-from zoo.artifact.manifest import BundleManifest
+from menagerie import version
+from menagerie.format.bundle_manifest import BundleManifest
+from menagerie.format.folder import open_bundle, seal
+from menagerie.library import library_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-import runtime.library as library_module
-import runtime.session as session_module
-from runtime import Session
+import menagerie.library as library_module
+import menagerie.session as session_module
+from menagerie import Session
 from zoo.errors import SessionError
 
 Arrays = dict[str, NDArray[Any]]
@@ -29,8 +29,8 @@ RUN_ALONE = """
 import json, sys
 import numpy as np
 from safetensors.numpy import load_file, save_file
-import runtime.library as library_module
-from runtime import Session
+import menagerie.library as library_module
+from menagerie import Session
 
 folder, out = sys.argv[1:]
 golden = load_file(f"{folder}/programs/main/golden.safetensors")

@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch.utils import cpp_extension
 
-import runtime
-from runtime.library import library, library_path
-from runtime.shim_list import RUNTIME_ABI, kernel_symbols, supported_symbols
-from runtime.shims import SHIMS_FILE, header, load, main, table
+import menagerie
+from menagerie.library import library, library_path
+from menagerie.shim_list import RUNTIME_ABI, kernel_symbols, supported_symbols
+from menagerie.shims import SHIMS_FILE, header, load, main, table
 from zoo.spec import Target
 
-ROOT = SHIMS_FILE.parent
+ROOT = SHIMS_FILE.parents[1]
 SHIMS = load()
 
 
@@ -97,11 +97,11 @@ def test_the_header_states_the_abi_that_python_knows() -> None:
     """Python and C speak of one runtime ABI."""
     text = (ROOT / "include/menagerie.h").read_text()
     assert f"#define MENAGERIE_RUNTIME_ABI {RUNTIME_ABI}\n" in text
-    assert runtime.RUNTIME_ABI == RUNTIME_ABI
+    assert menagerie.RUNTIME_ABI == RUNTIME_ABI
 
 
 def test_the_table_is_current() -> None:
-    """SHIMS.md is what `python -m runtime.shims table` prints."""
+    """SHIMS.md is what `python -m menagerie.shims table` prints."""
     assert (ROOT / "SHIMS.md").read_text() == table(SHIMS)
 
 
@@ -132,7 +132,7 @@ def test_faulty_list_is_refused(tmp_path: Path, text: str, fact: str) -> None:
 
 
 def test_command_prints_what_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    """`python -m runtime.shims` prints a header or a table, and its usage otherwise."""
+    """`python -m menagerie.shims` prints a header or a table, and its usage otherwise."""
     assert main(["header"]) == 0
     assert capsys.readouterr().out == header(SHIMS)
     assert main([]) == 2
@@ -142,7 +142,7 @@ def test_command_prints_what_is_asked_for(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize("target", Target)
 def test_runtime_needs_neither_torch_nor_its_libraries(target: Target) -> None:
     """Importing the runtime loads no torch, and its libraries need none of torch's."""
-    code = "from zoo.spec import Target; import sys, runtime; runtime.version(Target(sys.argv[1])); print('torch' in sys.modules)"
+    code = "from zoo.spec import Target; import sys, menagerie; menagerie.version(Target(sys.argv[1])); print('torch' in sys.modules)"
     command = [sys.executable, "-c", code, target]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

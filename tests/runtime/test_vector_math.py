@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from runtime.library import library
+from menagerie.library import library
 
 if TYPE_CHECKING:
     from collections.abc import Callable

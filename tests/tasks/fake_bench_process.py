@@ -21,7 +21,7 @@ from tasks.job import (
     TransformRecord,
 )
 from zoo.errors import HashMismatch, SourceError, UnsupportedKernels
-from zoo.evidence import Diagnosis, Divergence, DivergenceStage
+from zoo.records import Diagnosis, Divergence, DivergenceStage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,7 +19,7 @@ from tasks.failures import BenchDied, StageTimedOut, is_transient
 from tasks.isolated import IsolatedBench
 from tasks.job import Suspect
 from zoo.errors import HashMismatch, LoweringError, SourceError
-from zoo.evidence import Diagnosis
+from zoo.records import Diagnosis
 
 if TYPE_CHECKING:
     from tasks.job import Job

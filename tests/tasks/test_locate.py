@@ -11,7 +11,7 @@ from tasks.failures import BenchDied
 from tasks.job import Stage, Suspect
 from tasks.locate import diagnose, suspects
 from tasks.validate import NotProven, prove
-from zoo.evidence import ValidationReport, Verdict
+from zoo.records import ValidationReport, Verdict
 from zoo.report import cause, markdown, read_report
 from zoo.spec import ProgramSpec
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tasks.job import Job
-    from zoo.evidence import ConversionReport
+    from zoo.records import ConversionReport
     from zoo.spec import ModelSpec
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 from toy_zoo import BUILD_KEY, toy_bundle, toy_evidence, toy_judgement
 
+from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.format.folder import open_bundle, seal
 from tasks.publish import publish_bundle
 from tasks.validate import NotProven, prove
 from tasks.verify import confirm_release
-from zoo.artifact.bundle import open_bundle, seal
-from zoo.artifact.manifest import ReleaseState
 from zoo.errors import ArtifactError, StoreError
 from zoo.report import read_report
 from zoo.store import open_store
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tasks.job import Job
-    from zoo.evidence import ValidationReport
+    from zoo.records import ValidationReport
 
 
 def _judged(**changes: object) -> ValidationReport:

@@ -18,8 +18,8 @@ from transforms.bisect.__main__ import main as rerun
 from transforms.bisect.program_file import read_program
 from transforms.lowering import cpu
 from transforms.passes.fold_batch_norm import FoldBatchNorm
-from zoo.evidence import DivergenceStage, Verdict
 from zoo.manifest import load_manifest
+from zoo.records import DivergenceStage, Verdict
 from zoo.spec import Target
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from transforms.base import Journal
     from transforms.editor import ProgramEditor
     from transforms.lowering.inductor import GeneratedCode
-    from zoo.evidence import ConversionReport
+    from zoo.records import ConversionReport
 
 aten = torch.ops.aten
 _ADDMM = re.compile(r"(aoti_torch_cpu_addmm_out\([^;]*), 1L, 1L\)")

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "zoo" / "artifact"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "runtime" / "format"))
 
 from bundle_maker import make_bundle
 
@@ -21,7 +21,7 @@ from tasks.job import (
     Suspect,
     TransformRecord,
 )
-from zoo.evidence import (
+from zoo.records import (
     CaseShape,
     Diagnosis,
     Divergence,

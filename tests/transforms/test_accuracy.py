@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from runtime.validation.checks import LoadedProgram, accuracy
+from menagerie.format.bundle_manifest import AccuracyData, BundleProgram, TensorSpec
+from menagerie.validation.checks import LoadedProgram, accuracy
 from transforms.accuracy import eager_accuracy
-from zoo.artifact.manifest import AccuracyData, BundleProgram, TensorSpec
 from zoo.errors import ArtifactError, ExportError, SourceError
 from zoo.spec import AccuracyGate, Dtype, Licence, ModelSpec, ProgramSpec, TorchvisionSource
 

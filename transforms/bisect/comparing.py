@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from runtime.validation.compare import compare
+from menagerie.validation.compare import compare
 from zoo.spec import DEFAULT_TOLERANCES, Dtype, Tolerance
 
 __all__ = ["Difference", "Tolerances", "comparable", "default_tolerances", "difference", "to_numpy"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from transforms.bisect.comparing import Difference, comparable
-from zoo.evidence import Divergence, DivergenceStage
+from zoo.records import Divergence, DivergenceStage
 
 if TYPE_CHECKING:
     from torch.fx import Node

@@ -8,7 +8,7 @@ from transforms.bisect.comparing import Difference, Tolerances, comparable, diff
 from transforms.bisect.cutting import Piece, capture, extract, output_nodes
 from transforms.bisect.divergence import divergence_at, is_probe
 from zoo.errors import MenagerieError
-from zoo.evidence import Divergence, DivergenceStage
+from zoo.records import Divergence, DivergenceStage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -27,7 +27,7 @@ from transforms.bisect.cutting import Piece, capture, output_nodes
 from transforms.bisect.program_file import GRAPH, read_program, write_program
 from transforms.bisect.targets import runner
 from zoo.errors import ArtifactError, UsageError
-from zoo.evidence import Divergence
+from zoo.records import Divergence
 from zoo.spec import Dtype, PassChoice, Target, Tolerance
 
 if TYPE_CHECKING:

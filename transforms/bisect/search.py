@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from transforms.base import GraphPass, PassOptions
     from transforms.bisect.cutting import Piece
     from transforms.bisect.divergence import Runner
-    from zoo.evidence import Divergence
+    from zoo.records import Divergence
 
 __all__ = ["locate"]
 

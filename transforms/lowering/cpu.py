@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from runtime.library import library_path
+from menagerie.library import library_path
 from transforms.editor import ProgramEditor
 from transforms.lowering.checked_loops import contain_faults
 from transforms.lowering.conform import conform_results
@@ -18,7 +18,7 @@ from transforms.lowering.inductor import generate_code
 from transforms.lowering.lowered import LoweredProgram
 from transforms.lowering.toolchain import Compiler, Source, find_compiler
 from zoo.errors import LoweringError
-from zoo.evidence import LoweringRecord
+from zoo.records import LoweringRecord
 from zoo.spec import Target
 
 if TYPE_CHECKING:

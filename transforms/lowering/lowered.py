@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from zoo.evidence import LoweringRecord
+    from zoo.records import LoweringRecord
 
 __all__ = ["LoweredProgram", "MetalParts"]
 

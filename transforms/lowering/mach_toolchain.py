@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runtime.shim_list import supported_symbols
-from runtime.zig import zig_environment, zig_program, zig_version
+from menagerie.shim_list import supported_symbols
+from menagerie.zig import zig_environment, zig_program, zig_version
 from transforms.lowering.mach_o import read_library
 from transforms.lowering.toolchain import Compiler, find_compiler
 from zoo.errors import LoweringError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.export.passes import move_to_device_pass
 
-from runtime.shim_list import kernel_symbols
+from menagerie.shim_list import kernel_symbols
 from transforms.editor import ProgramEditor
 from transforms.lowering import mach_toolchain
 from transforms.lowering.attention import write_out_attention
@@ -23,7 +23,7 @@ from transforms.lowering.metal_wrapper import split_wrapper
 from transforms.lowering.mps_host import provide_mps
 from transforms.lowering.toolchain import Source, find_compiler
 from zoo.errors import LoweringError
-from zoo.evidence import LoweringRecord
+from zoo.records import LoweringRecord
 from zoo.spec import Target
 
 if TYPE_CHECKING:

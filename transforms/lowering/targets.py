@@ -5,10 +5,10 @@ from __future__ import annotations
 import platform
 from typing import TYPE_CHECKING
 
-from runtime.shim_list import RUNTIME_ABI
+from menagerie.format.bundle_manifest import Requirements
+from menagerie.shim_list import RUNTIME_ABI
 from transforms.lowering import cpu, metal
 from transforms.lowering.mach_toolchain import DEPLOYMENT_TARGET
-from zoo.artifact.manifest import Requirements
 from zoo.spec import Target
 
 if TYPE_CHECKING:

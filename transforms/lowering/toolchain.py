@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from torch.utils import cpp_extension
 
-from runtime.host_compiler import find_host_compiler
+from menagerie.home import home
+from menagerie.host_compiler import find_host_compiler
 from transforms.lowering.precompiled_header import precompiled_header
 from zoo.errors import LoweringError
-from zoo.home import home
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,7 +111,7 @@ class Compiler:
 
 @functools.cache
 def find_compiler() -> Compiler:
-    """The C++ compiler of this machine, as `runtime.host_compiler` chooses it.
+    """The C++ compiler of this machine, as `menagerie.host_compiler` chooses it.
 
     Raises:
         LoweringError: if there is none.

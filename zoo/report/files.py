@@ -9,9 +9,9 @@ from urllib.parse import quote
 from pydantic import TypeAdapter
 from pydantic import ValidationError as MalformedRecord
 
-from zoo.artifact.durable import disk_errors, make_folders, write_durably
+from menagerie.durable import disk_errors, make_folders, write_durably
 from zoo.errors import ArtifactError
-from zoo.evidence import ConversionReport, ProgramGraphs
+from zoo.records import ConversionReport, ProgramGraphs
 from zoo.report.page import IndexRow, render_index, render_report
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from zoo.evidence import Bound
+from zoo.records import Bound
 from zoo.report.numbers import (
     count,
     decibels,
@@ -21,7 +21,7 @@ from zoo.report.words import EMULATED, cause, demand, heading, proof, tiles
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from zoo.evidence import ConversionReport, OutputParity
+    from zoo.records import ConversionReport, OutputParity
 
 __all__ = ["markdown", "plain_text"]
 

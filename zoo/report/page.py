@@ -23,7 +23,7 @@ from zoo.report.words import EMULATED, HEADINGS, cause, commands, demand, headin
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zoo.evidence import ConversionReport, OutputParity, ProgramGraphs
+    from zoo.records import ConversionReport, OutputParity, ProgramGraphs
 
 __all__ = ["IndexRow", "OutputView", "render_index", "render_report"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from zoo.evidence import (
+    from zoo.records import (
         ConversionReport,
         Measurement,
         OutputParity,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from zoo.evidence import DivergenceStage, Verdict
+from zoo.records import DivergenceStage, Verdict
 from zoo.report.numbers import (
     count,
     decibels,
@@ -21,7 +21,7 @@ from zoo.report.summary import parities, summarise
 from zoo.spec import Target
 
 if TYPE_CHECKING:
-    from zoo.evidence import ConversionReport, Diagnosis, Divergence, OutputParity
+    from zoo.records import ConversionReport, Diagnosis, Divergence, OutputParity
 
 __all__ = [
     "EMULATED",

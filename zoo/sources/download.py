@@ -15,8 +15,8 @@ import urllib.request
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from menagerie.home import home
 from zoo.errors import HashMismatch, SourceError, SourceRefused
-from zoo.home import home
 
 if TYPE_CHECKING:
     from http.client import HTTPMessage

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from menagerie.home import home
 from zoo.errors import SourceError
-from zoo.home import home
 from zoo.nearest import advice
 from zoo.sources.context import resolve_inside
 from zoo.sources.operators import define_missing_operators

@@ -7,17 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from zoo.artifact.document import MAX_MANIFEST_BYTES, parse_manifest
-from zoo.artifact.manifest import ReleaseState
+from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
+from menagerie.home import home
 from zoo.errors import MenagerieError
-from zoo.home import home
 from zoo.store.layout import BLOBS, blob_key, parse_release_key, releases_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from zoo.artifact.manifest import BundleManifest
+    from menagerie.format.bundle_manifest import BundleManifest
     from zoo.store.base import ObjectStore
 
 __all__ = ["Build", "census"]
@@ -30,8 +30,8 @@ _READERS = 16  # a document may come from across an ocean
 def census(objects: ObjectStore) -> dict[Build, ReleaseState]:
     """Every build whose document is sound and whose files all are there, by their sizes.
 
-    The documents are kept under `zoo.home`: a second census reads none of them again, as long as
-    the files that they name are there. Where they cannot be kept, it reads them again.
+    The documents are kept under `menagerie.home`: a second census reads none of them again, as long
+    as the files that they name are there. Where they cannot be kept, it reads them again.
     """
     documents = [
         (build, key)

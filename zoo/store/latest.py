@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from zoo.artifact.manifest import BundleManifest, Moment, ReleaseState, moment
+from menagerie.format.bundle_manifest import BundleManifest, Moment, ReleaseState, moment
 from zoo.errors import NotInStore, TooLarge
 from zoo.spec import Sha256
 from zoo.store.layout import MAX_SUMMARY_BYTES, latest_key, parse_release_key, releases_prefix

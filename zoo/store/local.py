@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zoo.artifact.durable import disk_errors, make_folders, require_space, sync, write_durably
+from menagerie.durable import disk_errors, make_folders, require_space, sync, write_durably
 from zoo.errors import NotInStore, StoreError, TooLarge
 from zoo.store.base import Advance, ObjectStore, StoredFile
 

@@ -8,9 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zoo.artifact.archive import require_free_place
-from zoo.artifact.bundle import open_bundle
-from zoo.artifact.durable import (
+from menagerie.durable import (
     disk_errors,
     make_folders,
     require_space,
@@ -18,14 +16,16 @@ from zoo.artifact.durable import (
     sync,
     write_durably,
 )
-from zoo.artifact.paths import MANIFEST, PARTIAL
+from menagerie.format.archive import require_free_place
+from menagerie.format.folder import open_bundle
+from menagerie.format.paths import MANIFEST, PARTIAL
 from zoo.errors import ArtifactError, HashMismatch, StoreError, UsageError
 from zoo.store.layout import blob_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from zoo.artifact.manifest import BundleManifest, FileEntry
+    from menagerie.format.bundle_manifest import BundleManifest, FileEntry
     from zoo.store.base import Meter, ObjectStore
 
 __all__ = ["pull_bundle"]

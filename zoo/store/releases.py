@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from zoo.artifact.bundle import check_references, open_bundle
-from zoo.artifact.document import MAX_MANIFEST_BYTES, parse_manifest
-from zoo.artifact.manifest import BundleManifest, ReleaseState, moment
+from menagerie.format.bundle_manifest import BundleManifest, ReleaseState, moment
+from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
+from menagerie.format.folder import check_references, open_bundle
 from zoo.errors import ArtifactError, NotInStore, StoreError, TooLarge
 from zoo.store.base import Meter, ObjectStore, Progress, silent
 from zoo.store.census import Build, census
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from zoo.artifact.bundle import Bundle
+    from menagerie.format.folder import Bundle
 
 __all__ = ["Release", "Store"]
 

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from zoo.artifact.document import MAX_MANIFEST_BYTES, parse_manifest
-from zoo.artifact.manifest import ReleaseState, moment
+from menagerie.format.bundle_manifest import ReleaseState, moment
+from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
 from zoo.errors import ArtifactError, NotInStore, StoreError, TooLarge
 from zoo.spec import Sha256
 from zoo.store.layout import (
@@ -42,7 +42,7 @@ from zoo.store.layout import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from zoo.artifact.manifest import BundleManifest
+    from menagerie.format.bundle_manifest import BundleManifest
     from zoo.store.base import ObjectStore, StoredFile
 
 __all__ = ["KeepRule", "Swept", "announce", "sweep"]

@@ -13,7 +13,7 @@ from flows.dispatch.runs import Phase
 from flows.outcome.results import Confirmation, ModelResult, Outcome
 from flows.planning.placement import load_placement
 from flows.request.parameters import RunLimits
-from zoo.artifact.manifest import ReleaseState
+from menagerie.format.bundle_manifest import ReleaseState
 from zoo.spec import Target
 
 EMULATED = ReleaseState.EMULATED

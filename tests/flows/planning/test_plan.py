@@ -10,7 +10,7 @@ from flows.planning import toolchain as planning_toolchain
 from flows.planning.plan import plan
 from flows.planning.toolchain import code_digest, versions
 from flows.request.parameters import ConversionOptions, default_store
-from runtime.abi import RUNTIME_ABI
+from menagerie.abi import RUNTIME_ABI
 from zoo.errors import UsageError
 from zoo.spec import Target
 

@@ -15,13 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "cases"))
 
 from door import KINDS, Device
 
-from runtime.shim_list import RUNTIME_ABI
-from transforms.lowering import metal
-from transforms.lowering.inductor import metal_header
-from transforms.lowering.metal_wrapper import split_wrapper
-from transforms.lowering.targets import host_requirements
-from zoo.artifact.bundle import seal
-from zoo.artifact.manifest import (
+from menagerie.format.bundle_manifest import (
     BundleManifest,
     BundleProgram,
     Emulation,
@@ -29,6 +23,12 @@ from zoo.artifact.manifest import (
     Requirements,
     TensorSpec,
 )
+from menagerie.format.folder import seal
+from menagerie.shim_list import RUNTIME_ABI
+from transforms.lowering import metal
+from transforms.lowering.inductor import metal_header
+from transforms.lowering.metal_wrapper import split_wrapper
+from transforms.lowering.targets import host_requirements
 from zoo.spec import DEFAULT_TOLERANCES, Dtype, Target
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from runtime.session import Session
-from runtime.validation.validate import Limits, validate
+from menagerie.session import Session
+from menagerie.validation.validate import Limits, validate
 from zoo.errors import SessionError
-from zoo.evidence import Verdict
+from zoo.records import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from zoo.artifact.bundle import seal
-from zoo.artifact.manifest import AccuracyData
+from menagerie.format.bundle_manifest import AccuracyData
+from menagerie.format.folder import seal
 from zoo.spec import DEFAULT_TOLERANCES, Dtype
 
 sys.path.insert(0, str(Path(__file__).parent))

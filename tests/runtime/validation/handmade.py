@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from typing import TYPE_CHECKING
 
-from zoo.artifact.manifest import (
+from menagerie.format.bundle_manifest import (
     AccuracyData,
     BundleManifest,
     BundleProgram,

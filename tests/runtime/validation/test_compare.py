@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.validation.compare import compare, error_histogram, measure, same_bits
-from runtime.validation.elements import widen
-from zoo.evidence import Bound
+from menagerie.validation.compare import compare, error_histogram, measure, same_bits
+from menagerie.validation.elements import widen
+from zoo.records import Bound
 from zoo.spec import DEFAULT_TOLERANCES, Dtype, Tolerance
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from verdicts import VERDICTS, Verdict
 
 if TYPE_CHECKING:
-    from zoo.evidence import OutputParity
+    from zoo.records import OutputParity
 
 FINITE = st.floats(-1e6, 1e6, width=32)
 PAIRS = st.lists(st.tuples(FINITE, FINITE), min_size=1, max_size=40)

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from runtime.validation.goldens import GoldenCases, read_tensors
-from zoo.artifact.manifest import BundleProgram, TensorSpec
+from menagerie.format.bundle_manifest import BundleProgram, TensorSpec
+from menagerie.validation.goldens import GoldenCases, read_tensors
 from zoo.errors import ArtifactError
 from zoo.spec import Dtype
 

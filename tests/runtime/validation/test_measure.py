@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from runtime.validation.measure import cores, latency, machine, peak_memory_bytes
+from menagerie.validation.measure import cores, latency, machine, peak_memory_bytes
 
 SPIN_S = 0.04
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from runtime.library import library_path
-from zoo.artifact.bundle import seal
+from menagerie.format.folder import seal
+from menagerie.library import library_path
 from zoo.spec import Dtype
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import runtime
-from runtime.validation import Limits, validate
-from zoo.artifact.bundle import open_bundle, seal
-from zoo.evidence import Verdict
+import menagerie
+from menagerie.format.folder import open_bundle, seal
+from menagerie.validation import Limits, validate
+from zoo.records import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from zoo.evidence import ValidationReport
+    from zoo.records import ValidationReport
 
     MakeBundle = Callable[..., Path]
 
@@ -72,7 +72,7 @@ def test_a_sound_bundle_passes(make_bundle: MakeBundle, misdeed: type) -> None:
     assert report.load_ms is not None
     assert report.load_ms > 0
     assert report.second_model_coexists
-    assert report.runtime == runtime.version()
+    assert report.runtime == menagerie.version()
     assert report.machine
 
 
@@ -255,7 +255,7 @@ def test_an_interrupt_ends_the_worker(make_bundle: MakeBundle, misdeed: type) ->
 CALLER = """
 import sys
 from pathlib import Path
-from runtime.validation import Limits, validate
+from menagerie.validation import Limits, validate
 validate(Path(sys.argv[1]), limits=Limits(seconds=120), progress=lambda s: print(s, flush=True))
 """
 
@@ -263,7 +263,7 @@ validate(Path(sys.argv[1]), limits=Limits(seconds=120), progress=lambda s: print
 def test_a_killed_caller_leaves_no_worker(make_bundle: MakeBundle, misdeed: type) -> None:
     """SIGKILL of the caller while the artifact hangs ends the worker at once."""
     bundle = make_bundle(main=[misdeed.PAUSE])
-    root = Path(runtime.__file__).parents[1]
+    root = Path(menagerie.__file__).parents[1]
     command = [sys.executable, "-c", CALLER, str(bundle)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as caller:
         assert caller.stdout is not None

@@ -26,7 +26,7 @@ from transforms.bisect.program_file import read_program
 from transforms.bisect.reproducer import rerun
 from transforms.pipeline import make_passes
 from zoo.errors import LoweringError, SessionError, UsageError
-from zoo.evidence import DivergenceStage as Stage
+from zoo.records import DivergenceStage as Stage
 from zoo.spec import Dtype, PassChoice, Tolerance
 
 if TYPE_CHECKING:

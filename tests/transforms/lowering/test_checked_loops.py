@@ -20,7 +20,7 @@ ROWS, WIDTH = 100, 64
 SCRIPT = """
 import sys
 import numpy as np
-from runtime.session import Session
+from menagerie.session import Session
 from zoo.errors import SessionError
 
 good = np.arange(64, dtype=np.int64).reshape(4, 16)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zoo.evidence import (
+from zoo.records import (
     AccuracyResult,
     Bound,
     CaseShape,

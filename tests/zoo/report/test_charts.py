@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zoo.evidence import StageTime
+from zoo.records import StageTime
 from zoo.report.charts import error_dots, error_histogram, latency_bars, size_bar, stage_bars
 from zoo.report.charts.error_dots import OutputCases
 from zoo.report.charts.svg import Linear, Log, cut
 from zoo.report.summary import latencies
 
 if TYPE_CHECKING:
-    from zoo.evidence import ConversionReport
+    from zoo.records import ConversionReport
 
 
 def drawn(svg: str, style: str) -> list[ET.Element]:

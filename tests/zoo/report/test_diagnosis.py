@@ -8,14 +8,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from zoo.evidence import Diagnosis, DivergenceStage, GraphNode, GraphRecord, NodeKind, ProgramGraphs
+from zoo.records import Diagnosis, DivergenceStage, GraphNode, GraphRecord, NodeKind, ProgramGraphs
 from zoo.report import cause, markdown, read_graphs, read_report, write_report
 from zoo.report.page import render_report
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from zoo.evidence import ConversionReport, Divergence
+    from zoo.records import ConversionReport, Divergence
 
 
 def _chain(*names: str) -> GraphRecord:

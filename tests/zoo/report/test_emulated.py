@@ -11,7 +11,7 @@ from zoo.report.page import IndexRow, render_index, render_report
 from zoo.report.words import commands, heading, tiles
 
 if TYPE_CHECKING:
-    from zoo.evidence import ConversionReport
+    from zoo.records import ConversionReport
 
 
 @pytest.fixture

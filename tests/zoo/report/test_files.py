@@ -14,7 +14,7 @@ from zoo.report import read_report, summarise, write_report
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from zoo.evidence import ConversionReport
+    from zoo.records import ConversionReport
 
 
 def test_a_report_survives_the_disk(tmp_path: Path, transducer: ConversionReport) -> None:

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from zoo.evidence import Bound
+from zoo.records import Bound
 from zoo.report import markdown, plain_text
 
 if TYPE_CHECKING:
-    from zoo.evidence import ConversionReport
+    from zoo.records import ConversionReport
 
 
 def test_a_proven_report(resnet: ConversionReport) -> None:

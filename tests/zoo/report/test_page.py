@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zoo.evidence import Verdict
+from zoo.records import Verdict
 from zoo.report import write_index
 from zoo.report.page import IndexRow, render_index, render_report
 
 if TYPE_CHECKING:
-    from zoo.evidence import ConversionReport
+    from zoo.records import ConversionReport
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 HOSTILE = (

@@ -12,7 +12,7 @@ import boto3
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "servers"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "artifact"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "runtime" / "format"))
 
 from bundle_maker import make_bundle
 from swift_server import ACCESS_KEY, SECRET_KEY, SwiftServer, running

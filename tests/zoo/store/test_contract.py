@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from bundle_maker import BUILD_KEY, FILES, make_bundle
 
-from zoo.artifact.bundle import open_bundle
-from zoo.artifact.document import MAX_MANIFEST_BYTES
+from menagerie.format.document import MAX_MANIFEST_BYTES
+from menagerie.format.folder import open_bundle
 from zoo.errors import ArtifactError, HashMismatch, NotInStore, StoreError, TooLarge, UsageError
 from zoo.store.layout import MAX_SUMMARY_BYTES, blob_key, latest_key, release_key, verdict_key
 

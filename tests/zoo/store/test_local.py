@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from bundle_maker import BUILD_KEY, make_bundle
 
-from zoo.artifact.bundle import open_bundle
+from menagerie.format.folder import open_bundle
 from zoo.errors import StoreError, StoreFull
 from zoo.store import open_store
 from zoo.store.local import LocalObjects

@@ -12,7 +12,7 @@ import pytest
 from bundle_maker import BUILD_KEY, make_bundle
 from forwarder import Forwarder
 
-from zoo.artifact.bundle import open_bundle
+from menagerie.format.folder import open_bundle
 from zoo.errors import MenagerieError, NotInStore, StoreError, StoreUnreachable
 from zoo.store import S3Options, Store, open_store
 from zoo.store.layout import blob_key

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from bundle_maker import BUILD_KEY, make_bundle, published
 
-from zoo.artifact.bundle import open_bundle
+from menagerie.format.folder import open_bundle
 from zoo.errors import ArtifactError, StoreError
 from zoo.store import KeepRule, ReleaseVerdict, Store
 from zoo.store import sweep as sweeping

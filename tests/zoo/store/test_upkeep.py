@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from bundle_maker import make_bundle, published
 
-from zoo.artifact.bundle import open_bundle
-from zoo.artifact.manifest import ReleaseState
+from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.format.folder import open_bundle
 from zoo.store.layout import blob_key, release_key
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
+from menagerie.home import home
 from transforms.lowering.toolchain import Source, find_compiler
-from zoo.home import home
 
 __all__ = ["provide_mps"]
 

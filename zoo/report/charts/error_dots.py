@@ -14,7 +14,7 @@ from zoo.report.numbers import decibels, error, scientific
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zoo.evidence import OutputParity
+    from zoo.records import OutputParity
 
 __all__ = ["OutputCases", "error_dots"]
 

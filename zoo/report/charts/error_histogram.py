@@ -12,7 +12,7 @@ from zoo.report.numbers import count, scientific
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zoo.evidence import ErrorHistogram, OutputParity
+    from zoo.records import ErrorHistogram, OutputParity
 
 __all__ = ["error_histogram"]
 

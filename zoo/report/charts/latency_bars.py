@@ -12,7 +12,7 @@ from zoo.report.numbers import count, milliseconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zoo.evidence import Measurement
+    from zoo.records import Measurement
     from zoo.report.summary import Latencies
 
 __all__ = ["latency_bars"]

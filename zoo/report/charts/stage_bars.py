@@ -12,7 +12,7 @@ from zoo.report.numbers import seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zoo.evidence import StageTime
+    from zoo.records import StageTime
 
 __all__ = ["stage_bars"]
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from zoo.evidence import GraphNode, GraphRecord, NodeKind
+from zoo.records import GraphNode, GraphRecord, NodeKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from zoo.evidence import GraphRecord, NodeKind
+from zoo.records import GraphRecord, NodeKind
 from zoo.report.graphs.boxes import Box, Mark, Row, condense, mark_changes
 from zoo.report.graphs.layout import Layout, Place, lay_out
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runtime.library import library
-from runtime.zig import zig_program
+from menagerie.library import library
+from menagerie.zig import zig_program
 from zoo.spec import Target
 
 if TYPE_CHECKING:

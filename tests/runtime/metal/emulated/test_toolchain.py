@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from emulated_device import EmulatedDevice, finding
 
-from runtime import emulator
-from runtime.library import library
-from runtime.zig import zig_program
+from menagerie import emulator
+from menagerie.library import library
+from menagerie.zig import zig_program
 from zoo.errors import MenagerieError, SessionError
 from zoo.spec import Target
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zoo.evidence import GraphNode, GraphRecord, NodeKind
+from zoo.records import GraphNode, GraphRecord, NodeKind
 from zoo.report.graphs.boxes import Mark
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The process in which an artifact is tried: fresh, confined, without torch.
 
-Started by `runtime.validation.validate` as ``python -m runtime.validation.worker``. Everything
+Started by `menagerie.validation.validate` as ``python -m menagerie.validation.worker``. Everything
 that it finds out goes through one pipe; whatever the artifact does to this process, the caller
 lives. This guards against accidents, not against malice: a library's code runs as this user.
 """
@@ -21,22 +21,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import runtime
-from runtime.session import Session
-from runtime.validation.checks import LoadedProgram, accuracy, coexists, judge_program
-from runtime.validation.goldens import GoldenCases
-from runtime.validation.measure import foreign_libraries, machine, peak_memory_bytes
-from runtime.validation.protocol import Sender
-from zoo.artifact.bundle import open_bundle
-from zoo.artifact.document import parse_manifest
+import menagerie
+from menagerie.format.document import parse_manifest
+from menagerie.format.folder import open_bundle
+from menagerie.session import Session
+from menagerie.validation.checks import LoadedProgram, accuracy, coexists, judge_program
+from menagerie.validation.goldens import GoldenCases
+from menagerie.validation.measure import foreign_libraries, machine, peak_memory_bytes
+from menagerie.validation.protocol import Sender
 from zoo.errors import MenagerieError, SessionError
-from zoo.evidence import AccuracyResult, ProgramValidation, ValidationReport, Verdict
+from zoo.records import AccuracyResult, ProgramValidation, ValidationReport, Verdict
 from zoo.spec import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from zoo.artifact.manifest import BundleManifest, BundleProgram
+    from menagerie.format.bundle_manifest import BundleManifest, BundleProgram
 
 __all__ = ["main"]
 
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(arguments: Sequence[str] | None) -> _Order:
-    parser = argparse.ArgumentParser(prog="runtime.validation.worker", description=__doc__)
+    parser = argparse.ArgumentParser(prog="menagerie.validation.worker", description=__doc__)
     parser.add_argument("bundle", type=Path)
     parser.add_argument("--pipe", type=int, required=True, help="file descriptor for the events")
     parser.add_argument("--threads", type=int, required=True)
@@ -119,7 +119,7 @@ def _version(bundle: Path) -> str:
     """
     path = bundle / "manifest.json"
     try:
-        return runtime.version(Target(parse_manifest(path.read_bytes(), str(path)).target))
+        return menagerie.version(Target(parse_manifest(path.read_bytes(), str(path)).target))
     except (MenagerieError, OSError, ValueError):
         return ""
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zoo.artifact.document import MAX_MANIFEST_BYTES, manifest_document, parse_manifest
-from zoo.artifact.durable import disk_errors, sha256_of, sync, write_durably
-from zoo.artifact.manifest import BundleManifest, FileEntry
-from zoo.artifact.paths import MANIFEST, PARTIAL, bundle_path
+from menagerie.durable import disk_errors, sha256_of, sync, write_durably
+from menagerie.format.bundle_manifest import BundleManifest, FileEntry
+from menagerie.format.document import MAX_MANIFEST_BYTES, manifest_document, parse_manifest
+from menagerie.format.paths import MANIFEST, PARTIAL, bundle_path
 from zoo.errors import ArtifactError
 
 if TYPE_CHECKING:

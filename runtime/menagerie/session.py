@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from runtime.library import TensorView, last_error, library
-from zoo.artifact.document import parse_manifest
+from menagerie.format.document import parse_manifest
+from menagerie.library import TensorView, last_error, library
 from zoo.errors import ArtifactError, SessionError
 from zoo.spec import Dtype, Target
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-    from zoo.artifact.manifest import BundleManifest, BundleProgram, TensorSpec
+    from menagerie.format.bundle_manifest import BundleManifest, BundleProgram, TensorSpec
 
 __all__ = ["Session"]
 

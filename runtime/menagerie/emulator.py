@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 
-from runtime.zig import zig_program, zig_version
+from menagerie.home import home
+from menagerie.zig import zig_program, zig_version
 from zoo.errors import SessionError
-from zoo.home import home
 
 __all__ = ["configure"]
 

@@ -10,14 +10,14 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zoo.artifact.bundle import MAX_FILES, Bundle, check_references, open_bundle
-from zoo.artifact.document import MAX_MANIFEST_BYTES, parse_manifest
-from zoo.artifact.durable import disk_errors, require_space, sync
-from zoo.artifact.paths import MANIFEST
+from menagerie.durable import disk_errors, require_space, sync
+from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
+from menagerie.format.folder import MAX_FILES, Bundle, check_references, open_bundle
+from menagerie.format.paths import MANIFEST
 from zoo.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
-    from zoo.artifact.manifest import BundleManifest
+    from menagerie.format.bundle_manifest import BundleManifest
 
 __all__ = ["pack", "require_free_place", "unpack"]
 

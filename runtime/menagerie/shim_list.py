@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from runtime.abi import RUNTIME_ABI
-from runtime.shims import load
+from menagerie.abi import RUNTIME_ABI
+from menagerie.shims import load
 
 __all__ = ["RUNTIME_ABI", "kernel_symbols", "supported_symbols"]
 

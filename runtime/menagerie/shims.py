@@ -1,4 +1,4 @@
-"""Writes from shims.toml what is made of it: ``python -m runtime.shims header|table``.
+"""Writes from shims.toml what is made of it: ``python -m menagerie.shims header|table``.
 
 ``header`` prints the C++ declarations (the build keeps them in its own folder, so they cannot go
 stale); ``table`` prints SHIMS.md, and a test holds the committed one against it.
@@ -57,7 +57,7 @@ def load(path: Path = SHIMS_FILE) -> tuple[Shim, ...]:
 def header(shims: tuple[Shim, ...]) -> str:
     """The C++ header with every declaration."""
     lines = [
-        "// Made from shims.toml by `python -m runtime.shims header`; change that file instead.",
+        "// Made from shims.toml by `python -m menagerie.shims header`; change that file instead.",
         "#pragma once",
         '#include "common/shim_types.h"',
         'extern "C" {',
@@ -72,7 +72,7 @@ def table(shims: tuple[Shim, ...]) -> str:
     lines = [
         "# Shim functions",
         "",
-        "Made from `shims.toml` by `python -m runtime.shims table`; change that file instead.",
+        "Made from `shims.toml` by `python -m menagerie.shims table`; change that file instead.",
     ]
     for title, computes in (("Kernels", True), ("Handles, constants, scalars", False)):
         chosen = [shim for shim in shims if shim.computes is computes]
@@ -86,7 +86,7 @@ def main(arguments: list[str]) -> int:
     """Prints what the one argument asks for; 2 if it asks for nothing known."""
     makers = {"header": header, "table": table}
     if len(arguments) != 1 or arguments[0] not in makers:
-        sys.stderr.write("usage: python -m runtime.shims header|table\n")
+        sys.stderr.write("usage: python -m menagerie.shims header|table\n")
         return 2
     sys.stdout.write(makers[arguments[0]](load()))
     return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.library import RUNTIME_ABI, library_path, version
-from runtime.session import Session
+from menagerie.library import RUNTIME_ABI, library_path, version
+from menagerie.session import Session
 
 __all__ = ["RUNTIME_ABI", "Session", "library_path", "version"]

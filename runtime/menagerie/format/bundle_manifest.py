@@ -1,4 +1,4 @@
-"""The bundle's manifest.json as types; the rules are in zoo/artifact/FORMAT.md."""
+"""The bundle's manifest.json as types; the rules are in runtime/menagerie/format/FORMAT.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from zoo.artifact.paths import bundle_path
+from menagerie.format.paths import bundle_path
 from zoo.spec import Dtype, Name, Sha256, Tolerance
 
 if TYPE_CHECKING:

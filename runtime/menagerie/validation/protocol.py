@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from zoo.evidence import ProgramValidation, ValidationReport
+from zoo.records import ProgramValidation, ValidationReport
 
 __all__ = ["Event", "Finding", "Outcome", "Sender", "Step", "parse_event"]
 

@@ -8,7 +8,7 @@ import pytest
 from bundle_maker import FILES, draft, write_files
 from pydantic import ValidationError
 
-from zoo.artifact.bundle import open_bundle, seal
+from menagerie.format.folder import open_bundle, seal
 from zoo.errors import ArtifactError
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runtime.validation.elements import widen
-from zoo.evidence import Bound, ErrorHistogram, OutputParity
+from menagerie.validation.elements import widen
+from zoo.records import Bound, ErrorHistogram, OutputParity
 
 if TYPE_CHECKING:
-    from runtime.validation.elements import Array, Float64
+    from menagerie.validation.elements import Array, Float64
     from zoo.spec import Dtype, Tolerance
 
 __all__ = ["Metrics", "compare", "error_histogram", "measure", "same_bits"]
@@ -26,7 +26,7 @@ _HALF_DECADES = (-40, 20)  # errors outside [1e-20, 1e10) are counted in the fir
 
 @dataclass(frozen=True)
 class Metrics:
-    """Distance of two tensors; see `zoo.evidence.OutputParity` for the definitions."""
+    """Distance of two tensors; see `zoo.records.OutputParity` for the definitions."""
 
     scale: float
     max_abs: float

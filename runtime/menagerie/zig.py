@@ -6,8 +6,8 @@ import importlib.metadata
 import importlib.util
 from pathlib import Path
 
+from menagerie.home import home
 from zoo.errors import MenagerieError
-from zoo.home import home
 
 __all__ = ["zig_environment", "zig_program", "zig_version"]
 

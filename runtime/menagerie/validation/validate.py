@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic import ValidationError as MalformedEvent
 
-import runtime
-from runtime.validation.measure import cores, machine
-from runtime.validation.protocol import Finding, Outcome, Step, parse_event
-from runtime.validation.signals import signal_name
-from zoo.evidence import ProgramValidation, ValidationReport, Verdict
+import menagerie
+from menagerie.validation.measure import cores, machine
+from menagerie.validation.protocol import Finding, Outcome, Step, parse_event
+from menagerie.validation.signals import signal_name
+from zoo.records import ProgramValidation, ValidationReport, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -98,7 +98,7 @@ def validate(
 
 def _start(bundle: Path, limits: Limits, pipe: int) -> subprocess.Popen[bytes]:
     memory = limits.memory_bytes or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    command = [sys.executable, "-P", "-m", "runtime.validation.worker", str(bundle.absolute())]
+    command = [sys.executable, "-P", "-m", "menagerie.validation.worker", str(bundle.absolute())]
     options = {
         "pipe": pipe,
         "threads": limits.threads or cores(),
@@ -123,7 +123,7 @@ def _environment() -> Mapping[str, str]:
     kept = {k: v for k, v in os.environ.items() if k in _KEPT_VARIABLES}
     return kept | {
         "PATH": os.defpath,
-        "PYTHONPATH": str(Path(runtime.__file__).parents[1]),
+        "PYTHONPATH": str(Path(menagerie.__file__).parents[1]),
         "OPENBLAS_NUM_THREADS": "1",  # numpy's own pool reserves memory for each core
     }
 

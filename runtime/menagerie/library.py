@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import runtime
-from runtime.abi import RUNTIME_ABI
+import menagerie
+from menagerie.abi import RUNTIME_ABI
 from zoo.errors import SessionError
 from zoo.spec import Target
 
@@ -55,7 +55,7 @@ def library_path(target: Target = Target.CPU) -> Path:
         SessionError: it has not been built.
     """
     name = f"libmenagerie_{target}.{'dylib' if sys.platform == 'darwin' else 'so'}"
-    for folder in runtime.__path__:
+    for folder in menagerie.__path__:
         path = Path(folder) / name
         if path.is_file():
             return path
@@ -79,7 +79,7 @@ def library(target: Target = Target.CPU) -> ctypes.CDLL:
         raise SessionError(str(path), f"cannot be loaded: {error}") from error
     _declare(loaded)
     if target is Target.METAL and sys.platform != "darwin":
-        from runtime.emulator import configure
+        from menagerie.emulator import configure
 
         configure(loaded)  # the emulated device, which stands in for the GPU here
     return loaded

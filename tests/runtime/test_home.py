@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from menagerie.home import home
 from zoo.errors import UsageError
-from zoo.home import home
 
 if TYPE_CHECKING:
     from pathlib import Path

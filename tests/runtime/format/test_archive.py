@@ -13,9 +13,9 @@ from bundle_maker import FILES, make_bundle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zoo.artifact.archive import pack, unpack
-from zoo.artifact.bundle import open_bundle
-from zoo.artifact.manifest import FileEntry
+from menagerie.format.archive import pack, unpack
+from menagerie.format.bundle_manifest import FileEntry
+from menagerie.format.folder import open_bundle
 from zoo.errors import ArtifactError, StoreFull, UsageError
 
 if TYPE_CHECKING:

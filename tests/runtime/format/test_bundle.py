@@ -13,9 +13,9 @@ from bundle_maker import FILES, draft, make_bundle, write_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zoo.artifact.bundle import open_bundle, seal
-from zoo.artifact.document import MAX_MANIFEST_BYTES
-from zoo.artifact.manifest import ReleaseState
+from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.format.document import MAX_MANIFEST_BYTES
+from menagerie.format.folder import open_bundle, seal
 from zoo.errors import ArtifactError
 
 if TYPE_CHECKING:

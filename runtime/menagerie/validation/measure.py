@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from zoo.evidence import Measurement
+from zoo.records import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Callable

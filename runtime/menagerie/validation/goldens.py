@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from runtime.validation.elements import Array
-    from zoo.artifact.manifest import BundleProgram
+    from menagerie.format.bundle_manifest import BundleProgram
+    from menagerie.validation.elements import Array
 
 __all__ = ["GoldenCases", "read_tensors"]
 

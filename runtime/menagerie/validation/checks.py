@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runtime.validation.compare import compare, same_bits
-from runtime.validation.elements import narrow, widen
-from runtime.validation.goldens import GoldenCases, read_tensors
-from runtime.validation.measure import latency
+from menagerie.validation.compare import compare, same_bits
+from menagerie.validation.elements import narrow, widen
+from menagerie.validation.goldens import GoldenCases, read_tensors
+from menagerie.validation.measure import latency
 from zoo.errors import ArtifactError
-from zoo.evidence import AccuracyResult, CaseShape, OutputParity, ProgramValidation
+from zoo.records import AccuracyResult, CaseShape, OutputParity, ProgramValidation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from runtime.session import Session
-    from runtime.validation.elements import Array
-    from zoo.artifact.manifest import AccuracyData, BundleProgram, TensorSpec
+    from menagerie.format.bundle_manifest import AccuracyData, BundleProgram, TensorSpec
+    from menagerie.session import Session
+    from menagerie.validation.elements import Array
     from zoo.spec import Dtype, Tolerance
 
 __all__ = ["LoadedProgram", "accuracy", "coexists", "judge_program"]

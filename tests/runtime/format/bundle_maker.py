@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from zoo.artifact.bundle import seal
-from zoo.artifact.manifest import BundleManifest
+from menagerie.format.bundle_manifest import BundleManifest
+from menagerie.format.folder import seal
 from zoo.spec import DEFAULT_TOLERANCES
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
-from zoo.artifact.manifest import FORMAT_NAME, FORMAT_VERSION, BundleManifest
+from menagerie.format.bundle_manifest import FORMAT_NAME, FORMAT_VERSION, BundleManifest
 from zoo.errors import ArtifactError
 
 __all__ = ["MAX_MANIFEST_BYTES", "manifest_document", "parse_manifest"]
