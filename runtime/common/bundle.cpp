@@ -5,7 +5,6 @@
 #include <string>
 
 #include "common/backend.h"
-#include "common/mapped_file.h"
 #include "common/platform/machine.h"
 #include "common/sha256.h"
 #include "menagerie.h"
@@ -85,7 +84,7 @@ std::shared_ptr<Storage> Bundle::constant(std::span<const std::byte> bytes) cons
   return Storage::constant_on_device(device_weights_, offset, bytes.size(), weights_);
 }
 
-std::filesystem::path Bundle::library(const ProgramSpec& program) const {
+std::shared_ptr<const OpenFile> Bundle::library(const ProgramSpec& program) const {
   return checked_hash(is_emulated(manifest_, program) ? program.emulation->library
                                                       : program.library);
 }
@@ -107,13 +106,13 @@ std::filesystem::path Bundle::checked_size(const std::string& file) const {
   return path;
 }
 
-std::filesystem::path Bundle::checked_hash(const std::string& file) const {
-  const std::filesystem::path path = checked_size(file);
-  const std::string found = sha256(MappedFile(path).bytes());
+std::shared_ptr<const OpenFile> Bundle::checked_hash(const std::string& file) const {
+  auto opened = std::make_shared<const OpenFile>(checked_size(file));
+  const std::string found = sha256(MappedFile(*opened).bytes());
   const std::string& promised = manifest_.file(file).sha256;
-  require(found == promised, path.string(), ": has sha256 ", found, ", the manifest says ",
-          promised);
-  return path;
+  require(found == promised, opened->path().string(), ": has sha256 ", found,
+          ", the manifest says ", promised);
+  return opened;
 }
 
 }  // namespace menagerie

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/manifest.h"
+#include "common/mapped_file.h"
 #include "common/safetensors.h"
 #include "common/tensor.h"
 
@@ -22,14 +23,14 @@ class Bundle {
   // A tensor's bytes in the weights' mapping, as the backend's device sees them.
   std::shared_ptr<Storage> constant(std::span<const std::byte> bytes) const;
 
-  // The path of the library that this machine loads for a program, its hash checked: the program's
-  // own, or its emulation where the machine is not what the bundle is for.
-  std::filesystem::path library(const ProgramSpec& program) const;
+  // The library that this machine loads for a program, its hash checked: the program's own, or its
+  // emulation where the machine is not what the bundle is for.
+  std::shared_ptr<const OpenFile> library(const ProgramSpec& program) const;
 
   // The path of a file the manifest lists, once its size has been found right.
   std::filesystem::path checked_size(const std::string& file) const;
-  // The same, once its sha256 has been found right too.
-  std::filesystem::path checked_hash(const std::string& file) const;
+  // The file itself, once its sha256 has been found right too.
+  std::shared_ptr<const OpenFile> checked_hash(const std::string& file) const;
 
  private:
   explicit Bundle(std::filesystem::path folder);

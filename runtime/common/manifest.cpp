@@ -237,7 +237,7 @@ Manifest read_manifest(const Json& value) {
 
 Manifest Manifest::read(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "manifest.json";
-  const std::string text = read_text(path, kMaxBytes);
+  const std::string text = read_text(OpenFile(path), kMaxBytes);
   try {
     Manifest manifest = read_manifest(Json::parse(text));
     manifest.path = path;

@@ -11,34 +11,24 @@
 #include "common/error.h"
 
 namespace menagerie {
-namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(const std::filesystem::path& path)
-      : number_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    require(number_ >= 0, path.string(), ": cannot be opened: ", std::strerror(errno));
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { ::close(number_); }
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
-
-}  // namespace
-
-MappedFile::MappedFile(const std::filesystem::path& path) {
-  const Descriptor file(path);
+OpenFile::OpenFile(std::filesystem::path path)
+    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+  require(descriptor_ >= 0, path_.string(), ": cannot be opened: ", std::strerror(errno));
   struct stat status{};
-  require(::fstat(file.number(), &status) == 0 && S_ISREG(status.st_mode), path.string(),
-          ": is not a regular file");
-  size_ = static_cast<size_t>(status.st_size);
+  if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
+    ::close(descriptor_);
+    fail(path_.string(), ": is not a regular file");
+  }
+  bytes_ = static_cast<size_t>(status.st_size);
+  identity_ = {status.st_dev, status.st_ino};
+}
+
+OpenFile::~OpenFile() { ::close(descriptor_); }
+
+MappedFile::MappedFile(const OpenFile& file) : size_(file.bytes()) {
   if (size_ == 0) return;
-  void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.number(), 0);
-  require(mapped != MAP_FAILED, path.string(), ": cannot be mapped: ", std::strerror(errno));
+  void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
+  require(mapped != MAP_FAILED, file.path().string(), ": cannot be mapped: ", std::strerror(errno));
   data_ = static_cast<const std::byte*>(mapped);
 }
 
@@ -46,11 +36,11 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
-std::string read_text(const std::filesystem::path& path, size_t most) {
-  const MappedFile file(path);
-  require(file.bytes().size() <= most, path.string(), ": is ", file.bytes().size(),
+std::string read_text(const OpenFile& file, size_t most) {
+  require(file.bytes() <= most, file.path().string(), ": is ", file.bytes(),
           " bytes long, more than ", most);
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+  const MappedFile mapped(file);
+  return {reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size()};
 }
 
 }  // namespace menagerie

@@ -2,16 +2,40 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace menagerie {
 
-class MappedFile {
+// A file opened for reading: whatever comes to stand at its path, this stays the same file.
+class OpenFile {
  public:
   // Fails if the path is not a regular file or cannot be read.
-  explicit MappedFile(const std::filesystem::path& path);
+  explicit OpenFile(std::filesystem::path path);
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  ~OpenFile();
+
+  const std::filesystem::path& path() const { return path_; }
+  int descriptor() const { return descriptor_; }
+  size_t bytes() const { return bytes_; }
+  // What tells it from every other file that is open.
+  std::pair<uint64_t, uint64_t> identity() const { return identity_; }
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_;
+  size_t bytes_ = 0;
+  std::pair<uint64_t, uint64_t> identity_;
+};
+
+class MappedFile {
+ public:
+  explicit MappedFile(const std::filesystem::path& path) : MappedFile(OpenFile(path)) {}
+  explicit MappedFile(const OpenFile& file);
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile();
@@ -24,6 +48,6 @@ class MappedFile {
 };
 
 // The whole file as text; fails above `most` bytes.
-std::string read_text(const std::filesystem::path& path, size_t most);
+std::string read_text(const OpenFile& file, size_t most);
 
 }  // namespace menagerie

@@ -2,11 +2,14 @@
 
 #include <dlfcn.h>
 
+#include <map>
 #include <memory>
+#include <mutex>
 
 #include "common/backend.h"
 #include "common/error.h"
 #include "common/platform/load_flags.h"
+#include "common/platform/machine.h"
 
 namespace menagerie {
 
@@ -16,6 +19,29 @@ struct ConstantPair {  // AOTInductorConstantMapEntry
   TensorHandle handle;
 };
 using Container = void*;
+
+// Loads a file's library, once a process. It stays: generated code registers handlers for the ends
+// of threads and of the process, which must find it. So does the open file, lest another take the
+// name or the identity by which the loader knows the library.
+void* loaded(const std::shared_ptr<const OpenFile>& file) {
+  struct Loaded {
+    std::shared_ptr<const OpenFile> file;
+    void* library;
+  };
+  struct Kept {
+    std::mutex mutex;
+    std::map<std::pair<uint64_t, uint64_t>, Loaded> libraries;
+  };
+  static auto* kept = new Kept;  // never destroyed: threads may outlive the statics of the process
+  const std::lock_guard lock(kept->mutex);
+  const auto found = kept->libraries.find(file->identity());
+  if (found != kept->libraries.end()) return found->second.library;
+  void* library = ::dlopen(machine::loadable_path(*file).c_str(), kModelLoadFlags);
+  require(library != nullptr, "the model library cannot be loaded: ", ::dlerror());
+  kept->libraries.emplace(file->identity(), Loaded{file, library});
+  return library;
+}
+
 }  // namespace
 
 struct ModelLibrary::Functions {
@@ -36,43 +62,36 @@ struct ModelLibrary::Functions {
   int32_t (*last_error)(const char**);
 };
 
-ModelLibrary::ModelLibrary(const std::filesystem::path& path) : path_(path.string()) {
-  library_ = ::dlopen(path_.c_str(), kModelLoadFlags);
-  require(library_ != nullptr, "the model library cannot be loaded: ", ::dlerror());
-  const auto bind = [this](auto& function, const char* name) {
-    void* symbol = ::dlsym(library_, name);
+ModelLibrary::ModelLibrary(const std::shared_ptr<const OpenFile>& file)
+    : path_(file->path().string()), call_(std::make_unique<Functions>()) {
+  void* library = loaded(file);
+  const auto bind = [&](auto& function, const char* name) {
+    void* symbol = ::dlsym(library, name);
     require(symbol != nullptr, path_, ": has no function ", name);
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(symbol);
   };
-  try {
-    call_ = std::make_unique<Functions>();
-    bind(call_->create, "AOTInductorModelContainerCreateWithDevice");
-    bind(call_->destroy, "AOTInductorModelContainerDelete");
-    bind(call_->run, "AOTInductorModelContainerRun");
-    bind(call_->constant_count, "AOTInductorModelContainerGetNumConstants");
-    bind(call_->constant_name, "AOTInductorModelContainerGetConstantName");
-    bind(call_->constant_original_name, "AOTInductorModelContainerGetConstantOriginalFQN");
-    bind(call_->constant_folded, "AOTInductorModelContainerGetConstantFromFolded");
-    bind(call_->constant_dtype, "AOTInductorModelContainerGetConstantDtype");
-    bind(call_->constant_bytes, "AOTInductorModelContainerGetConstantDataSize");
-    bind(call_->set_constants, "AOTInductorModelContainerUpdateUserManagedConstantBufferPairs");
-    bind(call_->fold_constants, "AOTInductorModelContainerRunConstantFolding");
-    bind(call_->input_count, "AOTInductorModelContainerGetNumInputs");
-    bind(call_->output_count, "AOTInductorModelContainerGetNumOutputs");
-    bind(call_->last_error, "AOTInductorGetLastError");
-    check(call_->create(&container_, 1, backend::kDevice, nullptr), "creating the model");
-  } catch (...) {
-    ::dlclose(library_);
-    throw;
-  }
+  bind(call_->create, "AOTInductorModelContainerCreateWithDevice");
+  bind(call_->destroy, "AOTInductorModelContainerDelete");
+  bind(call_->run, "AOTInductorModelContainerRun");
+  bind(call_->constant_count, "AOTInductorModelContainerGetNumConstants");
+  bind(call_->constant_name, "AOTInductorModelContainerGetConstantName");
+  bind(call_->constant_original_name, "AOTInductorModelContainerGetConstantOriginalFQN");
+  bind(call_->constant_folded, "AOTInductorModelContainerGetConstantFromFolded");
+  bind(call_->constant_dtype, "AOTInductorModelContainerGetConstantDtype");
+  bind(call_->constant_bytes, "AOTInductorModelContainerGetConstantDataSize");
+  bind(call_->set_constants, "AOTInductorModelContainerUpdateUserManagedConstantBufferPairs");
+  bind(call_->fold_constants, "AOTInductorModelContainerRunConstantFolding");
+  bind(call_->input_count, "AOTInductorModelContainerGetNumInputs");
+  bind(call_->output_count, "AOTInductorModelContainerGetNumOutputs");
+  bind(call_->last_error, "AOTInductorGetLastError");
+  check(call_->create(&container_, 1, backend::kDevice, nullptr), "creating the model");
 }
 
 ModelLibrary::~ModelLibrary() { close(); }
 
 void ModelLibrary::close() noexcept {
   if (container_ != nullptr) call_->destroy(container_);
-  if (library_ != nullptr) ::dlclose(library_);
-  container_ = library_ = nullptr;
+  container_ = nullptr;
 }
 
 void ModelLibrary::check(int32_t code, const char* action) const {

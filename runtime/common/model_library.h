@@ -4,10 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "common/mapped_file.h"
 #include "common/tensor.h"
 
 namespace menagerie {
@@ -26,13 +27,14 @@ using TensorHandle = Tensor*;
 
 class ModelLibrary {
  public:
-  // Loads the library so that its shim symbols bind to this runtime even beside a loaded libtorch.
-  explicit ModelLibrary(const std::filesystem::path& path);
+  // Loads that very file, so that its shim symbols bind to this runtime even beside a loaded
+  // libtorch. Its code and statics, some hundred kilobytes, stay until the process ends.
+  explicit ModelLibrary(const std::shared_ptr<const OpenFile>& file);
   ModelLibrary(const ModelLibrary&) = delete;
   ModelLibrary& operator=(const ModelLibrary&) = delete;
   ~ModelLibrary();
 
-  // Destroys the container and unloads the library; a second call does nothing.
+  // Destroys the container; a second call does nothing.
   void close() noexcept;
 
   std::vector<ConstantInfo> constants() const;
@@ -52,7 +54,6 @@ class ModelLibrary {
   void check(int32_t code, const char* action) const;
 
   std::string path_;
-  void* library_ = nullptr;
   std::unique_ptr<Functions> call_;
   void* container_ = nullptr;
 };

@@ -68,8 +68,8 @@ std::string bundled_source(std::string_view reference) {
   require(manifest.shader_header.has_value(), "the manifest lists no shader_header");
   require(manifest.file(path).sha256 == digest, path, ": the library was made for sha256 ", digest,
           ", the manifest says ", manifest.file(path).sha256);
-  return read_text(bundle->checked_hash(*manifest.shader_header), kMaxSource) + "\n" +
-         read_text(bundle->checked_hash(path), kMaxSource);
+  return read_text(*bundle->checked_hash(*manifest.shader_header), kMaxSource) + "\n" +
+         read_text(*bundle->checked_hash(path), kMaxSource);
 }
 
 // Libraries of this process by the hash of their text: models that ask for the same share it, and a

@@ -122,6 +122,32 @@ def test_runs_from_another_place(bundles: Bundles, tmp_path: Path) -> None:
         assert_equal(session.run(inputs), outputs)
 
 
+def test_a_bundle_that_took_anothers_place_is_the_one_that_runs(
+    bundles: Bundles, tmp_path: Path
+) -> None:
+    """Libraries stay loaded, yet one that has taken the path of another is loaded for itself."""
+    place = tmp_path / "latest"
+    for name in ("image", "sequence", "image"):
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(bundles(name), place)
+        inputs, outputs = golden(place)
+        with Session(place, threads=1) as session:
+            assert_equal(session.run(inputs), outputs)
+
+
+def test_a_model_opened_again_is_not_mapped_again(bundles: Bundles) -> None:
+    """What stays of a closed model is its library, once."""
+
+    def mapped() -> int:
+        return Path("/proc/self/maps").read_text().count(str(bundles("image")))
+
+    for _ in range(2):
+        Session(bundles("image"), threads=1).close()
+    once = mapped()
+    Session(bundles("image"), threads=1).close()
+    assert mapped() == once
+
+
 @pytest.mark.parametrize("length", [2, 6, 30, 48])
 def test_dynamic_length_equals_eager(bundles: Bundles, specimens: Any, length: int) -> None:
     """Every size of a dynamic dimension, first and again, gives what eager gives."""

@@ -5,6 +5,6 @@
 namespace menagerie {
 
 // Sanitizers refuse deep binding, and Mach-O names the library of each symbol anyway.
-const int kModelLoadFlags = RTLD_NOW | RTLD_LOCAL;
+const int kModelLoadFlags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
 
 }  // namespace menagerie

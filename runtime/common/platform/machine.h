@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/mapped_file.h"
+
 namespace menagerie::machine {
 
 std::string system();        // linux, darwin
@@ -12,5 +14,7 @@ std::string architecture();  // x86_64, arm64, aarch64
 bool is_at_least(std::string_view release);
 // Whether the processor has these instructions, named as the system names them (avx2, fma, ...).
 bool has_instructions(std::string_view name);
+// A path by which dlopen opens this very file, where the system has one.
+std::string loadable_path(const OpenFile& file);
 
 }  // namespace menagerie::machine

@@ -65,4 +65,6 @@ bool is_at_least(std::string_view release) {
 // for.
 bool has_instructions(std::string_view) { return false; }
 
+std::string loadable_path(const OpenFile& file) { return file.path().string(); }
+
 }  // namespace menagerie::machine

@@ -1,4 +1,5 @@
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -45,6 +46,11 @@ bool is_at_least(std::string_view) { return false; }
 bool has_instructions(std::string_view name) {
   static const std::string flags = read_flags();
   return flags.find(" " + std::string(name) + " ") != std::string::npos;
+}
+
+std::string loadable_path(const OpenFile& file) {
+  const std::string path = "/proc/self/fd/" + std::to_string(file.descriptor());
+  return ::access(path.c_str(), R_OK) == 0 ? path : file.path().string();
 }
 
 }  // namespace menagerie::machine

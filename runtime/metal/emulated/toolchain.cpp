@@ -138,7 +138,7 @@ void write(const fs::path& path, std::string_view text) {
 
 // "kernels.metal:12:5: error: unknown type name 'flota'", without the folder in front.
 std::string first_error(const fs::path& complaints) {
-  std::istringstream lines(read_text(complaints, kMostText));
+  std::istringstream lines(read_text(OpenFile(complaints), kMostText));
   std::string line, first;
   while (std::getline(lines, line)) {
     if (line.find("error: ") != std::string::npos) return line;
@@ -177,7 +177,7 @@ void make(const Toolchain& tools, const std::string& source, const Workshop& sho
   const fs::path unit = shop / "unit.cpp", object = shop / "unit.o", complaints = shop / "errors";
   write(metal, "#line 1 \"kernels.metal\"\n" + without_metal_headers(source));
   call(tools, command("clang", kPreprocess, metal.string(), "-o", expanded.string()), complaints);
-  const ShaderSource shader = translate(read_text(expanded, kMostText));
+  const ShaderSource shader = translate(read_text(OpenFile(expanded), kMostText));
   write(unit, std::string(prelude()) + "#line 1 \"kernels.metal\"\n" + shader.text +
                   "\n#line 1 \"kernel table\"\n" + kernel_table(shader.kernels));
   call(tools, command("clang", kCompile, unit.string(), "-o", object.string()), complaints);

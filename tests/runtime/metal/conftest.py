@@ -34,8 +34,6 @@ from zoo.spec import DEFAULT_TOLERANCES, Dtype, Target
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_FOLDER = "programs/main"
-
 
 @pytest.fixture(scope="session")
 def device() -> Device:
@@ -77,53 +75,69 @@ MODELS: Mapping[str, tuple[type[nn.Module], str, tuple[int, ...]]] = {
 }
 
 
-def _lower(program: torch.export.ExportedProgram, folder: Path) -> Mapping[str, torch.Tensor]:
+def _lower(
+    program: torch.export.ExportedProgram, folder: Path, name: str
+) -> Mapping[str, torch.Tensor]:
     """Writes the shaders and the library to emulate; the Mach-O library is a placeholder."""
-    own = folder / _FOLDER
+    inner = f"programs/{name}"
+    own = folder / inner
     own.mkdir(parents=True)
-    code = metal._generate("program main", program)
-    parts = split_wrapper(code.wrapper, "main", f"{_FOLDER}/kernels.metal")
+    code = metal._generate(f"program {name}", program)
+    parts = split_wrapper(code.wrapper, name, f"{inner}/kernels.metal")
     (own / "kernels.metal").write_text(parts.shaders)
     (own / "model.dylib").write_bytes(b"not for this system")
     (folder / "shaders.h.metal").write_text(metal_header())
-    metal._emulation("program main", parts, own)
+    metal._emulation(f"program {name}", parts, own)
     return code.constants
 
 
-def write_bundle(folder: Path, name: str) -> Path:
-    """Lowers one of the models and seals it, with one golden case."""
-    kind, argument, shape = MODELS[name]
+def _program(
+    folder: Path, name: str, model: str, weights: dict[str, torch.Tensor]
+) -> BundleProgram:
+    """Lowers a model as one program, with one golden case, and adds its weights to the others."""
+    kind, argument, shape = MODELS[model]
     torch.manual_seed(7)
     module, value = kind().eval(), torch.randn(shape)
     with torch.no_grad():
         exported = torch.export.export(module, (value,)).run_decompositions({})
         output = module(value).contiguous()
-    constants = _lower(exported, folder)
-    save_file({k: v.contiguous() for k, v in constants.items()}, folder / "w.safetensors")
+    constants = _lower(exported, folder, name)
+    weights |= {f"{model}.{k}": v.contiguous() for k, v in constants.items()}
+    inner = f"programs/{name}"
     golden = {f"0/input/{argument}": value, "0/output/y": output}
-    save_file(golden, folder / _FOLDER / "golden.safetensors")
-    program = BundleProgram(
-        name="main",
-        library=f"{_FOLDER}/model.dylib",
-        shaders=f"{_FOLDER}/kernels.metal",
+    save_file(golden, folder / inner / "golden.safetensors")
+    return BundleProgram(
+        name=name,
+        library=f"{inner}/model.dylib",
+        shaders=f"{inner}/kernels.metal",
         emulation=Emulation(
-            library=f"{_FOLDER}/{metal.emulation_name()}",
+            library=f"{inner}/{metal.emulation_name()}",
             source_sha256="0" * 64,
             requires=host_requirements(),
         ),
-        golden=f"{_FOLDER}/golden.safetensors",
+        golden=f"{inner}/golden.safetensors",
         golden_cases=1,
         inputs=(TensorSpec(name=argument, dtype=Dtype.FLOAT32, shape=shape),),
         outputs=(TensorSpec(name="y", dtype=Dtype.FLOAT32, shape=tuple(output.shape)),),
         dimensions={},
-        constants={k: k for k in constants},
+        constants={k: f"{model}.{k}" for k in constants},
         symbols=(),
     )
-    seal(folder, _manifest(name, program))
+
+
+def write_bundle(folder: Path, name: str) -> Path:
+    """Lowers one of the models as program `main`, or all, each as the program of its name."""
+    weights: dict[str, torch.Tensor] = {}
+    if name == "all":
+        programs = [_program(folder, model, model, weights) for model in MODELS]
+    else:
+        programs = [_program(folder, "main", name, weights)]
+    save_file(weights, folder / "w.safetensors")
+    seal(folder, _manifest(name, *programs))
     return folder
 
 
-def _manifest(name: str, program: BundleProgram) -> BundleManifest:
+def _manifest(name: str, *programs: BundleProgram) -> BundleManifest:
     return BundleManifest(
         model=name,
         target="metal",
@@ -132,7 +146,7 @@ def _manifest(name: str, program: BundleProgram) -> BundleManifest:
         requires=Requirements(
             system="darwin", machine="arm64", deployment_target="14.0", runtime_abi=RUNTIME_ABI
         ),
-        programs=(program,),
+        programs=programs,
         weights="w.safetensors",
         shader_header="shaders.h.metal",
         tolerances=DEFAULT_TOLERANCES,
@@ -147,7 +161,7 @@ def _manifest(name: str, program: BundleProgram) -> BundleManifest:
 
 @pytest.fixture(scope="session")
 def metal_bundles(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Bundles of the models `net` and `mixer`, each lowered at most once a session."""
+    """Bundles of the models `net` and `mixer`, and of `all`, each lowered once a session."""
     made: dict[str, Path] = {}
 
     def bundle(name: str) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -84,6 +86,42 @@ def test_two_programs_run_at_once(metal_bundles: Bundles) -> None:
                 np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
     for session in sessions:
         session.close()
+
+
+RUN_AND_END = """
+import sys
+import numpy as np
+from menagerie.session import Session
+
+sessions = []
+for place in sys.argv[2:]:
+    session = Session(*place.split(":"), threads=1)
+    session.run({spec.name: np.ones(spec.shape, np.float32) for spec in session.inputs})
+    sessions.append(session)
+for index in sys.argv[1]:
+    sessions[int(index)].close()
+"""
+
+
+def run_and_end(closing: str, *places: str) -> tuple[int, str]:
+    """Of a process that runs programs, `folder:name`, and closes some by number: status, errors."""
+    command = [sys.executable, "-c", RUN_AND_END, closing, *places]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("closing", ["01", "10", "1", ""])
+def test_a_process_that_ran_two_bundles_ends(metal_bundles: Bundles, closing: str) -> None:
+    """Whichever of two models is closed first, or not at all, the process ends with success."""
+    places = [f"{metal_bundles(name)}:main" for name in ("net", "mixer")]
+    assert run_and_end(closing, *places) == (0, "")
+
+
+@pytest.mark.parametrize("closing", ["01", "10", "0", ""])
+def test_a_process_that_ran_two_programs_ends(metal_bundles: Bundles, closing: str) -> None:
+    """The same for two programs of one bundle."""
+    bundle = metal_bundles("all")
+    assert run_and_end(closing, f"{bundle}:net", f"{bundle}:mixer") == (0, "")
 
 
 def test_validation_says_that_the_device_is_emulated(metal_bundles: Bundles) -> None:
