@@ -1,4 +1,5 @@
-// A bundle's manifest.json as the runtime needs it; the rules are in runtime/menagerie/format/FORMAT.md.
+// A bundle's manifest.json as the runtime needs it; the rules are in
+// runtime/menagerie/format/FORMAT.md.
 #pragma once
 
 #include <cstdint>

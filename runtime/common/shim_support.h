@@ -46,6 +46,11 @@ inline AtenTensorHandle to_handle(Tensor tensor) {
   return reinterpret_cast<AtenTensorHandle>(new Tensor(std::move(tensor)));
 }
 
+inline void give(Chosen chosen, AtenTensorHandle* values, AtenTensorHandle* indices) {
+  *values = to_handle(std::move(chosen.values));
+  *indices = to_handle(std::move(chosen.indices));
+}
+
 // Lists come as a pointer and a length.
 template <class T>
 std::span<const T> list(const T* first, int64_t count) {

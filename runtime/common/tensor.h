@@ -86,6 +86,11 @@ struct Tensor {
   }
 };
 
+// Values, and the int64 positions where they stood.
+struct Chosen {
+  Tensor values, indices;
+};
+
 // "float32[1, 3, 224, 224] strides [150528, 1, 672, 3]", for messages.
 std::ostream& operator<<(std::ostream& text, const Tensor& tensor);
 

@@ -79,7 +79,7 @@ Tensor as_volumes(const Tensor& tensor, int32_t spatial) {
 }
 
 Windows sliding_windows(const Tensor& self, int32_t spatial, const Sliding& sliding) {
-  Windows windows{as_volumes(self, spatial), {}};
+  Windows windows{as_volumes(self, spatial), {}, spatial};
   for (int32_t axis = 0; axis < spatial; ++axis) {
     const int32_t place = 3 - spatial + axis;
     windows.axes[place] = sliding_axis(windows.input.size[2 + place], axis, spatial, sliding);
@@ -89,7 +89,7 @@ Windows sliding_windows(const Tensor& self, int32_t spatial, const Sliding& slid
 
 Windows adaptive_windows(const Tensor& self, Numbers output_size) {
   require(output_size.size() == 2, "the output size must be two numbers");
-  Windows windows{as_volumes(self, 2), {}};
+  Windows windows{as_volumes(self, 2), {}, 2};
   for (int32_t place = 1; place < 3; ++place) {
     const int64_t input = windows.input.size[2 + place];
     require(input > 0 && input <= kLongest, "the image ", self, " is empty or too large");
@@ -100,10 +100,10 @@ Windows adaptive_windows(const Tensor& self, Numbers output_size) {
   return windows;
 }
 
-PooledGeometry pooled_geometry(const Tensor& self, const Windows& windows, int32_t spatial) {
+PooledGeometry pooled_geometry(const Tensor& self, const Windows& windows) {
   PooledGeometry geometry{self.size, {}};
-  for (int32_t axis = 0; axis < spatial; ++axis) {
-    geometry.sizes[self.dimensions - spatial + axis] = windows.axes[3 - spatial + axis].output;
+  for (int32_t axis = 3 - windows.spatial; axis < 3; ++axis) {
+    geometry.sizes[self.dimensions - 3 + axis] = windows.axes[axis].output;
   }
   const std::span sizes(geometry.sizes.data(), static_cast<size_t>(self.dimensions));
   geometry.strides =

@@ -32,6 +32,7 @@ struct PooledAxis {
 struct Windows {
   Tensor input;  // [N, C, depth, height, width]
   std::array<PooledAxis, 3> axes;
+  int32_t spatial = 2;  // the axes that the operator names
 };
 
 // How an operator slides its windows: numbers for each axis, or one for all; no stride is the
@@ -51,7 +52,7 @@ struct PooledGeometry {
   Extents sizes;
   Extents strides;
 };
-PooledGeometry pooled_geometry(const Tensor& self, const Windows& windows, int32_t spatial);
+PooledGeometry pooled_geometry(const Tensor& self, const Windows& windows);
 
 // A tensor [N, C, ...] or [C, ...] as [N, C, depth, height, width].
 Tensor as_volumes(const Tensor& tensor, int32_t spatial);

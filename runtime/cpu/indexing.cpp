@@ -4,8 +4,7 @@
 
 #include "common/copy.h"
 #include "common/element.h"
-#include "common/indices.h"
-#include "common/shim_support.h"
+#include "common/operators.h"
 
 using namespace menagerie;
 
@@ -57,36 +56,27 @@ void for_each_named(const Tensor& self, const Indices& indices, Body&& body) {
 
 }  // namespace
 
-AOTITorchError aoti_torch_cpu_index_Tensor(AtenTensorHandle self, const AtenTensorHandle** indices,
-                                           int64_t indices_len_, AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] {
-    const Tensor& from = operand(self);
-    const Indices chosen = indices_of(from, indices, indices_len_);
-    const Tensor out = empty_contiguous(from.dtype, chosen.result_sizes(from));
-    with_type(from.dtype, [&]<class T>(T) {
-      for_each_named(from, chosen, [&](int64_t offset, int64_t number) {
-        out.data<T>()[number] = from.data<T>()[offset];
-      });
+Tensor backend::read_at(const Tensor& self, const Indices& indices) {
+  const Tensor out = empty_contiguous(self.dtype, indices.result_sizes(self));
+  with_type(self.dtype, [&]<class T>(T) {
+    for_each_named(self, indices, [&](int64_t offset, int64_t number) {
+      out.data<T>()[number] = self.data<T>()[offset];
     });
-    const Tensor arranged = chosen.arranged(out);
-    *ret0 = to_handle(arranged.is_contiguous() ? arranged : contiguous(arranged));
   });
+  const Tensor arranged = indices.arranged(out);
+  return arranged.is_contiguous() ? arranged : contiguous(arranged);
 }
 
-AOTITorchError aoti_torch_cpu_index_put(AtenTensorHandle self, const AtenTensorHandle** indices,
-                                        int64_t indices_len_, AtenTensorHandle values,
-                                        int32_t accumulate, AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] {
-    Tensor out = clone(operand(self));
-    const Indices chosen = indices_of(out, indices, indices_len_);
-    const Tensor from = contiguous(chosen.values_for(out, operand(values)));
-    with_type(out.dtype, [&]<class T>(T) {
-      for_each_named(out, chosen, [&](int64_t offset, int64_t number) {
-        T& element = out.data<T>()[offset];
-        const T value = from.data<T>()[number];
-        element = accumulate != 0 ? static_cast<T>(element + value) : value;
-      });
+Tensor backend::put_at(const Tensor& self, const Indices& indices, const Tensor& values,
+                       bool accumulate) {
+  const Tensor out = menagerie::clone(self);
+  const Tensor from = contiguous(values);
+  with_type(out.dtype, [&]<class T>(T) {
+    for_each_named(out, indices, [&](int64_t offset, int64_t number) {
+      T& element = out.data<T>()[offset];
+      const T value = from.data<T>()[number];
+      element = accumulate ? static_cast<T>(element + value) : value;
     });
-    *ret0 = to_handle(std::move(out));
   });
+  return out;
 }

@@ -1,8 +1,9 @@
-// Matrix product shims: checking operands; the kernel library computes.
+// Matrix products, and linear layers with a fused operation: the kernel library computes.
 #include <algorithm>
 
 #include "common/copy.h"
 #include "common/kernels.h"
+#include "common/operators.h"
 #include "common/shim_support.h"
 #include "cpu/epilogue.h"
 #include "cpu/plain_product.h"
@@ -11,18 +12,6 @@
 using namespace menagerie;
 
 namespace {
-
-void check_product(const Tensor& out, const Tensor& a, const Tensor& b, int32_t dimensions) {
-  require(a.dimensions == dimensions && b.dimensions == dimensions && out.dimensions == dimensions,
-          "operands must have ", dimensions, " axes, not ", a, " and ", b);
-  const int32_t row = dimensions - 2;
-  const int32_t column = dimensions - 1;
-  const bool batches = dimensions == 2 || (a.size[0] == b.size[0] && a.size[0] == out.size[0]);
-  require(batches && a.size[column] == b.size[row] && out.size[row] == a.size[row] &&
-              out.size[column] == b.size[column],
-          "shapes do not fit: ", a, " x ", b, " -> ", out);
-  require(a.dtype == b.dtype && a.dtype == out.dtype, "dtypes differ: ", a, " x ", b, " -> ", out);
-}
 
 // Whether `self`, broadcast to the output, is one number a column: then it is a bias.
 bool is_bias(const Tensor& self, const Tensor& out) {
@@ -42,31 +31,6 @@ Tensor as_vector(const Tensor& self) {
   vector.size[0] = self.size[self.dimensions - 1];
   vector.stride[0] = 1;
   return vector;
-}
-
-// The factors stay double until the dtype is known: whole numbers and float64 are computed with
-// exactly these.
-void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self, double beta,
-              double alpha) {
-  if (out.empty()) return;
-  if (is_half(out.dtype)) {
-    const Tensor result = empty_contiguous(Dtype::kFloat32, out.sizes());
-    const Tensor addend = self == nullptr ? Tensor() : widened(*self);
-    multiply(result, widened(a), widened(b), self == nullptr ? nullptr : &addend, beta, alpha);
-    return assign(result, out);
-  }
-  if (out.dtype != Dtype::kFloat32 || a.empty()) {
-    return plain_product(out, a, b, self, beta, alpha);
-  }
-  if (self != nullptr && beta == 1 && alpha == 1 && is_bias(*self, out)) {
-    const Tensor bias = as_vector(*self);
-    return kernels::matrix_product({a, b, &bias}, out);
-  }
-  const auto product_factor = static_cast<float>(alpha);
-  const auto own_factor = self == nullptr ? 0.0F : static_cast<float>(beta);
-  if (own_factor == 0) return kernels::matrix_product({a, b, nullptr, product_factor}, out);
-  assign(*self, out);
-  kernels::matrix_product({a, b, nullptr, product_factor, own_factor}, out);
 }
 
 // A tensor [..., K] as a matrix of rows.
@@ -122,38 +86,28 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor* bias,
 
 }  // namespace
 
-AOTITorchError aoti_torch_cpu_mm_out(AtenTensorHandle out, AtenTensorHandle self,
-                                     AtenTensorHandle mat2) {
-  return kernel(__func__, [&] {
-    check_product(operand(out), operand(self), operand(mat2), 2);
-    multiply(operand(out), operand(self), operand(mat2), nullptr, 0, 1);
-  });
-}
-
-AOTITorchError aoti_torch_cpu_addmm_out(AtenTensorHandle out, AtenTensorHandle self,
-                                        AtenTensorHandle mat1, AtenTensorHandle mat2, double beta,
-                                        double alpha) {
-  return kernel(__func__, [&] {
-    check_product(operand(out), operand(mat1), operand(mat2), 2);
-    multiply(operand(out), operand(mat1), operand(mat2), &operand(self), beta, alpha);
-  });
-}
-
-AOTITorchError aoti_torch_cpu_bmm_out(AtenTensorHandle out, AtenTensorHandle self,
-                                      AtenTensorHandle mat2) {
-  return kernel(__func__, [&] {
-    check_product(operand(out), operand(self), operand(mat2), 3);
-    multiply(operand(out), operand(self), operand(mat2), nullptr, 0, 1);
-  });
-}
-
-AOTITorchError aoti_torch_cpu_baddbmm_out(AtenTensorHandle out, AtenTensorHandle self,
-                                          AtenTensorHandle batch1, AtenTensorHandle batch2,
-                                          double beta, double alpha) {
-  return kernel(__func__, [&] {
-    check_product(operand(out), operand(batch1), operand(batch2), 3);
-    multiply(operand(out), operand(batch1), operand(batch2), &operand(self), beta, alpha);
-  });
+// The factors stay double until the dtype is known: whole numbers and float64 are computed with
+// exactly these.
+void backend::multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self,
+                       double beta, double alpha) {
+  if (is_half(out.dtype)) {
+    const Tensor result = empty_contiguous(Dtype::kFloat32, out.sizes());
+    const Tensor addend = self == nullptr ? Tensor() : widened(*self);
+    multiply(result, widened(a), widened(b), self == nullptr ? nullptr : &addend, beta, alpha);
+    return menagerie::assign(result, out);
+  }
+  if (out.dtype != Dtype::kFloat32 || a.empty()) {
+    return plain_product(out, a, b, self, beta, alpha);
+  }
+  if (self != nullptr && beta == 1 && alpha == 1 && is_bias(*self, out)) {
+    const Tensor bias = as_vector(*self);
+    return kernels::matrix_product({a, b, &bias}, out);
+  }
+  const auto product_factor = static_cast<float>(alpha);
+  const auto own_factor = self == nullptr ? 0.0F : static_cast<float>(beta);
+  if (own_factor == 0) return kernels::matrix_product({a, b, nullptr, product_factor}, out);
+  menagerie::assign(*self, out);
+  kernels::matrix_product({a, b, nullptr, product_factor, own_factor}, out);
 }
 
 AOTITorchError aoti_torch_cpu__linear_pointwise(AtenTensorHandle X, AtenTensorHandle W,

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "common/element.h"
-#include "common/shim_support.h"
+#include "common/operators.h"
 #include "cpu/rows.h"
 
 using namespace menagerie;
@@ -22,14 +22,9 @@ bool less(T a, T b) {
   }
 }
 
-struct Sorted {
-  Tensor values;
-  Tensor indices;
-};
-
 // The first `kept` of each row, in order; equal values keep the order in which they stand.
 template <class T>
-void sort_rows(const Tensor& self, int32_t axis, bool descending, const Sorted& out) {
+void sort_rows(const Tensor& self, int32_t axis, bool descending, const Chosen& out) {
   const auto from = row_starts(self, axis);
   const auto to = row_starts(out.values, axis);
   const auto to_index = row_starts(out.indices, axis);
@@ -55,53 +50,17 @@ void sort_rows(const Tensor& self, int32_t axis, bool descending, const Sorted& 
   });
 }
 
-void sort_into(const Tensor& self, int32_t axis, bool descending, const Sorted& out) {
-  if (out.values.empty()) return;
-  with_type(self.dtype, [&]<class T>(T) { sort_rows<T>(self, axis, descending, out); });
-}
-
-Sorted sorted(const Tensor& self, int64_t dim, bool descending) {
-  const int32_t axis = checked_axis(self, dim);
-  Sorted out{empty_like(self), {}};
-  out.indices = empty_strided(Dtype::kInt64, self.sizes(), out.values.strides());
-  sort_into(self, axis, descending, out);
-  return out;
-}
-
 }  // namespace
 
-AOTITorchError aoti_torch_cpu_sort(AtenTensorHandle self, int64_t dim, int32_t descending,
-                                   AtenTensorHandle* ret0, AtenTensorHandle* ret1) {
-  return kernel(__func__, [&] {
-    Sorted out = sorted(operand(self), dim, descending != 0);
-    *ret0 = to_handle(std::move(out.values));
-    *ret1 = to_handle(std::move(out.indices));
-  });
-}
-
-AOTITorchError aoti_torch_cpu_sort_stable(AtenTensorHandle self, int32_t*, int64_t dim,
-                                          int32_t descending, AtenTensorHandle* ret0,
-                                          AtenTensorHandle* ret1) {
-  return kernel(__func__, [&] {
-    Sorted out = sorted(operand(self), dim, descending != 0);
-    *ret0 = to_handle(std::move(out.values));
-    *ret1 = to_handle(std::move(out.indices));
-  });
-}
-
-AOTITorchError aoti_torch_cpu_topk(AtenTensorHandle self, int64_t k, int64_t dim, int32_t largest,
-                                   int32_t, AtenTensorHandle* ret0, AtenTensorHandle* ret1) {
-  return kernel(__func__, [&] {
-    const Tensor& input = operand(self);
-    const int32_t axis = checked_axis(input, dim);
-    require(k >= 0 && k <= row_length(input, axis), "k = ", k, " is not within axis ", axis, " of ",
-            input);
-    Extents sizes = input.size;
-    if (input.dimensions > 0) sizes[axis] = k;
-    const std::span kept(sizes.data(), static_cast<size_t>(input.dimensions));
-    Sorted out{empty_contiguous(input.dtype, kept), empty_contiguous(Dtype::kInt64, kept)};
-    sort_into(input, axis, largest != 0, out);
-    *ret0 = to_handle(std::move(out.values));
-    *ret1 = to_handle(std::move(out.indices));
-  });
+Chosen backend::first_in_order(const Tensor& self, int32_t axis, int64_t kept, bool descending,
+                               const Extents& strides) {
+  const auto axes = static_cast<size_t>(self.dimensions);
+  Extents sizes = self.size;
+  if (axes > 0) sizes[axis] = kept;
+  const std::span shape(sizes.data(), axes);
+  const std::span wanted(strides.data(), axes);
+  Chosen out{empty_strided(self.dtype, shape, wanted), empty_strided(Dtype::kInt64, shape, wanted)};
+  if (out.values.empty()) return out;
+  with_type(self.dtype, [&]<class T>(T) { sort_rows<T>(self, axis, descending, out); });
+  return out;
 }

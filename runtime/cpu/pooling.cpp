@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "common/element.h"
-#include "common/shim_support.h"
+#include "common/operators.h"
 #include "common/windows.h"
 #include "cpu/rows.h"
 
@@ -53,8 +53,8 @@ void for_each_element(const Windows& windows, const Place& place, Body&& body) {
 }
 
 template <class T>
-void average(const Windows& windows, const Tensor& out, bool count_padding,
-             std::optional<int64_t> divisor) {
+void average_windows(const Windows& windows, const Tensor& out, bool count_padding,
+                     std::optional<int64_t> divisor) {
   for_each_window<T>(windows, out, [&](const T* plane, int64_t target, const Place& place) {
     double sum = 0;
     for_each_element(windows, place,
@@ -72,7 +72,7 @@ void average(const Windows& windows, const Tensor& out, bool count_padding,
 
 // Indices count the elements of the plane. NaN wins, and of several the last, as in torch.
 template <class T>
-void largest(const Windows& windows, const Tensor& out, const Tensor& indices) {
+void largest_of_windows(const Windows& windows, const Tensor& out, const Tensor& indices) {
   for_each_window<T>(windows, out, [&](const T* plane, int64_t target, const Place& place) {
     int64_t best = -1;
     T most{};
@@ -88,127 +88,30 @@ void largest(const Windows& windows, const Tensor& out, const Tensor& indices) {
   });
 }
 
-Tensor empty_result(const Tensor& self, const Windows& windows, int32_t spatial, Dtype dtype) {
-  const PooledGeometry geometry = pooled_geometry(self, windows, spatial);
+Tensor empty_result(const Tensor& self, const PooledGeometry& geometry, Dtype dtype) {
   const auto axes = static_cast<size_t>(self.dimensions);
   return empty_strided(dtype, {geometry.sizes.data(), axes}, {geometry.strides.data(), axes});
 }
 
-Tensor averaged(const Tensor& self, const Windows& windows, int32_t spatial, bool count_padding,
-                std::optional<int64_t> divisor) {
-  require(is_floating(self.dtype), "averages are of floating numbers, not of ", self);
-  Tensor output = empty_result(self, windows, spatial, self.dtype);
+}  // namespace
+
+Tensor backend::average(const Tensor& self, const Windows& windows, const PooledGeometry& geometry,
+                        bool count_padding, std::optional<int64_t> divisor) {
+  Tensor output = empty_result(self, geometry, self.dtype);
   if (output.empty()) return output;
-  const Tensor volumes = as_volumes(output, spatial);
-  with_type(self.dtype, [&]<class T>(T) { average<T>(windows, volumes, count_padding, divisor); });
+  const Tensor volumes = as_volumes(output, windows.spatial);
+  with_type(self.dtype,
+            [&]<class T>(T) { average_windows<T>(windows, volumes, count_padding, divisor); });
   return output;
 }
 
-Tensor averaged_sliding(const Tensor& self, int32_t spatial, const Sliding& sliding,
-                        bool count_padding, const int64_t* divisor) {
-  require(divisor == nullptr || *divisor != 0, "the divisor is nought");
-  return averaged(self, sliding_windows(self, spatial, sliding), spatial, count_padding,
-                  divisor == nullptr ? std::nullopt : std::optional(*divisor));
-}
-
-void largest_of(const Tensor& self, const Windows& windows, int32_t spatial,
-                AtenTensorHandle* values, AtenTensorHandle* indices) {
-  const Tensor output = empty_result(self, windows, spatial, self.dtype);
-  const Tensor chosen = empty_result(self, windows, spatial, Dtype::kInt64);
-  if (!output.empty()) {
-    with_type(self.dtype, [&]<class T>(T) {
-      largest<T>(windows, as_volumes(output, spatial), as_volumes(chosen, spatial));
-    });
-  }
-  *values = to_handle(output);
-  *indices = to_handle(chosen);
-}
-
-}  // namespace
-
-AOTITorchError aoti_torch_cpu_avg_pool2d(AtenTensorHandle self, const int64_t* kernel_size,
-                                         int64_t kernel_size_len_, const int64_t* stride,
-                                         int64_t stride_len_, const int64_t* padding,
-                                         int64_t padding_len_, int32_t ceil_mode,
-                                         int32_t count_include_pad, int64_t* divisor_override,
-                                         AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] {
-    const Sliding sliding{.window = numbers(kernel_size, kernel_size_len_),
-                          .stride = numbers(stride, stride_len_),
-                          .padding = numbers(padding, padding_len_),
-                          .dilation = {},
-                          .ceil_mode = ceil_mode != 0};
-    *ret0 = to_handle(
-        averaged_sliding(operand(self), 2, sliding, count_include_pad != 0, divisor_override));
+Chosen backend::largest(const Tensor& self, const Windows& windows,
+                        const PooledGeometry& geometry) {
+  Chosen out{empty_result(self, geometry, self.dtype), empty_result(self, geometry, Dtype::kInt64)};
+  if (out.values.empty()) return out;
+  with_type(self.dtype, [&]<class T>(T) {
+    largest_of_windows<T>(windows, as_volumes(out.values, windows.spatial),
+                          as_volumes(out.indices, windows.spatial));
   });
-}
-
-AOTITorchError aoti_torch_cpu_avg_pool3d(AtenTensorHandle self, const int64_t* kernel_size,
-                                         int64_t kernel_size_len_, const int64_t* stride,
-                                         int64_t stride_len_, const int64_t* padding,
-                                         int64_t padding_len_, int32_t ceil_mode,
-                                         int32_t count_include_pad, int64_t* divisor_override,
-                                         AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] {
-    const Sliding sliding{.window = numbers(kernel_size, kernel_size_len_),
-                          .stride = numbers(stride, stride_len_),
-                          .padding = numbers(padding, padding_len_),
-                          .dilation = {},
-                          .ceil_mode = ceil_mode != 0};
-    *ret0 = to_handle(
-        averaged_sliding(operand(self), 3, sliding, count_include_pad != 0, divisor_override));
-  });
-}
-
-AOTITorchError aoti_torch_cpu_max_pool2d_with_indices(
-    AtenTensorHandle self, const int64_t* kernel_size, int64_t kernel_size_len_,
-    const int64_t* stride, int64_t stride_len_, const int64_t* padding, int64_t padding_len_,
-    const int64_t* dilation, int64_t dilation_len_, int32_t ceil_mode, AtenTensorHandle* ret0,
-    AtenTensorHandle* ret1) {
-  return kernel(__func__, [&] {
-    const Sliding sliding{.window = numbers(kernel_size, kernel_size_len_),
-                          .stride = numbers(stride, stride_len_),
-                          .padding = numbers(padding, padding_len_),
-                          .dilation = numbers(dilation, dilation_len_),
-                          .ceil_mode = ceil_mode != 0};
-    const Tensor& input = operand(self);
-    largest_of(input, sliding_windows(input, 2, sliding), 2, ret0, ret1);
-  });
-}
-
-AOTITorchError aoti_torch_cpu_max_pool3d_with_indices(
-    AtenTensorHandle self, const int64_t* kernel_size, int64_t kernel_size_len_,
-    const int64_t* stride, int64_t stride_len_, const int64_t* padding, int64_t padding_len_,
-    const int64_t* dilation, int64_t dilation_len_, int32_t ceil_mode, AtenTensorHandle* ret0,
-    AtenTensorHandle* ret1) {
-  return kernel(__func__, [&] {
-    const Sliding sliding{.window = numbers(kernel_size, kernel_size_len_),
-                          .stride = numbers(stride, stride_len_),
-                          .padding = numbers(padding, padding_len_),
-                          .dilation = numbers(dilation, dilation_len_),
-                          .ceil_mode = ceil_mode != 0};
-    const Tensor& input = operand(self);
-    largest_of(input, sliding_windows(input, 3, sliding), 3, ret0, ret1);
-  });
-}
-
-AOTITorchError aoti_torch_cpu__adaptive_avg_pool2d(AtenTensorHandle self,
-                                                   const int64_t* output_size,
-                                                   int64_t output_size_len_,
-                                                   AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] {
-    const Tensor& input = operand(self);
-    const Windows windows = adaptive_windows(input, numbers(output_size, output_size_len_));
-    *ret0 = to_handle(averaged(input, windows, 2, /*count_padding=*/false, std::nullopt));
-  });
-}
-
-AOTITorchError aoti_torch_cpu_adaptive_max_pool2d(AtenTensorHandle self, const int64_t* output_size,
-                                                  int64_t output_size_len_, AtenTensorHandle* ret0,
-                                                  AtenTensorHandle* ret1) {
-  return kernel(__func__, [&] {
-    const Tensor& input = operand(self);
-    const Windows windows = adaptive_windows(input, numbers(output_size, output_size_len_));
-    largest_of(input, windows, 2, ret0, ret1);
-  });
+  return out;
 }

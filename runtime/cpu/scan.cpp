@@ -5,7 +5,7 @@
 
 #include "common/copy.h"
 #include "common/element.h"
-#include "common/shim_support.h"
+#include "common/operators.h"
 #include "cpu/rows.h"
 
 using namespace menagerie;
@@ -30,15 +30,6 @@ void scan_rows(const Tensor& tensor, int32_t axis, Combine combine, Accumulator<
   });
 }
 
-// The result in its dtype, filled with the values to be scanned: integers become int64 unless a
-// dtype is asked for.
-Tensor converted(const Tensor& self, const int32_t* dtype) {
-  const Dtype own = is_floating(self.dtype) ? self.dtype : Dtype::kInt64;
-  Tensor out = empty_contiguous(dtype == nullptr ? own : to_dtype(*dtype), self.sizes());
-  assign(self, out);
-  return out;
-}
-
 // log(exp(a) + exp(b)), without overflow.
 double log_of_sum(double a, double b) {
   const double high = std::max(a, b);
@@ -46,89 +37,50 @@ double log_of_sum(double a, double b) {
   return std::isinf(high) ? high : high + std::log1p(std::exp(std::min(a, b) - high));
 }
 
-// The values at which `better(value, best)` has last held; a NaN is the best, and of equal values
-// the last.
-template <class Better>
-void scan_extremes(const Tensor& self, int64_t dim, AtenTensorHandle* values,
-                   AtenTensorHandle* indices, Better better) {
-  const int32_t axis = checked_axis(self, dim);
-  Tensor out = contiguous(self);
-  Tensor places = empty_contiguous(Dtype::kInt64, self.sizes());
-  with_type(out.dtype, [&]<class T>(T) {
-    const auto starts = row_starts(out, axis);
-    for_each_row(starts.size(), [&](size_t row) {
-      T best = out.data<T>()[starts[row]];
-      int64_t place = 0;
-      for (int64_t i = 0; i < row_length(out, axis); ++i) {
-        const int64_t at = starts[row] + i * row_stride(out, axis);
-        const T value = out.data<T>()[at];
-        if (value != value || (best == best && better(value, best))) {
-          best = value;
-          place = i;
-        }
-        out.data<T>()[at] = best;
-        places.data<int64_t>()[at] = place;
+template <class T>
+void scan_along(backend::Scan scan, const Tensor& out, int32_t axis) {
+  if (scan == backend::Scan::kSum) {
+    scan_rows<T>(out, axis, [](auto sum, auto value) { return sum + value; }, 0);
+  } else if (scan == backend::Scan::kProduct) {
+    scan_rows<T>(out, axis, [](auto product, auto value) { return product * value; }, 1);
+  } else if constexpr (std::is_same_v<Accumulator<T>, double>) {
+    scan_rows<T>(out, axis, log_of_sum, -std::numeric_limits<double>::infinity());
+  }
+}
+
+// Values become the best so far, and places where those stood.
+template <class T>
+void extremes_along(const Tensor& values, const Tensor& places, int32_t axis, bool largest) {
+  const auto starts = row_starts(values, axis);
+  for_each_row(starts.size(), [&](size_t row) {
+    T best = values.data<T>()[starts[row]];
+    int64_t place = 0;
+    for (int64_t i = 0; i < row_length(values, axis); ++i) {
+      const int64_t at = starts[row] + i * row_stride(values, axis);
+      const T value = values.data<T>()[at];
+      const bool better = largest ? value >= best : value <= best;
+      if (value != value || (best == best && better)) {
+        best = value;
+        place = i;
       }
-    });
+      values.data<T>()[at] = best;
+      places.data<int64_t>()[at] = place;
+    }
   });
-  *values = to_handle(std::move(out));
-  *indices = to_handle(std::move(places));
 }
 
 }  // namespace
 
-AOTITorchError aoti_torch_cpu_logcumsumexp(AtenTensorHandle self, int64_t dim,
-                                           AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] {
-    const int32_t axis = checked_axis(operand(self), dim);
-    require(is_floating(operand(self).dtype), "logarithms are of floating numbers, not of ",
-            operand(self));
-    Tensor out = contiguous(operand(self));
-    with_type(out.dtype, [&]<class T>(T) {
-      if constexpr (std::is_same_v<Accumulator<T>, double>) {
-        scan_rows<T>(out, axis, log_of_sum, -std::numeric_limits<double>::infinity());
-      }
-    });
-    *ret0 = to_handle(std::move(out));
-  });
+Tensor backend::scanned(Scan scan, const Tensor& self, int32_t axis, Dtype dtype) {
+  const Tensor out = empty_contiguous(dtype, self.sizes());
+  menagerie::assign(self, out);
+  with_type(dtype, [&]<class T>(T) { scan_along<T>(scan, out, axis); });
+  return out;
 }
 
-AOTITorchError aoti_torch_cpu_cummax(AtenTensorHandle self, int64_t dim, AtenTensorHandle* ret0,
-                                     AtenTensorHandle* ret1) {
-  return kernel(__func__, [&] {
-    scan_extremes(operand(self), dim, ret0, ret1,
-                  [](auto value, auto best) { return value >= best; });
-  });
-}
-
-AOTITorchError aoti_torch_cpu_cummin(AtenTensorHandle self, int64_t dim, AtenTensorHandle* ret0,
-                                     AtenTensorHandle* ret1) {
-  return kernel(__func__, [&] {
-    scan_extremes(operand(self), dim, ret0, ret1,
-                  [](auto value, auto best) { return value <= best; });
-  });
-}
-
-AOTITorchError aoti_torch_cpu_cumsum(AtenTensorHandle self, int64_t dim, int32_t* dtype,
-                                     AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] {
-    const int32_t axis = checked_axis(operand(self), dim);
-    Tensor out = converted(operand(self), dtype);
-    with_type(out.dtype, [&]<class T>(T) {
-      scan_rows<T>(out, axis, [](auto sum, auto value) { return sum + value; }, 0);
-    });
-    *ret0 = to_handle(std::move(out));
-  });
-}
-
-AOTITorchError aoti_torch_cpu_cumprod(AtenTensorHandle self, int64_t dim, int32_t* dtype,
-                                      AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] {
-    const int32_t axis = checked_axis(operand(self), dim);
-    Tensor out = converted(operand(self), dtype);
-    with_type(out.dtype, [&]<class T>(T) {
-      scan_rows<T>(out, axis, [](auto product, auto value) { return product * value; }, 1);
-    });
-    *ret0 = to_handle(std::move(out));
-  });
+Chosen backend::extremes_so_far(const Tensor& self, int32_t axis, bool largest) {
+  const Chosen out{contiguous(self), empty_contiguous(Dtype::kInt64, self.sizes())};
+  with_type(self.dtype,
+            [&]<class T>(T) { extremes_along<T>(out.values, out.indices, axis, largest); });
+  return out;
 }

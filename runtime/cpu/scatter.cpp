@@ -1,11 +1,9 @@
 // Scattering along an axis.
-#include "common/scatter.h"
-
 #include <limits>
 
 #include "common/copy.h"
 #include "common/element.h"
-#include "common/shim_support.h"
+#include "common/operators.h"
 
 using namespace menagerie;
 
@@ -107,41 +105,16 @@ void scatter_into(const Scatter& scatter) {
   if (scatter.reduction == Reduction::kMean) divide<T>(scatter.out, counts_of(scatter));
 }
 
-void run(const Scatter& scatter) {
-  assign(scatter.self, scatter.out);
-  if (scatter.index.empty()) return;
-  with_type(scatter.out.dtype, [&]<class T>(T) { scatter_into<T>(scatter); });
-}
-
 }  // namespace
 
-AOTITorchError aoti_torch_cpu_scatter_src_out(AtenTensorHandle out, AtenTensorHandle self,
-                                              int64_t dim, AtenTensorHandle index,
-                                              AtenTensorHandle src) {
-  return kernel(__func__, [&] {
-    run(checked_scatter(operand(out), operand(self), dim, operand(index), operand(src)));
-  });
+Tensor backend::one_value(Dtype dtype, double value) {
+  const Tensor one = empty_contiguous(dtype, {});
+  with_type(dtype, [&]<class T>(T) { *one.data<T>() = static_cast<T>(value); });
+  return one;
 }
 
-AOTITorchError aoti_torch_cpu_scatter_value_out(AtenTensorHandle out, AtenTensorHandle self,
-                                                int64_t dim, AtenTensorHandle index, double value) {
-  return kernel(__func__, [&] {
-    const Tensor one = empty_contiguous(operand(self).dtype, {});
-    with_type(one.dtype, [&]<class T>(T) { *one.data<T>() = static_cast<T>(value); });
-    const Tensor source = broadcast(one, operand(index).sizes());
-    run(checked_scatter(operand(out), operand(self), dim, operand(index), source));
-  });
-}
-
-AOTITorchError aoti_torch_cpu_scatter_reduce_two_out(AtenTensorHandle out, AtenTensorHandle self,
-                                                     int64_t dim, AtenTensorHandle index,
-                                                     AtenTensorHandle src, const char* reduce,
-                                                     int32_t include_self) {
-  return kernel(__func__, [&] {
-    Scatter scatter =
-        checked_scatter(operand(out), operand(self), dim, operand(index), operand(src));
-    scatter.reduction = reduction_named(reduce);
-    scatter.include_self = include_self != 0;
-    run(scatter);
-  });
+void backend::scatter(const Scatter& scatter) {
+  menagerie::assign(scatter.self, scatter.out);
+  if (scatter.index.empty()) return;
+  with_type(scatter.out.dtype, [&]<class T>(T) { scatter_into<T>(scatter); });
 }

@@ -1,9 +1,7 @@
 // Reading and writing elements by lists of positions on the device. What depends on values that the
 // host must know is computed by the host, after the device has finished.
-#include "common/axes.h"
-#include "common/copy.h"
-#include "common/indices.h"
-#include "common/shim_support.h"
+#include "common/backend.h"
+#include "common/operators.h"
 #include "metal/dispatch.h"
 #include "metal/operands.h"
 
@@ -42,7 +40,9 @@ void check_not_empty(const Tensor& first, const Indices& indices) {
   }
 }
 
-Tensor read(const Tensor& self, const Indices& indices) {
+}  // namespace
+
+Tensor backend::read_at(const Tensor& self, const Indices& indices) {
   const Tensor first = dense(indices.indexed_first(self));
   const Tensor out = metal::empty_contiguous(self.dtype, indices.result_sizes(self));
   if (out.empty()) return dense(indices.arranged(out));
@@ -56,12 +56,13 @@ Tensor read(const Tensor& self, const Indices& indices) {
 }
 
 // Sums are made in float32 or int64.
-Tensor put(const Tensor& self, const Indices& indices, const Tensor& values, bool accumulate) {
+Tensor backend::put_at(const Tensor& self, const Indices& indices, const Tensor& values,
+                       bool accumulate) {
   const Dtype dtype = accumulate ? wide(self.dtype) : self.dtype;
   const Tensor first = indices.indexed_first(self);
   const Tensor into = metal::empty_contiguous(dtype, first.sizes());
   metal::copy(first, into);
-  const Tensor from = converted(indices.values_for(self, values), dtype);
+  const Tensor from = converted(values, dtype);
   if (!from.empty()) {
     check_not_empty(first, indices);
     const Places places = places_of(into, indices);
@@ -76,24 +77,4 @@ Tensor put(const Tensor& self, const Indices& indices, const Tensor& values, boo
       metal::empty_strided(self.dtype, self.sizes(), {strides.data(), self.sizes().size()});
   metal::copy(indices.indexed_back(into), out);
   return out;
-}
-
-}  // namespace
-
-AOTITorchError aoti_torch_mps_index_Tensor(AtenTensorHandle self, const AtenTensorHandle** indices,
-                                           int64_t indices_len_, AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] {
-    const Tensor& from = operand(self);
-    *ret0 = to_handle(read(from, indices_of(from, indices, indices_len_)));
-  });
-}
-
-AOTITorchError aoti_torch_mps_index_put(AtenTensorHandle self, const AtenTensorHandle** indices,
-                                        int64_t indices_len_, AtenTensorHandle values,
-                                        int32_t accumulate, AtenTensorHandle* ret0) {
-  return kernel(__func__, [&] {
-    const Tensor& into = operand(self);
-    const Indices chosen = indices_of(into, indices, indices_len_);
-    *ret0 = to_handle(put(into, chosen, operand(values), accumulate != 0));
-  });
 }

@@ -1,9 +1,9 @@
-// Matrix product shims: checking operands and telling how each lies in memory; the device computes.
+// Matrix products: telling how each operand lies in memory; the device computes.
 #include <algorithm>
 #include <array>
 
 #include "common/copy.h"
-#include "common/shim_support.h"
+#include "common/operators.h"
 #include "metal/copy.h"
 #include "metal/integer_product.h"
 #include "metal/state.h"
@@ -12,19 +12,6 @@ using namespace menagerie;
 using namespace menagerie::metal;
 
 namespace {
-
-void check_product(const Tensor& out, const Tensor& a, const Tensor& b, int32_t dimensions) {
-  require(a.dimensions == dimensions && b.dimensions == dimensions && out.dimensions == dimensions,
-          "operands must have ", dimensions, " axes, not ", a, " and ", b);
-  const int32_t row = dimensions - 2;
-  const int32_t column = dimensions - 1;
-  const bool batches = dimensions == 2 || (a.size[0] == b.size[0] && a.size[0] == out.size[0]);
-  require(batches && a.size[column] == b.size[row] && out.size[row] == a.size[row] &&
-              out.size[column] == b.size[column],
-          "shapes do not fit: ", a, " x ", b, " -> ", out);
-  require(a.dtype == b.dtype && a.dtype == out.dtype, "dtypes differ: ", a, " x ", b, " -> ", out);
-  require(a.dtype != Dtype::kFloat64, "Metal has no float64: ", a);
-}
 
 // A tensor [.., M, N] as [B, M, N], a batch that repeats one matrix as that one.
 Tensor batched(const Tensor& tensor) {
@@ -110,41 +97,14 @@ void encode(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* s
   State::current().stream().matmul(descriptor, operands);
 }
 
-void multiply(const Tensor& out, const Tensor& a, const Tensor& b, int32_t dimensions,
-              const Tensor* self = nullptr, double beta = 0, double alpha = 1) {
-  check_product(out, a, b, dimensions);
-  if (out.empty()) return;
+}  // namespace
+
+void backend::multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self,
+                       double beta, double alpha) {
+  require(a.dtype != Dtype::kFloat64, "Metal has no float64: ", a);
   if (!is_floating(out.dtype)) return integer_product(out, a, b, self, beta, alpha);
   const bool in_place = out.is_contiguous();
   const Tensor result = in_place ? out : metal::empty_contiguous(out.dtype, out.sizes());
   encode(result, a, b, self, static_cast<float>(beta), static_cast<float>(alpha));
   if (!in_place) metal::copy(result, out);
-}
-
-}  // namespace
-
-AOTITorchError aoti_torch_mps_mm_out(AtenTensorHandle out, AtenTensorHandle self,
-                                     AtenTensorHandle mat2) {
-  return kernel(__func__, [&] { multiply(operand(out), operand(self), operand(mat2), 2); });
-}
-
-AOTITorchError aoti_torch_mps_addmm_out(AtenTensorHandle out, AtenTensorHandle self,
-                                        AtenTensorHandle mat1, AtenTensorHandle mat2, double beta,
-                                        double alpha) {
-  return kernel(__func__, [&] {
-    multiply(operand(out), operand(mat1), operand(mat2), 2, &operand(self), beta, alpha);
-  });
-}
-
-AOTITorchError aoti_torch_mps_bmm_out(AtenTensorHandle out, AtenTensorHandle self,
-                                      AtenTensorHandle mat2) {
-  return kernel(__func__, [&] { multiply(operand(out), operand(self), operand(mat2), 3); });
-}
-
-AOTITorchError aoti_torch_mps_baddbmm_out(AtenTensorHandle out, AtenTensorHandle self,
-                                          AtenTensorHandle batch1, AtenTensorHandle batch2,
-                                          double beta, double alpha) {
-  return kernel(__func__, [&] {
-    multiply(operand(out), operand(batch1), operand(batch2), 3, &operand(self), beta, alpha);
-  });
 }

@@ -2,8 +2,7 @@
 // order.
 #include <bit>
 
-#include "common/axes.h"
-#include "common/shim_support.h"
+#include "common/operators.h"
 #include "metal/dispatch.h"
 #include "metal/operands.h"
 
@@ -46,62 +45,26 @@ Tensor order_of(const Tensor& self, const Rows& rows, bool descending) {
   return order;
 }
 
-struct Sorted {
-  Tensor values, indices;  // contiguous
-};
-
-// The first `kept` of each row, in order.
-Sorted sorted(const Tensor& self, int32_t axis, int64_t kept, bool descending) {
-  Extents sizes = self.size;
-  if (self.dimensions > 0) sizes[axis] = kept;
-  const std::span shape(sizes.data(), static_cast<size_t>(self.dimensions));
-  Sorted out{metal::empty_contiguous(self.dtype, shape),
-             metal::empty_contiguous(Dtype::kInt64, shape)};
-  if (out.values.empty()) return out;
-  const Rows rows = rows_along(self, axis);
-  const Tensor order = order_of(self, rows, descending);
-  const auto padded = static_cast<int32_t>(order.size[1]);
-  Arguments arguments;
-  arguments.add(dense(self)).add(order).add(out.values).add(out.indices);
-  arguments.add(Taken{rows.length, rows.inner, kept, padded});
-  dispatch("sort", "take_" + std::to_string(element_size(self.dtype)), arguments,
-           threads_for(out.values));
-  return out;
-}
-
-void sort(const Tensor& self, int64_t dim, bool descending, AtenTensorHandle* values,
-          AtenTensorHandle* indices) {
-  const int32_t axis = checked_axis(self, dim);
-  const Rows rows = rows_along(self, axis);
-  const Sorted out = sorted(self, axis, rows.length, descending);
-  const Extents strides = strides_like(self);
-  const std::span wanted(strides.data(), self.sizes().size());
-  *values = to_handle(with_strides(out.values, wanted));
-  *indices = to_handle(with_strides(out.indices, wanted));
-}
-
 }  // namespace
 
-AOTITorchError aoti_torch_mps_sort(AtenTensorHandle self, int64_t dim, int32_t descending,
-                                   AtenTensorHandle* ret0, AtenTensorHandle* ret1) {
-  return kernel(__func__, [&] { sort(operand(self), dim, descending != 0, ret0, ret1); });
-}
-
-AOTITorchError aoti_torch_mps_sort_stable(AtenTensorHandle self, int32_t*, int64_t dim,
-                                          int32_t descending, AtenTensorHandle* ret0,
-                                          AtenTensorHandle* ret1) {
-  return kernel(__func__, [&] { sort(operand(self), dim, descending != 0, ret0, ret1); });
-}
-
-AOTITorchError aoti_torch_mps_topk(AtenTensorHandle self, int64_t k, int64_t dim, int32_t largest,
-                                   int32_t, AtenTensorHandle* ret0, AtenTensorHandle* ret1) {
-  return kernel(__func__, [&] {
-    const Tensor& input = operand(self);
-    const int32_t axis = checked_axis(input, dim);
-    const int64_t length = rows_along(input, axis).length;
-    require(k >= 0 && k <= length, "k = ", k, " is not within axis ", axis, " of ", input);
-    Sorted out = sorted(input, axis, k, largest != 0);
-    *ret0 = to_handle(std::move(out.values));
-    *ret1 = to_handle(std::move(out.indices));
-  });
+Chosen backend::first_in_order(const Tensor& self, int32_t axis, int64_t kept, bool descending,
+                               const Extents& strides) {
+  const auto axes = static_cast<size_t>(self.dimensions);
+  Extents sizes = self.size;
+  if (axes > 0) sizes[axis] = kept;
+  const std::span shape(sizes.data(), axes);
+  const Chosen out{metal::empty_contiguous(self.dtype, shape),
+                   metal::empty_contiguous(Dtype::kInt64, shape)};
+  if (!out.values.empty()) {
+    const Rows rows = rows_along(self, axis);
+    const Tensor order = order_of(self, rows, descending);
+    const auto padded = static_cast<int32_t>(order.size[1]);
+    Arguments arguments;
+    arguments.add(dense(self)).add(order).add(out.values).add(out.indices);
+    arguments.add(Taken{rows.length, rows.inner, kept, padded});
+    dispatch("sort", "take_" + std::to_string(element_size(self.dtype)), arguments,
+             threads_for(out.values));
+  }
+  const std::span wanted(strides.data(), axes);
+  return {with_strides(out.values, wanted), with_strides(out.indices, wanted)};
 }

@@ -1,12 +1,10 @@
 // Scattering along an axis on the device, in float32 or int64.
-#include "common/scatter.h"
-
 #include <array>
 #include <limits>
 
 #include "common/axes.h"
 #include "common/copy.h"
-#include "common/shim_support.h"
+#include "common/operators.h"
 #include "metal/dispatch.h"
 #include "metal/operands.h"
 
@@ -86,7 +84,13 @@ void divide(const Scatter& scatter, const Tensor& sum) {
   dispatch("scatter", "divide_" + metal_name(sum.dtype), arguments, threads_for(sum));
 }
 
-void run(const Scatter& scatter) {
+}  // namespace
+
+Tensor backend::one_value(Dtype dtype, double value) {
+  return converted(constant(wide(dtype), value, {}), dtype);
+}
+
+void backend::scatter(const Scatter& scatter) {
   const Dtype dtype = wide(scatter.self.dtype);
   const Tensor into = metal::empty_contiguous(dtype, scatter.self.sizes());
   metal::copy(scatter.self, into);
@@ -102,37 +106,4 @@ void run(const Scatter& scatter) {
     if (mean) divide(scatter, into);
   }
   metal::copy(into, scatter.out);
-}
-
-}  // namespace
-
-AOTITorchError aoti_torch_mps_scatter_src_out(AtenTensorHandle out, AtenTensorHandle self,
-                                              int64_t dim, AtenTensorHandle index,
-                                              AtenTensorHandle src) {
-  return kernel(__func__, [&] {
-    run(checked_scatter(operand(out), operand(self), dim, operand(index), operand(src)));
-  });
-}
-
-AOTITorchError aoti_torch_mps_scatter_value_out(AtenTensorHandle out, AtenTensorHandle self,
-                                                int64_t dim, AtenTensorHandle index, double value) {
-  return kernel(__func__, [&] {
-    const Tensor& from = operand(self);
-    const Tensor wide_one = constant(wide(from.dtype), value, {});
-    const Tensor source = broadcast(converted(wide_one, from.dtype), operand(index).sizes());
-    run(checked_scatter(operand(out), from, dim, operand(index), source));
-  });
-}
-
-AOTITorchError aoti_torch_mps_scatter_reduce_two_out(AtenTensorHandle out, AtenTensorHandle self,
-                                                     int64_t dim, AtenTensorHandle index,
-                                                     AtenTensorHandle src, const char* reduce,
-                                                     int32_t include_self) {
-  return kernel(__func__, [&] {
-    Scatter scatter =
-        checked_scatter(operand(out), operand(self), dim, operand(index), operand(src));
-    scatter.reduction = reduction_named(reduce);
-    scatter.include_self = include_self != 0;
-    run(scatter);
-  });
 }

@@ -47,12 +47,28 @@ def test_every_shim_stands_in_the_file_it_names() -> None:
         stem = re.sub(
             r"^(Sleef_|aoti_torch_(item|scalar_to_tensor)_)|(f8|d4)(_u\d+)?$", "", shim.name
         )
-        assert re.search(rf"\b({shim.name}|{stem})\b", text), shim
+        assert re.search(rf"\b({shim.body}|{stem})\b", text), shim
 
 
-def test_declarations_agree_with_torch(tmp_path: Path) -> None:
+def test_what_targets_share_stands_once() -> None:
+    """No two entries of the list are one operator for two devices, and none is defined twice."""
+    operators = {
+        shim.name: re.sub(r"^aoti_torch_(cpu|mps)_", "", shim.entry)
+        for shim in SHIMS
+        if "{device}" not in shim.entry and re.match(r"aoti_torch_(cpu|mps)_", shim.name)
+    }
+    assert sorted(set(operators.values())) == sorted(operators.values())
+    shared = [shim for shim in SHIMS if "{device}" in shim.entry]
+    assert {shim.targets for shim in shared} == {("cpu",), ("metal",)}
+    for shim in shared:
+        homes = [f for f in ROOT.rglob("*.cpp") if f"AOTITorchError {shim.body}(" in f.read_text()]
+        assert homes == [ROOT / shim.source]
+
+
+@pytest.mark.parametrize("target", Target)
+def test_declarations_agree_with_torch(tmp_path: Path, target: Target) -> None:
     """The declarations compile beside the pinned torch's own: a drift of the ABI fails here."""
-    (tmp_path / "shims.h").write_text(header(SHIMS))
+    (tmp_path / "shims.h").write_text(header(SHIMS, target))
     source = tmp_path / "both.cpp"
     headers = (
         "c/shim.h", "c/shim_cpu.h", "c/shim_mps.h",
@@ -132,10 +148,10 @@ def test_faulty_list_is_refused(tmp_path: Path, text: str, fact: str) -> None:
 
 
 def test_command_prints_what_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    """`python -m menagerie.shims` prints a header or a table, and its usage otherwise."""
-    assert main(["header"]) == 0
-    assert capsys.readouterr().out == header(SHIMS)
-    assert main([]) == 2
+    """`python -m menagerie.shims` prints a target's header or a table, else its usage."""
+    assert main(["header", "cpu"]) == 0
+    assert capsys.readouterr().out == header(SHIMS, "cpu")
+    assert main(["header", "abacus"]) == main([]) == 2
     assert "usage" in capsys.readouterr().err
 
 

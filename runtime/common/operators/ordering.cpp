@@ -1,0 +1,92 @@
+// Sorting, running sums and the like along an axis: checking arguments.
+#include "common/axes.h"
+#include "common/operators.h"
+#include "common/shim_support.h"
+
+using namespace menagerie;
+
+namespace {
+
+int64_t length_along(const Tensor& tensor, int32_t axis) {
+  return tensor.dimensions == 0 ? 1 : tensor.size[axis];
+}
+
+Chosen sorted(const Tensor& self, int64_t dim, bool descending) {
+  const int32_t axis = checked_axis(self, dim);
+  return backend::first_in_order(self, axis, length_along(self, axis), descending,
+                                 strides_like(self));
+}
+
+// Whole numbers become int64 unless a dtype is asked for.
+Tensor scanned(backend::Scan scan, const Tensor& self, int64_t dim, const int32_t* dtype) {
+  const int32_t axis = checked_axis(self, dim);
+  const Dtype own = is_floating(self.dtype) ? self.dtype : Dtype::kInt64;
+  return backend::scanned(scan, self, axis, dtype == nullptr ? own : to_dtype(*dtype));
+}
+
+}  // namespace
+
+AOTITorchError aoti_torch_device_sort(AtenTensorHandle self, int64_t dim, int32_t descending,
+                                      AtenTensorHandle* ret0, AtenTensorHandle* ret1) {
+  return kernel(__func__, [&] { give(sorted(operand(self), dim, descending != 0), ret0, ret1); });
+}
+
+AOTITorchError aoti_torch_device_sort_stable(AtenTensorHandle self, int32_t*, int64_t dim,
+                                             int32_t descending, AtenTensorHandle* ret0,
+                                             AtenTensorHandle* ret1) {
+  return kernel(__func__, [&] { give(sorted(operand(self), dim, descending != 0), ret0, ret1); });
+}
+
+AOTITorchError aoti_torch_device_topk(AtenTensorHandle self, int64_t k, int64_t dim,
+                                      int32_t largest, int32_t, AtenTensorHandle* ret0,
+                                      AtenTensorHandle* ret1) {
+  return kernel(__func__, [&] {
+    const Tensor& input = operand(self);
+    const int32_t axis = checked_axis(input, dim);
+    require(k >= 0 && k <= length_along(input, axis), "k = ", k, " is not within axis ", axis,
+            " of ", input);
+    Extents sizes = input.size;
+    if (input.dimensions > 0) sizes[axis] = k;
+    const Extents strides = contiguous_strides({sizes.data(), input.sizes().size()});
+    give(backend::first_in_order(input, axis, k, largest != 0, strides), ret0, ret1);
+  });
+}
+
+AOTITorchError aoti_torch_device_cumsum(AtenTensorHandle self, int64_t dim, int32_t* dtype,
+                                        AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] {
+    *ret0 = to_handle(scanned(backend::Scan::kSum, operand(self), dim, dtype));
+  });
+}
+
+AOTITorchError aoti_torch_device_cumprod(AtenTensorHandle self, int64_t dim, int32_t* dtype,
+                                         AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] {
+    *ret0 = to_handle(scanned(backend::Scan::kProduct, operand(self), dim, dtype));
+  });
+}
+
+AOTITorchError aoti_torch_device_logcumsumexp(AtenTensorHandle self, int64_t dim,
+                                              AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] {
+    require(is_floating(operand(self).dtype), "logarithms are of floating numbers, not of ",
+            operand(self));
+    *ret0 = to_handle(scanned(backend::Scan::kLogSumExp, operand(self), dim, nullptr));
+  });
+}
+
+AOTITorchError aoti_torch_device_cummax(AtenTensorHandle self, int64_t dim, AtenTensorHandle* ret0,
+                                        AtenTensorHandle* ret1) {
+  return kernel(__func__, [&] {
+    const int32_t axis = checked_axis(operand(self), dim);
+    give(backend::extremes_so_far(operand(self), axis, /*largest=*/true), ret0, ret1);
+  });
+}
+
+AOTITorchError aoti_torch_device_cummin(AtenTensorHandle self, int64_t dim, AtenTensorHandle* ret0,
+                                        AtenTensorHandle* ret1) {
+  return kernel(__func__, [&] {
+    const int32_t axis = checked_axis(operand(self), dim);
+    give(backend::extremes_so_far(operand(self), axis, /*largest=*/false), ret0, ret1);
+  });
+}
