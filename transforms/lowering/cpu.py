@@ -11,10 +11,10 @@ import torch
 
 from menagerie.library import library_path
 from transforms.editor import ProgramEditor
-from transforms.lowering.checked_loops import contain_faults
-from transforms.lowering.conform import conform_results
+from transforms.lowering.checked_loops import FAULTS, CheckedScheduling
 from transforms.lowering.coverage import check_kernels, check_library
-from transforms.lowering.inductor import generate_code
+from transforms.lowering.fallback_kernels import CheckedWrapper
+from transforms.lowering.inductor import Backend, generate_code
 from transforms.lowering.lowered import LoweredProgram
 from transforms.lowering.toolchain import Compiler, Source, find_compiler
 from zoo.errors import LoweringError
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["instructions", "lower"]
+__all__ = ["BACKEND", "instructions", "lower"]
+
+BACKEND = Backend("cpu", CheckedScheduling, CheckedWrapper)
 
 aten = torch.ops.aten
 
@@ -122,21 +124,16 @@ def lower(
     place = f"program {name}"
     baseline = _baseline()
     code = generate_code(
-        _with_claimed_layouts(program), {**_OPTIONS, "cpp.simdlen": baseline.vector_bits}
+        _with_claimed_layouts(program), {**_OPTIONS, "cpp.simdlen": baseline.vector_bits}, BACKEND
     )
     check_kernels(place, code.kernel_uses, Target.CPU)
     flags = (*_FLAGS, *baseline.flags)
     sources = [
-        Source(
-            "kernels",
-            contain_faults(code.kernels),
-            flags,
-            header="torch/csrc/inductor/cpp_prefix.h",
-        ),
+        Source("kernels", FAULTS + code.kernels, flags, header="torch/csrc/inductor/cpp_prefix.h"),
         # The wrapper runs once a call and only calls: -O1 compiles it three times as fast.
         Source(
             "wrapper",
-            conform_results(code.wrapper),
+            code.wrapper,
             (*flags, "-O1"),
             header="torch/csrc/inductor/aoti_include/cpu.h",
         ),
