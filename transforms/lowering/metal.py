@@ -13,11 +13,11 @@ import torch
 from torch.export.passes import move_to_device_pass
 
 from menagerie.shim_list import kernel_symbols
-from transforms.editor import ProgramEditor
 from transforms.lowering import mach_toolchain
 from transforms.lowering.attention import write_out_attention
 from transforms.lowering.coverage import check_imports, check_kernels, check_library
 from transforms.lowering.inductor import Backend, generate_code, metal_on_any_host
+from transforms.lowering.layouts import with_plain_weights
 from transforms.lowering.lowered import LoweredProgram, MetalParts
 from transforms.lowering.metal_codegen import MetalScheduling, MetalWrapper, metal_code
 from transforms.lowering.mps_host import provide_mps
@@ -118,7 +118,7 @@ def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
     backend = Backend("mps", MetalScheduling, MetalWrapper.of(name))
     provide_mps()
     with metal_on_any_host():
-        plain = _with_plain_constants(write_out_attention(program))
+        plain = with_plain_weights(write_out_attention(program))
         try:
             code = generate_code(move_to_device_pass(plain, _DEVICE), _OPTIONS, backend)
         except LoweringError as error:
@@ -139,16 +139,6 @@ def _explained(place: str, program: ExportedProgram, error: LoweringError) -> Lo
                 "Let the model compute it in float32",
             )
     return LoweringError(place, error.fact, error.next_step)
-
-
-def _with_plain_constants(program: ExportedProgram) -> ExportedProgram:
-    """Lay every weight out row-major, as the artifact stores it and kernels will index it."""
-    editor = ProgramEditor(program)
-    for node in list(editor.graph.nodes):
-        value = editor.constant(node)
-        if value is not None and not value.is_contiguous():
-            editor.set_constant(node, value.contiguous())
-    return editor.finish()
 
 
 def _sources(metal: MetalCode) -> list[Source]:

@@ -101,20 +101,24 @@ def test_what_the_user_compiles_is_torchs_own() -> None:
     assert "LoopFault" not in code
 
 
+_ASSERTION = ["code", "name", "size", "stride", "op_name"]
+_INDEX_PUT = ["kernel", "x", "indices", "values", "accumulate"]
+
+
 @pytest.mark.parametrize(
     ("method", "parameters"),
     [
         (CppWrapperCpu.generate_c_shim_extern_kernel_alloc, ["extern_kernel", "args"]),
         (CppWrapperCpu.generate_c_shim_fallback_kernel, ["fallback_kernel", "args"]),
-        (CppWrapperCpu._codegen_assert_size_stride, [*["code", "name", "size", "stride", "op_name"]]),
-        (CppWrapperCpu._generate_index_put_fallback, ["kernel", "x", "indices", "values", "accumulate"]),
+        (CppWrapperCpu._codegen_assert_size_stride, _ASSERTION),
+        (CppWrapperCpu._generate_index_put_fallback, _INDEX_PUT),
         (CppWrapperCpu.set_writeline, ["target", "writeline"]),
         (CppWrapperCpu.write_header, []),
         (KernelGroup.codegen_group, ["name"]),
         (CppKernelProxy.gen_body, ["code"]),
         (CppScheduling.reset_kernel_group, []),
     ],
-)  # fmt: skip
+)
 def test_torch_has_the_methods_that_we_replace(
     method: Callable[..., Any], parameters: list[str]
 ) -> None:
