@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from transforms.cpu_run import run_piece
 from transforms.lowering.layouts import with_claimed_weights
+from zoo.spec import Target
 
 
 class _Views(nn.Module):
@@ -64,6 +65,32 @@ def test_what_export_proved_of_a_result_stays_true(module: type[nn.Module]) -> N
     assert len(results) == len(wanted)
     for result, value in zip(results, wanted, strict=True):
         torch.testing.assert_close(result, value, rtol=1e-5, atol=1e-5)
+
+
+class _Anchors(nn.Module):
+    """Columns of a matrix as parameter, buffers and a plain attribute, which export lifts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        columns = torch.arange(192.0).reshape(48, 4)
+        self.weight = nn.Parameter(columns.t())
+        self.register_buffer("kept", columns.add(1).t())
+        self.register_buffer("not_kept", columns.add(2).t(), persistent=False)
+        self.anchors = columns.add(3).t()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Of (4, 48)."""
+        return x * self.weight + self.kept * self.anchors - self.not_kept
+
+
+@pytest.mark.parametrize("target", list(Target))
+def test_constants_may_be_transposed(target: Target) -> None:
+    """Whatever the module keeps them as; none is contiguous."""
+    model, x = _Anchors().eval(), torch.randn(4, 48)
+    with torch.no_grad():
+        program = torch.export.export(model, (x,), strict=False).run_decompositions({})
+        [result] = run_piece(program, [x], target=target)
+        torch.testing.assert_close(result, model(x))
 
 
 def test_weights_of_convolutions_are_claimed_still() -> None:
