@@ -194,7 +194,8 @@ class ProgramEditor:
             fqn = f"{name}_{count}"
         first = next(iter(self.graph.nodes))
         with self.graph.inserting_before(first):
-            node = self.graph.placeholder("p_" + fqn.replace(".", "_"))
+            node = self.graph.placeholder("p_" + fqn)
+            node.target = node.name  # the graph's own: unique, and a name that Python allows
         with self.fake_mode:
             node.meta["val"] = self.fake_mode.from_tensor(value.detach(), static_shapes=True)
         spec = InputSpec(InputKind.PARAMETER, TensorArgument(name=node.name), fqn)
