@@ -13,10 +13,10 @@ from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
 from menagerie.validation import Limits
 from menagerie.validation import validate as run_goldens
-from tasks.reseal import reseal
 from zoo.errors import ValidationError
 from zoo.records import ConversionReport
 from zoo.report import write_report
+from zoo.reseal import reseal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

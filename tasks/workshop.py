@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
-import time
 from typing import TYPE_CHECKING, Self
 
 from tasks.job import ExportedProgramSize, ExportRecord, LowerRecord, PullRecord, TransformRecord
 from transforms.accuracy import eager_accuracy
-from transforms.bisect import locate
-from transforms.bundle import Identity, ProgramParts, write_bundle
-from transforms.golden import measure_eager
-from transforms.graph_record import record_graph
-from transforms.lowering import targets
-from transforms.pipeline import make_passes, run_passes
+from transforms.build import build, rewrite
+from transforms.bundle import Gate, Identity
+from transforms.diagnosis import diagnose
+from transforms.golden import time_eager
 from transforms.prepare import Prepared, prepare
+from transforms.targets import target_named
 from zoo import sources
 from zoo.errors import ExportError
-from zoo.records import Diagnosis, ProgramGraphs
 from zoo.sources.context import Context, resolve_inside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
     from types import TracebackType
 
-    from menagerie.format.bundle_manifest import BundleManifest
     from tasks.job import Job, Suspect
-    from zoo.records import Divergence, Measurement
+    from zoo.records import Diagnosis
     from zoo.sources import LoadedModel
     from zoo.spec import ProgramSpec
 
 __all__ = ["Workshop"]
-
-_NOTHING_FOUND = (
-    "Lowered and run by itself, each suspected program agrees with eager: the fault lies in the "
-    "bundle, in how often or beside what it is run, or in inputs that were not tried"
-)
 
 
 class Workshop:
@@ -47,6 +36,7 @@ class Workshop:
 
     def __init__(self, job: Job) -> None:
         self._job = job
+        self._target = target_named(job.target)
         self._loaded: LoadedModel | None = None
         self._prepared: dict[str, Prepared] = {}
         self._original: dict[str, Prepared] = {}  # before the passes
@@ -73,43 +63,39 @@ class Workshop:
 
     def transform(self) -> TransformRecord:
         """See `Bench.transform`."""
-        self._original = dict(self._prepared)
-        logs, graphs = [], []
-        for name, prepared in self._original.items():
-            program, log = run_passes(
-                prepared.exported.program, self._job.spec.passes, target=self._job.target, name=name
-            )
-            exported = dataclasses.replace(prepared.exported, program=program)
-            self._prepared[name] = dataclasses.replace(prepared, exported=exported)
-            logs.append(log)
-            before, after = record_graph(prepared.exported.program), record_graph(program)
-            graphs.append(ProgramGraphs(program=name, before=before, after=after))
-        return TransformRecord(passes=tuple(logs), graphs=tuple(graphs))
+        self._original = self._prepared
+        done = [rewrite(p, self._job.spec.passes, self._target) for p in self._original.values()]
+        self._prepared = {each.prepared.name: each.prepared for each in done}
+        return TransformRecord(
+            passes=tuple(each.log for each in done), graphs=tuple(each.graphs for each in done)
+        )
 
     def lower(self) -> LowerRecord:
         """See `Bench.lower`."""
-        job = self._job
-        eager = tuple((p.name, self._measure(p)) for p in job.spec.programs)
-        parts = [self._lower(p) for p in job.spec.programs]
-        manifest = write_bundle(
-            job.bundle, self._identity(), job.spec, parts, accuracy=self._accuracy()
+        job, programs = self._job, list(self._prepared.values())
+        eager = tuple(
+            (p.name, time_eager(p.eager, p.goldens, threads=job.threads)) for p in programs
+        )
+        tolerances = job.spec.tolerances
+        built = build(
+            job.bundle, self._identity(), programs, tolerances=tolerances, gate=self._gate()
         )
         return LowerRecord(
-            lowering=tuple(p.lowered.record for p in parts),
-            eager_latency=eager,
-            weights_bytes=_weights_bytes(manifest),
+            lowering=built.lowering, eager_latency=eager, weights_bytes=built.weights_bytes
         )
 
     def locate(self, suspects: Sequence[Suspect]) -> Diagnosis:
         """See `Bench.locate`."""
-        end = time.monotonic() + self._job.search_seconds
-        for suspect in suspects:
-            cases = range(len(self._original[suspect.program].goldens))
-            for case in cases if suspect.case is None else (suspect.case,):
-                found = self._locate(suspect.program, case, end - time.monotonic())
-                if found is not None:
-                    return Diagnosis(program=suspect.program, case=case, divergence=found)
-        return Diagnosis(detail=_NOTHING_FOUND)
+        job = self._job
+        return diagnose(
+            self._original,
+            [(s.program, s.case) for s in suspects],
+            job.spec.passes,
+            target=self._target,
+            tolerances=job.spec.tolerance,
+            folder=job.reproducer,
+            seconds=job.search_seconds,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -121,8 +107,7 @@ class Workshop:
         traceback: TracebackType | None,
     ) -> None:
         self._loaded = None
-        self._prepared.clear()
-        self._original.clear()
+        self._prepared, self._original = {}, {}
 
     def _export(self, spec: ProgramSpec) -> ExportedProgramSize:
         prepared = prepare(self._model().module, spec)
@@ -133,54 +118,25 @@ class Workshop:
             golden_cases=len(prepared.goldens),
         )
 
-    def _measure(self, spec: ProgramSpec) -> Measurement:
-        goldens = self._prepared[spec.name].goldens
-        return measure_eager(self._model().module, spec, goldens, threads=self._job.threads)
-
-    def _lower(self, spec: ProgramSpec) -> ProgramParts:
-        prepared = self._prepared[spec.name]
-        program, target = prepared.exported.program, self._job.target
-        return ProgramParts(
-            spec=spec,
-            exported=prepared.exported,
-            lowered=targets.lower(program, self._job.bundle, target, name=spec.name),
-            goldens=prepared.goldens,
-        )
-
-    def _locate(self, program: str, case: int, seconds: float) -> Divergence | None:
-        job, prepared = self._job, self._original[program]
-        return locate(
-            prepared.exported.program,
-            make_passes(job.spec.passes, target=job.target),
-            list(prepared.goldens[case].inputs.values()),
-            target=job.target,
-            tolerances=job.spec.tolerance,
-            folder=job.reproducer,
-            seconds=seconds,
-        )
-
     def _identity(self) -> Identity:
         loaded = self._model()
         return Identity(
             model=self._job.model,
-            target=self._job.target,
+            target=self._target,
             build_key=self._job.build_key,
             source=loaded.description,
             random_weights=loaded.random_weights,
+            licence=self._job.spec.licence.spdx,
         )
 
-    def _accuracy(self) -> tuple[Path, float] | None:
+    def _gate(self) -> Gate | None:
         gate = self._job.spec.accuracy
         if gate is None:
             return None
         data = resolve_inside(gate.data, Context(self._job.model, self._job.origin.parent))
-        return data, eager_accuracy(self._model().module, self._job.spec, gate, data)
+        return Gate(gate, data, eager_accuracy(self._model().module, self._job.spec, gate, data))
 
     def _model(self) -> LoadedModel:
         if self._loaded is None:
             raise ExportError(self._job.model, "there is no model yet: its pull has not run")
         return self._loaded
-
-
-def _weights_bytes(manifest: BundleManifest) -> int:
-    return manifest.files[manifest.weights].bytes

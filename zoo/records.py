@@ -320,3 +320,15 @@ class ConversionReport(_Record):
     stages: tuple[StageTime, ...] = ()
     versions: dict[str, str] = {}
     created: str = ""  # ISO 8601, UTC
+
+    @property
+    def worst_abs(self) -> float | None:
+        """The largest error of any output in any golden case; None without outputs."""
+        errors = (o.max_abs for p in self.validation.programs for o in p.parity)
+        return max(errors, default=None)
+
+    @property
+    def worst_snr_db(self) -> float | None:
+        """The lowest SNR, infinite where all outputs are bit-equal; None without outputs."""
+        ratios = (o.snr_db for p in self.validation.programs for o in p.parity)
+        return min(ratios, default=None)
