@@ -15,6 +15,7 @@ from forwarder import Forwarder
 
 from menagerie.format.folder import open_bundle
 from menagerie.store.layout import blob_key
+from menagerie.store.s3_options import Secret
 from zoo.errors import MenagerieError, NotInStore, StoreError, StoreUnreachable
 from zoo.store import Store, open_store
 from zoo.store.s3 import S3Objects
