@@ -13,8 +13,8 @@ from flows.outcome.rows import leave_row, rows_left_before, this_run
 from flows.planning.plan import PlannedModel, plan, sort_out, unplanned_row
 from flows.request.parameters import ConversionOptions
 from flows.running.listener import Recorder
+from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed, without_heartbeats
-from flows.running.workplace import workplace
 from tasks.retries import patiently
 from zoo.errors import MenagerieError
 from zoo.spec import Target
@@ -75,7 +75,7 @@ class _RowLeaver(Recorder):
     """Leaves every row on the run, besides keeping it."""
 
     def __init__(self, run: UUID, left: Iterable[ModelResult]) -> None:
-        super().__init__(workplace().listener)
+        super().__init__(services().listener)
         self._run = run
         self.rows.update({(row.model, row.target): row for row in left})
 

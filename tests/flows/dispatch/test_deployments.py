@@ -16,8 +16,8 @@ from flows.planning.placement import load_placement
 from flows.planning.plan import PlannedModel, plan
 from flows.request.parameters import ConversionOptions, RunLimits
 from flows.running.listener import Recorder, Silence
+from tasks.prove import prove
 from tasks.publish import publish_bundle
-from tasks.validate import prove
 from zoo.spec import Target
 
 if TYPE_CHECKING:
