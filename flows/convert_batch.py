@@ -6,7 +6,7 @@ from uuid import UUID
 from prefect import State, flow
 from prefect.runtime import flow_run
 
-from flows.dispatch.embedded import close_lost_children, convert_here
+from flows.dispatch.in_process import close_lost_children, convert_here
 from flows.names import FlowName
 from flows.outcome.results import ModelResult, RunResult
 from flows.outcome.rows import leave_row, rows_left_before, this_run

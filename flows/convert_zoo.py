@@ -10,8 +10,8 @@ from pydantic import Field
 
 from flows.dispatch.clock import Clock
 from flows.dispatch.confirmations import Confirmations
-from flows.dispatch.deployments import Dispatch
-from flows.dispatch.embedded import convert_here
+from flows.dispatch.conversions import Conversions
+from flows.dispatch.in_process import convert_here
 from flows.dispatch.runs import Runs
 from flows.dispatch.stages import StageWatch
 from flows.names import FlowName
@@ -89,7 +89,7 @@ def _convert_all(
         until = clock.now() + limits.hours * 3600
         workers = bool(runs.deployments(FlowName.CONVERT_BATCH))
         if work and workers:
-            Dispatch(
+            Conversions(
                 runs,
                 placement=placement,
                 limits=limits,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from flows.cli.progress import LiveDisplay
 from flows.planning.plan import crashed_row
-from flows.running.embedded import prefect_api
 from flows.running.listener import Recorder
+from flows.running.prefect_api import prefect_api
 from menagerie.home import home
 from tasks.failures import explain
 

@@ -17,7 +17,7 @@ import zoo.store
 from flows.convert_batch import convert_batch
 from flows.convert_model import convert_model
 from flows.convert_zoo import convert_zoo
-from flows.dispatch.embedded import convert_here
+from flows.dispatch.in_process import convert_here
 from flows.outcome.results import ModelResult, Outcome
 from flows.planning.plan import plan
 from flows.request.parameters import ConversionOptions
