@@ -184,7 +184,7 @@ def trace(
                     module, arguments, dict(keywords or {}), dynamic_shapes=shapes, strict=False
                 )
             )
-            program = exported.run_decompositions({})
+            program: ExportedProgram = exported.run_decompositions({})
     except ExportError:
         raise
     except Exception as error:  # torch raises many kinds here; all mean the same to the user

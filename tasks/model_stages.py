@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from tasks.job import ExportedProgramSize, ExportRecord, LowerRecord, PullRecord, TransformRecord
+from tasks.job import (
+    ExportedProgramSize,
+    ExportRecord,
+    LowerRecord,
+    PullRecord,
+    TransformRecord,
+)
+from tasks.stages import HeldHere
 from transforms.accuracy import eager_accuracy
 from transforms.build import build, rewrite
 from transforms.bundle import Gate, Identity
@@ -25,14 +32,11 @@ if TYPE_CHECKING:
     from zoo.sources import LoadedModel
     from zoo.spec import ProgramSpec
 
-__all__ = ["Workshop"]
+__all__ = ["ModelStages"]
 
 
-class Workshop:
-    """One job's model, and what the stages have made of it so far. Implements `tasks.bench.Bench`.
-
-    A new one is needed for every job; the stages are called once each, in order.
-    """
+class ModelStages(HeldHere):
+    """One job's model, and what the stages have made of it so far; a new one for every job."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -42,7 +46,7 @@ class Workshop:
         self._original: dict[str, Prepared] = {}  # before the passes
 
     def pull(self) -> PullRecord:
-        """See `Bench.pull`."""
+        """Fetch or make the weights and build the model."""
         job = self._job
         self._loaded = sources.load(
             job.model,
@@ -58,11 +62,11 @@ class Workshop:
         )
 
     def export(self) -> ExportRecord:
-        """See `Bench.export`."""
+        """Export every program and compute its golden cases with eager PyTorch."""
         return ExportRecord(programs=tuple(self._export(p) for p in self._job.spec.programs))
 
     def transform(self) -> TransformRecord:
-        """See `Bench.transform`."""
+        """Run the graph passes over every program."""
         self._original = self._prepared
         done = [rewrite(p, self._job.spec.passes, self._target) for p in self._original.values()]
         self._prepared = {each.prepared.name: each.prepared for each in done}
@@ -71,7 +75,7 @@ class Workshop:
         )
 
     def lower(self) -> LowerRecord:
-        """See `Bench.lower`."""
+        """Compile every program and write the bundle, sealed as `lowered`."""
         job, programs = self._job, list(self._prepared.values())
         eager = tuple(
             (p.name, time_eager(p.eager, p.goldens, threads=job.threads)) for p in programs
@@ -85,7 +89,10 @@ class Workshop:
         )
 
     def locate(self, suspects: Sequence[Suspect]) -> Diagnosis:
-        """See `Bench.locate`."""
+        """Find where the lowered programs diverge from eager; the job says for how long.
+
+        The smallest program with the fault goes to `Job.reproducer`.
+        """
         job = self._job
         return diagnose(
             self._original,
@@ -96,9 +103,6 @@ class Workshop:
             folder=job.reproducer,
             seconds=job.search_seconds,
         )
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self,
