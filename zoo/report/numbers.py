@@ -11,6 +11,7 @@ __all__ = [
     "error",
     "milliseconds",
     "moment",
+    "percent",
     "scientific",
     "seconds",
     "size",
@@ -95,6 +96,11 @@ def size(value: int) -> str:
         if amount < step or unit == "GB":
             break
     return f"{significant(amount)} {unit}"
+
+
+def percent(share: float) -> str:
+    """A share of a whole: `99.5 %`."""
+    return f"{100 * share:.1f}{_NO_BREAK}%"
 
 
 def thousands(value: int) -> str:
