@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from menagerie.format.folder import seal
@@ -29,7 +30,7 @@ def reseal(folder: Path, draft: BundleManifest, state: ReleaseState) -> None:
     Raises:
         ArtifactError: a file is not the one that was sealed; the folder is then no bundle any more.
     """
-    sealed = seal(folder, draft.model_copy(update={"state": state, "files": {}}))
+    sealed = seal(folder, replace(draft, state=state, files={}))
     before, after = _content(draft), _content(sealed)
     changed = sorted(n for n in before.keys() | after.keys() if before.get(n) != after.get(n))
     if changed:

@@ -55,6 +55,7 @@ def verify(
         targets = () if target is None else (target,)
         _verify_all(store_url(store), targets, threads, as_json=as_json)
         return
+    from menagerie.typed_json import plain
     from menagerie.validation import Limits, validate
 
     with (
@@ -63,7 +64,7 @@ def verify(
     ):
         report = validate(folder, limits=Limits(threads=threads))
     if as_json:
-        emit(report.model_dump(mode="json"))
+        emit(plain(report))
     else:
         _print(report)
     if not report.passed:

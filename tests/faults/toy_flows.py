@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def bench(job: Job) -> Bench:
 def toy_prove(job: Job, evidence: Evidence) -> ConversionReport:
     """Every toy passes; those for Metal by emulation."""
     emulated = job.target is Target.METAL
-    judged = toy_judgement().model_copy(update={"emulated": emulated})
+    judged = replace(toy_judgement(), emulated=emulated)
     return prove(job, evidence, judge=lambda *_, **__: judged)
 
 

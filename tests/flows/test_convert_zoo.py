@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -175,7 +176,7 @@ def test_a_model_too_slow_to_be_proven_timed_out(options: ConversionOptions) -> 
 
     def too_slow(job: Job, evidence: Evidence) -> ConversionReport:
         update = {"verdict": Verdict.TIMED_OUT, "detail": "stopped after 60 s"}
-        judged = toy_judgement(passed=False).model_copy(update=update)
+        judged = replace(toy_judgement(passed=False), **update)
         return prove(job, evidence, judge=lambda *_, **__: judged)
 
     place = dataclasses.replace(toy_workplace(), prove=too_slow)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ def publish(tmp_path: Path, model: str, key: str = "a" * 64, **judgement: Any) -
         tmp_path / (model + key[:4]), model=model, build_key=key, store=str(tmp_path / "store")
     )
     toy_bundle(job)
-    judged = toy_judgement().model_copy(update=judgement)
+    judged = replace(toy_judgement(), **judgement)
     evidence = toy_evidence()
     drawn = evidence.transformed.model_copy(update={"graphs": (toy_graphs(),)})
     evidence = evidence.model_copy(update={"transformed": drawn})
@@ -64,7 +65,7 @@ def toy_graphs() -> ProgramGraphs:
 
 def judging(**judgement: Any) -> Workplace:
     """A workplace whose every proof ends so."""
-    judged = toy_judgement(passed=judgement.pop("passed", True)).model_copy(update=judgement)
+    judged = replace(toy_judgement(passed=judgement.pop("passed", True)), **judgement)
     return Workplace(judge=lambda *_, **__: judged)
 
 

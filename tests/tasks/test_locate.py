@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 def _judgement(verdict: Verdict, **changes: object) -> ValidationReport:
     failed = toy_judgement(passed=False)
-    return failed.model_copy(update={"verdict": verdict, **changes})
+    return replace(failed, **{"verdict": verdict, **changes})
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_what_was_not_judged_is_searched_with_every_case(pair: ModelSpec) -> Non
 def test_without_a_wrong_output_every_program_is_tried(pair: ModelSpec) -> None:
     """Two runs that differ, or an accuracy that was missed, name no program."""
     [main] = toy_judgement().programs
-    both = (main, main.model_copy(update={"program": "decoder"}))
+    both = (main, replace(main, program="decoder"))
     differing = _judgement(Verdict.DIVERGED, programs=both)
     assert [(s.program, s.case) for s in suspects(differing, pair)] == [("main", 0), ("decoder", 0)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def _judged(**changes: object) -> ValidationReport:
-    return toy_judgement().model_copy(update=changes)
+    return replace(toy_judgement(), **changes)
 
 
 def _change_weights(bundle: Path) -> None:
@@ -38,7 +39,7 @@ def _change_manifest(bundle: Path) -> None:
     """The weights, and what vouches for them."""
     _change_weights(bundle)
     manifest = open_bundle(bundle, check_hashes=False).manifest
-    seal(bundle, manifest.model_copy(update={"licence": "mine"}))
+    seal(bundle, replace(manifest, licence="mine"))
 
 
 def _add_file(bundle: Path) -> None:

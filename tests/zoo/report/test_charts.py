@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
@@ -49,9 +50,9 @@ def test_errors_that_are_no_numbers_are_drawn(diverged: ConversionReport) -> Non
     """Infinity, NaN positions and exact zeros all have their place."""
     base = diverged.validation.programs[0].parity[1]
     wild = [
-        base.model_copy(update={"max_abs": math.inf}),
-        base.model_copy(update={"max_abs": 0.0, "nonfinite_match": False}),
-        base.model_copy(update={"tolerance": None, "max_abs": 3.0}),
+        replace(base, max_abs=math.inf),
+        replace(base, max_abs=0.0, nonfinite_match=False),
+        replace(base, tolerance=None, max_abs=3.0),
     ]
     svg = error_dots([OutputCases("main", str(i), (p,)) for i, p in enumerate(wild)])
     assert len(drawn(svg, "mark-bad")) == 1 + len(wild)
@@ -60,10 +61,9 @@ def test_errors_that_are_no_numbers_are_drawn(diverged: ConversionReport) -> Non
 def test_at_most_24_outputs_are_drawn_the_worst_among_them(resnet: ConversionReport) -> None:
     """A model of many outputs keeps a readable picture that hides no failure."""
     good = resnet.validation.programs[0].parity[0]
-    bad = good.model_copy(update={"passed": False, "max_abs": 1.0})
-    outputs = [OutputCases("main", f"out{i}", (good,)) for i in range(40)] + [
-        OutputCases("main", "bad", (bad,))
-    ]
+    bad = replace(good, passed=False, max_abs=1.0)
+    outputs = [OutputCases("main", f"out{i}", (good,)) for i in range(40)]
+    outputs.append(OutputCases("main", "bad", (bad,)))
     svg = error_dots(outputs)
     names = [element.text for element in drawn(svg, "label")]
     assert len(names) == 24

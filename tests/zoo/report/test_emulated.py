@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def emulated(resnet: ConversionReport) -> ConversionReport:
     """The proven report, had it been for Metal on a host without a GPU."""
-    validation = resnet.validation.model_copy(update={"emulated": True})
+    validation = replace(resnet.validation, emulated=True)
     return resnet.model_copy(update={"target": "metal", "validation": validation})
 
 
