@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from zoo.report import charts, numbers
+from menagerie import figures
+from zoo.report import charts
 from zoo.report.graphs import figure
 from zoo.report.graphs import style as graph_style
+from zoo.report.phrases import EMULATED, HEADINGS, cause, commands, demand, heading, proof, tiles
 from zoo.report.summary import badness, latencies, outputs, summarise
 from zoo.report.svg import WIDTH
-from zoo.report.words import EMULATED, HEADINGS, cause, commands, demand, heading, proof, tiles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,8 +50,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {name: getattr(numbers, name) for name in numbers.__all__}
-    environment.globals |= {"speed": numbers.speed, "count": numbers.count, "demand": demand}
+    environment.filters |= {name: getattr(figures, name) for name in figures.__all__}
+    environment.globals |= {"speed": figures.speed, "count": figures.count, "demand": demand}
     return environment
 
 

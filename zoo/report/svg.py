@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup, escape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = [
     "WIDTH",
@@ -39,7 +39,7 @@ def _number(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def _element(tag: str, attributes: dict[str, float | str], content: Markup | str = "") -> Markup:
+def _element(tag: str, attributes: Mapping[str, float | str], content: Markup | str = "") -> Markup:
     parts = [
         Markup(' {}="{}"').format(name, value if isinstance(value, str) else _number(value))
         for name, value in attributes.items()
@@ -72,9 +72,9 @@ def picture(
     inner = Markup("").join(
         [_element("title", {}, title), _element("desc", {}, description), *body]
     )
-    box: dict[str, float | str] = {"width": width, "height": height} if fixed else {}
-    box |= {"class": style, "role": "img", "viewBox": f"0 0 {width} {height}"}
-    return _element("svg", box, inner)
+    attributes = {"class": style, "role": "img", "viewBox": f"0 0 {width} {height}"}
+    measures = {"width": width, "height": height} if fixed else {}
+    return _element("svg", attributes | measures, inner)
 
 
 def group(x: float, y: float, body: Iterable[Markup], *, tip: str = "") -> Markup:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from zoo.report.numbers import count, milliseconds, percent, seconds, size
+from menagerie.figures import count, milliseconds, percent, seconds, size
 from zoo.report.svg import WIDTH, Linear, cut, line, picture, rect, scale_marks, text
 
 if TYPE_CHECKING:

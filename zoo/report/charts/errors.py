@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from zoo.report.numbers import count, decibels, error, scientific
+from menagerie.figures import count, decibels, error, scientific
 from zoo.report.summary import badness
 from zoo.report.svg import (
     WIDTH,
