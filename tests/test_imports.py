@@ -25,8 +25,9 @@ HOMES = {
     "torch": ("transforms/", "zoo/sources/", "zoo/models/"),
     "torchvision": ("transforms/", "zoo/sources/", "zoo/models/"),
     "transformers": ("transforms/", "zoo/sources/", "zoo/models/"),
-    "boto3": ("zoo/store/s3.py",),
-    "botocore": ("zoo/store/s3.py",),
+    "boto3": ("menagerie/store/s3.py",),
+    "botocore": ("menagerie/store/s3.py", "zoo/store/s3.py"),
+    "pydantic": ("zoo/", "transforms/", "tasks/", "flows/"),
     "typer": ("flows/cli/",),
 }
 HEAVY = ("torch", "prefect", "boto3", "transformers", "torchvision")

@@ -21,6 +21,7 @@ from flows.running.settings import result_of
 from flows.running.workplace import Workplace, use_workplace
 from flows.verify_releases import verify_releases
 from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.store.layout import verdict_key
 from tasks.publish import publish_bundle
 from tasks.validate import prove
 from tasks.verify import ProofOutcome, verify_release
@@ -29,7 +30,6 @@ from zoo.records import GraphNode, GraphRecord, NodeKind, ProgramGraphs
 from zoo.report import read_report
 from zoo.spec import Target
 from zoo.store import KeepRule, open_store
-from zoo.store.layout import verdict_key
 
 if TYPE_CHECKING:
     from flows.verification import VerifyResult
@@ -227,7 +227,7 @@ def test_an_interrupted_pull_leaves_nothing(
         seen.extend(path.name for path in (own_home / "work").iterdir())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("zoo.store.pull._fetch", interrupted)
+    monkeypatch.setattr("menagerie.store.pull._fetch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         verify_release(store.url, store.find("ant", "cpu"), folder)
     assert seen == [folder.name]

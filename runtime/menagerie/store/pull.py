@@ -16,23 +16,23 @@ from menagerie.durable import (
     sync,
     write_durably,
 )
+from menagerie.errors import ArtifactError, HashMismatch, StoreError, UsageError
 from menagerie.format.archive import require_free_place
 from menagerie.format.folder import open_bundle
 from menagerie.format.paths import MANIFEST, PARTIAL
-from zoo.errors import ArtifactError, HashMismatch, StoreError, UsageError
-from zoo.store.layout import blob_key
+from menagerie.store.layout import blob_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from menagerie.format.bundle_manifest import BundleManifest, FileEntry
-    from zoo.store.base import Meter, ObjectStore
+    from menagerie.store.base import Meter, ObjectReader
 
 __all__ = ["pull_bundle"]
 
 
 def pull_bundle(
-    objects: ObjectStore, manifest: BundleManifest, document: bytes, folder: Path, meter: Meter
+    objects: ObjectReader, manifest: BundleManifest, document: bytes, folder: Path, meter: Meter
 ) -> Path:
     """Makes `folder` the bundle that `manifest`, whose bytes are `document`, describes.
 
@@ -59,7 +59,7 @@ def pull_bundle(
     return folder
 
 
-def _fetch(objects: ObjectStore, path: Path, entry: FileEntry, meter: Meter) -> None:
+def _fetch(objects: ObjectReader, path: Path, entry: FileEntry, meter: Meter) -> None:
     """Completes one file and checks it; a resumed file that is wrong is fetched anew, once."""
     make_folders(path.parent)
     resumed = path.stat().st_size if path.exists() else 0
