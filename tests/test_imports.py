@@ -142,7 +142,7 @@ def test_commands_that_need_no_torch_load_none(arguments: list[str], tmp_path: P
     "module",
     [
         "flows.planning.plan",
-        "flows.running.embedded",
+        "flows.running.prefect_api",
         "flows.cli.checks",
         "menagerie.session",
         "menagerie.validation",

@@ -17,7 +17,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from flows.machine.health import Check, Health
-from flows.running.embedded import prefect_api
+from flows.running.prefect_api import prefect_api
 from menagerie.figures import milliseconds, seconds, size
 from menagerie.home import home
 from menagerie.host_compiler import find_host_compiler

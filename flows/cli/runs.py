@@ -40,7 +40,7 @@ def runs(
         use_cluster(lambda found: found.prefect_environment())
     asked = None if local else os.environ.get("PREFECT_API_URL")
     if asked:
-        from flows.running.embedded import probe
+        from flows.running.prefect_api import probe
 
         probe(asked)
     records = server_history(limit, model) if asked else local_history(limit, model)

@@ -11,8 +11,8 @@ from toy_zoo import BUILD_KEY, toy_bundle, toy_evidence, toy_judgement
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle, seal
+from tasks.prove import NotProven, prove
 from tasks.publish import publish_bundle
-from tasks.validate import NotProven, prove
 from tasks.verify import confirm_release
 from zoo.errors import ArtifactError, StoreError
 from zoo.report import read_report

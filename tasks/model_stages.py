@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from tasks.job import ExportedProgramSize, ExportRecord, LowerRecord, PullRecord, TransformRecord
+from tasks.job import (
+    ExportedProgramSize,
+    ExportRecord,
+    LowerRecord,
+    PullRecord,
+    TransformRecord,
+)
+from tasks.stages import HeldHere
 from transforms.accuracy import eager_accuracy
 from transforms.bisect import locate
 from transforms.bundle import Identity, ProgramParts, write_bundle
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
     from zoo.sources import LoadedModel
     from zoo.spec import ProgramSpec
 
-__all__ = ["Workshop"]
+__all__ = ["ModelStages"]
 
 _NOTHING_FOUND = (
     "Lowered and run by itself, each suspected program agrees with eager: the fault lies in the "
@@ -39,11 +46,8 @@ _NOTHING_FOUND = (
 )
 
 
-class Workshop:
-    """One job's model, and what the stages have made of it so far. Implements `tasks.bench.Bench`.
-
-    A new one is needed for every job; the stages are called once each, in order.
-    """
+class ModelStages(HeldHere):
+    """One job's model, and what the stages have made of it so far; a new one for every job."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -52,7 +56,7 @@ class Workshop:
         self._original: dict[str, Prepared] = {}  # before the passes
 
     def pull(self) -> PullRecord:
-        """See `Bench.pull`."""
+        """Fetch or make the weights and build the model."""
         job = self._job
         self._loaded = sources.load(
             job.model,
@@ -68,11 +72,11 @@ class Workshop:
         )
 
     def export(self) -> ExportRecord:
-        """See `Bench.export`."""
+        """Export every program and compute its golden cases with eager PyTorch."""
         return ExportRecord(programs=tuple(self._export(p) for p in self._job.spec.programs))
 
     def transform(self) -> TransformRecord:
-        """See `Bench.transform`."""
+        """Run the graph passes over every program."""
         self._original = dict(self._prepared)
         logs, graphs = [], []
         for name, prepared in self._original.items():
@@ -87,7 +91,7 @@ class Workshop:
         return TransformRecord(passes=tuple(logs), graphs=tuple(graphs))
 
     def lower(self) -> LowerRecord:
-        """See `Bench.lower`."""
+        """Compile every program and write the bundle, sealed as `lowered`."""
         job = self._job
         eager = tuple((p.name, self._measure(p)) for p in job.spec.programs)
         parts = [self._lower(p) for p in job.spec.programs]
@@ -101,7 +105,10 @@ class Workshop:
         )
 
     def locate(self, suspects: Sequence[Suspect]) -> Diagnosis:
-        """See `Bench.locate`."""
+        """Find where the lowered programs diverge from eager; the job says for how long.
+
+        The smallest program with the fault goes to `Job.reproducer`.
+        """
         end = time.monotonic() + self._job.search_seconds
         for suspect in suspects:
             cases = range(len(self._original[suspect.program].goldens))
@@ -110,9 +117,6 @@ class Workshop:
                 if found is not None:
                     return Diagnosis(program=suspect.program, case=case, divergence=found)
         return Diagnosis(detail=_NOTHING_FOUND)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self,

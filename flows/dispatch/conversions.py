@@ -13,15 +13,16 @@ from prefect.logging import get_logger
 
 from flows.dispatch.batches import Batch, share_out
 from flows.dispatch.clock import Clock
-from flows.dispatch.runs import REVIVAL_SECONDS, Phase, Run
-from flows.dispatch.submission import Child, Submission
+from flows.dispatch.runs import Phase
+from flows.dispatch.submission import BatchChild, Submission
+from flows.dispatch.supervisor import MINUTE, Policy, Supervisor
 from flows.planning.plan import crashed_row, found_row, timed_out_row
 from tasks.failures import explain
 from zoo.errors import MenagerieError
 from zoo.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from flows.dispatch.runs import Runs
     from flows.dispatch.stages import StageWatch
@@ -31,16 +32,13 @@ if TYPE_CHECKING:
     from flows.request.parameters import ConversionOptions, RunLimits
     from flows.running.listener import Recorder
 
-__all__ = ["Dispatch"]
-
-_MINUTE = 60.0
-_STOP_SECONDS = 60.0  # so long a worker may take to stop a run
+__all__ = ["Conversions"]
 
 Key = tuple[str, str]
 
 
-class Dispatch:
-    """Converts models on workers.
+class Conversions(Policy[BatchChild]):
+    """Converts models on workers: the policy for the runs that do it.
 
     Args:
         runs: the server.
@@ -74,8 +72,7 @@ class Dispatch:
         self._clock = clock or Clock()
         self._watch = watch
         self._attended = attended
-        self._alone: dict[str, float] = {}  # pools, and since when they have no worker
-        self._silent_since: float | None = None
+        self._waiting: list[Batch] = []
         self._log = get_logger(__name__)
 
     def convert(
@@ -88,111 +85,65 @@ class Dispatch:
             seconds: what is expected of them, from earlier runs.
             until: when the hours of the run are over, by the clock.
         """
-        now, tell = self._clock.now(), self._recorder.model_ended
-        children = self._submission.taken_up(work, now, tell)
-        known = {key for child in children for key in child.missing} | {
+        supervisor: Supervisor[BatchChild] = Supervisor(
+            self._runs, self._clock, self, self._limits.minutes_without_server
+        )
+        tell = self._recorder.model_ended
+        supervisor.children = self._submission.taken_up(work, self._clock.now(), tell)
+        known = {key for child in supervisor.children for key in child.missing} | {
             (model, str(target)) for model, target in self._recorder.rows
         }
         rest = [one for one in work if (one.model, one.target.value) not in known]
-        waiting = share_out(rest, self._placement.batches, seconds)
+        self._waiting = share_out(rest, self._placement.batches, seconds)
         try:
-            while waiting or children:
-                self._turn(waiting, children, until)
-                children = [child for child in children if child.missing]
-                if waiting or children:
-                    self._clock.sleep(self._clock.poll_seconds)
+            supervisor.watch(until)
         except BaseException as stop:
-            self._abandon(children, stop)
+            self._abandon(supervisor.children, stop)
             raise
 
-    def _turn(self, waiting: list[Batch], children: list[Child], until: float) -> None:
-        """Submit, look and judge once; a server that is away for a while is borne with."""
-        try:
-            while waiting:
-                self._submit(waiting[0], children)
-                del waiting[0]
-            self._look(children)
-            self._silent_since = None
-        except Exception as error:  # noqa: BLE001 - whatever the way to the server can fail in
-            self._silence(error, waiting, children)
-        if self._clock.now() > until:
-            reason = f"the run's {self._limits.hours:g} hours are over"
-            self._give_up(children, reason)
-            for batch in waiting:
-                self._time_out(batch.models, reason)
-            waiting.clear()
+    def begin(self) -> Iterator[BatchChild]:
+        """Submit what waits; where there is no place for a batch, its models have failed."""
+        while self._waiting:
+            try:
+                yield self._submission.submit(self._waiting[0], self._clock.now())
+            except MenagerieError as error:
+                self._fail(self._waiting[0].models, error)
+            del self._waiting[0]
 
-    def _submit(self, batch: Batch, children: list[Child]) -> None:
-        """Submit a batch; where there is no place for it, its models have failed."""
-        try:
-            children.append(self._submission.submit(batch, self._clock.now()))
-        except MenagerieError as error:
-            self._fail(batch.models, error)
-
-    def _look(self, children: list[Child]) -> None:
-        ids = [child.run.id for child in children]
+    def look(self, children: Sequence[BatchChild]) -> None:
+        """Have whoever looks on see the stages."""
         if self._watch is not None:
-            self._watch.look(ids)
-        runs = self._runs.look(ids)  # first: a run that is seen to have ended has left its rows
-        rows = self._runs.rows(ids)
-        lonely = {child.pool for child in children if child.run.phase is Phase.WAITING}
-        for pool in lonely:
-            if self._runs.has_worker(pool):
-                self._alone.pop(pool, None)
-            else:
-                self._alone.setdefault(pool, self._clock.now())
-        for child in children:
-            child.take_rows(rows.get(child.run.id, ()), self._recorder.model_ended)
-            if child.missing:
-                self._judge(child, runs.get(child.run.id))
+            self._watch.look([child.run.id for child in children])
 
-    def _judge(self, child: Child, run: Run | None) -> None:
-        now = self._clock.now()
-        if run is None:
-            self._fail(child.missing.values(), MenagerieError("Prefect", "the run was deleted"))
-            child.missing.clear()
-            return
-        if run.phase is not child.run.phase:
-            child.since = now
-        child.run = run
-        age = now - child.since
-        if run.phase is Phase.CRASHED and age < REVIVAL_SECONDS:
-            return
-        if run.may_be_revived and not child.doomed:
-            self._runs.run_again(run)  # the automation did not: a busy SQLite can lose its event
-        elif run.phase.is_final:
-            self._conclude(child)
-        elif child.doomed:
-            if age > _STOP_SECONDS:
-                self._runs.cancel(run, force=True)
-                self._conclude(child)
-        else:
-            self._doom(child, self._verdict(child, age), now)
+    def take(self, child: BatchChild, rows: Sequence[ModelResult]) -> None:
+        """Tell the rows that are new."""
+        child.take_rows(rows, self._recorder.model_ended)
 
-    def _verdict(self, child: Child, age: float) -> str:
-        """Why a child that has not ended must be given up; empty when it need not."""
+    def verdict(self, child: BatchChild, age: float, alone: float | None) -> str:
+        """It runs for longer than its models may, or nobody comes for it."""
         minutes = self._limits.minutes_per_model * len(child.batch.models)
-        if child.run.phase is Phase.RUNNING and age > minutes * _MINUTE:
+        if child.run.phase is Phase.RUNNING and age > minutes * MINUTE:
             return f"not done after {minutes} minutes"
-        alone = self._alone.get(child.pool)
         patience = self._limits.minutes_without_worker
-        lonely = alone is not None and self._clock.now() - alone >= patience * _MINUTE
+        lonely = alone is not None and alone >= patience * MINUTE
         if child.run.phase is Phase.WAITING and lonely:
             worker = self._placement.pools[child.pool].worker
             return f"no worker in pool {child.pool} for {patience} minutes: start {worker}"
         return ""
 
-    def _doom(self, child: Child, reason: str, now: float) -> None:
-        if reason:
-            child.doomed, child.since = reason, now
-            self._runs.cancel(child.run)
+    def give_up(self, child: BatchChild, reason: str) -> None:
+        """Have it end, so that it does not run when nobody waits for it any more."""
+        child.doomed = reason
+        self._runs.cancel(child.run)
 
-    def _conclude(self, child: Child) -> None:
+    def conclude(self, child: BatchChild) -> None:
         """Rows for what the ended run left none for."""
         missing = list(child.missing.values())
         child.missing.clear()
         if child.doomed:
             self._time_out(missing, child.doomed)
+        elif not child.run.phase.is_final:
+            self._fail(missing, MenagerieError("Prefect", "the run was deleted"))
         else:
             detail = f": {child.run.message}" if child.run.message else ""
             fact = f"its run ended {child.run.state}{detail}"
@@ -201,6 +152,24 @@ class Dispatch:
                 self._recorder.model_ended(self._stored_row(one) or crashed_row(one, error))
         if child.run.phase is Phase.CRASHED:
             self._close_children(child)
+
+    def time_is_up(self, children: Sequence[BatchChild]) -> None:
+        """What is not done has timed out, begun or not."""
+        reason = f"the run's {self._limits.hours:g} hours are over"
+        for child in children:
+            child.doomed = child.doomed or reason
+            self._cancel(child)
+            self.conclude(child)
+        for batch in self._waiting:
+            self._time_out(batch.models, reason)
+
+    def server_is_gone(self, children: Sequence[BatchChild], error: Exception) -> None:
+        """What is not done has crashed, begun or not."""
+        fact = explain(error, "Prefect")
+        for batch in self._waiting:
+            self._fail(batch.models, fact)
+        for child in children:
+            self._fail(child.missing.values(), fact)
 
     def _stored_row(self, one: PlannedModel) -> ModelResult | None:
         """The row of a model that was published by a run that could not say so any more."""
@@ -212,29 +181,7 @@ class Dispatch:
         except MenagerieError:
             return None
 
-    def _give_up(self, children: list[Child], reason: str) -> None:
-        for child in children:
-            child.doomed = child.doomed or reason
-            self._cancel(child)
-            self._conclude(child)
-
-    def _silence(self, error: Exception, waiting: list[Batch], children: list[Child]) -> None:
-        """The server did not answer: it may be restarting, or gone."""
-        now = self._clock.now()
-        if self._silent_since is None:
-            self._silent_since = now
-        if now - self._silent_since < self._limits.minutes_without_server * _MINUTE:
-            self._log.warning("Prefect's API did not answer: %s", error)
-            return
-        fact = explain(error, "Prefect")
-        for batch in waiting:
-            self._fail(batch.models, fact)
-        waiting.clear()
-        for child in children:
-            self._fail(child.missing.values(), fact)
-            child.missing.clear()
-
-    def _abandon(self, children: list[Child], stop: BaseException) -> None:
+    def _abandon(self, children: Sequence[BatchChild], stop: BaseException) -> None:
         """This run is being stopped: if that is what somebody wants, its children are as well."""
         try:
             interrupted = isinstance(stop, KeyboardInterrupt) and self._attended
@@ -245,13 +192,13 @@ class Dispatch:
         for child in children:
             self._cancel(child)
 
-    def _close_children(self, child: Child) -> None:
+    def _close_children(self, child: BatchChild) -> None:
         try:
             self._runs.close_children(child.run.id)
         except Exception as error:  # noqa: BLE001 - its rows are written; this only tidies up
             self._log.warning("The runs below %s stay as they are: %s", child.batch.name, error)
 
-    def _cancel(self, child: Child) -> None:
+    def _cancel(self, child: BatchChild) -> None:
         try:
             self._runs.cancel(child.run)
         except Exception as error:  # noqa: BLE001 - the others are to be cancelled all the same

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from toy_zoo import ToyBench, toy_bundle, toy_divergence, toy_evidence, toy_job, toy_judgement
+from toy_zoo import ToyModel, toy_bundle, toy_divergence, toy_evidence, toy_job, toy_judgement
 
-from tasks.failures import BenchDied
+from tasks.diagnose import diagnose, suspects
+from tasks.failures import ProcessDied
 from tasks.job import Stage, Suspect
-from tasks.locate import diagnose, suspects
-from tasks.validate import NotProven, prove
+from tasks.prove import NotProven, prove
 from zoo.records import ValidationReport, Verdict
 from zoo.report import cause, markdown, read_report
 from zoo.spec import ProgramSpec
@@ -76,7 +76,7 @@ def _failed(job: Job) -> ConversionReport:
 
 def test_the_report_names_node_pass_and_command(job: Job) -> None:
     """JSON, page and Markdown all say where it goes wrong and how to see it again."""
-    report = diagnose(ToyBench(job), job, _failed(job), toy_evidence())
+    report = diagnose(ToyModel(job), job, _failed(job), toy_evidence())
     assert read_report(job.reports) == report
     assert report.diagnosis is not None
     assert report.diagnosis.divergence == toy_divergence(job)
@@ -88,12 +88,12 @@ def test_the_report_names_node_pass_and_command(job: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", [BenchDied("toy", "its process died in locate (SIGKILL)"), ZeroDivisionError("oops")]
+    "fault", [ProcessDied("toy", "its process died in locate (SIGKILL)"), ZeroDivisionError("oops")]
 )
 def test_a_search_that_fails_never_hides_the_verdict(job: Job, fault: Exception) -> None:
     """The report says that it ended early, and why; the figures are all there."""
     failed = _failed(job)
-    report = diagnose(ToyBench(job, {Stage.LOCATE: fault}), job, failed, toy_evidence())
+    report = diagnose(ToyModel(job, {Stage.LOCATE: fault}), job, failed, toy_evidence())
     assert report.validation == failed.validation
     assert report.diagnosis is not None
     assert report.diagnosis.divergence is None

@@ -18,8 +18,8 @@ from flows.convert_model import convert_model
 from flows.dispatch.runs import close_children
 from flows.outcome.rows import this_run
 from flows.planning.plan import crashed_row, timed_out_row
+from flows.running.services import Services, services, use_services
 from flows.running.settings import state_error
-from flows.running.workplace import Workplace, use_workplace, workplace
 from tasks.failures import explain
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def convert_here(
 
     What has not begun at `until`, by the monotonic clock, has timed out.
     """
-    place = dataclasses.replace(
-        workplace(), listener=recorder, planned={(one.model, one.target): one for one in work}
+    given = dataclasses.replace(
+        services(), listener=recorder, planned={(one.model, one.target): one for one in work}
     )
 
     def convert(one: PlannedModel) -> None:
@@ -62,14 +62,14 @@ def convert_here(
         else:
             _convert(one, options, recorder)
 
-    with use_workplace(place):
+    with use_services(given):
         if jobs == 1:  # in this thread, where an interrupt arrives
             for one in work:
                 convert(one)
             return
         with ThreadPoolExecutor(jobs) as pool:
             futures = [pool.submit(copy_context().run, convert, one) for one in work]
-            with _ended_by_interrupt(pool, place):
+            with _ended_by_interrupt(pool, given):
                 for future in futures:
                     future.result()
 
@@ -93,11 +93,11 @@ def _run_child(one: PlannedModel, options: ConversionOptions) -> MenagerieError:
 
 
 @contextmanager
-def _ended_by_interrupt(pool: ThreadPoolExecutor, place: Workplace) -> Iterator[None]:
+def _ended_by_interrupt(pool: ThreadPoolExecutor, given: Services) -> Iterator[None]:
     """An interrupt ends the models at work too, instead of waiting for them."""
     try:
         yield
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
-        place.stop()
+        given.stop()
         raise

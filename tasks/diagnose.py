@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prefect import task
-from prefect.cache_policies import NO_CACHE
-
 from tasks.failures import explain
 from tasks.job import Suspect
+from tasks.stages import LOCATE
 from zoo.errors import MenagerieError
 from zoo.records import Diagnosis, Verdict
 from zoo.report import write_report
 
 if TYPE_CHECKING:
-    from tasks.bench import Bench
     from tasks.job import Evidence, Job
+    from tasks.stages import ModelHolder
     from zoo.records import ConversionReport, ProgramValidation, ValidationReport
     from zoo.spec import ModelSpec
 
-__all__ = ["diagnose", "locate", "suspects"]
+__all__ = ["diagnose", "suspects"]
 
 
 def suspects(validation: ValidationReport, spec: ModelSpec) -> tuple[Suspect, ...]:
@@ -41,12 +39,12 @@ def suspects(validation: ValidationReport, spec: ModelSpec) -> tuple[Suspect, ..
 
 
 def diagnose(
-    bench: Bench, job: Job, report: ConversionReport, evidence: Evidence
+    model: ModelHolder, job: Job, report: ConversionReport, evidence: Evidence
 ) -> ConversionReport:
     """Search for the cause of a failed validation, and write the report anew with what was found.
 
     Args:
-        bench: that holds the job's model.
+        model: that holds the job's model.
         job: how long to search, and where the report lies.
         report: of the failed validation.
         evidence: of the stages before it.
@@ -59,21 +57,13 @@ def diagnose(
         StoreError: the report cannot be written.
     """
     try:
-        diagnosis = bench.locate(suspects(report.validation, job.spec))
+        diagnosis = model.run(LOCATE, suspects(report.validation, job.spec))
     except Exception as error:  # noqa: BLE001 - whatever it is, the verdict stands
         ours = error if isinstance(error, MenagerieError) else explain(error, job.model)
         diagnosis = Diagnosis(detail=f"The search for the cause ended early: {ours}")
     told = report.model_copy(update={"diagnosis": diagnosis})
     write_report(told, job.reports, graphs=evidence.transformed.graphs)
     return told
-
-
-@task(persist_result=False, cache_policy=NO_CACHE)
-def locate(
-    bench: Bench, job: Job, report: ConversionReport, evidence: Evidence
-) -> ConversionReport:
-    """See `diagnose`."""
-    return diagnose(bench, job, report, evidence)
 
 
 def _wrong_case(program: ProgramValidation) -> tuple[int, ...]:

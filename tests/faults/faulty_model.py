@@ -1,4 +1,4 @@
-"""A bench process whose model behaves as its summary says."""
+"""A process whose model behaves as its summary says."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tasks"))
 
 from heavy import load_with_weights
-from toy_zoo import ToyBench
+from toy_zoo import ToyModel
 
-from tasks.bench_process import main
 from tasks.job import Job, LowerRecord  # noqa: TC001 - the process needs them
+from tasks.serve_model import main
 
 
-class FaultyBench(ToyBench):
+class FaultyModel(ToyModel):
     """Its lowering is what the test is about."""
 
     def lower(self) -> LowerRecord:
@@ -54,4 +54,4 @@ def note(job: Job, text: str) -> None:
 
 
 if __name__ == "__main__":
-    main(FaultyBench)
+    main(FaultyModel)

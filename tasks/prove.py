@@ -6,9 +6,6 @@ import shutil
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from prefect import task
-from prefect.cache_policies import NO_CACHE
-
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
 from menagerie.validation import Limits
@@ -24,7 +21,7 @@ if TYPE_CHECKING:
     from tasks.job import Evidence, Job
     from zoo.records import ValidationReport
 
-__all__ = ["NotProven", "prove", "validate"]
+__all__ = ["NotProven", "prove"]
 
 
 class NotProven(ValidationError):
@@ -67,14 +64,6 @@ def prove(
     state = ReleaseState.EMULATED if validation.emulated else ReleaseState.VALIDATED
     reseal(job.bundle, draft, state)
     return report
-
-
-@task(persist_result=False, cache_policy=NO_CACHE)
-def validate(
-    prove: Callable[[Job, Evidence], ConversionReport], job: Job, evidence: Evidence
-) -> ConversionReport:
-    """See `prove`."""
-    return prove(job, evidence)
 
 
 def _limits(job: Job) -> Limits:

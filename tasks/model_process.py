@@ -1,4 +1,4 @@
-"""A workbench in a process of its own.
+"""A model in a process of its own.
 
 A compiler that crashes, an export that eats all memory: both end that process and become the
 failure of one model. It also gives back all its memory when the model is done.
@@ -15,24 +15,25 @@ import signal
 import subprocess
 import sys
 import time
-from typing import IO, TYPE_CHECKING, ClassVar, NamedTuple, Self, TypeVar, cast
+from typing import IO, TYPE_CHECKING, ClassVar, NamedTuple, Self, cast
 
 from pydantic import BaseModel, ConfigDict
 
 from menagerie.validation.signals import signal_name
-from tasks.failures import BenchDied, Failure, StageTimedOut
-from tasks.job import ExportRecord, Job, LowerRecord, PullRecord, Stage, Suspect, TransformRecord
+from tasks.failures import Failure, ProcessDied, StageTimedOut
+from tasks.job import Job, Stage, Suspect
 from tasks.limits import expendable, group_memory, memory_allowed
-from zoo.records import Diagnosis
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
     from types import TracebackType
 
-__all__ = ["Answer", "IsolatedBench", "Request"]
+    from tasks.stages import RecordT, StageKind
 
-_COMMAND = (sys.executable, "-m", "tasks.bench_process")
+__all__ = ["Answer", "ModelProcess", "Request"]
+
+_COMMAND = (sys.executable, "-m", "tasks.serve_model")
 
 # The code of a model's factory may run there: it is not lent the keys to the store and the server,
 # which converting does not need. Sources may need theirs, such as HF_TOKEN.
@@ -46,8 +47,6 @@ _WITHHELD = (
 )
 _LOOK_SECONDS = 1.0  # between two looks at the memory of a process at work
 _GRACE = 300.0  # seconds beyond the search's own, for the lowering that was under way
-
-RecordT = TypeVar("RecordT", bound=BaseModel)
 
 
 class Request(BaseModel):
@@ -73,8 +72,8 @@ class _Spare(NamedTuple):
     log: Path
 
 
-class IsolatedBench:
-    """Runs the stages of one job in a child process, which ends with the `with` block.
+class ModelProcess:
+    """A `tasks.stages.ModelHolder` in a child process, which ends with the `with` block.
 
     Args:
         job: what to convert.
@@ -84,13 +83,13 @@ class IsolatedBench:
     The child starts at once and loads its libraries while the caller does other things.
     """
 
-    _alive: ClassVar[set[IsolatedBench]] = set()
+    _alive: ClassVar[set[ModelProcess]] = set()
     _spare: ClassVar[_Spare | None] = None
 
     def __init__(self, job: Job, log: Path, *, command: Sequence[str] = _COMMAND) -> None:
         self._job = job
         self._log = log
-        spare, IsolatedBench._spare = IsolatedBench._spare, None
+        spare, ModelProcess._spare = ModelProcess._spare, None
         if spare is not None:
             spare.log.replace(log)  # the process goes on writing to it, under its new name
         self._process = spare.process if spare is not None else _start(command, log)
@@ -102,40 +101,34 @@ class IsolatedBench:
 
     @classmethod
     def warm_up(cls, folder: Path) -> None:
-        """Start the process of the next bench now, while its job is still being prepared.
+        """Start the next process now, while its job is still being prepared.
 
         Args:
-            folder: where the logs of benches lie.
+            folder: where the logs lie.
         """
         log = folder / f"starting.{os.getpid()}.log"
         cls._spare = _Spare(_start(_COMMAND, log), log)
 
     @classmethod
     def stop_all(cls) -> None:
-        """End every bench of this process; whoever waits for one learns that it died."""
-        for bench in tuple(cls._alive):
-            bench.kill()
+        """End all that this process started; whoever waits for one learns that it died."""
+        for process in tuple(cls._alive):
+            process.kill()
 
-    def pull(self) -> PullRecord:
-        """See `Bench.pull`."""
-        return self._ask(Stage.PULL, PullRecord)
-
-    def export(self) -> ExportRecord:
-        """See `Bench.export`."""
-        return self._ask(Stage.EXPORT, ExportRecord)
-
-    def transform(self) -> TransformRecord:
-        """See `Bench.transform`."""
-        return self._ask(Stage.TRANSFORM, TransformRecord)
-
-    def lower(self) -> LowerRecord:
-        """See `Bench.lower`."""
-        return self._ask(Stage.LOWER, LowerRecord)
-
-    def locate(self, suspects: Sequence[Suspect]) -> Diagnosis:
-        """See `Bench.locate`. Ends the process if the search does not end by itself."""
-        seconds = self._job.search_seconds + _GRACE
-        return self._ask(Stage.LOCATE, Diagnosis, suspects=tuple(suspects), seconds=seconds)
+    def run(self, kind: StageKind[RecordT], suspects: Sequence[Suspect] = ()) -> RecordT:
+        """See `ModelHolder.run`. Ends the process where a stage does not end by itself."""
+        seconds = self._job.stage_seconds
+        if kind.stage is Stage.LOCATE:
+            seconds = self._job.search_seconds + _GRACE
+        self._send(Request(stage=kind.stage, suspects=tuple(suspects)).model_dump_json())
+        self._await_answer(kind.stage, seconds)
+        line = self._answers.readline()
+        if not line:
+            raise self._death(kind.stage)
+        answer = Answer.model_validate_json(line)
+        if answer.failure is not None:
+            raise answer.failure.exception()
+        return kind.record.model_validate_json(answer.record or "")
 
     def __enter__(self) -> Self:
         return self
@@ -155,24 +148,6 @@ class IsolatedBench:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _ask(
-        self,
-        stage: Stage,
-        record: type[RecordT],
-        *,
-        suspects: tuple[Suspect, ...] = (),
-        seconds: float | None = None,
-    ) -> RecordT:
-        self._send(Request(stage=stage, suspects=suspects).model_dump_json())
-        self._await_answer(stage, seconds or self._job.stage_seconds)
-        line = self._answers.readline()
-        if not line:
-            raise self._death(stage)
-        answer = Answer.model_validate_json(line)
-        if answer.failure is not None:
-            raise answer.failure.exception()
-        return record.model_validate_json(answer.record or "")
-
     def _await_answer(self, stage: Stage, seconds: float) -> None:
         """Return when there is something to read; end a process that takes too much before."""
         end = time.monotonic() + seconds
@@ -186,7 +161,7 @@ class IsolatedBench:
                 self.kill()
                 sizes = f"{taken / 2**30:.1f} GiB of the {allowed / 2**30:.1f} GiB allowed"
                 fact = f"killed: memory, {stage} took {sizes}"
-                raise BenchDied(self._job.model, fact, "Convert it on a larger machine")
+                raise ProcessDied(self._job.model, fact, "Convert it on a larger machine")
 
     def _send(self, line: str) -> None:
         try:
@@ -195,7 +170,7 @@ class IsolatedBench:
         except BrokenPipeError:
             pass  # it is dead: reading its answer will say so
 
-    def _death(self, stage: Stage) -> BenchDied:
+    def _death(self, stage: Stage) -> ProcessDied:
         code = self._process.wait()
         how = f"exit code {code}: {_last_line(self._log)}"
         advice = f"See {self._log}"
@@ -203,7 +178,7 @@ class IsolatedBench:
             how = signal_name(-code)
             if code == -signal.SIGKILL:
                 advice = f"Most likely the memory did not suffice. {advice}"
-        return BenchDied(self._job.model, f"its process died in {stage} ({how})", advice)
+        return ProcessDied(self._job.model, f"its process died in {stage} ({how})", advice)
 
 
 def _start(command: Sequence[str], log: Path) -> subprocess.Popen[str]:

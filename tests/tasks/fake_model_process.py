@@ -1,4 +1,4 @@
-"""A bench process whose stages behave as the test's job asks, by the model's summary."""
+"""A process with a model whose stages behave as the test's job asks, by the model's summary."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from tasks.bench_process import main
 from tasks.job import (
     ExportedProgramSize,
     ExportRecord,
@@ -20,6 +19,8 @@ from tasks.job import (
     Suspect,
     TransformRecord,
 )
+from tasks.serve_model import main
+from tasks.stages import HeldHere
 from zoo.errors import HashMismatch, SourceError, UnsupportedKernels
 from zoo.records import Diagnosis, Divergence, DivergenceStage
 
@@ -40,7 +41,7 @@ CRASH = Divergence(
 )
 
 
-class FakeBench:
+class FakeModel(HeldHere):
     """Its pull says which process it is; each other stage ends in its own way."""
 
     def __init__(self, job: Job) -> None:
@@ -88,12 +89,6 @@ class FakeBench:
             return Diagnosis(program="main", case=0, divergence=CRASH)
         return Diagnosis(detail=", ".join(f"{s.program} {s.case}" for s in suspects))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing to clear."""
-
 
 if __name__ == "__main__":
-    main(FakeBench)
+    main(FakeModel)

@@ -6,18 +6,18 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from server import FakeRuns
+from fake_server import FakeRuns
 from toy_zoo import toy_bundle, toy_evidence, toy_job, toy_judgement
 
-from flows.dispatch.deployments import Dispatch
+from flows.dispatch.conversions import Conversions
 from flows.dispatch.runs import Phase
 from flows.outcome.results import ModelResult, Outcome
 from flows.planning.placement import load_placement
 from flows.planning.plan import PlannedModel, plan
 from flows.request.parameters import ConversionOptions, RunLimits
 from flows.running.listener import Recorder, Silence
+from tasks.prove import prove
 from tasks.publish import publish_bundle
-from tasks.validate import prove
 from zoo.spec import Target
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def dispatch(
 ) -> dict[str, ModelResult]:
     """The rows by model after a run."""
     recorder, allowed = Recorder(Silence()), RunLimits(**limits)
-    Dispatch(
+    Conversions(
         server,  # type: ignore[arg-type]
         placement=load_placement(),
         limits=allowed,
