@@ -7,6 +7,7 @@ import typer
 
 from flows.cli.options import JsonOption, complete_models, use_cluster
 from flows.cli.output import emit, figure, results, table
+from menagerie.figures import seconds
 
 __all__ = ["runs"]
 
@@ -46,10 +47,10 @@ def runs(
     if as_json:
         emit([record.model_dump(mode="json") for record in records])
         return
-    shown = table("began", "what", "name", "state", "seconds", "", right=("seconds",))
+    shown = table("began", "what", "name", "state", "time", "", right=("time",))
     for record in records:
-        stages = ", ".join(f"{name} {seconds:.1f}" for name, seconds in record.stages.items())
+        stages = ", ".join(f"{name} {seconds(taken)}" for name, taken in record.stages.items())
         began = (record.began or "waiting").replace("T", " ")[:19]
-        took = figure(record.seconds, "{:.1f}")
+        took = figure(record.seconds, seconds)
         shown.add_row(began, record.what, record.name, record.state, took, record.detail or stages)
     results().print(shown)

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from safetensors.torch import load_file, save_file
 from torch.export.graph_signature import ConstantArgument, InputKind
 
+from menagerie.figures import decibels, error
 from transforms.bisect.checked_graph import Unsafe
 from transforms.bisect.comparing import Difference, difference
 from transforms.bisect.cutting import Piece, capture, output_nodes
@@ -83,7 +84,7 @@ class Rerun:
 
     def __str__(self) -> str:
         lines = [
-            f"{name}: max abs {seen.max_abs:.3g}, SNR {seen.snr_db:.1f} dB, "
+            f"{name}: max abs error {error(seen.max_abs)}, SNR {decibels(seen.snr_db)}, "
             + ("within tolerance" if seen.passed else "WRONG")
             for name, seen in self.outputs
         ]
@@ -231,7 +232,7 @@ def _readme(piece: Piece, facts: _Facts) -> str:
 
 Found in: {where}{f" ({origin})" if origin else ""}
 
-Distance from eager PyTorch: max abs {found.max_abs:.3g}, SNR {found.snr_db:.1f} dB.
+Distance from eager PyTorch: max abs error {error(found.max_abs)}, SNR {decibels(found.snr_db)}.
 The program has {len(calls)} operator(s): {named}{" ..." if len(calls) > _NAMED else ""}.
 {"" if found.certain else _IN_HASTE}
 Inputs:

@@ -9,7 +9,7 @@ import pytest
 
 from zoo.report.markdown import markdown
 from zoo.report.page import IndexRow, render_index, render_report
-from zoo.report.words import commands, heading, tiles
+from zoo.report.phrases import commands, heading, tiles
 
 if TYPE_CHECKING:
     from zoo.records import ConversionReport

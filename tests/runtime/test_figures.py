@@ -1,4 +1,4 @@
-"""Numbers as words: exact strings for the values that reports are made of."""
+"""Figures as words: exact strings for the values that reports are made of."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zoo.report import numbers
+from menagerie import figures
 
 NB = "\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}"
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -30,7 +30,7 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 )
 def test_errors(value: float, expected: str) -> None:
     """An error is exact, a plain number, or a power of ten."""
-    assert numbers.error(value) == expected
+    assert figures.error(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_errors(value: float, expected: str) -> None:
 )
 def test_decibels(value: float, expected: str) -> None:
     """Infinite SNR means equal bits; minus infinity is no such praise."""
-    assert numbers.decibels(value) == expected
+    assert figures.decibels(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_decibels(value: float, expected: str) -> None:
 )
 def test_milliseconds(value: float, expected: str) -> None:
     """The unit follows the value; three digits stay."""
-    assert numbers.milliseconds(value) == expected
+    assert figures.milliseconds(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_milliseconds(value: float, expected: str) -> None:
 )
 def test_seconds(value: float, expected: str) -> None:
     """A minute is never written as 60 s."""
-    assert numbers.seconds(value) == expected
+    assert figures.seconds(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_seconds(value: float, expected: str) -> None:
 )
 def test_sizes(value: int, expected: str) -> None:
     """Units are decimal: 1 kB is 1000 bytes."""
-    assert numbers.size(value) == expected
+    assert figures.size(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -80,17 +80,17 @@ def test_sizes(value: int, expected: str) -> None:
 )
 def test_speed(ratio: float | None, expected: str) -> None:
     """The factor is always above one; the word says whose it is."""
-    assert numbers.speed(ratio) == expected
+    assert figures.speed(ratio) == expected
 
 
 def test_moment() -> None:
     """A time is shown in UTC; what is no time stays as it is."""
-    assert numbers.moment("2025-03-01T14:00:00+02:00") == "2025-03-01 12:00 UTC"
-    assert numbers.moment("yesterday") == "yesterday"
+    assert figures.moment("2025-03-01T14:00:00+02:00") == "2025-03-01 12:00 UTC"
+    assert figures.moment("yesterday") == "yesterday"
 
 
 @given(st.floats(min_value=0))
 def test_no_error_is_unprintable(value: float) -> None:
     """Every error that can be measured has a short text."""
-    assert 0 < len(numbers.error(value)) < 16
-    assert numbers.decibels(value)
+    assert 0 < len(figures.error(value)) < 16
+    assert figures.decibels(value)

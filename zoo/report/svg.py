@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup, escape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = [
     "WIDTH",
@@ -21,9 +21,12 @@ __all__ = [
     "circle",
     "cross",
     "cut",
+    "group",
     "line",
+    "path",
     "picture",
     "rect",
+    "scale_marks",
     "text",
     "tooltip",
 ]
@@ -36,7 +39,7 @@ def _number(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def _element(tag: str, attributes: dict[str, float | str], content: Markup | str = "") -> Markup:
+def _element(tag: str, attributes: Mapping[str, float | str], content: Markup | str = "") -> Markup:
     parts = [
         Markup(' {}="{}"').format(name, value if isinstance(value, str) else _number(value))
         for name, value in attributes.items()
@@ -47,14 +50,42 @@ def _element(tag: str, attributes: dict[str, float | str], content: Markup | str
 
 
 def picture(
-    height: float, title: str, description: str, body: Iterable[Markup], *, width: float = WIDTH
+    style: str,
+    size: tuple[float, float],
+    title: str,
+    description: str,
+    body: Iterable[Markup],
+    *,
+    fixed: bool = False,
 ) -> Markup:
-    """A whole picture with its name and description for those who cannot see it."""
+    """A whole picture, with a name and a description for those who cannot see it.
+
+    Args:
+        style: its class.
+        size: width and height in user units.
+        title: its name.
+        description: what it shows, in words.
+        body: the elements.
+        fixed: whether it is as large as its units say, not as wide as its column.
+    """
+    width, height = map(_number, size)
     inner = Markup("").join(
         [_element("title", {}, title), _element("desc", {}, description), *body]
     )
-    box = f"0 0 {_number(width)} {_number(height)}"
-    return _element("svg", {"class": "chart", "viewBox": box, "role": "img"}, inner)
+    attributes = {"class": style, "role": "img", "viewBox": f"0 0 {width} {height}"}
+    measures = {"width": width, "height": height} if fixed else {}
+    return _element("svg", attributes | measures, inner)
+
+
+def group(x: float, y: float, body: Iterable[Markup], *, tip: str = "") -> Markup:
+    """Elements moved together, with a tooltip when `tip` is given."""
+    shift = f"translate({_number(x)} {_number(y)})"
+    return _element("g", {"transform": shift}, Markup("").join([tooltip(tip), *body]))
+
+
+def path(steps: str, style: str, *, tip: str = "") -> Markup:
+    """Any line or area, by the commands of SVG's path data."""
+    return _element("path", {"d": steps, "class": style}, tooltip(tip))
 
 
 def rect(
@@ -79,10 +110,9 @@ def circle(x: float, y: float, radius: float, style: str, *, tip: str = "") -> M
 
 def cross(x: float, y: float, radius: float, style: str, *, tip: str = "") -> Markup:
     """A diagonal cross, for what failed: it is told from a dot without its colour."""
-    r = radius
-    path = f"M{_number(x - r)} {_number(y - r)}l{_number(2 * r)} {_number(2 * r)}"
-    path += f"M{_number(x - r)} {_number(y + r)}l{_number(2 * r)} {_number(-2 * r)}"
-    return _element("path", {"d": path, "class": style}, tooltip(tip))
+    left, d = _number(x - radius), _number(2 * radius)
+    steps = f"M{left} {_number(y - radius)}l{d} {d}M{left} {_number(y + radius)}l{d} -{d}"
+    return path(steps, style, tip=tip)
 
 
 def line(x1: float, y1: float, x2: float, y2: float, style: str) -> Markup:
@@ -93,6 +123,20 @@ def line(x1: float, y1: float, x2: float, y2: float, style: str) -> Markup:
 def text(x: float, y: float, content: str, style: str = "", *, anchor: str = "") -> Markup:
     """A line of text; `anchor` is start (the default), middle or end."""
     return _element("text", {"x": x, "y": y, "class": style, "text-anchor": anchor}, content)
+
+
+def scale_marks(
+    ticks: Iterable[tuple[float, str]], top: float, bottom: float, caption: str
+) -> Iterator[Markup]:
+    """The grid and numbers of a horizontal scale, from `top` to `bottom`, and what it counts."""
+    places = []
+    for x, words in ticks:
+        places.append(x)
+        if top < bottom:
+            yield line(x, top, x, bottom, "grid")
+        yield text(x, bottom + 18, words, "tick", anchor="middle")
+    middle = (places[0] + places[-1]) / 2
+    yield text(middle, bottom + 38, caption, "axis", anchor="middle")
 
 
 def tooltip(content: str) -> Markup:

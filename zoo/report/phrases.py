@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from zoo.records import DivergenceStage, Verdict
-from zoo.report.numbers import (
+from menagerie.figures import (
     count,
     decibels,
     error,
@@ -17,6 +16,7 @@ from zoo.report.numbers import (
     speed,
     thousands,
 )
+from zoo.records import DivergenceStage, Verdict
 from zoo.report.summary import parities, summarise
 from zoo.spec import Target
 

@@ -1,4 +1,8 @@
-"""Numbers as a reader wants them: few digits, a unit, and a word where a number says nothing."""
+"""Figures as people read them: few digits, a unit, and a word where a number says nothing.
+
+The one place that decides how a figure is rounded and which unit it has, for the command line, the
+report pages, the Markdown on runs and the benchmarks. Bytes are decimal: 1 MB is 1000 kB.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,13 @@ __all__ = [
     "error",
     "milliseconds",
     "moment",
+    "percent",
     "scientific",
     "seconds",
     "size",
     "speed",
     "thousands",
+    "times",
 ]
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -79,7 +85,7 @@ def seconds(value: float) -> str:
 def moment(iso: str) -> str:
     """`2025-03-01 12:00 UTC` for an ISO 8601 time; anything else unchanged."""
     try:
-        when = datetime.fromisoformat(iso)
+        when = datetime.fromisoformat(iso.replace("Z", "+00:00"))  # noqa: FURB162 - Python 3.10
     except ValueError:
         return iso
     return f"{when.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if when.tzinfo else iso
@@ -97,6 +103,11 @@ def size(value: int) -> str:
     return f"{significant(amount)} {unit}"
 
 
+def percent(share: float) -> str:
+    """A share of a whole: `99.5 %`."""
+    return f"{100 * share:.1f}{_NO_BREAK}%"
+
+
 def thousands(value: int) -> str:
     """An integer with thin spaces between its thousands."""
     return f"{value:,}".replace(",", "\u202f")
@@ -105,6 +116,12 @@ def thousands(value: int) -> str:
 def count(number: int, noun: str) -> str:
     """`1 kernel`, `3 kernels`."""
     return f"{thousands(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def times(factor: float) -> str:
+    """A factor between two times: `1.35×`, and `13×` from ten on."""
+    ten = 10
+    return f"{factor:.0f}{_TIMES}" if factor >= ten else f"{factor:.2f}{_TIMES}"
 
 
 def speed(ratio: float | None) -> str:
@@ -117,5 +134,5 @@ def speed(ratio: float | None) -> str:
     if abs(ratio - 1) < _SAME_SPEED:
         return "as fast as eager"
     if ratio < 1:
-        return f"{1 / ratio:.2f}{_TIMES} faster than eager"
-    return f"{ratio:.2f}{_TIMES} slower than eager"
+        return f"{times(1 / ratio)} faster than eager"
+    return f"{times(ratio)} slower than eager"
