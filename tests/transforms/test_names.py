@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from transforms import run_passes
-from transforms.cpu_run import run_piece
+from transforms.bisect.piece import run_piece
 from zoo.spec import Target
 
 

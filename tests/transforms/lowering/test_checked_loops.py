@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch._inductor.codegen.cpp import CppScheduling
 
-from transforms.cpu_run import write_piece
+from transforms.bisect.piece import lower_piece
 from transforms.lowering.cpu import BACKEND
 from transforms.lowering.fallback_kernels import CheckedWrapper
 from transforms.lowering.inductor import Backend, generate_code
@@ -49,7 +49,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids = torch.arange(64).reshape(4, 16)
     program = torch.export.export(torch.nn.Sequential(table, torch.nn.ReLU()).eval(), (ids,))
     folder = tmp_path_factory.mktemp("checked") / "bundle"
-    write_piece(folder, program, [ids])
+    lower_piece(folder, program, [ids])
     return folder
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from transforms.cpu_run import run_piece
+from transforms.bisect.piece import run_piece
 from transforms.lowering.layouts import with_claimed_weights
 from zoo.spec import Target
 

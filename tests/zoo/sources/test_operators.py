@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from transforms.cpu_run import run_piece
+from transforms.bisect.piece import run_piece
 from transforms.lowering import cpu
 from zoo.errors import UnsupportedKernels
 from zoo.sources.operators import (
