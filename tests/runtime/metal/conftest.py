@@ -27,8 +27,8 @@ from menagerie.format.folder import seal
 from menagerie.shim_list import RUNTIME_ABI
 from transforms.lowering import metal
 from transforms.lowering.inductor import metal_header
-from transforms.lowering.metal_wrapper import split_wrapper
-from transforms.lowering.targets import host_requirements
+from transforms.lowering.metal_codegen import metal_code
+from transforms.targets.cpu import host_requirements
 from zoo.spec import DEFAULT_TOLERANCES, Dtype, Target
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ def _lower(
     inner = f"programs/{name}"
     own = folder / inner
     own.mkdir(parents=True)
-    code = metal._generate(f"program {name}", program)
-    parts = split_wrapper(code.wrapper, name, f"{inner}/kernels.metal")
+    code = metal._generate(name, program)
+    parts = metal_code(code.wrapper, code.shaders, name, f"{inner}/kernels.metal")
     (own / "kernels.metal").write_text(parts.shaders)
     (own / "model.dylib").write_bytes(b"not for this system")
     (folder / "shaders.h.metal").write_text(metal_header())
