@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # numpy and torch come first and by pip: some machines offer a CPU build of torch that only pip finds.
 TORCH := torch==2.13.0
 
-.PHONY: help setup convert up down test test-all test-faults test-cluster test-ui check format lock clean
+.PHONY: help setup convert up down test test-all test-native test-faults test-cluster test-ui check format lock clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -40,6 +40,11 @@ down: setup ## end the local cluster
 
 test: setup ## the test suite
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+test-native: setup ## the C++ units under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(BIN)/cmake -S tests/native -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
+	$(BIN)/cmake --build build/native
+	build/native/menagerie-native-tests
 
 test-all: setup ## the suite with fresh random examples, then every model of the zoo (some hours)
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -n auto --dist loadfile

@@ -60,6 +60,7 @@ Axis read_axis(const Json& value, const Dimensions& dimensions, Role role, std::
 std::vector<TensorSpec> read_tensors(const Fields& program, std::string_view list,
                                      const Dimensions& dimensions, Role role) {
   std::vector<TensorSpec> specs;
+  std::set<std::string> names;
   const std::string place = program.place_of(list);
   for (const Json& item : program.array(list)) {
     const Fields fields(item, place, {"name", "dtype", "shape"});
@@ -68,8 +69,7 @@ std::vector<TensorSpec> read_tensors(const Fields& program, std::string_view lis
       spec.shape.push_back(read_axis(axis, dimensions, role, place));
     }
     require(spec.shape.size() <= kMaxAxes, place, ".", spec.name, " has too many axes");
-    require(std::ranges::find(specs, spec.name, &TensorSpec::name) == specs.end(), place, ".",
-            spec.name, " comes twice");
+    require(names.insert(spec.name).second, place, ".", spec.name, " comes twice");
     specs.push_back(std::move(spec));
   }
   return specs;

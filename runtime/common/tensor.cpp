@@ -95,10 +95,10 @@ int64_t Tensor::elements() const {
 }
 
 bool Tensor::is_contiguous() const {
+  if (empty()) return true;  // whatever its strides, as in torch
   int64_t expected = 1;
   for (int32_t axis = dimensions; axis-- > 0;) {
     if (size[axis] == 1) continue;
-    if (size[axis] == 0) return true;
     if (stride[axis] != expected) return false;
     expected *= size[axis];
   }

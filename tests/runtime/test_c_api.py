@@ -75,7 +75,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source.write_text(PROGRAM)
     command = [
         shutil.which("cc") or "gcc", "-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror",
-        f"-I{SHIMS_FILE.parent / 'include'}", str(source), f"-L{library.parent}", "-lmenagerie_cpu",
+        f"-I{SHIMS_FILE.parents[1] / 'include'}", str(source), f"-L{library.parent}", "-lmenagerie_cpu",
         f"-Wl,-rpath,{library.parent}", "-o", str(target),
     ]  # fmt: skip
     subprocess.run(command, check=True)

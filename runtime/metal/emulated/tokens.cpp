@@ -54,9 +54,9 @@ class Reader {
     const size_t end = std::min(source_.find('\n', at_), source_.size());
     size_t digits = at_ + 1;
     while (digits < end && source_[digits] == ' ') ++digits;
-    int number = 0;
+    uint32_t number = 0;
     const auto read = std::from_chars(source_.data() + digits, source_.data() + end, number);
-    if (read.ec == std::errc()) line_ = number - 1;
+    if (read.ec == std::errc()) line_ = int64_t{number} - 1;
     at_ = end;
   }
 
@@ -81,7 +81,7 @@ class Reader {
   std::string_view source_;
   std::vector<Token> tokens_;
   size_t at_ = 0;
-  int line_ = 1;
+  int64_t line_ = 1;
   bool line_begins_ = true;
 };
 

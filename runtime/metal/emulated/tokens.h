@@ -1,6 +1,7 @@
 // Tokens of preprocessed C++, as much as finding kernels needs.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,7 +14,7 @@ struct Token {
   TokenKind kind;
   std::string_view text;
   size_t offset;  // in the source
-  int line;       // as the preprocessor's markers count
+  int64_t line;   // as the preprocessor's markers count
 };
 
 std::vector<Token> tokens_of(std::string_view source);

@@ -1,0 +1,92 @@
+// The arena, the bounded cache, and SHA-256.
+#include <stdexcept>
+
+#include "check.h"
+#include "common/arena.h"
+#include "common/sha256.h"
+#include "metal/device.h"
+#include "metal/lru.h"
+
+using menagerie::Arena;
+using namespace menagerie::metal;
+
+namespace {
+
+std::string digest(std::string_view text) {
+  return menagerie::sha256(std::as_bytes(std::span(text)));
+}
+
+}  // namespace
+
+TEST("freed blocks are handed out again, and returned when no run wants them") {
+  Arena arena;
+  const Arena::Block block = arena.allocate(1000);
+  CHECK(reinterpret_cast<uintptr_t>(block.data) % Arena::kAlignment == 0);
+  CHECK(block.bytes >= 1000 && arena.live() == block.bytes);
+  arena.release(block);
+  CHECK(arena.live() == 0 && arena.cached() == block.bytes);
+  const Arena::Block again = arena.allocate(1000);
+  CHECK(again.data == block.data && arena.cached() == 0);
+  arena.release(again);
+  for (uint64_t run = 0; run <= Arena::kKeptRuns; ++run) arena.end_run();
+  CHECK(arena.cached() == 0);
+}
+
+TEST("a block is not spent on a much smaller wish, and none is too large to ask for") {
+  Arena arena;
+  const Arena::Block large = arena.allocate(1 << 20);
+  arena.release(large);
+  const Arena::Block small = arena.allocate(64);
+  CHECK(small.bytes == 64 && arena.cached() == large.bytes);
+  arena.release(small);
+  bool refused = false;
+  try {
+    arena.allocate(SIZE_MAX - 1);
+  } catch (const std::bad_alloc&) {
+    refused = true;
+  }
+  CHECK(refused);
+}
+
+TEST("SHA-256 of the examples of FIPS 180-4") {
+  CHECK(digest("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  CHECK(digest("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  CHECK(digest("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq") ==
+        "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  CHECK(digest(std::string(1'000'000, 'a')) ==
+        "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+TEST("the cache keeps what was used last, and forgets nothing when making throws") {
+  Lru<int, std::string> kept(2);
+  int made = 0;
+  const auto get = [&](int key) { return kept.get(key, [&] { return std::to_string(++made); }); };
+  CHECK(get(1) == "1" && get(2) == "2" && get(1) == "1");
+  CHECK(get(3) == "3" && get(1) == "1" && made == 3);
+  CHECK(get(2) == "4" && kept.size() == 2);
+  bool threw = false;
+  try {
+    kept.get(9, []() -> std::string { throw std::runtime_error("no"); });
+  } catch (const std::runtime_error&) {
+    threw = true;
+  }
+  CHECK(threw && kept.size() == 2 && get(1) == "1" && get(2) == "4");
+}
+
+TEST("convolutions that differ in one number share no graph, equal ones do") {
+  Lru<ConvolutionDescriptor, int> graphs(64);
+  const auto number = [&](const ConvolutionDescriptor& key) {
+    return graphs.get(key, [&] { return static_cast<int>(graphs.size()); });
+  };
+  ConvolutionDescriptor plain, bias, layout, padding, transposed, groups;
+  bias.has_bias = true;
+  layout.output_layout = ImageLayout::kNhwc;
+  padding.output_padding = {0, 1};
+  transposed.transposed = true;
+  groups.groups = 2;
+  int next = 0;
+  for (const auto& key : {plain, bias, layout, padding, transposed, groups}) {
+    CHECK(number(key) == next++);
+  }
+  CHECK(number(ConvolutionDescriptor()) == 0);
+}
