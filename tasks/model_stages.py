@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -17,13 +18,13 @@ from tasks.stages import HeldHere
 from transforms.accuracy import eager_accuracy
 from transforms.bisect import locate
 from transforms.bundle import Identity, ProgramParts, write_bundle
-from transforms.golden import measure_eager
 from transforms.graph_record import record_graph
+from transforms.latency import measure_beside_eager
 from transforms.lowering import targets
 from transforms.pipeline import make_passes, run_passes
 from transforms.prepare import Prepared, prepare
 from zoo import sources
-from zoo.errors import ExportError
+from zoo.errors import ExportError, SessionError
 from zoo.records import Diagnosis, ProgramGraphs
 from zoo.sources.context import Context, resolve_inside
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from zoo.spec import ProgramSpec
 
 __all__ = ["ModelStages"]
+
+_log = logging.getLogger(__name__)
 
 _NOTHING_FOUND = (
     "Lowered and run by itself, each suspected program agrees with eager: the fault lies in the "
@@ -93,14 +96,15 @@ class ModelStages(HeldHere):
     def lower(self) -> LowerRecord:
         """Compile every program and write the bundle, sealed as `lowered`."""
         job = self._job
-        eager = tuple((p.name, self._measure(p)) for p in job.spec.programs)
         parts = [self._lower(p) for p in job.spec.programs]
         manifest = write_bundle(
             job.bundle, self._identity(), job.spec, parts, accuracy=self._accuracy()
         )
+        measured = () if manifest.requires.emulated_here else self._measured()
         return LowerRecord(
             lowering=tuple(p.lowered.record for p in parts),
-            eager_latency=eager,
+            artifact_latency=tuple((name, artifact) for name, artifact, _ in measured),
+            eager_latency=tuple((name, eager) for name, _, eager in measured),
             weights_bytes=_weights_bytes(manifest),
         )
 
@@ -137,9 +141,28 @@ class ModelStages(HeldHere):
             golden_cases=len(prepared.goldens),
         )
 
-    def _measure(self, spec: ProgramSpec) -> Measurement:
-        goldens = self._prepared[spec.name].goldens
-        return measure_eager(self._model().module, spec, goldens, threads=self._job.threads)
+    def _measured(self) -> tuple[tuple[str, Measurement, Measurement], ...]:
+        """Each program's latency beside eager's; none where one of them cannot be run.
+
+        Why it cannot is found out, and said, by the validation that follows.
+        """
+        try:
+            return tuple(
+                (
+                    spec.name,
+                    *measure_beside_eager(
+                        self._job.bundle,
+                        self._model().module,
+                        spec,
+                        self._prepared[spec.name].goldens,
+                        threads=self._job.threads,
+                    ),
+                )
+                for spec in self._job.spec.programs
+            )
+        except SessionError as error:
+            _log.warning("No latencies: %s", error)
+            return ()
 
     def _lower(self, spec: ProgramSpec) -> ProgramParts:
         prepared = self._prepared[spec.name]

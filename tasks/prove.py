@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,7 @@ def prove(
         ArtifactError: if a file of the bundle changed while it ran.
     """
     draft = open_bundle(job.bundle, check_hashes=False).manifest
-    validation = judge(job.bundle, limits=_limits(job))
+    validation = _with_latencies(judge(job.bundle, limits=_limits(job, evidence)), evidence)
     report = _report(job, evidence, validation, draft.versions)
     shutil.rmtree(job.reproducer, ignore_errors=True)  # of an earlier conversion
     graphs = evidence.transformed.graphs
@@ -66,9 +67,17 @@ def prove(
     return report
 
 
-def _limits(job: Job) -> Limits:
-    seconds = min(job.stage_seconds, Limits().seconds)
-    return Limits(threads=job.threads, seconds=seconds, memory_bytes=job.memory_bytes)
+def _limits(job: Job, evidence: Evidence) -> Limits:
+    limits = Limits(threads=job.threads, memory_bytes=job.memory_bytes)
+    limits = replace(limits, seconds=min(job.stage_seconds, limits.seconds))
+    return replace(limits, measure_seconds=0.0) if evidence.lowered.artifact_latency else limits
+
+
+def _with_latencies(validation: ValidationReport, evidence: Evidence) -> ValidationReport:
+    """With the latencies that were measured in turns with eager's, where they were."""
+    measured = dict(evidence.lowered.artifact_latency)
+    programs = (replace(p, latency=measured.get(p.program, p.latency)) for p in validation.programs)
+    return replace(validation, programs=tuple(programs))
 
 
 def _report(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from menagerie.validation.measure import latency
 from transforms.export import CallableProgram
 from zoo.errors import ExportError
 from zoo.spec import Dimension, InputSpec, ProgramSpec, SampleKind
@@ -17,20 +16,14 @@ from zoo.spec import Dimension, InputSpec, ProgramSpec, SampleKind
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from zoo.records import Measurement
-
 __all__ = [
     "GoldenCase",
     "case_dimensions",
     "input_dtype",
     "make_goldens",
     "make_inputs",
-    "measure_eager",
     "model_dtype",
 ]
-
-
-_EAGER_SECONDS = 2.0  # that eager is timed for
 
 
 @dataclass(frozen=True)
@@ -117,27 +110,6 @@ def model_dtype(model: torch.nn.Module) -> torch.dtype:
     """The dtype of a model's floating parameters, by the first of them; float32 without any."""
     floats = (p.dtype for p in model.parameters() if p.is_floating_point())
     return next(floats, torch.float32)
-
-
-def measure_eager(
-    model: torch.nn.Module, spec: ProgramSpec, cases: Sequence[GoldenCase], *, threads: int
-) -> Measurement:
-    """Time eager on the case that validation times: the one with the most input elements."""
-    module = CallableProgram(model, spec)
-    elements = [sum(t.numel() for t in case.inputs.values()) for case in cases]
-    number = elements.index(max(elements))
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        with torch.no_grad():
-            return latency(
-                lambda: module(*cases[number].inputs.values()),
-                seconds=_EAGER_SECONDS,
-                threads=threads,
-                case=number,
-            )
-    finally:
-        torch.set_num_threads(before)
 
 
 def _check_outputs(spec: ProgramSpec, cases: Sequence[GoldenCase]) -> None:

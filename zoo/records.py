@@ -197,7 +197,9 @@ class ConversionReport(_Record):
     lowering: tuple[LoweringRecord, ...]
     validation: ValidationReport
     diagnosis: Diagnosis | None = None  # of a validation that failed
-    eager_latency: tuple[tuple[str, Measurement], ...] = ()  # per program, same inputs and threads
+    eager_latency: tuple[
+        tuple[str, Measurement], ...
+    ] = ()  # per program, in turns with the artifact
     stages: tuple[StageTime, ...] = ()
     versions: dict[str, str] = {}
     created: str = ""  # ISO 8601, UTC

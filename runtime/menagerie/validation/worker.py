@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import math
 import os
-import platform
 import resource
 import sys
 import threading
@@ -40,7 +39,7 @@ from menagerie.validation.records import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from menagerie.format.bundle_manifest import BundleManifest, BundleProgram
+    from menagerie.format.bundle_manifest import BundleProgram
 
 __all__ = ["main"]
 
@@ -111,11 +110,6 @@ def _die_with_caller() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _emulated(manifest: BundleManifest) -> bool:
-    """Whether this machine is not the one that the bundle is for, but one that emulates it."""
-    return platform.system().lower() != manifest.requires.system
-
-
 def _version(bundle: Path) -> str:
     """Version of the runtime that a bundle is for, and its device; empty where neither can be told.
 
@@ -159,7 +153,7 @@ class _Trial:
             load_ms=load_ms,
             peak_memory_bytes=peak,
             second_model_coexists=all(beside),
-            emulated=_emulated(manifest),
+            emulated=manifest.requires.emulated_here,
             machine=machine(),
             runtime=_version(self._bundle.folder),
         )
