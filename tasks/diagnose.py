@@ -8,34 +8,23 @@ from tasks.failures import explain
 from tasks.job import Suspect
 from tasks.stages import LOCATE
 from zoo.errors import MenagerieError
-from zoo.records import Diagnosis, Verdict
+from zoo.records import Diagnosis
 from zoo.report import write_report
+from zoo.suspects import suspected
 
 if TYPE_CHECKING:
     from tasks.job import Evidence, Job
     from tasks.stages import ModelHolder
-    from zoo.records import ConversionReport, ProgramValidation, ValidationReport
+    from zoo.records import ConversionReport, ValidationReport
     from zoo.spec import ModelSpec
 
 __all__ = ["diagnose", "suspects"]
 
 
 def suspects(validation: ValidationReport, spec: ModelSpec) -> tuple[Suspect, ...]:
-    """What to search, the likeliest first; nothing where a search would tell nothing.
-
-    A program whose output was out of tolerance is tried with the first such golden case. One that
-    was not judged, since the runtime refused it or crashed, is tried with all its cases. Where only
-    the whole is wrong (two runs differ, say), every program is tried once.
-    """
-    if validation.passed or validation.verdict is Verdict.TIMED_OUT:
-        return ()
-    judged = {p.program: p for p in validation.programs}
-    found = [
-        Suspect(program=name, case=case)
-        for name in (program.name for program in spec.programs)
-        for case in (_wrong_case(judged[name]) if name in judged else (None,))
-    ]
-    return tuple(found) or tuple(Suspect(program=p.name, case=0) for p in spec.programs)
+    """See `zoo.suspects.suspected`."""
+    found = suspected(validation, [program.name for program in spec.programs])
+    return tuple(Suspect(program=program, case=case) for program, case in found)
 
 
 def diagnose(
@@ -64,8 +53,3 @@ def diagnose(
     told = report.model_copy(update={"diagnosis": diagnosis})
     write_report(told, job.reports, graphs=evidence.transformed.graphs)
     return told
-
-
-def _wrong_case(program: ProgramValidation) -> tuple[int, ...]:
-    """The first case that failed, if one did."""
-    return tuple(sorted(p.case for p in program.parity if not p.passed)[:1])

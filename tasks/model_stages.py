@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import logging
-import time
 from typing import TYPE_CHECKING
 
 from tasks.job import (
@@ -16,37 +13,26 @@ from tasks.job import (
 )
 from tasks.stages import HeldHere
 from transforms.accuracy import eager_accuracy
-from transforms.bisect import locate
-from transforms.bundle import Identity, ProgramParts, write_bundle
-from transforms.graph_record import record_graph
+from transforms.build import build, rewrite
+from transforms.bundle import Gate, Identity
+from transforms.diagnosis import diagnose
 from transforms.latency import measure_beside_eager
-from transforms.lowering import targets
-from transforms.pipeline import make_passes, run_passes
 from transforms.prepare import Prepared, prepare
+from transforms.targets import target_named
 from zoo import sources
-from zoo.errors import ExportError, SessionError
-from zoo.records import Diagnosis, ProgramGraphs
+from zoo.errors import ExportError
 from zoo.sources.context import Context, resolve_inside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
     from types import TracebackType
 
-    from menagerie.format.bundle_manifest import BundleManifest
     from tasks.job import Job, Suspect
-    from zoo.records import Divergence, Measurement
+    from zoo.records import Diagnosis
     from zoo.sources import LoadedModel
     from zoo.spec import ProgramSpec
 
 __all__ = ["ModelStages"]
-
-_log = logging.getLogger(__name__)
-
-_NOTHING_FOUND = (
-    "Lowered and run by itself, each suspected program agrees with eager: the fault lies in the "
-    "bundle, in how often or beside what it is run, or in inputs that were not tried"
-)
 
 
 class ModelStages(HeldHere):
@@ -54,6 +40,7 @@ class ModelStages(HeldHere):
 
     def __init__(self, job: Job) -> None:
         self._job = job
+        self._target = target_named(job.target)
         self._loaded: LoadedModel | None = None
         self._prepared: dict[str, Prepared] = {}
         self._original: dict[str, Prepared] = {}  # before the passes
@@ -80,32 +67,28 @@ class ModelStages(HeldHere):
 
     def transform(self) -> TransformRecord:
         """Run the graph passes over every program."""
-        self._original = dict(self._prepared)
-        logs, graphs = [], []
-        for name, prepared in self._original.items():
-            program, log = run_passes(
-                prepared.exported.program, self._job.spec.passes, target=self._job.target, name=name
-            )
-            exported = dataclasses.replace(prepared.exported, program=program)
-            self._prepared[name] = dataclasses.replace(prepared, exported=exported)
-            logs.append(log)
-            before, after = record_graph(prepared.exported.program), record_graph(program)
-            graphs.append(ProgramGraphs(program=name, before=before, after=after))
-        return TransformRecord(passes=tuple(logs), graphs=tuple(graphs))
+        self._original = self._prepared
+        done = [rewrite(p, self._job.spec.passes, self._target) for p in self._original.values()]
+        self._prepared = {each.prepared.name: each.prepared for each in done}
+        return TransformRecord(
+            passes=tuple(each.log for each in done), graphs=tuple(each.graphs for each in done)
+        )
 
     def lower(self) -> LowerRecord:
         """Compile every program and write the bundle, sealed as `lowered`."""
-        job = self._job
-        parts = [self._lower(p) for p in job.spec.programs]
-        manifest = write_bundle(
-            job.bundle, self._identity(), job.spec, parts, accuracy=self._accuracy()
+        job, programs = self._job, list(self._prepared.values())
+        tolerances = job.spec.tolerances
+        built = build(
+            job.bundle, self._identity(), programs, tolerances=tolerances, gate=self._gate()
         )
-        measured = () if manifest.requires.emulated_here else self._measured()
+        artifacts, eager = measure_beside_eager(
+            job.bundle, programs, self._target, threads=job.threads
+        )
         return LowerRecord(
-            lowering=tuple(p.lowered.record for p in parts),
-            artifact_latency=tuple((name, artifact) for name, artifact, _ in measured),
-            eager_latency=tuple((name, eager) for name, _, eager in measured),
-            weights_bytes=_weights_bytes(manifest),
+            lowering=built.lowering,
+            artifact_latency=artifacts,
+            eager_latency=eager,
+            weights_bytes=built.weights_bytes,
         )
 
     def locate(self, suspects: Sequence[Suspect]) -> Diagnosis:
@@ -113,14 +96,16 @@ class ModelStages(HeldHere):
 
         The smallest program with the fault goes to `Job.reproducer`.
         """
-        end = time.monotonic() + self._job.search_seconds
-        for suspect in suspects:
-            cases = range(len(self._original[suspect.program].goldens))
-            for case in cases if suspect.case is None else (suspect.case,):
-                found = self._locate(suspect.program, case, end - time.monotonic())
-                if found is not None:
-                    return Diagnosis(program=suspect.program, case=case, divergence=found)
-        return Diagnosis(detail=_NOTHING_FOUND)
+        job = self._job
+        return diagnose(
+            self._original,
+            [(s.program, s.case) for s in suspects],
+            job.spec.passes,
+            target=self._target,
+            tolerances=job.spec.tolerance,
+            folder=job.reproducer,
+            seconds=job.search_seconds,
+        )
 
     def __exit__(
         self,
@@ -129,8 +114,7 @@ class ModelStages(HeldHere):
         traceback: TracebackType | None,
     ) -> None:
         self._loaded = None
-        self._prepared.clear()
-        self._original.clear()
+        self._prepared, self._original = {}, {}
 
     def _export(self, spec: ProgramSpec) -> ExportedProgramSize:
         prepared = prepare(self._model().module, spec)
@@ -141,73 +125,25 @@ class ModelStages(HeldHere):
             golden_cases=len(prepared.goldens),
         )
 
-    def _measured(self) -> tuple[tuple[str, Measurement, Measurement], ...]:
-        """Each program's latency beside eager's; none where one of them cannot be run.
-
-        Why it cannot is found out, and said, by the validation that follows.
-        """
-        try:
-            return tuple(
-                (
-                    spec.name,
-                    *measure_beside_eager(
-                        self._job.bundle,
-                        self._model().module,
-                        spec,
-                        self._prepared[spec.name].goldens,
-                        threads=self._job.threads,
-                    ),
-                )
-                for spec in self._job.spec.programs
-            )
-        except SessionError as error:
-            _log.warning("No latencies: %s", error)
-            return ()
-
-    def _lower(self, spec: ProgramSpec) -> ProgramParts:
-        prepared = self._prepared[spec.name]
-        program, target = prepared.exported.program, self._job.target
-        return ProgramParts(
-            spec=spec,
-            exported=prepared.exported,
-            lowered=targets.lower(program, self._job.bundle, target, name=spec.name),
-            goldens=prepared.goldens,
-        )
-
-    def _locate(self, program: str, case: int, seconds: float) -> Divergence | None:
-        job, prepared = self._job, self._original[program]
-        return locate(
-            prepared.exported.program,
-            make_passes(job.spec.passes, target=job.target),
-            list(prepared.goldens[case].inputs.values()),
-            target=job.target,
-            tolerances=job.spec.tolerance,
-            folder=job.reproducer,
-            seconds=seconds,
-        )
-
     def _identity(self) -> Identity:
         loaded = self._model()
         return Identity(
             model=self._job.model,
-            target=self._job.target,
+            target=self._target,
             build_key=self._job.build_key,
             source=loaded.description,
             random_weights=loaded.random_weights,
+            licence=self._job.spec.licence.spdx,
         )
 
-    def _accuracy(self) -> tuple[Path, float] | None:
+    def _gate(self) -> Gate | None:
         gate = self._job.spec.accuracy
         if gate is None:
             return None
         data = resolve_inside(gate.data, Context(self._job.model, self._job.origin.parent))
-        return data, eager_accuracy(self._model().module, self._job.spec, gate, data)
+        return Gate(gate, data, eager_accuracy(self._model().module, self._job.spec, gate, data))
 
     def _model(self) -> LoadedModel:
         if self._loaded is None:
             raise ExportError(self._job.model, "there is no model yet: its pull has not run")
         return self._loaded
-
-
-def _weights_bytes(manifest: BundleManifest) -> int:
-    return manifest.files[manifest.weights].bytes

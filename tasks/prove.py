@@ -11,10 +11,10 @@ from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
 from menagerie.validation import Limits
 from menagerie.validation import validate as run_goldens
-from tasks.reseal import reseal
 from zoo.errors import ValidationError
-from zoo.records import ConversionReport
+from zoo.records import ConversionReport, with_latencies
 from zoo.report import write_report
+from zoo.reseal import reseal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,8 @@ def prove(
         ArtifactError: if a file of the bundle changed while it ran.
     """
     draft = open_bundle(job.bundle, check_hashes=False).manifest
-    validation = _with_latencies(judge(job.bundle, limits=_limits(job, evidence)), evidence)
+    judged = judge(job.bundle, limits=_limits(job, evidence))
+    validation = with_latencies(judged, evidence.lowered.artifact_latency)
     report = _report(job, evidence, validation, draft.versions)
     shutil.rmtree(job.reproducer, ignore_errors=True)  # of an earlier conversion
     graphs = evidence.transformed.graphs
@@ -71,13 +72,6 @@ def _limits(job: Job, evidence: Evidence) -> Limits:
     limits = Limits(threads=job.threads, memory_bytes=job.memory_bytes)
     limits = replace(limits, seconds=min(job.stage_seconds, limits.seconds))
     return replace(limits, measure_seconds=0.0) if evidence.lowered.artifact_latency else limits
-
-
-def _with_latencies(validation: ValidationReport, evidence: Evidence) -> ValidationReport:
-    """With the latencies that were measured in turns with eager's, where they were."""
-    measured = dict(evidence.lowered.artifact_latency)
-    programs = (replace(p, latency=measured.get(p.program, p.latency)) for p in validation.programs)
-    return replace(validation, programs=tuple(programs))
 
 
 def _report(

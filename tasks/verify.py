@@ -15,9 +15,9 @@ from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
 from menagerie.validation import Limits
 from menagerie.validation import validate as run_goldens
-from tasks.reseal import reseal
 from zoo.errors import ArtifactError, HashMismatch, MenagerieError, NotInStore, StoreError
 from zoo.report import read_graphs, read_report, write_report
+from zoo.reseal import reseal
 from zoo.store import ReleaseVerdict, open_store
 
 if TYPE_CHECKING:

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 __all__ = [
     "GoldenCase",
     "case_dimensions",
+    "check_outputs",
     "input_dtype",
     "make_goldens",
     "make_inputs",
     "model_dtype",
+    "telling_sizes",
 ]
 
 
@@ -41,20 +43,25 @@ def case_dimensions(spec: ProgramSpec) -> list[dict[str, int]]:
     The first case is the middle one, so that it serves as a typical size where one is needed.
     Further cases repeat middle, low and high with other seeds until `golden_cases` are reached.
     """
+    cases = telling_sizes(spec.dimensions)
+    return [cases[i % len(cases)] for i in range(max(len(cases), spec.golden_cases))]
+
+
+def telling_sizes(dimensions: Mapping[str, Dimension]) -> list[dict[str, int]]:
+    """All dimensions in the middle (odd), all at their lowest, all highest, then the mixtures."""
+    if not dimensions:
+        return [{}]
     levels = [
-        {n: _middle(d) for n, d in spec.dimensions.items()},
-        {n: _aligned_up(d.low, d.multiple_of) for n, d in spec.dimensions.items()},
-        {n: d.high - d.high % d.multiple_of for n, d in spec.dimensions.items()},
+        {n: _middle(d) for n, d in dimensions.items()},
+        {n: _aligned_up(d.low, d.multiple_of) for n, d in dimensions.items()},
+        {n: d.high - d.high % d.multiple_of for n, d in dimensions.items()},
     ]
-    if not spec.dimensions:
-        return [{}] * spec.golden_cases
     mixed = [
-        {n: levels[level][n] for n, level in zip(spec.dimensions, choice, strict=True)}
-        for choice in itertools.product((1, 2), repeat=len(spec.dimensions))
+        {n: levels[level][n] for n, level in zip(dimensions, choice, strict=True)}
+        for choice in itertools.product((1, 2), repeat=len(dimensions))
         if len(set(choice)) > 1
     ]
-    cases = levels + mixed
-    return [cases[i % len(cases)] for i in range(max(len(cases), spec.golden_cases))]
+    return levels + mixed
 
 
 def make_inputs(
@@ -96,7 +103,7 @@ def make_goldens(
                 "Mend the inputs, arguments or ranges in the manifest",
             ) from error
         cases.append(GoldenCase(dict(dimensions), inputs, outputs))
-    _check_outputs(spec, cases)
+    check_outputs(f"program {spec.name}", cases)
     return cases
 
 
@@ -112,9 +119,12 @@ def model_dtype(model: torch.nn.Module) -> torch.dtype:
     return next(floats, torch.float32)
 
 
-def _check_outputs(spec: ProgramSpec, cases: Sequence[GoldenCase]) -> None:
-    """Refuse outputs that can prove nothing: whatever is compared with them is equal."""
-    place = f"program {spec.name}"
+def check_outputs(place: str, cases: Sequence[GoldenCase]) -> None:
+    """Refuse outputs that can prove nothing: whatever is compared with them is equal.
+
+    Raises:
+        ExportError: naming the output.
+    """
     for name in cases[0].outputs:
         values = [case.outputs[name] for case in cases]
         if not any(value.numel() for value in values):

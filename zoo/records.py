@@ -7,8 +7,10 @@ Filled in by transforms and `menagerie.validation`, kept in the bundle's report.
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
@@ -23,6 +25,9 @@ from menagerie.validation.records import (
     ValidationReport,
     Verdict,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "AccuracyResult",
@@ -47,6 +52,7 @@ __all__ = [
     "StageTime",
     "ValidationReport",
     "Verdict",
+    "with_latencies",
 ]
 
 
@@ -203,3 +209,24 @@ class ConversionReport(_Record):
     stages: tuple[StageTime, ...] = ()
     versions: dict[str, str] = {}
     created: str = ""  # ISO 8601, UTC
+
+    @property
+    def worst_abs(self) -> float | None:
+        """The largest error of any output in any golden case; None without outputs."""
+        errors = (o.max_abs for p in self.validation.programs for o in p.parity)
+        return max(errors, default=None)
+
+    @property
+    def worst_snr_db(self) -> float | None:
+        """The lowest SNR, infinite where all outputs are bit-equal; None without outputs."""
+        ratios = (o.snr_db for p in self.validation.programs for o in p.parity)
+        return min(ratios, default=None)
+
+
+def with_latencies(
+    validation: ValidationReport, measured: Iterable[tuple[str, Measurement]]
+) -> ValidationReport:
+    """A judgement with the latencies of programs that were measured elsewhere, by name."""
+    times = dict(measured)
+    programs = (replace(p, latency=times.get(p.program, p.latency)) for p in validation.programs)
+    return replace(validation, programs=tuple(programs))

@@ -25,11 +25,11 @@ from menagerie.figures import decibels, error
 from transforms.bisect.checked_graph import Unsafe
 from transforms.bisect.comparing import Difference, difference
 from transforms.bisect.cutting import Piece, capture, output_nodes
+from transforms.bisect.piece import runner
 from transforms.bisect.program_file import GRAPH, read_program, write_program
-from transforms.bisect.targets import runner
 from zoo.errors import ArtifactError, UsageError
 from zoo.records import Divergence
-from zoo.spec import Dtype, PassChoice, Target, Tolerance
+from zoo.spec import Dtype, PassChoice, Tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ class _Facts(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
-    target: Target
+    target: str
     choice: PassChoice | None  # the wrong pass with its options; None in lowering
     divergence: Divergence
     tolerances: dict[Dtype, Tolerance]
@@ -67,7 +67,7 @@ class _Facts(BaseModel):
 class Origin:
     """How a program came to be: for which target, and by which options of the wrong pass."""
 
-    target: Target
+    target: str
     options: PassOptions
 
 

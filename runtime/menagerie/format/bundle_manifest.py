@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import re
 from dataclasses import dataclass
 from datetime import datetime
@@ -120,11 +119,6 @@ class Requirements:
     instructions: tuple[str, ...] = ()  # as /proc/cpuinfo names them: avx2, fma, f16c ...
     deployment_target: str | None = None  # the oldest macOS it loads on: "15.0"
     runtime_abi: int
-
-    @property
-    def emulated_here(self) -> bool:
-        """Whether this machine is of another system, so that it can only emulate the device."""
-        return platform.system().lower() != self.system
 
 
 @dataclass(frozen=True)

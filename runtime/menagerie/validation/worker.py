@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import math
 import os
+import platform
 import resource
 import sys
 import threading
@@ -39,7 +40,7 @@ from menagerie.validation.records import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from menagerie.format.bundle_manifest import BundleProgram
+    from menagerie.format.bundle_manifest import BundleManifest, BundleProgram
 
 __all__ = ["main"]
 
@@ -110,6 +111,11 @@ def _die_with_caller() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
+def _emulated(manifest: BundleManifest) -> bool:
+    """Whether this machine is not the one that the bundle is for, but one that emulates it."""
+    return platform.system().lower() != manifest.requires.system
+
+
 def _version(bundle: Path) -> str:
     """Version of the runtime that a bundle is for, and its device; empty where neither can be told.
 
@@ -153,7 +159,7 @@ class _Trial:
             load_ms=load_ms,
             peak_memory_bytes=peak,
             second_model_coexists=all(beside),
-            emulated=manifest.requires.emulated_here,
+            emulated=_emulated(manifest),
             machine=machine(),
             runtime=_version(self._bundle.folder),
         )

@@ -19,13 +19,16 @@ __all__ = ["reseal"]
 _REPORT = {"report.json", "report.html", "graphs.json"}
 
 
-def reseal(folder: Path, draft: BundleManifest, state: ReleaseState) -> None:
+def reseal(folder: Path, draft: BundleManifest, state: ReleaseState) -> BundleManifest:
     """Seal a proven bundle, with its report, in the state that was proven.
 
     Args:
         folder: the bundle. The library in it ran as a process of this user, which can write here.
         draft: what was sealed, as read before that run.
         state: of the release to be.
+
+    Returns:
+        The manifest as it is sealed now.
 
     Raises:
         ArtifactError: a file is not the one that was sealed; the folder is then no bundle any more.
@@ -40,6 +43,7 @@ def reseal(folder: Path, draft: BundleManifest, state: ReleaseState) -> None:
             "changed while the bundle was run",
             "Do not trust this artifact or what it was made from",
         )
+    return sealed
 
 
 def _content(manifest: BundleManifest) -> dict[str, FileEntry]:

@@ -1,7 +1,8 @@
-"""Lowers a program for a target and runs it once, in a process that ends with the run."""
+"""Lowers a piece of a program for a target and runs it once, in a process of its own."""
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 import tempfile
@@ -10,25 +11,15 @@ from typing import TYPE_CHECKING
 
 from safetensors.torch import load_file, save_file
 
-import transforms.bisect.session_process
 from transforms.bisect.cutting import capture, output_nodes
-from transforms.bundle import Identity, ProgramParts, write_bundle
+from transforms.build import build
+from transforms.bundle import Identity
 from transforms.export import Exported
 from transforms.golden import GoldenCase
-from transforms.lowering.targets import lower
+from transforms.prepare import Prepared
+from transforms.signature import given, signature_of
+from transforms.targets import Target, target_named
 from zoo.errors import SessionError
-from zoo.spec import (
-    Dimension,
-    Dtype,
-    FactorySource,
-    InputSpec,
-    Licence,
-    ModelSpec,
-    ProgramSpec,
-    Sample,
-    SampleKind,
-    Target,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,14 +27,21 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
-__all__ = ["run_piece", "write_piece"]
+    from transforms.bisect.divergence import Runner
 
-_WIDEST = Dimension(low=1, high=2**31)  # sessions check ranges; this run is about numbers
+__all__ = ["lower_piece", "run_piece", "runner"]
+
+_WIDEST = (1, 2**31, 1)  # sessions check ranges; this run is about numbers
 _SECONDS = 600
 
 
+def runner(target: Target | str) -> Runner:
+    """What lowers and runs programs on `target`, emulated where there is no such device."""
+    return functools.partial(run_piece, target=target)
+
+
 def run_piece(
-    program: ExportedProgram, inputs: Sequence[torch.Tensor], *, target: Target = Target.CPU
+    program: ExportedProgram, inputs: Sequence[torch.Tensor], *, target: Target | str = "cpu"
 ) -> tuple[torch.Tensor, ...]:
     """Lower `program`, seal it as a bundle in a temporary folder, and run it there.
 
@@ -62,17 +60,17 @@ def run_piece(
     with tempfile.TemporaryDirectory(prefix="menagerie-") as temporary:
         folder = Path(temporary)
         bundle = folder / "bundle"
-        names = write_piece(bundle, program, inputs, target=target)
+        names = lower_piece(bundle, program, inputs, target=target)
         tensors = {f"input_{i}": t.detach().clone().contiguous() for i, t in enumerate(inputs)}
         save_file(tensors, folder / "inputs.safetensors")
-        _run(bundle, folder / "inputs.safetensors", folder / "outputs.safetensors", target)
+        _run(bundle, folder / "inputs.safetensors", folder / "outputs.safetensors", str(target))
         results = load_file(folder / "outputs.safetensors")
         return tuple(results[name].clone() for name in names)
 
 
-def _run(bundle: Path, inputs: Path, outputs: Path, target: Target) -> None:
+def _run(bundle: Path, inputs: Path, outputs: Path, target: str) -> None:
     # By file, not by module: the package would load torch, whose shims must not meet the runtime's.
-    script = Path(transforms.bisect.session_process.__file__)
+    script = Path(__file__).with_name("session_process.py")
     root = str(script.parents[2])
     command = [sys.executable, "-P", str(script), root, str(bundle), str(inputs), str(outputs)]
     try:
@@ -88,14 +86,14 @@ def _run(bundle: Path, inputs: Path, outputs: Path, target: Target) -> None:
         raise SessionError(target, lines[-1] if lines else f"exit code {done.returncode}")
 
 
-def write_piece(
+def lower_piece(
     bundle: Path,
     program: ExportedProgram,
     inputs: Sequence[torch.Tensor],
     *,
-    target: Target = Target.CPU,
+    target: Target | str = "cpu",
 ) -> tuple[str, ...]:
-    """Lower any program and write a bundle of it, with what it yields as golden case.
+    """Lower any program as it stands and write a bundle of it, its golden case what it yields.
 
     Args:
         bundle: a folder to be made.
@@ -109,50 +107,32 @@ def write_piece(
     Raises:
         LoweringError: if it cannot be lowered.
     """
-    spec = _program_spec(program)
+    prepared = _prepared(program, inputs)
+    identity = Identity("piece", target_named(target), "0" * 64, "a piece of a model")
+    build(bundle, identity, [prepared])
+    return prepared.exported.output_names
+
+
+def _prepared(program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> Prepared:
+    """Every symbolic size is a dimension of its own, as wide as can be."""
     outputs = output_nodes(program)
-    names = tuple(f"output_{i}" for i in range(len(outputs)))
+    sizes: dict[str, str] = {}
+    shapes: dict[str, list[int | str]] = {}
+    for number, value in enumerate(given(program)):
+        shapes[f"input_{number}"] = [
+            s if isinstance(s, int) else sizes.setdefault(str(s), f"d{len(sizes)}")
+            for s in value.shape
+        ]
+    names = [f"output_{i}" for i in range(len(outputs))]
+    ranges = dict.fromkeys(sizes.values(), _WIDEST)
     expected = capture(program, inputs, [n.name for n in outputs])
-    lowered = lower(program, bundle, target, name=spec.name)
     golden = GoldenCase(
         dimensions={},
-        inputs={i.name: t for i, t in zip(spec.inputs, inputs, strict=True)},
+        inputs=dict(zip(shapes, inputs, strict=True)),
         outputs={name: expected[n.name] for name, n in zip(names, outputs, strict=True)},
     )
-    exported = Exported(program, tuple(i.name for i in spec.inputs), names)
-    model = ModelSpec(
-        summary="a piece of a model",
-        source=FactorySource(kind="factory", builder="zoo.models.builders.none:none"),
-        programs=(spec,),
-        licence=Licence(spdx="LicenseRef-none"),
+    signature = signature_of(program, shapes, names, ranges)
+    eager = program.module(check_guards=False)
+    return Prepared(
+        "main", Exported(program, signature), [golden], lambda given: eager(*given.values())
     )
-    identity = Identity("piece", target, "0" * 64, "a piece of a model", None)
-    write_bundle(bundle, identity, model, [ProgramParts(spec, exported, lowered, [golden])])
-    return names
-
-
-def _program_spec(program: ExportedProgram) -> ProgramSpec:
-    """Inputs as the program has them; every symbolic size is a dimension of its own name."""
-    nodes = {n.name: n for n in program.graph.nodes}
-    dimensions: dict[str, Dimension] = {}
-    symbols: dict[str, str] = {}
-    specs = []
-    for number, name in enumerate(program.graph_signature.user_inputs):
-        value = nodes[str(name)].meta["val"]
-        shape: list[int | str] = []
-        for size in value.shape:
-            if isinstance(size, int):
-                shape.append(size)
-                continue
-            axis = symbols.setdefault(str(size), f"d{len(symbols)}")
-            dimensions[axis] = _WIDEST
-            shape.append(axis)
-        specs.append(
-            InputSpec(
-                name=f"input_{number}",
-                shape=tuple(shape),
-                dtype=Dtype(str(value.dtype).removeprefix("torch.")),
-                sample=Sample(kind=SampleKind.ONES),
-            )
-        )
-    return ProgramSpec(name="main", inputs=tuple(specs), dimensions=dimensions)
