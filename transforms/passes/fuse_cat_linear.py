@@ -119,10 +119,11 @@ class FuseCatLinear(GraphPass):
 
 def _match(editor: ProgramEditor, node: Node) -> _Match | None:
     step = read_step(editor, node) if node.op == "call_function" else None
-    if not isinstance(step, Affine) or step.axis != fake_value(step.operand).dim() - 1:
+    if not isinstance(step, Affine) or step.axis != fake_value(step.operands[0]).dim() - 1:
         return None
-    view = step.operand if step.operand.target in _VIEWS else None
-    cat: Any = step.operand if view is None else view.args[0]
+    [operand] = step.operands
+    view = operand if operand.target in _VIEWS else None
+    cat: Any = operand if view is None else view.args[0]
     if cat.target is not aten.cat.default or len(cat.args[0]) < 2:  # noqa: PLR2004
         return None
     if view is not None and not _keeps_last_axis(view, step.weight.shape[1]):
