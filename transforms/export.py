@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_unflatten
 
+from transforms.guards import transforms_of_any_length
 from zoo.errors import ExportError
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def export_program(
     module = CallableProgram(model, spec)
     arguments = tuple(example[i.name] for i in spec.inputs)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), transforms_of_any_length():
             traced = torch.export.export(
                 module, arguments, dynamic_shapes=(_dynamic_shapes(spec),), strict=False
             )
