@@ -59,7 +59,7 @@ def _lower(folder: Path, widths: list[int], features: int) -> tuple[Path, Path]:
     """Two bundles of the same linear: as it is, and parted."""
     import torch
 
-    from transforms.cpu_run import write_piece
+    from transforms.bisect.piece import lower_piece
     from transforms.passes.fuse_cat_linear import FuseCatLinear
 
     class Joined(torch.nn.Module):
@@ -76,8 +76,8 @@ def _lower(folder: Path, widths: list[int], features: int) -> tuple[Path, Path]:
         Joined().eval(), inputs, dynamic_shapes=(tuple({0: rows} for _ in widths),), strict=False
     ).run_decompositions({})
     parted, _ = FuseCatLinear(gate="open")(program)
-    write_piece(folder / "as is", program, inputs)
-    write_piece(folder / "parted", parted, inputs)
+    lower_piece(folder / "as is", program, inputs)
+    lower_piece(folder / "parted", parted, inputs)
     return folder / "as is", folder / "parted"
 
 

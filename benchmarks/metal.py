@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from menagerie.figures import milliseconds, seconds, times
 from tasks.job import Stage
 from zoo.report import read_report
 from zoo.report.summary import summarise
@@ -45,12 +46,12 @@ class Row:
         assert cpu is not None
         return (
             self.model,
-            f"{_made(self.metal):.1f} s",
-            f"{_made(self.cpu):.1f} s",
+            seconds(_made(self.metal)),
+            seconds(_made(self.cpu)),
             str(shaders),
-            f"{metal:.0f} ms",
-            f"{cpu:.1f} ms",
-            f"{metal / cpu:.0f} x",
+            milliseconds(metal),
+            milliseconds(cpu),
+            times(metal / cpu),
         )
 
 

@@ -126,7 +126,7 @@ def _compare(
     options: argparse.Namespace,
 ) -> Row:
     from transforms import run_passes
-    from transforms.cpu_run import write_piece
+    from transforms.bisect.piece import lower_piece
     from zoo.errors import UnsupportedKernels
 
     before, after = (run_passes(program, passes)[0] for passes in lists)
@@ -137,9 +137,9 @@ def _compare(
         return unchanged
     with tempfile.TemporaryDirectory(prefix="menagerie-") as temporary:
         first, second = Path(temporary) / "before", Path(temporary) / "after"
-        write_piece(second, after, inputs)
+        lower_piece(second, after, inputs)
         try:
-            write_piece(first, before, inputs)
+            lower_piece(first, before, inputs)
         except UnsupportedKernels as error:
             [timing] = alternate(second, second, threads=options.threads, rounds=options.rounds)
             return replace(

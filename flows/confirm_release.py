@@ -11,12 +11,12 @@ from flows.outcome.results import Confirmation, ModelResult, Outcome, Step
 from flows.outcome.rows import leave_row, this_run
 from flows.request.choices import ModelChoice
 from flows.request.parameters import default_store
+from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed
-from flows.running.workplace import workplace
 from menagerie.format.bundle_manifest import ReleaseState
 from tasks.failures import explain
-from tasks.retries import patiently
-from tasks.verify import Proof, ProofOutcome, verify
+from tasks.retries import patiently, run_as_task
+from tasks.verify import ProofOutcome
 from tasks.verify import confirm_release as confirm
 from zoo.errors import MenagerieError, StoreUnreachable
 from zoo.spec import Target
@@ -74,13 +74,10 @@ def _confirmed(store: str, release: Release, target: Target) -> ModelResult:
     )
     if release.manifest.state is ReleaseState.VALIDATED:
         return row
-    place = workplace()
-    folder = new_work_folder(f"confirm-{release.model}-{target}")
-
-    def work() -> Proof:
-        return confirm(store, release, folder, judge=place.judge)
-
-    proof = verify(work)
+    judge, folder = services().judge, new_work_folder(f"confirm-{release.model}-{target}")
+    proof = run_as_task(
+        "verify", lambda: confirm(store, release, folder, judge=judge), retried=True
+    )
     row = row.model_copy(update={"seconds": proof.seconds, "proof": proof.state})
     if proof.outcome is not ProofOutcome.PROVEN:
         update = {"confirmation": Confirmation.FAILED, "confirmation_detail": proof.detail}

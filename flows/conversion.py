@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import shutil
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flows.outcome.events import Event, EventKind, record
 from flows.outcome.results import ModelResult, Outcome
-from tasks.export import export
-from tasks.failures import BenchDied, StageTimedOut, explain
-from tasks.job import Evidence, Job, Stage
-from tasks.locate import locate, suspects
-from tasks.lower import lower
-from tasks.publish import publish
-from tasks.pull import pull
-from tasks.transform import transform
-from tasks.validate import NotProven, validate
+from tasks.diagnose import diagnose, suspects
+from tasks.failures import ProcessDied, StageTimedOut, explain
+from tasks.job import Evidence, Stage
+from tasks.prove import NotProven
+from tasks.retries import run_as_task
+from tasks.stages import EXPORT, LOCATE, LOWER, PUBLISH, PULL, TRANSFORM, VALIDATE
 from zoo.errors import MenagerieError
 from zoo.records import Diagnosis, StageTime, Verdict
 from zoo.report import cause
@@ -24,8 +21,9 @@ from zoo.report import cause
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flows.running.workplace import Workplace
-    from tasks.bench import Bench
+    from flows.running.services import Services
+    from tasks.job import Job
+    from tasks.stages import ModelHolder, RecordT, StageKind
     from zoo.records import ConversionReport
 
 __all__ = ["Conversion", "ConversionFailed"]
@@ -52,12 +50,12 @@ class Conversion:
 
     Args:
         job: what to convert.
-        place: the machinery to do it with.
+        given: the machinery to do it with.
     """
 
-    def __init__(self, job: Job, place: Workplace) -> None:
+    def __init__(self, job: Job, given: Services) -> None:
         self._job = job
-        self._place = place
+        self._given = given
         self._times: list[StageTime] = []
         self._report: ConversionReport | None = None
         self._began = time.perf_counter()
@@ -73,34 +71,41 @@ class Conversion:
         """
         self._job.folder.mkdir(parents=True)
         try:
-            with self._place.open_bench(self._job) as bench:
-                evidence = self._lowered(bench)
-                report = self._prove(bench, evidence)
-            published = self._stage(Stage.PUBLISH, lambda: publish(self._place.publish, self._job))
+            with self._given.hold(self._job) as model:
+                evidence = self._lowered(model)
+                report = self._prove(model, evidence)
+            published = self._judged(PUBLISH, evidence)
         finally:
             shutil.rmtree(self._job.folder, ignore_errors=True)
         row = self._row(Outcome.PUBLISHED if published.kept is None else Outcome.SKIPPED)
         return row.model_copy(update={"proof": published.state, "kept": published.kept}), report
 
-    def _lowered(self, bench: Bench) -> Evidence:
-        pulled = self._stage(Stage.PULL, lambda: pull(bench))
-        self._stage(Stage.EXPORT, lambda: export(bench))
-        transformed = self._stage(Stage.TRANSFORM, lambda: transform(bench))
-        lowered = self._stage(Stage.LOWER, lambda: lower(bench))
+    def _lowered(self, model: ModelHolder) -> Evidence:
+        def made(kind: StageKind[RecordT]) -> RecordT:
+            return self._stage(kind, lambda: model.run(kind))
+
+        pulled = made(PULL)
+        made(EXPORT)
+        transformed, lowered = made(TRANSFORM), made(LOWER)
         return Evidence(
             pulled=pulled, transformed=transformed, lowered=lowered, stages=tuple(self._times)
         )
 
-    def _prove(self, bench: Bench, evidence: Evidence) -> ConversionReport:
+    def _judged(self, kind: StageKind[RecordT], evidence: Evidence) -> RecordT:
+        """A stage that needs the bundle alone."""
+        work = self._given.instead.get(kind.stage) or kind.function
+        if work is None:
+            raise TypeError(f"{kind.stage} needs the model")
+        return self._stage(kind, lambda: work(self._job, evidence))
+
+    def _prove(self, model: ModelHolder, evidence: Evidence) -> ConversionReport:
         try:
-            self._report = self._stage(
-                Stage.VALIDATE, lambda: validate(self._place.prove, self._job, evidence)
-            )
+            self._report = self._judged(VALIDATE, evidence)
         except ConversionFailed as failed:
             if not isinstance(failed.__cause__, NotProven):
                 raise
             # Its figures belong into the table too.
-            self._report = self._diagnosed(bench, failed.__cause__.report, evidence)
+            self._report = self._diagnosed(model, failed.__cause__.report, evidence)
             reason = failed.result.reason
             if self._report.diagnosis is not None:
                 reason = f"{reason}. {cause(self._report.diagnosis)}"
@@ -109,23 +114,24 @@ class Conversion:
         return self._report
 
     def _diagnosed(
-        self, bench: Bench, report: ConversionReport, evidence: Evidence
+        self, model: ModelHolder, report: ConversionReport, evidence: Evidence
     ) -> ConversionReport:
         """The report of a failed validation with its cause, where that is to be looked for."""
         if not (self._job.search_seconds and suspects(report.validation, self._job.spec)):
             return report
         try:
-            return self._stage(Stage.LOCATE, lambda: locate(bench, self._job, report, evidence))
+            return self._stage(LOCATE, lambda: diagnose(model, self._job, report, evidence))
         except ConversionFailed as failed:  # no room for the new report, say; the verdict stands
             detail = f"The search for the cause failed: {failed.result.reason}"
             return report.model_copy(update={"diagnosis": Diagnosis(detail=detail)})
 
-    def _stage(self, stage: Stage, work: Callable[[], T]) -> T:
-        listener = self._place.listener
+    def _stage(self, kind: StageKind[Any], work: Callable[[], T]) -> T:
+        """Do a stage as a Prefect task: timed, told to the listener, and judged if it fails."""
+        listener, stage = self._given.listener, kind.stage
         listener.stage_began(self._job.model, self._job.target, stage)
         began = time.perf_counter()
         try:
-            result = work()
+            result = run_as_task(stage.value, work, retried=kind.retried)
         except Exception as error:
             row = self._failure(stage, error)
             self._record(stage, row.outcome, time.perf_counter() - began, row.reason)
@@ -182,5 +188,5 @@ def _outcome(error: Exception) -> Outcome:
         return Outcome.TIMED_OUT if slow else Outcome.FAILED
     if isinstance(error, StageTimedOut):
         return Outcome.TIMED_OUT
-    judged = isinstance(error, MenagerieError) and not isinstance(error, BenchDied)
+    judged = isinstance(error, MenagerieError) and not isinstance(error, ProcessDied)
     return Outcome.FAILED if judged else Outcome.CRASHED

@@ -6,15 +6,15 @@ from uuid import UUID
 from prefect import State, flow
 from prefect.runtime import flow_run
 
-from flows.dispatch.embedded import close_lost_children, convert_here
+from flows.dispatch.in_process import close_lost_children, convert_here
 from flows.names import FlowName
 from flows.outcome.results import ModelResult, RunResult
 from flows.outcome.rows import leave_row, rows_left_before, this_run
 from flows.planning.plan import PlannedModel, plan, sort_out, unplanned_row
 from flows.request.parameters import ConversionOptions
 from flows.running.listener import Recorder
+from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed, without_heartbeats
-from flows.running.workplace import workplace
 from tasks.retries import patiently
 from zoo.errors import MenagerieError
 from zoo.spec import Target
@@ -75,7 +75,7 @@ class _RowLeaver(Recorder):
     """Leaves every row on the run, besides keeping it."""
 
     def __init__(self, run: UUID, left: Iterable[ModelResult]) -> None:
-        super().__init__(workplace().listener)
+        super().__init__(services().listener)
         self._run = run
         self.rows.update({(row.model, row.target): row for row in left})
 

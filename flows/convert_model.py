@@ -27,8 +27,8 @@ from flows.planning.plan import (
 from flows.request.choices import ModelChoice
 from flows.request.operator import factories_allowed
 from flows.request.parameters import ConversionOptions
+from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed, without_tags
-from flows.running.workplace import workplace
 from tasks.failures import explain
 from tasks.job import Job
 from tasks.retries import patiently
@@ -63,8 +63,8 @@ def convert_model(
     result, report = _convert(model, target, options)
     _leave_pages(result, report, options.store_url)
     record(model_event(result))
-    workplace().listener.model_ended(result)
-    if not workplace().planned:  # else who planned it in this process has heard of it
+    services().listener.model_ended(result)
+    if not services().planned:  # else who planned it in this process has heard of it
         leave_row(result, this_run())
     if result.succeeded:
         return result
@@ -73,7 +73,7 @@ def convert_model(
 
 def _convert(model: str, target: Target, options: ConversionOptions) -> _Ended:
     try:
-        planned = workplace().planned.get((model, target)) or patiently(
+        planned = services().planned.get((model, target)) or patiently(
             lambda: _plan_single(model, target, options)
         )
         if planned.error is not None:
@@ -97,7 +97,7 @@ def _convert(model: str, target: Target, options: ConversionOptions) -> _Ended:
 def _run(planned: PlannedModel, options: ConversionOptions) -> _Ended:
     try:
         with without_tags():
-            return Conversion(_job(planned, options), workplace()).run()
+            return Conversion(_job(planned, options), services()).run()
     except ConversionFailed as stopped:
         return stopped.result, stopped.report
     except OSError as error:  # before the first stage: there is no room for its folder, say

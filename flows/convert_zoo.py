@@ -10,8 +10,8 @@ from pydantic import Field
 
 from flows.dispatch.clock import Clock
 from flows.dispatch.confirmations import Confirmations
-from flows.dispatch.deployments import Dispatch
-from flows.dispatch.embedded import convert_here
+from flows.dispatch.conversions import Conversions
+from flows.dispatch.in_process import convert_here
 from flows.dispatch.runs import Runs
 from flows.dispatch.stages import StageWatch
 from flows.names import FlowName
@@ -25,8 +25,8 @@ from flows.planning.plan import PlannedModel, plan, sort_out
 from flows.request.choices import ModelChoice, TagChoice
 from flows.request.parameters import ConversionOptions, RunLimits
 from flows.running.listener import Recorder, Silence
+from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed
-from flows.running.workplace import workplace
 from tasks.retries import patiently
 from zoo.spec import Target
 
@@ -57,7 +57,9 @@ def convert_zoo(
         jobs: Models converted at a time where there are no workers.
     """
     began = time.perf_counter()
-    planned = patiently(lambda: plan(models, targets, options, tags=selected_tags))
+    planned = list(services().planned.values()) or patiently(
+        lambda: plan(models, targets, options, tags=selected_tags)
+    )
     results = _convert_all(planned, options, limits, jobs)
     remember_seconds(results)
     page = refresh_index()
@@ -79,7 +81,7 @@ def _convert_all(
     planned: list[PlannedModel], options: ConversionOptions, limits: RunLimits, jobs: int
 ) -> list[ModelResult]:
     """Rows for all models in the planned order; what is in the store gets no run of its own."""
-    listener = workplace().listener
+    listener = services().listener
     recorder = Recorder(listener)
     work = sort_out(planned, recorder.model_ended)
     with get_client(sync_client=True) as client:
@@ -87,7 +89,7 @@ def _convert_all(
         until = clock.now() + limits.hours * 3600
         workers = bool(runs.deployments(FlowName.CONVERT_BATCH))
         if work and workers:
-            Dispatch(
+            Conversions(
                 runs,
                 placement=placement,
                 limits=limits,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict
 
 from flows.machine.files import replace_text
+from menagerie.figures import milliseconds
 from menagerie.home import home
 from tasks.failures import explain
 from tasks.verify import Proof, ProofOutcome, runs_here
@@ -125,7 +126,7 @@ def verification_markdown(result: VerifyResult) -> str:
     """A table for a person."""
     rows = ["| model | target | build | verdict | latency | why |", "|---|---|---|---|---:|---|"]
     for p in result.proofs:
-        latency = "" if p.latency_ms is None else f"{p.latency_ms:.2f} ms"
+        latency = "" if p.latency_ms is None else milliseconds(p.latency_ms)
         cells = (p.model, p.target, p.build_key[:12], p.outcome, latency, p.detail)
         rows.append(f"| {' | '.join(map(plain_text, cells))} |")
     return f"{result.summary}, {result.when}\n\n" + "\n".join(rows) + "\n"

@@ -10,10 +10,11 @@ from flows.names import FlowName
 from flows.outcome.artifacts import leave_artifact
 from flows.request.choices import ModelChoice
 from flows.request.parameters import default_store
+from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed
-from flows.running.workplace import workplace
 from flows.verification import VerifyResult, verification_markdown, verify_all
-from tasks.verify import Proof, verify, verify_release
+from tasks.retries import run_as_task
+from tasks.verify import Proof, verify_release
 from zoo.spec import Target
 from zoo.store import Release
 
@@ -42,12 +43,16 @@ def verify_releases(
         store: Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
     """
     place = store or default_store()
-    judge = workplace().judge
+    judge = services().judge
 
     def prove(release: Release) -> Proof:
         folder = new_work_folder(f"verify-{release.model}-{release.target}")
-        named = verify.with_options(task_run_name=f"{release.model} for {release.target}")
-        return named(lambda: verify_release(place, release, folder, threads=threads, judge=judge))
+        return run_as_task(
+            "verify",
+            lambda: verify_release(place, release, folder, threads=threads, judge=judge),
+            retried=True,
+            run_name=f"{release.model} for {release.target}",
+        )
 
     result = verify_all(place, models, targets, prove, every_build=every_build)
     leave_artifact(

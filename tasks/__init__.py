@@ -1,1 +1,5 @@
-"""The stages of a conversion: pure functions, and one thin Prefect task around each."""
+"""The stages of a conversion: their table (`stages`), their records (`job`), and what does them.
+
+`model_stages` holds the model in memory, `model_process` keeps it in a process of its own; `prove`,
+`diagnose`, `publish` and `verify` need the bundle alone. Prefect is met in `stages` and `retries`.
+"""

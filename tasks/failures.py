@@ -9,12 +9,12 @@ from pydantic import BaseModel, ConfigDict
 from zoo import errors
 from zoo.errors import MenagerieError
 
-__all__ = ["BenchDied", "Failure", "StageTimedOut", "explain", "is_transient"]
+__all__ = ["Failure", "ProcessDied", "StageTimedOut", "explain", "is_transient"]
 
 _LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
-class BenchDied(MenagerieError):
+class ProcessDied(MenagerieError):
     """The process that held the model ended before its stage did."""
 
 

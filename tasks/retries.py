@@ -1,10 +1,12 @@
-"""When Prefect tries a task again: only after failures that another try can mend."""
+"""How work becomes a Prefect task, and when it is tried again: where that can mend the failure."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from prefect import task
+from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 
 from tasks.failures import is_transient
@@ -16,11 +18,36 @@ if TYPE_CHECKING:
     from prefect import Task
     from prefect.client.schemas.objects import State, TaskRun
 
-__all__ = ["RETRY_SECONDS", "patiently", "worth_a_retry"]
+__all__ = ["RETRY_SECONDS", "patiently", "run_as_task", "worth_a_retry"]
 
 T = TypeVar("T")
 
 RETRY_SECONDS = [2.0, 10.0, 40.0]  # a server that restarts is back within a minute
+
+
+def run_as_task(name: str, work: Callable[[], T], *, retried: bool, run_name: str = "") -> T:
+    """Do `work` in a Prefect task; nothing of it or of its result goes to Prefect's storage.
+
+    Args:
+        name: of the task.
+        work: what to do.
+        retried: whether it is tried again after a network did not answer.
+        run_name: what this run of the task is called; empty: the name and some digits.
+    """
+    options: dict[str, Any] = {"task_run_name": run_name} if run_name else {}
+    if retried:
+        options |= {
+            "retries": len(RETRY_SECONDS),
+            "retry_delay_seconds": RETRY_SECONDS,
+            "retry_condition_fn": worth_a_retry,
+        }
+    done: T = _work.with_options(name=name, **options)(work)
+    return done
+
+
+@task(persist_result=False, cache_policy=NO_CACHE)
+def _work(work: Callable[[], T]) -> T:
+    return work()
 
 
 def worth_a_retry(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:

@@ -9,18 +9,15 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from prefect import task
-from prefect.cache_policies import NO_CACHE
 from pydantic import BaseModel, ConfigDict
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
 from menagerie.validation import Limits
 from menagerie.validation import validate as run_goldens
-from tasks.reseal import reseal
-from tasks.retries import RETRY_SECONDS, worth_a_retry
 from zoo.errors import ArtifactError, HashMismatch, MenagerieError, NotInStore, StoreError
 from zoo.report import read_graphs, read_report, write_report
+from zoo.reseal import reseal
 from zoo.store import ReleaseVerdict, open_store
 
 if TYPE_CHECKING:
@@ -126,19 +123,6 @@ def confirm_release(
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return proof.model_copy(update={"seconds": time.perf_counter() - began})
-
-
-@task(
-    name="verify",
-    persist_result=False,
-    cache_policy=NO_CACHE,
-    retries=len(RETRY_SECONDS),
-    retry_delay_seconds=RETRY_SECONDS,
-    retry_condition_fn=worth_a_retry,
-)
-def verify(work: Callable[[], Proof]) -> Proof:
-    """Do `work`: one of the functions above."""
-    return work()
 
 
 def _prove(

@@ -25,8 +25,9 @@ HOMES = {
     "torch": ("transforms/", "zoo/sources/", "zoo/models/"),
     "torchvision": ("transforms/", "zoo/sources/", "zoo/models/"),
     "transformers": ("transforms/", "zoo/sources/", "zoo/models/"),
-    "boto3": ("zoo/store/s3.py",),
-    "botocore": ("zoo/store/s3.py",),
+    "boto3": ("menagerie/store/s3.py",),
+    "botocore": ("menagerie/store/s3.py", "zoo/store/s3.py"),
+    "pydantic": ("zoo/", "transforms/", "tasks/", "flows/"),
     "typer": ("flows/cli/",),
 }
 HEAVY = ("torch", "prefect", "boto3", "transformers", "torchvision")
@@ -141,7 +142,7 @@ def test_commands_that_need_no_torch_load_none(arguments: list[str], tmp_path: P
     "module",
     [
         "flows.planning.plan",
-        "flows.running.embedded",
+        "flows.running.prefect_api",
         "flows.cli.checks",
         "menagerie.session",
         "menagerie.validation",

@@ -1,10 +1,32 @@
-"""What changes a program's form: export, graph passes, lowering."""
+"""What changes a program's form: export, graph passes, lowering; `convert` does it all.
+
+Names are imported when they are asked for: whoever wants the targets alone needs no torch.
+"""
 
 import warnings
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from transforms.pipeline import available_passes, run_passes
+if TYPE_CHECKING:
+    from transforms.converter import ConvertedBundle, convert
+    from transforms.own_program import Program
+    from transforms.pipeline import available_passes, run_passes
 
-__all__ = ["available_passes", "run_passes"]
+__all__ = ["ConvertedBundle", "Program", "available_passes", "convert", "run_passes"]
+
+_HOMES = {
+    "ConvertedBundle": "transforms.converter",
+    "Program": "transforms.own_program",
+    "available_passes": "transforms.pipeline",
+    "convert": "transforms.converter",
+    "run_passes": "transforms.pipeline",
+}
 
 # torch says this of itself whenever a program is copied; no reader of ours can act on it
 warnings.filterwarnings("ignore", message=r".isinstance.treespec, LeafSpec", category=FutureWarning)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

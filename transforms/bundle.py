@@ -8,7 +8,7 @@ import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors.torch import save_file
@@ -19,14 +19,11 @@ from menagerie.format.bundle_manifest import (
     BundleProgram,
     Emulation,
     ReleaseState,
-    TensorSpec,
 )
 from menagerie.format.folder import seal
-from menagerie.zig import zig_version
-from transforms.lowering.inductor import metal_header
-from transforms.lowering.targets import host_requirements, requirements
 from transforms.lowering.toolchain import find_compiler
-from zoo.spec import DEFAULT_TOLERANCES, Dtype, Target
+from transforms.targets.cpu import host_requirements
+from zoo.spec import DEFAULT_TOLERANCES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,13 +32,13 @@ if TYPE_CHECKING:
     from transforms.export import Exported
     from transforms.golden import GoldenCase
     from transforms.lowering.lowered import LoweredProgram, MetalParts
-    from zoo.spec import ModelSpec, ProgramSpec
+    from transforms.targets import Target
+    from zoo.spec import AccuracyGate, Dtype, Tolerance
 
-__all__ = ["Identity", "ProgramParts", "write_bundle"]
+__all__ = ["Gate", "Identity", "ProgramParts", "content_digest", "write_bundle"]
 
 _WEIGHTS = "weights.safetensors"
 _ACCURACY = "accuracy.safetensors"
-_SHADER_HEADER = "shaders.h.metal"
 _WRAPPER_PREFIX = "model."  # CallableProgram holds the model under this name
 
 
@@ -49,7 +46,7 @@ _WRAPPER_PREFIX = "model."  # CallableProgram holds the model under this name
 class ProgramParts:
     """What the stages made of one program; the library already lies in the bundle folder."""
 
-    spec: ProgramSpec
+    name: str
     exported: Exported
     lowered: LoweredProgram
     goldens: Sequence[GoldenCase]
@@ -57,50 +54,61 @@ class ProgramParts:
 
 @dataclass(frozen=True)
 class Identity:
-    """Which conversion this is."""
+    """Which conversion this is; an SPDX identifier, or nothing, as licence."""
 
     model: str
     target: Target
     build_key: str
-    source: str
-    random_weights: int | None
+    source: str = ""
+    random_weights: int | None = None
+    licence: str = ""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """An accuracy gate with its data file, and eager's accuracy on that."""
+
+    spec: AccuracyGate
+    data: Path
+    eager: float
 
 
 def write_bundle(
     folder: Path,
     identity: Identity,
-    spec: ModelSpec,
     programs: Sequence[ProgramParts],
     *,
-    accuracy: tuple[Path, float] | None = None,
+    tolerances: Mapping[Dtype, Tolerance],
+    gate: Gate | None = None,
 ) -> BundleManifest:
     """Write weights, goldens and the manifest into `folder` and seal it with state `lowered`.
 
     Args:
-        folder: the bundle, holding each program's library where `lower` put it.
+        folder: the bundle, holding each program's files where the target's `lower` put them.
         identity: what the bundle is.
-        spec: the model's entry.
-        programs: one a program of the entry.
-        accuracy: the gate's data file and eager's accuracy on it, if the entry has a gate.
+        programs: at least one.
+        tolerances: those that differ from the usual ones.
+        gate: left out: there is none.
     """
+    target = identity.target
     weights = _Weights()
     entries = tuple(_entry(folder, parts, weights) for parts in programs)
     save_file(weights.tensors, folder / _WEIGHTS)
     draft = BundleManifest(
         model=identity.model,
-        target=identity.target.value,
+        target=target.name,
         build_key=identity.build_key,
         state=ReleaseState.LOWERED,
-        requires=requirements(identity.target),
+        requires=target.requirements(),
         programs=entries,
         weights=_WEIGHTS,
-        shader_header=_shader_header(folder, entries),
-        accuracy=_accuracy(folder, spec, accuracy),
-        tolerances={**DEFAULT_TOLERANCES, **spec.tolerances},
+        shader_header=target.shared_files(folder).get("shader_header"),
+        accuracy=_accuracy(folder, gate),
+        tolerances={**DEFAULT_TOLERANCES, **tolerances},
         random_weights=identity.random_weights,
         source=identity.source,
-        licence=spec.licence.spdx,
-        versions=_versions(identity.target),
+        licence=identity.licence,
+        versions=_versions(target),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         files={},
     )
@@ -117,7 +125,7 @@ class _Weights:
     def add(self, name: str, value: torch.Tensor) -> str:
         """Store `value` in plain row-major order; return the name it is stored under."""
         plain = value.detach().cpu().contiguous()
-        key = _content(plain)
+        key = content_digest(plain)
         if key in self._names:
             return self._names[key]
         stored = name.removeprefix(_WRAPPER_PREFIX)
@@ -131,27 +139,29 @@ class _Weights:
         return stored
 
 
-def _content(value: torch.Tensor) -> bytes:
+def content_digest(value: torch.Tensor) -> bytes:
+    """SHA-256 of a tensor's dtype, shape and elements, however these lie."""
+    value = value.detach().cpu().contiguous()
     digest = hashlib.sha256(f"{value.dtype}{tuple(value.shape)}".encode())
     digest.update(value.reshape(-1).view(torch.uint8).numpy().data if value.numel() else b"")
     return digest.digest()
 
 
 def _entry(folder: Path, parts: ProgramParts, weights: _Weights) -> BundleProgram:
-    spec, library, metal = parts.spec, parts.lowered.library, parts.lowered.metal
+    library, metal = parts.lowered.library, parts.lowered.metal
+    signature = parts.exported.signature
     golden = library.parent / "golden.safetensors"
     save_file(_golden_tensors(parts.goldens), golden)
-    inputs, outputs = _tensor_specs(parts)
     return BundleProgram(
-        name=spec.name,
+        name=parts.name,
         library=library.relative_to(folder).as_posix(),
         shaders=metal.shaders.relative_to(folder).as_posix() if metal and metal.shaders else None,
         emulation=_emulation(folder, metal) if metal else None,
         golden=golden.relative_to(folder).as_posix(),
         golden_cases=len(parts.goldens),
-        inputs=inputs,
-        outputs=outputs,
-        dimensions={n: (d.low, d.high, d.multiple_of) for n, d in spec.dimensions.items()},
+        inputs=signature.inputs,
+        outputs=signature.outputs,
+        dimensions=signature.dimensions,
         constants={n: weights.add(n, v) for n, v in sorted(parts.lowered.constants.items())},
         symbols=parts.lowered.record.symbols,
     )
@@ -167,14 +177,6 @@ def _emulation(folder: Path, metal: MetalParts) -> Emulation | None:
     )
 
 
-def _shader_header(folder: Path, programs: Sequence[BundleProgram]) -> str | None:
-    """Write what all shaders share, if there are any; returns its place in the bundle."""
-    if all(program.shaders is None for program in programs):
-        return None
-    (folder / _SHADER_HEADER).write_text(metal_header())
-    return _SHADER_HEADER
-
-
 def _golden_tensors(cases: Sequence[GoldenCase]) -> dict[str, torch.Tensor]:
     return {
         f"{number}/{kind}/{name}": value.detach().clone().contiguous()
@@ -184,50 +186,16 @@ def _golden_tensors(cases: Sequence[GoldenCase]) -> dict[str, torch.Tensor]:
     }
 
 
-def _tensor_specs(parts: ProgramParts) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Inputs with their dimensions' names; outputs with names where an axis equals a dimension."""
-    program = parts.exported.program
-    signature = program.graph_signature
-    values = {n.name: n.meta["val"] for n in program.graph.nodes if "val" in n.meta}
-    symbols: dict[str, str] = {}
-    inputs = []
-    for spec, node in zip(parts.spec.inputs, signature.user_inputs, strict=True):
-        value = values[str(node)]
-        for axis, size in enumerate(spec.shape):
-            if isinstance(size, str):
-                symbols[str(value.shape[axis])] = size
-        inputs.append(TensorSpec(name=spec.name, dtype=_dtype(value), shape=spec.shape))
-    outputs = tuple(
-        TensorSpec(
-            name=name, dtype=_dtype(values[str(node)]), shape=_shape(values[str(node)], symbols)
-        )
-        for name, node in zip(parts.exported.output_names, signature.user_outputs, strict=True)
-    )
-    return tuple(inputs), outputs
-
-
-def _shape(value: Any, symbols: Mapping[str, str]) -> tuple[int | str, ...]:
-    return tuple(s if isinstance(s, int) else symbols.get(str(s), "?") for s in value.shape)
-
-
-def _dtype(value: Any) -> Dtype:
-    return Dtype(str(value.dtype).removeprefix("torch."))
-
-
-def _accuracy(
-    folder: Path, spec: ModelSpec, accuracy: tuple[Path, float] | None
-) -> AccuracyData | None:
-    if spec.accuracy is None or accuracy is None:
+def _accuracy(folder: Path, gate: Gate | None) -> AccuracyData | None:
+    if gate is None:
         return None
-    data, eager = accuracy
-    shutil.copyfile(data, folder / _ACCURACY)
-    gate = spec.accuracy
+    shutil.copyfile(gate.data, folder / _ACCURACY)
     return AccuracyData(
         file=_ACCURACY,
-        program=gate.program,
-        output=gate.output,
-        batch=gate.batch,
-        eager_accuracy=eager,
+        program=gate.spec.program,
+        output=gate.spec.output,
+        batch=gate.spec.batch,
+        eager_accuracy=gate.eager,
     )
 
 
@@ -237,5 +205,5 @@ def _versions(target: Target) -> dict[str, str]:
         **{p: version(p) for p in packages},
         "python": platform.python_version(),
         "compiler": find_compiler().version,
-        **({"zig": zig_version()} if target is Target.METAL else {}),
+        **target.versions(),
     }

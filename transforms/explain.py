@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from transforms.pipeline import DEFAULT_PASSES, available_passes, run_passes
+from transforms.pipeline import available_passes, chosen_passes, run_passes
 from zoo.records import PassRecord
-from zoo.spec import PassChoice, Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from torch.export import ExportedProgram
+
+    from transforms.targets import Target
+    from zoo.spec import PassChoice
 
 __all__ = [
     "Explanation",
@@ -61,7 +63,7 @@ class Explanation(_Record):
     """All programs of one model."""
 
     model: str
-    target: Target
+    target: str
     programs: tuple[ProgramExplanation, ...]
 
 
@@ -70,7 +72,7 @@ def explain(
     programs: Mapping[str, ExportedProgram],
     passes: Sequence[str | PassChoice] | None = None,
     *,
-    target: Target = Target.CPU,
+    target: Target | str = "cpu",
 ) -> Explanation:
     """Run the passes over every program of a model and say what they did.
 
@@ -88,7 +90,7 @@ def explain(
         explain_program(name, program, passes, target=target)[1]
         for name, program in programs.items()
     )
-    return Explanation(model=model, target=target, programs=explained)
+    return Explanation(model=model, target=str(target), programs=explained)
 
 
 def explain_program(
@@ -96,7 +98,7 @@ def explain_program(
     program: ExportedProgram,
     passes: Sequence[str | PassChoice] | None = None,
     *,
-    target: Target = Target.CPU,
+    target: Target | str = "cpu",
 ) -> tuple[ExportedProgram, ProgramExplanation]:
     """Run the passes over one program; return what became of it, and why.
 
@@ -104,7 +106,7 @@ def explain_program(
     """
     before, current = program, program
     steps = []
-    for choice in DEFAULT_PASSES[target] if passes is None else passes:
+    for choice in chosen_passes(passes, target):
         rewritten, log = run_passes(current, [choice], target=target, name=name)
         steps.append(
             PassExplanation(

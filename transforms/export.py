@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._pytree import tree_unflatten
+from torch.export import ExportedProgram
 
 from transforms.guards import transforms_of_any_length
+from transforms.refusals import refuse_unsupported
+from transforms.signature import Signature, output_names, signature_of
 from zoo.errors import ExportError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torch.export import Dim, ExportedProgram
+    from torch.export import Dim
 
     from zoo.spec import ProgramSpec
 
-__all__ = ["CallableProgram", "Exported", "export_program"]
+__all__ = ["CallableProgram", "Exported", "export_program", "trace"]
 
 
+_LINES = re.compile(r'File "(.+?)", line (\d+)')
 _NO_NESTING = "for tensors within one, a model that returns them side by side is needed"
 
 
@@ -110,17 +114,26 @@ class CallableProgram(torch.nn.Module):
 
 @dataclass(frozen=True)
 class Exported:
-    """A program, and how its tensors are called."""
+    """A program, and how it is called."""
 
     program: ExportedProgram
-    input_names: tuple[str, ...]
-    output_names: tuple[str, ...]
+    signature: Signature
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """In the order in which the program takes them."""
+        return tuple(tensor.name for tensor in self.signature.inputs)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """In the order in which the program returns them."""
+        return tuple(tensor.name for tensor in self.signature.outputs)
 
 
 def export_program(
     model: torch.nn.Module, spec: ProgramSpec, example: Mapping[str, torch.Tensor]
 ) -> Exported:
-    """Export one program in inference form: functional, composite operators kept.
+    """Export one program of a manifest's entry in inference form.
 
     Args:
         model: the whole model, in eval mode.
@@ -128,30 +141,59 @@ def export_program(
         example: one tensor an input, shaped within the ranges; its sizes are not specialised.
 
     Raises:
-        ExportError: if tracing fails, or finds a dimension's range too wide.
+        ExportError: if tracing fails, finds a dimension's range too wide, or the program needs what
+            no target has.
     """
-    module = CallableProgram(model, spec)
     arguments = tuple(example[i.name] for i in spec.inputs)
+    shapes = (_dynamic_shapes(spec),)
+    program = trace(f"program {spec.name}", CallableProgram(model, spec), arguments, shapes=shapes)
+    signature = signature_of(
+        program,
+        {i.name: i.shape for i in spec.inputs},
+        output_names(program),
+        {n: (d.low, d.high, d.multiple_of) for n, d in spec.dimensions.items()},
+    )
+    return Exported(program, signature)
+
+
+def trace(
+    place: str,
+    module: torch.nn.Module | ExportedProgram,
+    arguments: tuple[torch.Tensor, ...] = (),
+    keywords: Mapping[str, torch.Tensor] | None = None,
+    shapes: Any = None,
+) -> ExportedProgram:
+    """A module as a graph in inference form: functional, composite operators kept.
+
+    Args:
+        place: named in errors.
+        module: in eval mode; a program that is exported already is only brought into this form.
+        arguments: by position, as the module takes them.
+        keywords: by name.
+        shapes: `dynamic_shapes` of torch.export.
+
+    Raises:
+        ExportError: if tracing fails, finds a dimension's range too wide, or the program needs what
+            no target has.
+    """
     try:
         with torch.no_grad(), transforms_of_any_length():
-            traced = torch.export.export(
-                module, arguments, dynamic_shapes=(_dynamic_shapes(spec),), strict=False
+            exported = (
+                module
+                if isinstance(module, ExportedProgram)
+                else torch.export.export(
+                    module, arguments, dict(keywords or {}), dynamic_shapes=shapes, strict=False
+                )
             )
-            program = traced.run_decompositions({})
+            program: ExportedProgram = exported.run_decompositions({})
     except ExportError:
         raise
     except Exception as error:  # torch raises many kinds here; all mean the same to the user
         raise ExportError(
-            f"program {spec.name}", f"torch.export failed: {_first_lines(error)}", _advice(error)
+            place, f"torch.export failed: {_first_lines(error)}", _advice(error)
         ) from error
-    return Exported(program, tuple(i.name for i in spec.inputs), _output_names(program))
-
-
-def _output_names(program: ExportedProgram) -> tuple[str, ...]:
-    """The keys of the returned dictionary, in the order in which the graph returns its tensors."""
-    spec = program.call_spec.out_spec
-    positions = tree_unflatten(list(range(spec.num_leaves)), spec)
-    return tuple(sorted(positions, key=positions.__getitem__))
+    refuse_unsupported(place, program)
+    return program
 
 
 def _dynamic_shapes(spec: ProgramSpec) -> tuple[dict[int, Dim], ...]:
@@ -177,6 +219,11 @@ def _first_lines(error: Exception) -> str:
 
 
 def _advice(error: Exception) -> str:
-    if "Constraints violated" in str(error):
-        return "Narrow the range of the dimension in the manifest to what the model allows"
-    return "Try the model under torch.export by itself; the manifest's `arguments` can switch paths"
+    text = str(error)
+    if "Constraints violated" in text:
+        return "Narrow the range of the dimension to what the model allows"
+    if "data-dependent" in text:
+        lines = [f"{file}:{line}" for file, line in _LINES.findall(text) if "/torch/" not in file]
+        where = f" at {lines[-1]}" if lines else ""
+        return f"A size or a branch{where} depends on values, which no artifact can: pad or mask"
+    return "Try the model under torch.export by itself; arguments of forward can switch paths"

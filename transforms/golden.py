@@ -15,18 +15,20 @@ from zoo.errors import ExportError
 from zoo.spec import Dimension, InputSpec, ProgramSpec, SampleKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from zoo.records import Measurement
 
 __all__ = [
     "GoldenCase",
     "case_dimensions",
+    "check_outputs",
     "input_dtype",
     "make_goldens",
     "make_inputs",
-    "measure_eager",
     "model_dtype",
+    "telling_sizes",
+    "time_eager",
 ]
 
 
@@ -48,20 +50,25 @@ def case_dimensions(spec: ProgramSpec) -> list[dict[str, int]]:
     The first case is the middle one, so that it serves as a typical size where one is needed.
     Further cases repeat middle, low and high with other seeds until `golden_cases` are reached.
     """
+    cases = telling_sizes(spec.dimensions)
+    return [cases[i % len(cases)] for i in range(max(len(cases), spec.golden_cases))]
+
+
+def telling_sizes(dimensions: Mapping[str, Dimension]) -> list[dict[str, int]]:
+    """All dimensions in the middle (odd), all at their lowest, all highest, then the mixtures."""
+    if not dimensions:
+        return [{}]
     levels = [
-        {n: _middle(d) for n, d in spec.dimensions.items()},
-        {n: _aligned_up(d.low, d.multiple_of) for n, d in spec.dimensions.items()},
-        {n: d.high - d.high % d.multiple_of for n, d in spec.dimensions.items()},
+        {n: _middle(d) for n, d in dimensions.items()},
+        {n: _aligned_up(d.low, d.multiple_of) for n, d in dimensions.items()},
+        {n: d.high - d.high % d.multiple_of for n, d in dimensions.items()},
     ]
-    if not spec.dimensions:
-        return [{}] * spec.golden_cases
     mixed = [
-        {n: levels[level][n] for n, level in zip(spec.dimensions, choice, strict=True)}
-        for choice in itertools.product((1, 2), repeat=len(spec.dimensions))
+        {n: levels[level][n] for n, level in zip(dimensions, choice, strict=True)}
+        for choice in itertools.product((1, 2), repeat=len(dimensions))
         if len(set(choice)) > 1
     ]
-    cases = levels + mixed
-    return [cases[i % len(cases)] for i in range(max(len(cases), spec.golden_cases))]
+    return levels + mixed
 
 
 def make_inputs(
@@ -103,7 +110,7 @@ def make_goldens(
                 "Mend the inputs, arguments or ranges in the manifest",
             ) from error
         cases.append(GoldenCase(dict(dimensions), inputs, outputs))
-    _check_outputs(spec, cases)
+    check_outputs(f"program {spec.name}", cases)
     return cases
 
 
@@ -119,30 +126,32 @@ def model_dtype(model: torch.nn.Module) -> torch.dtype:
     return next(floats, torch.float32)
 
 
-def measure_eager(
-    model: torch.nn.Module, spec: ProgramSpec, cases: Sequence[GoldenCase], *, threads: int
+def time_eager(
+    call: Callable[[dict[str, torch.Tensor]], object],
+    cases: Sequence[GoldenCase],
+    *,
+    threads: int,
+    seconds: float = _EAGER_SECONDS,
 ) -> Measurement:
-    """Time eager on the case that validation times: the one with the most input elements."""
-    module = CallableProgram(model, spec)
+    """Time a call by named inputs on the case that validation times."""
     elements = [sum(t.numel() for t in case.inputs.values()) for case in cases]
     number = elements.index(max(elements))
+    inputs = cases[number].inputs
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         with torch.no_grad():
-            return latency(
-                lambda: module(*cases[number].inputs.values()),
-                seconds=_EAGER_SECONDS,
-                threads=threads,
-                case=number,
-            )
+            return latency(lambda: call(inputs), seconds=seconds, threads=threads, case=number)
     finally:
         torch.set_num_threads(before)
 
 
-def _check_outputs(spec: ProgramSpec, cases: Sequence[GoldenCase]) -> None:
-    """Refuse outputs that can prove nothing: whatever is compared with them is equal."""
-    place = f"program {spec.name}"
+def check_outputs(place: str, cases: Sequence[GoldenCase]) -> None:
+    """Refuse outputs that can prove nothing: whatever is compared with them is equal.
+
+    Raises:
+        ExportError: naming the output.
+    """
     for name in cases[0].outputs:
         values = [case.outputs[name] for case in cases]
         if not any(value.numel() for value in values):

@@ -1,4 +1,4 @@
-"""The graph passes of each target, in order; a line of why for each position."""
+"""The graph passes there are, and running them; a target says which it takes, and in what order."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from transforms.passes.pointwise_affine_to_conv import PointwiseAffineToConv
 from transforms.passes.remove_dead_code import RemoveDeadCode
 from transforms.passes.remove_identity_permutes import RemoveIdentityPermutes
 from transforms.passes.replace_view_copies import ReplaceViewCopies
+from transforms.targets import Target, target_named
 from zoo.errors import UsageError
 from zoo.records import PassLog
-from zoo.spec import PassChoice, Target
+from zoo.spec import PassChoice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from transforms.base import GraphPass
 
-__all__ = ["DEFAULT_PASSES", "available_passes", "make_passes", "run_passes"]
+__all__ = ["available_passes", "chosen_passes", "make_passes", "run_passes"]
 
 _PASSES: tuple[type[GraphPass], ...] = (
     DecomposeStft,
@@ -44,44 +45,6 @@ _PASSES: tuple[type[GraphPass], ...] = (
     RemoveDeadCode,
 )
 
-DEFAULT_PASSES: dict[Target, tuple[str, ...]] = {
-    Target.CPU: (
-        # The runtime has no FFT. First, since all others then see plain views and products.
-        "decompose_stft",
-        # A copy ends the chains of views that the passes below follow.
-        "replace_view_copies",
-        # While convolution and norm still have the weights that the model gave them.
-        "fold_batch_norm",
-        # From here on, a weight that can be known is a constant, which the rewrites below ask for.
-        "fold_constants",
-        # Before anything is rewritten: what was written twice is then rewritten once.
-        "merge_common_subexpressions",
-        # Before the permutations go: it needs both ends of a chain to know every axis.
-        "pointwise_affine_to_conv",
-        # After it, since a map that became a convolution has no concatenation left to part.
-        "fuse_cat_linear",
-        # What the rewrites above left between them.
-        "remove_identity_permutes",
-        # After whatever reads a product and its bias apart.
-        "fuse_addmm",
-        # Last: everything above may leave something behind.
-        "remove_dead_code",
-    ),
-    # As above, for the same reasons, but without fuse_cat_linear: its cost model was measured on
-    # the CPU alone. decompose_linear is for targets without addmm, which Metal's runtime has.
-    Target.METAL: (
-        "decompose_stft",
-        "replace_view_copies",
-        "fold_batch_norm",
-        "fold_constants",
-        "merge_common_subexpressions",
-        "pointwise_affine_to_conv",
-        "remove_identity_permutes",
-        "fuse_addmm",
-        "remove_dead_code",
-    ),
-}
-
 
 def available_passes() -> dict[str, type[GraphPass]]:
     """Every pass by its name."""
@@ -92,7 +55,7 @@ def run_passes(
     program: ExportedProgram,
     passes: Sequence[str | PassChoice] | None = None,
     *,
-    target: Target = Target.CPU,
+    target: Target | str = "cpu",
     name: str = "main",
 ) -> tuple[ExportedProgram, PassLog]:
     """Run graph passes over a program.
@@ -119,14 +82,21 @@ def run_passes(
 
 
 def make_passes(
-    passes: Sequence[str | PassChoice] | None = None, *, target: Target = Target.CPU
+    passes: Sequence[str | PassChoice] | None = None, *, target: Target | str = "cpu"
 ) -> list[GraphPass]:
     """The passes by name, in order; None for the target's default list.
 
     Raises:
         UsageError: for a pass that does not exist or an option it does not take.
     """
-    return [_make(p) for p in (DEFAULT_PASSES[target] if passes is None else passes)]
+    return [_make(p) for p in chosen_passes(passes, target)]
+
+
+def chosen_passes(
+    passes: Sequence[str | PassChoice] | None, target: Target | str
+) -> Sequence[str | PassChoice]:
+    """The passes asked for; None for the target's default list."""
+    return target_named(target).passes if passes is None else passes
 
 
 def _make(choice: str | PassChoice) -> GraphPass:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from transforms.export import Exported, export_program
+from transforms.export import CallableProgram, Exported, export_program
 from transforms.golden import GoldenCase, make_goldens, model_dtype
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
     from zoo.spec import ProgramSpec
@@ -18,11 +20,12 @@ __all__ = ["Prepared", "prepare"]
 
 @dataclass(frozen=True)
 class Prepared:
-    """An exported program with its golden cases."""
+    """An exported program with its golden cases; `eager` runs the original on inputs by name."""
 
-    spec: ProgramSpec
+    name: str
     exported: Exported
     goldens: list[GoldenCase]
+    eager: Callable[[dict[str, torch.Tensor]], object]
 
 
 def prepare(model: torch.nn.Module, spec: ProgramSpec) -> Prepared:
@@ -36,4 +39,6 @@ def prepare(model: torch.nn.Module, spec: ProgramSpec) -> Prepared:
         ExportError: if eager fails on a case or the program cannot be exported.
     """
     goldens = make_goldens(model, spec, dtype=model_dtype(model))
-    return Prepared(spec, export_program(model, spec, goldens[0].inputs), goldens)
+    exported = export_program(model, spec, goldens[0].inputs)
+    module = CallableProgram(model, spec)
+    return Prepared(spec.name, exported, goldens, lambda inputs: module(*inputs.values()))

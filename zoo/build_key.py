@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from menagerie.typed_json import plain
 from zoo.spec import Dtype
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from zoo.spec import ModelSpec, Target, Tolerance
+    from zoo.spec import ModelSpec, Target
 
 __all__ = ["build_key"]
 
@@ -45,7 +46,7 @@ def build_key(
         "scheme": _SCHEME,
         "name": name,
         "entry": spec.model_dump(mode="json", exclude=_NO_PART_OF_IT),
-        "tolerances": {dtype.value: _plain(spec.tolerance(dtype)) for dtype in Dtype},
+        "tolerances": {dtype.value: plain(spec.tolerance(dtype)) for dtype in Dtype},
         "target": target.value,
         "weights": weights,
         "code": code,
@@ -53,7 +54,3 @@ def build_key(
     }
     canonical = json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
-
-
-def _plain(tolerance: Tolerance | None) -> dict[str, Any] | None:
-    return tolerance.model_dump(mode="json") if tolerance is not None else None

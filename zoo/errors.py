@@ -1,12 +1,12 @@
-"""The one exception tree of Menagerie.
+"""The one exception tree of Menagerie; what runs artifacts has its errors in `menagerie.errors`.
 
 ::
 
     MenagerieError
     ├── UsageError             the command was called wrongly               (exit code 2)
     ├── ManifestError          a manifest entry is malformed; lists every fault (exit code 2)
+    ├── HashMismatch           bytes differ from the sha256 that was promised
     ├── SourceError            a model could not be fetched or loaded
-    │   ├── HashMismatch       bytes differ from the sha256 that was promised
     │   └── SourceRefused      the source would run code or read pickles from outside
     ├── ExportError            torch.export could not trace the program
     ├── PassError              a pass broke its contract
@@ -23,6 +23,19 @@
 """
 
 from __future__ import annotations
+
+from menagerie.errors import (
+    ArtifactError,
+    HashMismatch,
+    MenagerieError,
+    NotInStore,
+    SessionError,
+    StoreError,
+    StoreFull,
+    StoreUnreachable,
+    TooLarge,
+    UsageError,
+)
 
 __all__ = [
     "ArtifactError",
@@ -46,34 +59,6 @@ __all__ = [
 ]
 
 
-class MenagerieError(Exception):
-    """What every error of ours says: where, what, and what to do next.
-
-    Args:
-        place: where it happened (a file, a model, a node, a URL).
-        fact: what is wrong, in one sentence without a full stop.
-        next_step: what the reader can do about it; empty when there is nothing to add.
-    """
-
-    exit_code: int = 1
-
-    def __init__(self, place: str, fact: str, next_step: str = "") -> None:
-        super().__init__(place, fact, next_step)
-        self.place = place
-        self.fact = fact
-        self.next_step = next_step
-
-    def __str__(self) -> str:
-        advice = f". {self.next_step}" if self.next_step else ""
-        return f"{self.place}: {self.fact}{advice}"
-
-
-class UsageError(MenagerieError):
-    """The command was called with arguments that cannot be meant."""
-
-    exit_code = 2
-
-
 class ManifestError(MenagerieError):
     """The manifest has faults; ``faults`` holds every one of them, a line each."""
 
@@ -89,10 +74,6 @@ class ManifestError(MenagerieError):
 
 class SourceError(MenagerieError):
     """A model could not be fetched or loaded from its source."""
-
-
-class HashMismatch(SourceError):
-    """Bytes differ from the sha256 that was promised for them."""
 
 
 class SourceRefused(SourceError):
@@ -130,33 +111,5 @@ class UnsupportedKernels(LoweringError):
         self.uses = uses
 
 
-class ArtifactError(MenagerieError):
-    """A bundle breaks a rule of the format; nothing of it was used."""
-
-
-class SessionError(MenagerieError):
-    """The shim runtime refused the call or failed in it."""
-
-
 class ValidationError(MenagerieError):
     """The artifact did not reproduce what eager PyTorch computed."""
-
-
-class StoreError(MenagerieError):
-    """The store could not do what was asked; what was complete before still is."""
-
-
-class StoreUnreachable(StoreError):
-    """Nobody answers at the store's address."""
-
-
-class StoreFull(StoreError):
-    """The store has no space left."""
-
-
-class NotInStore(StoreError):
-    """The asked-for release or blob does not exist."""
-
-
-class TooLarge(StoreError):
-    """A document or a note in the store has more bytes than any of its kind; it was not read."""

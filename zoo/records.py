@@ -1,6 +1,7 @@
 """What each stage of a conversion found out, as frozen records that travel between stages.
 
-Filled in by transforms and runtime, kept in the bundle's report.json, drawn by `zoo.report`.
+Filled in by transforms and `menagerie.validation`, kept in the bundle's report.json, drawn by
+`zoo.report`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,17 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from zoo.spec import Dtype, Tolerance
+from menagerie.validation.records import (
+    AccuracyResult,
+    Bound,
+    CaseShape,
+    ErrorHistogram,
+    Measurement,
+    OutputParity,
+    ProgramValidation,
+    ValidationReport,
+    Verdict,
+)
 
 __all__ = [
     "AccuracyResult",
@@ -121,136 +132,6 @@ class LoweringRecord(_Record):
     seconds: float
 
 
-class ErrorHistogram(_Record):
-    """How many elements err by how much: |out - ref| of the finite ones, by half decades.
-
-    `exact` elements are equal; `counts[i]` lie in [10^((first+i)/2), 10^((first+i+1)/2)), in the
-    output's own units.
-    """
-
-    exact: int
-    first: int
-    counts: tuple[int, ...]
-
-
-class Bound(StrEnum):
-    """What an output passed by; see `zoo.spec.Tolerance`."""
-
-    BITS = "bits"  # every one is eager's
-    ABSOLUTE = "absolute"
-    SNR = "snr"
-
-
-class OutputParity(_Record):
-    """One output of one golden case against eager.
-
-    `snr_db` is 20 log10(|ref|2 / |ref - out|2), infinite where both are bit-equal; `max_rel` is
-    max(|a-b| / max(|ref|)), so that zeros in the reference do not make it meaningless. `scale` is
-    the largest finite |ref|, by which `tolerance` is measured. Reports of older versions have
-    neither `scale` nor `passed_by`.
-    """
-
-    case: int
-    output: str
-    dtype: Dtype
-    shape: tuple[int, ...]
-    max_abs: float
-    max_rel: float
-    snr_db: float
-    cosine: float
-    nonfinite_match: bool
-    tolerance: Tolerance | None
-    passed: bool
-    passed_by: Bound | None = None
-    scale: float | None = None
-    fact: str = ""  # what is wrong, when not passed
-    errors: ErrorHistogram | None = None
-
-    @property
-    def allowed(self) -> float | None:
-        """The largest error that passes whatever the SNR; None where every bit must be eager's."""
-        if self.tolerance is None:
-            return None
-        return self.tolerance.everywhere(1.0 if self.scale is None else self.scale)
-
-
-class CaseShape(_Record):
-    """The sizes that the dynamic dimensions took in one golden case."""
-
-    case: int
-    dimensions: dict[str, int]
-
-
-class Measurement(_Record):
-    """Repeated timings in milliseconds.
-
-    `processor_ms` is the mean time that the process's threads computed in a call; unlike wall time
-    it leaves out waiting for a core, so one-thread figures compare even on a busy machine.
-    """
-
-    minimum_ms: float
-    median_ms: float
-    p90_ms: float
-    runs: int
-    threads: int
-    case: int | None = None  # the golden case whose inputs were timed
-    processor_ms: float | None = None
-
-
-class ProgramValidation(_Record):
-    """One program's golden cases, determinism and speed in the fresh process."""
-
-    program: str
-    cases: tuple[CaseShape, ...]
-    parity: tuple[OutputParity, ...]
-    deterministic: bool
-    latency: Measurement | None
-    passed: bool
-
-
-class AccuracyResult(_Record):
-    """Top-1 accuracy of eager and of the artifact on the gate's samples, as fractions."""
-
-    samples: int
-    eager: float
-    artifact: float
-
-    @property
-    def passed(self) -> bool:
-        """Whether the artifact is exactly as accurate as eager."""
-        return self.artifact == self.eager
-
-
-class Verdict(StrEnum):
-    """How a validation ended."""
-
-    PASSED = "passed"
-    DIVERGED = "diverged"  # a number was out of tolerance
-    REFUSED = "refused"  # the runtime raised an error
-    CRASHED = "crashed"  # a signal ended the process
-    TIMED_OUT = "timed_out"
-
-
-class ValidationReport(_Record):
-    """The judgement over a whole bundle, made in a fresh process without torch."""
-
-    verdict: Verdict
-    detail: str  # empty when passed; else the first fact, e.g. "killed by SIGSEGV in program main"
-    programs: tuple[ProgramValidation, ...]
-    accuracy: AccuracyResult | None = None
-    load_ms: float | None = None
-    peak_memory_bytes: int | None = None  # of the whole process, resident
-    second_model_coexists: bool | None = None  # a second session beside it gave the same bits
-    machine: str = ""
-    runtime: str = ""  # version of the shim runtime and its kernel library
-    emulated: bool = False  # run on an emulated device: no word on the real one's speed
-
-    @property
-    def passed(self) -> bool:
-        """Whether this bundle may be published."""
-        return self.verdict is Verdict.PASSED
-
-
 class DivergenceStage(StrEnum):
     """Between which two forms of a program the numbers part."""
 
@@ -320,3 +201,15 @@ class ConversionReport(_Record):
     stages: tuple[StageTime, ...] = ()
     versions: dict[str, str] = {}
     created: str = ""  # ISO 8601, UTC
+
+    @property
+    def worst_abs(self) -> float | None:
+        """The largest error of any output in any golden case; None without outputs."""
+        errors = (o.max_abs for p in self.validation.programs for o in p.parity)
+        return max(errors, default=None)
+
+    @property
+    def worst_snr_db(self) -> float | None:
+        """The lowest SNR, infinite where all outputs are bit-equal; None without outputs."""
+        ratios = (o.snr_db for p in self.validation.programs for o in p.parity)
+        return min(ratios, default=None)

@@ -11,6 +11,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
 from zoo.spec_base import Axis, Frozen, Name, Sha256
 from zoo.spec_sources import (
     CheckpointSource,
@@ -42,26 +43,6 @@ __all__ = [
     "TorchvisionSource",
     "TransformersSource",
 ]
-
-
-class Dtype(StrEnum):
-    """Element types; the values are torch's and numpy's names (numpy has no bfloat16)."""
-
-    FLOAT32 = "float32"
-    FLOAT16 = "float16"
-    BFLOAT16 = "bfloat16"
-    FLOAT64 = "float64"
-    INT64 = "int64"
-    INT32 = "int32"
-    INT16 = "int16"
-    INT8 = "int8"
-    UINT8 = "uint8"
-    BOOL = "bool"
-
-    @property
-    def is_floating(self) -> bool:
-        """Whether values of this type can be NaN or infinite."""
-        return self in (Dtype.FLOAT32, Dtype.FLOAT16, Dtype.BFLOAT16, Dtype.FLOAT64)
 
 
 class Target(StrEnum):
@@ -192,44 +173,6 @@ class ProgramSpec(Frozen):
         if len(set(names)) != len(names):
             raise ValueError("two inputs bear the same name")
         return self
-
-
-# Below this scale an output is mostly what cancelling terms leave, and errs as those terms do: no
-# smaller error is asked for.
-_SMALLEST_SCALE = 1e-3
-# The SNR averages over all elements, so one that is wrong drowns in many: however good it is, none
-# may err by more than so many times `absolute`, relative to the output's scale.
-_OUTLIER_FACTOR = 10.0
-
-
-class Tolerance(Frozen):
-    """When an output equals eager's, given its scale s, the largest finite |eager| in it.
-
-    Either max |a-b| <= absolute * min(1, max(s, 1e-3)); or, where `snr_db` is given, SNR >= snr_db
-    and max |a-b| <= 10 * absolute * s. So `absolute` is in the output's own units where s is 1 or
-    more, and a fraction of s where it is less; `snr_db` is 20 log10(|ref| / |ref - out|). The same
-    rule stands in runtime/tools/parity.cpp.
-    """
-
-    absolute: float = Field(gt=0)
-    snr_db: float | None = Field(default=None, gt=0)
-
-    def everywhere(self, scale: float) -> float:
-        """The largest error that passes whatever the SNR, in an output of this scale."""
-        return self.absolute * min(1.0, max(scale, _SMALLEST_SCALE))
-
-    def outlier(self, scale: float) -> float:
-        """The largest error that passes by virtue of the SNR, in an output of this scale."""
-        return _OUTLIER_FACTOR * self.absolute * scale
-
-
-DEFAULT_TOLERANCES: dict[Dtype, Tolerance] = {
-    # float64 has 16 digits: half of them may go to another order of summing
-    Dtype.FLOAT64: Tolerance(absolute=1e-9, snr_db=160.0),
-    Dtype.FLOAT32: Tolerance(absolute=1e-4, snr_db=80.0),
-    Dtype.FLOAT16: Tolerance(absolute=1e-2, snr_db=40.0),
-    Dtype.BFLOAT16: Tolerance(absolute=1e-2, snr_db=30.0),
-}
 
 
 class PassChoice(Frozen):

@@ -77,11 +77,11 @@ def bisect(
 
 
 def _chosen(prepared: "PreparedModel", program: str | None) -> "list[Prepared]":
-    names = [p.spec.name for p in prepared.programs]
+    names = [p.name for p in prepared.programs]
     if program is not None and program not in names:
         fact = f"there is no program {program!r}"
         raise UsageError("bisect", fact, f"It has: {', '.join(names)}")
-    return [p for p in prepared.programs if program in (None, p.spec.name)]
+    return [p for p in prepared.programs if program in (None, p.name)]
 
 
 def _first(
@@ -105,7 +105,7 @@ def _first(
     end = None if seconds is None else time.monotonic() + seconds
     for entry in programs:
         for number, case in enumerate(entry.goldens):
-            tell(f"program {entry.spec.name}, case {number}: looking for a divergence")
+            tell(f"program {entry.name}, case {number}: looking for a divergence")
             found = locate(
                 entry.exported.program,
                 make_passes(spec.passes, target=target),
@@ -116,7 +116,7 @@ def _first(
                 seconds=None if end is None else end - time.monotonic(),
             )
             if found is not None:
-                return Diagnosis(program=entry.spec.name, case=number, divergence=found)
+                return Diagnosis(program=entry.name, case=number, divergence=found)
     return None
 
 

@@ -17,7 +17,8 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from flows.machine.health import Check, Health
-from flows.running.embedded import prefect_api
+from flows.running.prefect_api import prefect_api
+from menagerie.figures import milliseconds, seconds, size
 from menagerie.home import home
 from menagerie.host_compiler import find_host_compiler
 from menagerie.zig import zig_environment, zig_version
@@ -28,9 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["checks"]
 
-_GIB = 1 << 30
-_SPACE_WARN = 10 * _GIB  # the largest model of our own needs 9.6 GB of bundle, work and store
-_SPACE_FAIL = 1 * _GIB
+_SPACE_WARN = 10_000_000_000  # the largest model of our own needs 9.6 GB of bundle, work and store
+_SPACE_FAIL = 1_000_000_000
 _SKEW_SECONDS = 5.0
 _X86_BASELINE = frozenset({"avx2", "bmi2", "f16c", "fma"})
 
@@ -159,7 +159,7 @@ def _home() -> Check:
         writable = os.access(folder, os.W_OK)
     except (MenagerieError, OSError) as error:
         return Check(name="home", health=Health.FAIL, detail=str(error))
-    detail = f"{folder}, {free / _GIB:.1f} GiB free"
+    detail = f"{folder}, {size(free)} free"
     if not writable:
         advice = "Set MENAGERIE_HOME to a folder you can write to"
         return Check(name="home", health=Health.FAIL, detail=f"{folder}, read-only", advice=advice)
@@ -182,7 +182,7 @@ def _store(url: str) -> Check:
         advice = "Publishing or pulling will not work until the store does this"
         return Check(name="store", health=Health.FAIL, detail="; ".join(bad), advice=advice)
     slowest = max(found.findings, key=lambda f: f.milliseconds)
-    detail = f"{found.url}, slowest: {slowest.operation} {slowest.milliseconds:.0f} ms"
+    detail = f"{found.url}, slowest: {slowest.operation} {milliseconds(slowest.milliseconds)}"
     return Check(name="store", health=Health.OK, detail=detail)
 
 
@@ -191,11 +191,11 @@ def _prefect(status: Callable[[str], None]) -> Check:
     began = time.perf_counter()
     try:
         with prefect_api(status) as url:
-            seconds = time.perf_counter() - began
+            taken = time.perf_counter() - began
     except MenagerieError as error:
         return Check(name="prefect", health=Health.FAIL, detail=str(error))
     what = f"server {url} answers" if configured else "embedded API starts"
-    return Check(name="prefect", health=Health.OK, detail=f"{what} in {seconds:.1f} s")
+    return Check(name="prefect", health=Health.OK, detail=f"{what} in {seconds(taken)}")
 
 
 def _clock(server: str) -> Check:
@@ -213,7 +213,7 @@ def _clock(server: str) -> Check:
     ahead = max(began - told - 1.0, 0.0) + min(time.time() - told, 0.0)
     if abs(ahead) <= _SKEW_SECONDS:
         return Check(name="clock", health=Health.OK, detail="as the server's")
-    detail = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
+    detail = f"{seconds(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} the server's"
     advice = "Set it, best by NTP: workers find their runs late, S3 servers refuse requests"
     return Check(name="clock", health=Health.FAIL, detail=detail, advice=advice)
 

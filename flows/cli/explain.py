@@ -47,9 +47,7 @@ def explain(
         explained = [
             (
                 p,
-                *explain_program(
-                    p.spec.name, p.exported.program, prepared.spec.passes, target=target
-                ),
+                *explain_program(p.name, p.exported.program, prepared.spec.passes, target=target),
             )
             for p in prepared.programs
         ]

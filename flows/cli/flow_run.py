@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from flows.cli.progress import LiveDisplay
 from flows.planning.plan import crashed_row
-from flows.running.embedded import prefect_api
 from flows.running.listener import Recorder
+from flows.running.prefect_api import prefect_api
 from menagerie.home import home
 from tasks.failures import explain
 
@@ -37,12 +37,13 @@ def run_flow(
     """
     embedded = not os.environ.get("PREFECT_API_URL")
     with LiveDisplay() as display, prefect_api(display.status, lambda: _load(embedded=embedded)):
+        from flows.running.services import Services, use_services
         from flows.running.settings import without_heartbeats
-        from flows.running.workplace import Workplace, use_workplace
 
         display.status("starting the run")
         recorder = Recorder(display)
-        with use_workplace(Workplace(listener=recorder)), without_heartbeats(when=embedded):
+        given = Services(listener=recorder, planned={(one.model, one.target): one for one in work})
+        with use_services(given), without_heartbeats(when=embedded):
             error = _run(work, options, jobs)
         for one in work:
             if (one.model, one.target) not in recorder.rows:
@@ -70,8 +71,8 @@ def _run(work: Sequence[PlannedModel], options: ConversionOptions, jobs: int) ->
 
 def _load(*, embedded: bool) -> None:
     """Import Prefect, and let the first model's process import torch, while the API starts."""
-    from tasks.isolated import IsolatedBench
+    from tasks.model_process import ModelProcess
 
     if embedded:
-        IsolatedBench.warm_up(home() / "logs")
+        ModelProcess.warm_up(home() / "logs")
     importlib.import_module("flows.convert_zoo")

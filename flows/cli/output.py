@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import math
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["complain", "decibels", "emit", "figure", "messages", "results", "size", "table"]
+__all__ = ["complain", "emit", "figure", "messages", "results", "table"]
 
-_KIB = 1024
+T = TypeVar("T")
+
 _FILE_WIDTH = 140  # where there is no terminal to ask
 
 
@@ -78,23 +81,6 @@ def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
     return made
 
 
-def figure(value: float | None, form: str) -> str:
-    """`value` by a format string such as `{:.2f} ms`; a dash for None."""
-    return "–" if value is None else form.format(value)  # noqa: RUF001
-
-
-def decibels(value: float | None) -> str:
-    """A signal-to-noise ratio; infinite where the bits are equal."""
-    return "bit-equal" if value == math.inf else figure(value, "{:.0f} dB")
-
-
-def size(count: int | None) -> str:
-    """Bytes for a person, e.g. `44.7 MiB`."""
-    if count is None:
-        return "–"  # noqa: RUF001
-    value, unit = float(count), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < _KIB:
-            break
-        value, unit = value / _KIB, larger
-    return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+def figure(value: T | None, written: Callable[[T], str]) -> str:
+    """A value as a function of `menagerie.figures` writes it; a dash for None."""
+    return "–" if value is None else written(value)  # noqa: RUF001

@@ -12,6 +12,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from flows.cli.output import messages
 from flows.outcome.results import Outcome
+from menagerie import figures
 from tasks.job import Stage
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class LiveDisplay:
         with self._lock:
             self._done.setdefault((model, target), []).append(stage)
         if not self._live:
-            self._console.print(f"{model} for {target}: {stage} {seconds:.1f} s")
+            self._console.print(f"{model} for {target}: {stage} {figures.seconds(seconds)}")
 
     def model_ended(self, result: ModelResult) -> None:
         """See `Listener`."""

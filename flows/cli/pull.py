@@ -13,8 +13,9 @@ from flows.cli.options import (
     complete_models,
     store_url,
 )
-from flows.cli.output import emit, results, size
+from flows.cli.output import emit, results
 from flows.cli.transfer import transfer
+from menagerie.figures import size
 from zoo.spec import Target
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from flows.cli.output import decibels, figure, messages, results, size, table
+from flows.cli.output import figure, messages, results, table
 from flows.outcome.results import Outcome
+from menagerie.figures import decibels, error, milliseconds, seconds, size, speed
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.home import home
 
@@ -50,7 +51,7 @@ def _names(planned: Sequence[PlannedModel], seed: int | None) -> list[str]:
 
 def print_results(run: RunResult) -> None:
     """The rows, then every reason in full, then where things lie."""
-    columns = ("worst |Δ|", "SNR", "latency", "eager", "size", "seconds")
+    columns = ("max abs error", "SNR", "latency", "against eager", "size", "time")
     shown = table("model", "target", "outcome", *columns, right=columns)
     for row in run.results:
         shown.add_row(*_cells(row))
@@ -64,7 +65,7 @@ def print_results(run: RunResult) -> None:
             console.print(f"{row.model} for {row.target}: {row.remark}", markup=False)
         if row.diagnosis is not None and row.diagnosis.divergence is not None:
             console.print(f"rerun   {row.diagnosis.divergence.command}", markup=False)
-    console.print(f"{run.summary} in {run.seconds:.1f} s")
+    console.print(f"{run.summary} in {seconds(run.seconds)}")
     console.print(f"store   {run.store}", markup=False)
     if run.report is not None:
         console.print(f"report  {run.report}", markup=False)
@@ -72,9 +73,6 @@ def print_results(run: RunResult) -> None:
 
 
 def _cells(row: ModelResult) -> tuple[Text | str, ...]:
-    ratio = ""
-    if row.latency_ms and row.eager_ms:
-        ratio = f" ({row.latency_ms / row.eager_ms:.2f}×)"  # noqa: RUF001
     outcome = row.outcome.value
     if row.proof is ReleaseState.EMULATED:
         outcome += ", emulated"
@@ -82,10 +80,10 @@ def _cells(row: ModelResult) -> tuple[Text | str, ...]:
         row.model,
         row.target.value,
         Text(outcome, style=_STYLES[row.outcome]),
-        figure(row.worst_absolute, "{:.1e}"),
-        decibels(row.worst_snr_db),
-        figure(row.latency_ms, "{:.2f} ms") + ratio,
-        figure(row.eager_ms, "{:.2f} ms"),
-        size(row.bytes),
-        f"{row.seconds:.1f}",
+        figure(row.worst_absolute, error),
+        figure(row.worst_snr_db, decibels),
+        figure(row.latency_ms, milliseconds),
+        "" if row.latency_ms is None else speed(row.ratio),
+        figure(row.bytes, size),
+        seconds(row.seconds),
     )

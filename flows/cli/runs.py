@@ -7,6 +7,7 @@ import typer
 
 from flows.cli.options import JsonOption, complete_models, use_cluster
 from flows.cli.output import emit, figure, results, table
+from menagerie.figures import seconds
 
 __all__ = ["runs"]
 
@@ -39,17 +40,17 @@ def runs(
         use_cluster(lambda found: found.prefect_environment())
     asked = None if local else os.environ.get("PREFECT_API_URL")
     if asked:
-        from flows.running.embedded import probe
+        from flows.running.prefect_api import probe
 
         probe(asked)
     records = server_history(limit, model) if asked else local_history(limit, model)
     if as_json:
         emit([record.model_dump(mode="json") for record in records])
         return
-    shown = table("began", "what", "name", "state", "seconds", "", right=("seconds",))
+    shown = table("began", "what", "name", "state", "time", "", right=("time",))
     for record in records:
-        stages = ", ".join(f"{name} {seconds:.1f}" for name, seconds in record.stages.items())
+        stages = ", ".join(f"{name} {seconds(taken)}" for name, taken in record.stages.items())
         began = (record.began or "waiting").replace("T", " ")[:19]
-        took = figure(record.seconds, "{:.1f}")
+        took = figure(record.seconds, seconds)
         shown.add_row(began, record.what, record.name, record.state, took, record.detail or stages)
     results().print(shown)

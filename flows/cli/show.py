@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from flows.cli.options import JsonOption, ManifestOption, ModelArgument, StoreOption, store_url
-from flows.cli.output import emit, results, size, table
+from flows.cli.output import emit, results, table
+from menagerie.figures import size
 
 if TYPE_CHECKING:
     from zoo.manifest import Origin

@@ -6,7 +6,8 @@ import typer
 
 from flows.cli.bundles import bundle_at
 from flows.cli.options import JsonOption, StoreOption, complete_models, store_url
-from flows.cli.output import decibels, emit, figure, messages, results, size, table
+from flows.cli.output import emit, figure, messages, results, table
+from menagerie.figures import count, decibels, error, milliseconds, size
 from zoo.errors import UsageError
 from zoo.spec import Target
 
@@ -55,6 +56,7 @@ def verify(
         targets = () if target is None else (target,)
         _verify_all(store_url(store), targets, threads, as_json=as_json)
         return
+    from menagerie.typed_json import plain
     from menagerie.validation import Limits, validate
 
     with (
@@ -63,7 +65,7 @@ def verify(
     ):
         report = validate(folder, limits=Limits(threads=threads))
     if as_json:
-        emit(report.model_dump(mode="json"))
+        emit(plain(report))
     else:
         _print(report)
     if not report.passed:
@@ -86,7 +88,7 @@ def _verify_all(store: str, targets: tuple[Target, ...], threads: int, *, as_jso
     else:
         shown = table("model", "target", "verdict", "latency", "why", right=("latency",))
         for proof in result.proofs:
-            latency = figure(proof.latency_ms, "{:.2f} ms")
+            latency = figure(proof.latency_ms, milliseconds)
             shown.add_row(proof.model, proof.target, proof.outcome.value, latency, proof.detail)
         results().print(shown)
         results().print(result.summary)
@@ -104,7 +106,7 @@ def _print(report: "ValidationReport") -> None:
                 program.program,
                 str(parity.case),
                 parity.output,
-                f"{parity.max_abs:.1e}",
+                error(parity.max_abs),
                 decibels(parity.snr_db),
                 "[red]no[/red]" if parity.passed_by is None else _PASSED[parity.passed_by],
             )
@@ -113,11 +115,12 @@ def _print(report: "ValidationReport") -> None:
     for program in report.programs:
         if program.latency is not None:
             console.print(
-                f"{program.program}: {program.latency.median_ms:.2f} ms median on "
-                f"{program.latency.threads} thread(s)"
+                f"{program.program}: {milliseconds(program.latency.median_ms)} median on "
+                f"{count(program.latency.threads, 'thread')}"
             )
     console.print(
-        f"load {figure(report.load_ms, '{:.0f} ms')}, memory {size(report.peak_memory_bytes)}"
+        f"load {figure(report.load_ms, milliseconds)}, "
+        f"memory {figure(report.peak_memory_bytes, size)}"
     )
     if report.passed:
         where = " on an emulated device" if report.emulated else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
@@ -74,7 +75,7 @@ def _s3(state: ClusterState, connection: Connection) -> Check:
     try:
         from zoo.store.s3 import S3Objects
 
-        options = store.options(connection).model_copy(update={"attempts": 1})
+        options = replace(store.options(connection), attempts=1)
         S3Objects(BUCKET, "zoo", options).list_keys("probe/")
     except (MenagerieError, ImportError) as error:
         return Check(name="s3", health=Health.FAIL, detail=str(error), advice=_UP)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from flows.cluster.credentials import ACCESS_KEY
 from flows.cluster.state import BUCKET
-from zoo.store import S3Options
+from menagerie.store.s3_options import S3Options, Secret
 
 if TYPE_CHECKING:
     from flows.cluster.connection import Connection
@@ -18,8 +18,10 @@ def options(connection: Connection) -> S3Options:
     """How to talk to the server."""
     return S3Options(
         endpoint=connection.s3_endpoint,
-        access_key=ACCESS_KEY,
-        secret_key=connection.s3_secret,
+        access_key=Secret(ACCESS_KEY),
+        secret_key=Secret(connection.s3_secret.get_secret_value())
+        if connection.s3_secret
+        else None,
         ca_bundle=connection.ca_bundle,
     )
 

@@ -8,12 +8,13 @@ appears.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from prefect.logging import get_logger
 
-from flows.dispatch.runs import REVIVAL_SECONDS, Phase, Run
+from flows.dispatch.runs import Phase
+from flows.dispatch.supervisor import MINUTE, Child, Policy, Supervisor
 from flows.names import FlowName
 from flows.outcome.results import Confirmation
 from menagerie.format.bundle_manifest import ReleaseState
@@ -24,27 +25,26 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from flows.dispatch.clock import Clock
-    from flows.dispatch.runs import Runs
+    from flows.dispatch.runs import Run, Runs
     from flows.outcome.results import ModelResult
     from flows.planning.placement import Placement
     from flows.request.parameters import RunLimits
 
 __all__ = ["Confirmations"]
 
-_MINUTE = 60.0
 _ATTEMPTS = 100  # runs of one build in all: it is asked for again after one that failed
 
 
 @dataclass
-class _Asked:
-    row: ModelResult
-    pool: str
-    run: Run
-    since: float
+class Asked(Child):
+    """A confirmation that was asked for, and the row that it is for."""
+
+    row: ModelResult = field(kw_only=True)
+    told: ModelResult | None = None  # what it said of itself
 
 
-class Confirmations:
-    """Asks for confirmations and waits for those that a worker is there for.
+class Confirmations(Policy[Asked]):
+    """Asks for confirmations and waits for those that a worker is there for: the policy for them.
 
     Args:
         runs: the server.
@@ -62,6 +62,7 @@ class Confirmations:
         self._limits = limits
         self._store = store
         self._clock = clock
+        self._done: dict[tuple[str, str], ModelResult] = {}
         self._log = get_logger(__name__)
 
     def confirm(self, rows: Sequence[ModelResult], until: float) -> list[ModelResult]:
@@ -71,26 +72,57 @@ class Confirmations:
         the model stays published as emulated. After `until`, by the clock, they are left to
         themselves.
         """
-        done = {(row.model, row.target): row for row in rows}
+        self._done = {(row.model, row.target): row for row in rows}
+        supervisor: Supervisor[Asked] = Supervisor(
+            self._runs, self._clock, self, self._limits.minutes_without_server
+        )
         try:
-            asked = self._ask([row for row in rows if self._is_unconfirmed(row)])
-            for each in asked:
-                done[each.row.model, each.row.target] = _told(each.row, Confirmation.WAITING)
-            for row in self._outcomes(asked, until):
-                done[row.model, row.target] = row
+            supervisor.children = self._ask([row for row in rows if self._is_unconfirmed(row)])
+            for each in supervisor.children:
+                self._tell(each.row, Confirmation.WAITING)
+            supervisor.watch(until)
         except Exception as error:  # noqa: BLE001 - whatever the way to the server can fail in
             self._log.warning("Confirmations could not be followed: %s", error)
-        return list(done.values())
+        return list(self._done.values())
+
+    def take(self, child: Asked, rows: Sequence[ModelResult]) -> None:
+        """Remember what it said; it counts when its run has ended."""
+        child.told = next((row for row in rows if row.confirmation is not None), None)
+
+    def verdict(self, child: Asked, age: float, alone: float | None) -> str:
+        """Nobody works on it or will, or it takes too long."""
+        if alone is not None and child.run.phase is not Phase.RUNNING:
+            return "no device is there"
+        return "it takes long" if age > self._limits.minutes_per_model * MINUTE else ""
+
+    def give_up(self, child: Asked, reason: str) -> None:  # noqa: ARG002 - nobody is told
+        """Leave it in the queue, or to its device."""
+        child.done = True
+
+    def conclude(self, child: Asked) -> None:
+        """The row by what the run said of itself, else by how it ended."""
+        row, run, said = child.row, child.run, child.told
+        if said is None:
+            self._tell(row, Confirmation.FAILED, f"its run ended {run.state}: {run.message}")
+        elif said.confirmation is not None:
+            row = row.model_copy(update={"proof": said.proof or row.proof})
+            self._tell(row, said.confirmation, said.confirmation_detail)
+
+    def _tell(
+        self, row: ModelResult, confirmation: Confirmation, reason: str | None = None
+    ) -> None:
+        update = {"confirmation": confirmation, "confirmation_detail": reason or None}
+        self._done[row.model, row.target] = row.model_copy(update=update)
 
     def _is_unconfirmed(self, row: ModelResult) -> bool:
         asks = self._placement.targets[row.target].confirm is not None
         return asks and row.succeeded and row.proof is ReleaseState.EMULATED
 
-    def _ask(self, rows: list[ModelResult]) -> list[_Asked]:
+    def _ask(self, rows: list[ModelResult]) -> list[Asked]:
         """The runs that confirm these rows: those that wait already, for the others new ones."""
         deployments = self._runs.deployments(FlowName.CONFIRM_RELEASE) if rows else {}
         rows = [row for row in rows if self._pool(row) in deployments]
-        asked: list[_Asked] = []
+        asked: list[Asked] = []
         for attempt in range(_ATTEMPTS):
             keys = [self._key(row, attempt) for row in rows]
             known = self._runs.known(keys)
@@ -102,7 +134,7 @@ class Confirmations:
                 if run.is_over:
                     failed.append(row)
                 else:
-                    asked.append(_Asked(row, self._pool(row), run, self._clock.now()))
+                    asked.append(Asked(run, self._pool(row), self._clock.now(), row=row))
             rows = failed
         return asked
 
@@ -133,51 +165,3 @@ class Confirmations:
         """The same for the same build in the same store."""
         store = hashlib.sha256(self._store.encode()).hexdigest()[:8]
         return f"{row.build_key}-{store}-{attempt}"
-
-    def _outcomes(self, asked: list[_Asked], until: float) -> list[ModelResult]:
-        """Rows of the confirmations that end while workers are there for them."""
-        rows = []
-        while (asked := self._awaited(asked)) and self._clock.now() < until:
-            found = self._runs.look([each.run.id for each in asked])
-            told = self._runs.rows([each.run.id for each in asked])
-            for each in asked:
-                self._follow(each, found.get(each.run.id, each.run))
-            over = [each for each in asked if each.run.is_over]
-            rows += [_ended(each.row, each.run, told.get(each.run.id, [])) for each in over]
-            asked = [each for each in asked if not each.run.is_over]
-            if asked:
-                self._clock.sleep(self._clock.poll_seconds)
-        return rows
-
-    def _follow(self, each: _Asked, run: Run) -> None:
-        now = self._clock.now()
-        if run.phase is not each.run.phase:
-            each.since = now
-        each.run = run
-        if run.may_be_revived and now - each.since >= REVIVAL_SECONDS:
-            self._runs.run_again(run)  # the automation did not
-
-    def _awaited(self, asked: list[_Asked]) -> list[_Asked]:
-        """Those that somebody works on or will: the others are left in the queue."""
-        pools = {each.pool for each in asked}
-        served = {pool for pool in pools if self._runs.has_worker(pool)}
-        latest = self._clock.now() - self._limits.minutes_per_model * _MINUTE
-        return [
-            each
-            for each in asked
-            if each.since >= latest and (each.run.phase is Phase.RUNNING or each.pool in served)
-        ]
-
-
-def _told(row: ModelResult, confirmation: Confirmation, reason: str = "") -> ModelResult:
-    update = {"confirmation": confirmation, "confirmation_detail": reason or None}
-    return row.model_copy(update=update)
-
-
-def _ended(row: ModelResult, run: Run, told: Sequence[ModelResult]) -> ModelResult:
-    """The row after the confirmation ended, by what it said of itself."""
-    for said in told:
-        if said.confirmation is not None:
-            row = row.model_copy(update={"proof": said.proof or row.proof})
-            return _told(row, said.confirmation, said.confirmation_detail or "")
-    return _told(row, Confirmation.FAILED, f"its run ended {run.state}: {run.message}")

@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
     from flows.outcome.results import ModelResult
 
-__all__ = ["REVIVAL_SECONDS", "Phase", "Run", "Runs", "close_children"]
+__all__ = ["Phase", "Run", "Runs", "close_children"]
 
-REVIVAL_SECONDS = 20.0  # so long an automation may take to put a crashed run back in the queue
 _CHUNK = 100  # runs a question
 _PAGE = 200
 _REFUSALS = (400, 404, 409, 422)

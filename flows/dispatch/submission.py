@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flows.dispatch.batches import Batch
 from flows.dispatch.runs import Phase
+from flows.dispatch.supervisor import Child
 from flows.names import FlowName
 from zoo.errors import MenagerieError
 
@@ -19,22 +20,18 @@ if TYPE_CHECKING:
     from flows.planning.plan import PlannedModel
     from flows.request.parameters import ConversionOptions
 
-__all__ = ["Child", "Submission"]
+__all__ = ["BatchChild", "Submission"]
 
 _SINGLE, _BATCH = FlowName.CONVERT_MODEL, FlowName.CONVERT_BATCH
 _ATTEMPTS = 5  # new runs in place of ones that were cancelled before this run was restarted
 
 
 @dataclass
-class Child:
-    """A submitted batch: what is still missing of it, and since when it is in its phase."""
+class BatchChild(Child):
+    """A submitted batch, and what is still missing of it."""
 
-    batch: Batch
-    pool: str
-    run: Run
-    since: float
-    missing: dict[tuple[str, str], PlannedModel] = field(default_factory=dict)
-    doomed: str = ""  # why it was told to end
+    batch: Batch = field(kw_only=True)
+    missing: dict[tuple[str, str], PlannedModel] = field(init=False)
 
     def __post_init__(self) -> None:
         self.missing = {(p.model, p.target.value): p for p in self.batch.models}
@@ -44,6 +41,7 @@ class Child:
         for row in rows:
             if self.missing.pop((row.model, row.target.value), None) is not None:
                 tell(row)
+        self.done = not self.missing
 
 
 class Submission:
@@ -61,7 +59,7 @@ class Submission:
         self._options = options
         self._deployments = {flow: runs.deployments(flow) for flow in (_SINGLE, _BATCH)}
 
-    def submit(self, batch: Batch, now: float) -> Child:
+    def submit(self, batch: Batch, now: float) -> BatchChild:
         """A run for `batch`: of one model by itself, or of several.
 
         Raises:
@@ -90,11 +88,11 @@ class Submission:
             )
             if run.phase is not Phase.ENDED:  # else it was cancelled before a restart of ours
                 break
-        return Child(batch, pool, run, now)
+        return BatchChild(run, pool, now, batch=batch)
 
     def taken_up(
         self, work: Sequence[PlannedModel], now: float, tell: Callable[[ModelResult], object]
-    ) -> list[Child]:
+    ) -> list[BatchChild]:
         """Runs that were submitted before this run was restarted, and may still succeed.
 
         What they said already counts, and is told: a model that failed is not converted again.
@@ -109,7 +107,8 @@ class Submission:
             if not found:
                 continue
             batch = Batch(found[0].target, tuple(found))
-            child = Child(batch, self._placement.targets[batch.target].convert, run, now)
+            pool = self._placement.targets[batch.target].convert
+            child = BatchChild(run, pool, now, batch=batch)
             child.take_rows(rows.get(run.id, ()), tell)
             again = child.missing if run.phase is Phase.ENDED else {}
             if child.missing and not again:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from flows.machine.files import entries
 from flows.machine.work import abandoned_work
+from menagerie.figures import size
 from menagerie.home import home
 from zoo.store import Swept, open_store
 
@@ -41,8 +42,8 @@ class Collected(BaseModel):
     def summary(self) -> str:
         """One line."""
         s = self.swept
-        what = f"{len(s.releases)} releases, {s.blobs} files ({s.bytes / 2**20:.1f} MiB)"
-        here = f"{self.local_files} of its own ({self.local_bytes / 2**20:.1f} MiB)"
+        what = f"{len(s.releases)} releases, {s.blobs} files ({size(s.bytes)})"
+        here = f"{self.local_files} of its own ({size(self.local_bytes)})"
         kept = f"{s.kept_releases} releases and {s.kept_blobs} files stay"
         return f"{'would remove' if self.dry_run else 'removed'} {what} and {here}; {kept}"
 
@@ -54,8 +55,10 @@ def collect(store: str, keep: KeepRule, *, dry_run: bool) -> Collected:
         MenagerieError: the store could not be swept; what is released is whole.
     """
     swept = open_store(store).sweep(keep, dry_run=dry_run)
-    files, size = _sweep_home(_LOG_DAYS, dry_run=dry_run)
-    return Collected(store=store, dry_run=dry_run, swept=swept, local_files=files, local_bytes=size)
+    files, taken = _sweep_home(_LOG_DAYS, dry_run=dry_run)
+    return Collected(
+        store=store, dry_run=dry_run, swept=swept, local_files=files, local_bytes=taken
+    )
 
 
 def _sweep_home(days: float, *, dry_run: bool) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import shlex
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from menagerie.figures import size
 from zoo.report import plain_text
 from zoo.store import open_store
 
@@ -53,8 +54,8 @@ class Links:
             until = f"{self._until:%Y-%m-%d %H:%M} UTC"
             lines += [f"Or file by file, until {until}; whoever has an address can read it:", ""]
             for name, address in sorted(self._addresses.items()):
-                size = release.manifest.files[name].bytes / 2**20
-                lines.append(f"- [{plain_text(name)}]({address}) ({size:.1f} MiB)")
+                taken = size(release.manifest.files[name].bytes)
+                lines.append(f"- [{plain_text(name)}]({address}) ({taken})")
         return "\n".join(lines) + "\n"
 
 

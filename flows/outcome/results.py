@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from menagerie.figures import error, milliseconds, seconds, speed
 from menagerie.format.bundle_manifest import ReleaseState
 from tasks.job import Stage
 from zoo.records import Diagnosis, StageTime
@@ -66,6 +67,7 @@ class ModelResult(BaseModel):
     worst_snr_db: float | None = None  # smallest signal-to-noise ratio of any output
     latency_ms: float | None = None  # sum of the programs' medians
     eager_ms: float | None = None
+    ratio: float | None = None  # artifact over eager, like for like; below 1 the artifact is faster
     bytes: int | None = None  # weights and libraries
     seconds: float = 0.0
     diagnosis: Diagnosis | None = None  # of a validation that failed
@@ -86,6 +88,7 @@ class ModelResult(BaseModel):
                 # An emulated device's latency is nobody's business but the emulator's.
                 "latency_ms": None if report.validation.emulated else summary.artifact_ms,
                 "eager_ms": summary.eager_ms,
+                "ratio": None if report.validation.emulated else summary.ratio,
                 "bytes": summary.bytes,
                 "diagnosis": report.diagnosis,
                 "report": str(folder / "report.html"),
@@ -142,21 +145,17 @@ class RunResult(BaseModel):
 def results_markdown(results: Iterable[ModelResult]) -> str:
     """A table for the artifact on the parent flow run."""
     rows = [
-        "| model | target | outcome | worst difference | latency | eager | seconds | why |",
+        "| model | target | outcome | max abs error | latency | against eager | time | why |",
         "|---|---|---|---:|---:|---:|---:|---|",
     ]
     for r in results:
         cells = (
             *map(plain_text, (r.model, r.target, r.outcome)),
-            _figure(r.worst_absolute, "{:.1e}"),
-            _figure(r.latency_ms, "{:.2f} ms"),
-            _figure(r.eager_ms, "{:.2f} ms"),
-            f"{r.seconds:.0f}",
+            "" if r.worst_absolute is None else error(r.worst_absolute),
+            "" if r.latency_ms is None else milliseconds(r.latency_ms),
+            "" if r.latency_ms is None else speed(r.ratio),
+            seconds(r.seconds),
             plain_text(r.remark),
         )
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
-
-
-def _figure(value: float | None, form: str) -> str:
-    return "" if value is None else form.format(value)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zoo.errors import StoreError, StoreFull
+from menagerie.errors import StoreError, StoreFull
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

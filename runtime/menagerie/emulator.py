@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 
+from menagerie.errors import SessionError
 from menagerie.home import home
 from menagerie.zig import zig_program, zig_version
-from zoo.errors import SessionError
 
 __all__ = ["configure"]
 

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
-import platformdirs
-
-from zoo.errors import UsageError
+from menagerie.errors import UsageError
 
 __all__ = ["home"]
 
 
 def home() -> Path:
-    """The cache folder: `$MENAGERIE_HOME`, else the user's cache folder `menagerie`.
+    """The cache folder: `$MENAGERIE_HOME`, else `menagerie` in the user's cache folder.
 
-    It is created when missing, for its owner only: downloads in it are opened later.
+    That is `$XDG_CACHE_HOME` or `~/.cache` by the XDG Base Directory Specification, and
+    `~/Library/Caches` on macOS. It is created when missing, for its owner only: downloads in it are
+    opened later.
 
     Raises:
         UsageError: if it cannot be created.
     """
     asked = os.environ.get("MENAGERIE_HOME")
-    folder = Path(asked).expanduser() if asked else platformdirs.user_cache_path("menagerie")
-    folder = folder.absolute()
+    folder = (Path(asked).expanduser() if asked else _caches() / "menagerie").absolute()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -32,3 +32,10 @@ def home() -> Path:
             "Set MENAGERIE_HOME to a folder you can write to",
         ) from error
     return folder
+
+
+def _caches() -> Path:
+    if sys.platform == "darwin":
+        return Path("~/Library/Caches").expanduser()
+    asked = os.environ.get("XDG_CACHE_HOME", "").strip()
+    return Path(asked or "~/.cache").expanduser()

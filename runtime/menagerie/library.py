@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import menagerie
 from menagerie.abi import RUNTIME_ABI
-from zoo.errors import SessionError
-from zoo.spec import Target
+from menagerie.errors import SessionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RUNTIME_ABI",
     "TensorView",
+    "available_targets",
     "last_error",
     "library",
     "library_path",
@@ -46,7 +46,7 @@ class TensorView(ctypes.Structure):
     )
 
 
-def library_path(target: Target = Target.CPU) -> Path:
+def library_path(target: str = "cpu") -> Path:
     """The shared library of a target inside the installed package.
 
     An editable install keeps it apart from the sources, in another folder of the same package.
@@ -54,16 +54,27 @@ def library_path(target: Target = Target.CPU) -> Path:
     Raises:
         SessionError: it has not been built.
     """
-    name = f"libmenagerie_{target}.{'dylib' if sys.platform == 'darwin' else 'so'}"
+    name = _file_name(target)
     for folder in menagerie.__path__:
         path = Path(folder) / name
         if path.is_file():
             return path
-    raise SessionError(name, "is not built", "Install the project: pip install --no-deps -e .")
+    raise SessionError(name, "is not built", "Install the package: pip install menagerie")
+
+
+def available_targets() -> tuple[str, ...]:
+    """The targets whose runtime this installation has, sorted."""
+    before, after = _file_name("*").split("*")
+    found = {path.name for each in menagerie.__path__ for path in Path(each).glob(_file_name("*"))}
+    return tuple(sorted(name.removeprefix(before).removesuffix(after) for name in found))
+
+
+def _file_name(target: str) -> str:
+    return f"libmenagerie_{target}.{'dylib' if sys.platform == 'darwin' else 'so'}"
 
 
 @cache
-def library(target: Target = Target.CPU) -> ctypes.CDLL:
+def library(target: str = "cpu") -> ctypes.CDLL:
     """A target's C library, loaded once and for itself: only lowered models see its symbols.
 
     Raises:
@@ -78,7 +89,7 @@ def library(target: Target = Target.CPU) -> ctypes.CDLL:
     except OSError as error:
         raise SessionError(str(path), f"cannot be loaded: {error}") from error
     _declare(loaded)
-    if target is Target.METAL and sys.platform != "darwin":
+    if target == "metal" and sys.platform != "darwin":
         from menagerie.emulator import configure
 
         configure(loaded)  # the emulated device, which stands in for the GPU here
@@ -141,13 +152,13 @@ def _declare(loaded: ctypes.CDLL) -> None:
         function.argtypes = arguments
 
 
-def last_error(target: Target = Target.CPU) -> str:
+def last_error(target: str = "cpu") -> str:
     """What the library's last failing call in this thread has said."""
     message: bytes = library(target).menagerie_last_error()
     return message.decode(errors="replace")
 
 
-def version(target: Target = Target.CPU) -> str:
+def version(target: str = "cpu") -> str:
     """Version of the runtime and of what computes in it, in one line."""
     text: bytes = library(target).menagerie_version()
     return text.decode()

@@ -5,18 +5,19 @@ from __future__ import annotations
 import ctypes
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from menagerie.errors import ArtifactError, SessionError
 from menagerie.format.document import parse_manifest
-from menagerie.library import TensorView, last_error, library
-from zoo.errors import ArtifactError, SessionError
-from zoo.spec import Dtype, Target
+from menagerie.library import TensorView, available_targets, last_error, library
+from menagerie.numerics import Dtype
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
+    from typing import Self  # since Python 3.11, and read by type checkers alone
 
     from menagerie.format.bundle_manifest import BundleManifest, BundleProgram, TensorSpec
 
@@ -208,14 +209,13 @@ def _read_manifest(folder: Path) -> BundleManifest:
         raise SessionError(error.place, error.fact, error.next_step) from error
 
 
-def _known_target(manifest: BundleManifest, folder: Path) -> Target:
-    try:
-        return Target(manifest.target)
-    except ValueError:
-        known = ", ".join(Target)
+def _known_target(manifest: BundleManifest, folder: Path) -> str:
+    known = available_targets()
+    if manifest.target not in known:
         raise SessionError(
-            str(folder), f"is for target {manifest.target}", f"This runtime has {known}"
-        ) from None
+            str(folder), f"is for target {manifest.target}", f"This runtime has {', '.join(known)}"
+        )
+    return manifest.target
 
 
 def _program_named(name: str, manifest: BundleManifest, folder: Path) -> BundleProgram:

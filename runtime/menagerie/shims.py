@@ -7,7 +7,6 @@ stale); ``table`` prints SHIMS.md, and a test holds the committed one against it
 from __future__ import annotations
 
 import sys
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +40,8 @@ def load(path: Path = SHIMS_FILE) -> tuple[Shim, ...]:
     Raises:
         ValueError: an entry lacks a field, has an unknown one, or comes twice.
     """
+    import tomllib  # since Python 3.11: what only runs artifacts goes without
+
     entries: list[dict[str, Any]] = tomllib.loads(path.read_text(encoding="utf-8"))["shim"]
     shims = []
     for entry in entries:

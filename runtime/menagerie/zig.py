@@ -6,8 +6,8 @@ import importlib.metadata
 import importlib.util
 from pathlib import Path
 
+from menagerie.errors import MenagerieError
 from menagerie.home import home
-from zoo.errors import MenagerieError
 
 __all__ = ["zig_environment", "zig_program", "zig_version"]
 

@@ -34,11 +34,11 @@ def test_a_killed_flow_process_is_run_again(cluster: ToyCluster) -> None:
     cluster.write_manifest(ant="fine", asp="segfaults", bee="sleeps 6")
     cluster.convert()
     flow = cluster.flow_process("bee")
-    bench = int(cluster.noted("bee")[-1].split()[0])
+    held = int(cluster.noted("bee")[-1].split()[0])
     flow.send_signal(signal.SIGKILL)
     ended = {"ant": "published", "asp": "crashed", "bee": "published"}
     assert outcomes(cluster.table()) == ended
-    assert not cluster.is_running(bench)
+    assert not cluster.is_running(held)
     assert len(cluster.noted("asp")) == 1
     assert cluster.noted("ant").count("done") == 1
     assert cluster.noted("bee").count("done") == 1
@@ -58,7 +58,7 @@ def test_a_killed_worker_leaves_its_run_to_finish_or_to_another(cluster: ToyClus
 
 
 def test_a_lost_host_is_noticed_and_its_run_done_elsewhere(cluster: ToyCluster) -> None:
-    """Worker, flow and bench die at once, and nobody says so: the heartbeats' end does."""
+    """Worker, flow and model process die at once, and nobody says so: the heartbeats' end does."""
     cluster.write_manifest(dodo="sleeps 20")
     cluster.convert()
     cluster.flow_process("dodo")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,13 +18,14 @@ from forwarder import Forwarder
 from heavy import MIB, load_with_weights
 from swift_server import ACCESS_KEY, SECRET_KEY, SwiftServer
 from toy_cluster import ENTRY
-from toy_zoo import ToyBench, toy_judgement
+from toy_zoo import ToyModel, toy_judgement
 
 from flows.convert_zoo import convert_zoo
 from flows.request.parameters import ConversionOptions
 from flows.running.listener import Recorder, Silence
-from flows.running.workplace import Workplace, use_workplace
-from tasks.validate import prove
+from flows.running.services import Services, use_services
+from tasks.job import Stage
+from tasks.prove import prove
 from zoo.store import open_store
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ pytestmark = pytest.mark.faults
 WEIGHTS = 11 * MIB  # three parts
 
 
-class Heavy(ToyBench):
+class Heavy(ToyModel):
     """Toys whose weights travel in parts."""
 
     def lower(self) -> LowerRecord:
@@ -48,13 +50,13 @@ class Heavy(ToyBench):
         return record
 
 
-def toys() -> Workplace:
+def toys() -> Services:
     """Heavy toys; the seal and the store are real."""
 
     def toy_prove(job: Job, evidence: Evidence) -> ConversionReport:
         return prove(job, evidence, judge=lambda *_, **__: toy_judgement())
 
-    return Workplace(open_bench=Heavy, prove=toy_prove)
+    return Services(hold=Heavy, instead={Stage.VALIDATE: toy_prove})
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -104,7 +106,7 @@ def convert(options: ConversionOptions) -> dict[str, ModelResult]:
     """The rows of a run by model."""
     recorder = Recorder(Silence())
     place = toys()
-    with use_workplace(Workplace(place.open_bench, place.prove, listener=recorder)):
+    with use_services(dataclasses.replace(place, listener=recorder)):
         convert_zoo(options=options, return_state=True)
     return {model: row for (model, _), row in recorder.rows.items()}
 

@@ -252,10 +252,10 @@ class ToyCluster:
             return False
 
     def flow_process(self, model: str, target: str = "cpu") -> psutil.Process:
-        """The process of the flow that converts a model: the bench's parent."""
+        """The process of the flow that converts a model: the parent of the model's."""
         self.wait_for(lambda: self.noted(model, target), f"{model} is being lowered")
-        bench = psutil.Process(int(self.noted(model, target)[-1].split()[0]))
-        return bench.parent()
+        held = psutil.Process(int(self.noted(model, target)[-1].split()[0]))
+        return held.parent()
 
     def flow_processes(self) -> list[psutil.Process]:
         """The processes in which the worker runs flows."""

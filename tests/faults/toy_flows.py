@@ -2,13 +2,14 @@
 """The real flows over toy stages, for workers of a test's cluster.
 
 What a model does is said by its summary in the manifest: `fine`, `segfaults`, `sleeps`, `eats`; its
-bench is a process of its own, as in earnest, and reports, seals and the store are the real ones.
+model has a process of its own, as in earnest, and reports, seals and the store are the real ones.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ TESTS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS / "tasks"))
 
 from prefect import State, flow
-from toy_zoo import ToyBench, toy_judgement
+from toy_zoo import ToyModel, toy_judgement
 
 from flows import confirm_release as confirming
 from flows import convert_batch as batching
@@ -24,38 +25,39 @@ from flows import convert_model as modelling
 from flows import convert_zoo as zoo
 from flows.planning import plan as planning
 from flows.request.parameters import ConversionOptions, RunLimits
+from flows.running.services import Services, conversion_log, use_services
 from flows.running.settings import NOTHING_KEPT
-from flows.running.workplace import Workplace, conversion_log, use_workplace
-from tasks.bench import Bench
-from tasks.isolated import IsolatedBench
-from tasks.job import Evidence, Job
-from tasks.validate import prove
+from tasks.job import Evidence, Job, Stage
+from tasks.model_process import ModelProcess
+from tasks.prove import prove
+from tasks.stages import ModelHolder
 from zoo.records import ConversionReport
 from zoo.spec import Target
 
 if os.environ.get("MENAGERIE_TOYS") == "instant":  # edits of the stages' code change no toy
     planning.code_digest = lambda: "0" * 64
 
-COMMAND = (sys.executable, str(Path(__file__).with_name("faulty_bench.py")))
+COMMAND = (sys.executable, str(Path(__file__).with_name("faulty_model.py")))
 
 
-def bench(job: Job) -> Bench:
-    """The faulty bench in a process; `instant` toys, for a benchmark, do without one."""
+def model(job: Job) -> ModelHolder:
+    """The faulty model in a process; `instant` toys, for a benchmark, do without one."""
     if os.environ.get("MENAGERIE_TOYS") == "instant":
-        return ToyBench(job)
-    return IsolatedBench(job, conversion_log(job), command=COMMAND)
+        return ToyModel(job)
+    return ModelProcess(job, conversion_log(job), command=COMMAND)
 
 
 def toy_prove(job: Job, evidence: Evidence) -> ConversionReport:
     """Every toy passes; those for Metal by emulation."""
     emulated = job.target is Target.METAL
-    judged = toy_judgement().model_copy(update={"emulated": emulated})
+    judged = replace(toy_judgement(), emulated=emulated)
     return prove(job, evidence, judge=lambda *_, **__: judged)
 
 
-def place() -> Workplace:
+def place() -> Services:
     """Toys in place of compilers."""
-    return Workplace(open_bench=bench, prove=toy_prove, judge=lambda *_, **__: toy_judgement())
+    judge = lambda *_, **__: toy_judgement()  # noqa: E731
+    return Services(hold=model, instead={Stage.VALIDATE: toy_prove}, judge=judge)
 
 
 @flow(name="convert-model", flow_run_name="{model} for {target}", **NOTHING_KEPT)
@@ -63,7 +65,7 @@ def convert_model(
     model: str, target: Target = Target.CPU, options: ConversionOptions = ConversionOptions()
 ) -> State[Any]:
     """See `flows.convert_model`."""
-    with use_workplace(place()):
+    with use_services(place()):
         return modelling.convert_model.fn(model, target, options)  # type: ignore[no-any-return]
 
 
@@ -72,7 +74,7 @@ def convert_batch(
     models: list[str], target: Target = Target.CPU, options: ConversionOptions = ConversionOptions()
 ) -> State[Any]:
     """See `flows.convert_batch`."""
-    with use_workplace(place()):
+    with use_services(place()):
         return batching.convert_batch.fn(models, target, options)  # type: ignore[no-any-return]
 
 
@@ -81,7 +83,7 @@ def confirm_release(
     model: str, target: Target = Target.METAL, build_key: str = "", store: str = ""
 ) -> State[Any]:
     """See `flows.confirm_release`."""
-    with use_workplace(place()):
+    with use_services(place()):
         return confirming.confirm_release.fn(model, target, build_key, store)  # type: ignore[no-any-return]
 
 
@@ -94,5 +96,5 @@ def convert_zoo(
     limits: RunLimits = RunLimits(),
 ) -> State[Any]:
     """See `flows.convert_zoo`."""
-    with use_workplace(place()):
+    with use_services(place()):
         return zoo.convert_zoo.fn(models, selected_tags, targets, options, limits=limits)  # type: ignore[no-any-return]

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from toy_zoo import toy_bundle, toy_evidence, toy_job, toy_judgement
 
 from flows.cli import invoke
+from tasks.prove import prove
 from tasks.publish import publish_bundle
-from tasks.validate import prove
 from zoo.store import KeepRule
 
 if TYPE_CHECKING:

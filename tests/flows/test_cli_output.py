@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -47,10 +48,8 @@ def bit_equal() -> ValidationReport:
     """A judgement whose only output has an infinite ratio of signal to noise."""
     judged = toy_judgement()
     [program] = judged.programs
-    parity = program.parity[0].model_copy(update={"max_abs": 0.0, "snr_db": math.inf})
-    return judged.model_copy(
-        update={"programs": (program.model_copy(update={"parity": (parity,)}),)}
-    )
+    parity = replace(program.parity[0], max_abs=0.0, snr_db=math.inf)
+    return replace(judged, programs=(replace(program, parity=(parity,)),))
 
 
 def test_verifying_what_is_bit_equal_gives_json(

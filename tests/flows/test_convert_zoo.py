@@ -5,29 +5,30 @@ from __future__ import annotations
 import dataclasses
 import math
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from prefect.states import Cancelled, Completed, Failed
-from toy_zoo import ToyBench, toy_judgement
+from toy_zoo import ToyModel, toy_judgement
 
 import tasks.retries
 import zoo.store
 from flows.convert_batch import convert_batch
 from flows.convert_model import convert_model
 from flows.convert_zoo import convert_zoo
-from flows.dispatch.embedded import convert_here
+from flows.dispatch.in_process import convert_here
 from flows.outcome.results import ModelResult, Outcome
 from flows.planning.plan import plan
 from flows.request.parameters import ConversionOptions
 from flows.running.listener import Recorder
+from flows.running.services import Services, use_services
 from flows.running.settings import state_error
-from flows.running.workplace import Workplace, use_workplace
-from tasks.failures import BenchDied
+from tasks.failures import ProcessDied
 from tasks.job import Evidence, Job, Stage
+from tasks.prove import prove
 from tasks.publish import publish_bundle
-from tasks.validate import prove
 from zoo.errors import ExportError, SourceError, StoreUnreachable, UsageError
 from zoo.records import Verdict
 from zoo.spec import Target
@@ -63,11 +64,11 @@ class Notes:
         self.ended.append(result)
 
 
-def toy_workplace(
+def toy_services(
     faults: Mapping[str, Mapping[Stage, BaseException]] | None = None,
     *,
     diverging: frozenset[str] = frozenset(),
-) -> Workplace:
+) -> Services:
     """Toys in place of compilers; the reports, the seal and the store are real."""
     faults = faults or {}
 
@@ -75,33 +76,32 @@ def toy_workplace(
         judgement = toy_judgement(passed=job.model not in diverging)
         return prove(job, evidence, judge=lambda *_, **__: judgement)
 
-    def publish(job: Job) -> PublishRecord:
+    def publish(job: Job, _: Evidence) -> PublishRecord:
         if fault := faults.get(job.model, {}).get(Stage.PUBLISH):
             raise fault
         return publish_bundle(job)
 
-    return Workplace(
-        open_bench=lambda job: ToyBench(job, faults.get(job.model)),
-        prove=judge_and_prove,
-        publish=publish,
+    return Services(
+        hold=lambda job: ToyModel(job, faults.get(job.model)),
+        instead={Stage.VALIDATE: judge_and_prove, Stage.PUBLISH: publish},
         listener=Notes(),
     )
 
 
-def one(place: Workplace, model: str, options: ConversionOptions) -> ModelResult:
+def one(place: Services, model: str, options: ConversionOptions) -> ModelResult:
     """The row of a run of convert_model, whose state must say whether it succeeded."""
     recorder = Recorder(place.listener)
-    with use_workplace(dataclasses.replace(place, listener=recorder)):
+    with use_services(dataclasses.replace(place, listener=recorder)):
         state = convert_model(model, Target.CPU, options, return_state=True)
     [result] = recorder.rows.values()
     assert state.is_completed() == result.succeeded
     return result
 
 
-def many(place: Workplace, options: ConversionOptions, **arguments: Any) -> list[ModelResult]:
+def many(place: Services, options: ConversionOptions, **arguments: Any) -> list[ModelResult]:
     """The rows of a run of convert_zoo by name; its state must say whether all succeeded."""
     recorder = Recorder(place.listener)
-    with use_workplace(dataclasses.replace(place, listener=recorder)):
+    with use_services(dataclasses.replace(place, listener=recorder)):
         state = convert_zoo(options=options, **arguments, return_state=True)
     rows = sorted(recorder.rows.values(), key=lambda row: row.model)
     assert state.is_completed() == all(row.succeeded for row in rows)
@@ -118,7 +118,7 @@ def options(tmp_path: Path, manifest: Path) -> ConversionOptions:
 
 def test_one_model_goes_all_the_way(options: ConversionOptions, own_home: Path) -> None:
     """Published, with its figures, stages, report; nothing is left in the working folder."""
-    result = one(toy_workplace(), "ant", options)
+    result = one(toy_services(), "ant", options)
     assert result.outcome is Outcome.PUBLISHED
     assert result.worst_absolute == 3e-6
     assert (result.latency_ms, result.eager_ms) == (2.0, 4.0)
@@ -134,9 +134,9 @@ def test_every_model_gets_its_row(options: ConversionOptions) -> None:
     """A failure at any stage, a crash and a success in one run: four rows, in order."""
     faults: Faults = {
         "ant": {Stage.EXPORT: ExportError("program main", "cannot be traced", "Simplify it")},
-        "bee": {Stage.LOWER: BenchDied("bee", f"its process died ({signal.SIGSEGV.name})")},
+        "bee": {Stage.LOWER: ProcessDied("bee", f"its process died ({signal.SIGSEGV.name})")},
     }
-    place = toy_workplace(faults)
+    place = toy_services(faults)
     ant, bee, cat = many(place, options, models=["*"])
     assert (ant.outcome, ant.stage) == (Outcome.FAILED, "export")
     assert ant.reason == "program main: cannot be traced. Simplify it"
@@ -149,12 +149,12 @@ def test_every_model_gets_its_row(options: ConversionOptions) -> None:
 
 def test_a_second_run_skips_what_is_there(options: ConversionOptions) -> None:
     """Under the same build key nothing is done; with force, all is done again."""
-    first = many(toy_workplace(), options)
-    second = many(toy_workplace(), options)
+    first = many(toy_services(), options)
+    second = many(toy_services(), options)
     assert [r.outcome for r in first] == [Outcome.PUBLISHED] * 2
     assert [r.outcome for r in second] == [Outcome.SKIPPED] * 2
     assert [r.worst_absolute for r in second] == [3e-6] * 2  # of the report kept here
-    forced = one(toy_workplace(), "ant", options.model_copy(update={"force": True}))
+    forced = one(toy_services(), "ant", options.model_copy(update={"force": True}))
     assert forced.outcome is Outcome.SKIPPED  # what it made is not what the store has
     assert "converted again and proven; the store keeps its release of 20" in forced.remark
     assert forced.stages[-1].stage == "publish"
@@ -162,7 +162,7 @@ def test_a_second_run_skips_what_is_there(options: ConversionOptions) -> None:
 
 def test_a_diverging_model_is_not_published(options: ConversionOptions) -> None:
     """Its row has the figures and the report; the store stays without it."""
-    ant, bee = many(toy_workplace(diverging=frozenset({"bee"})), options)
+    ant, bee = many(toy_services(diverging=frozenset({"bee"})), options)
     assert ant.outcome is Outcome.PUBLISHED
     assert (bee.outcome, bee.stage, bee.worst_absolute) == (Outcome.FAILED, "validate", 0.5)
     assert "off by 0.5" in (bee.reason or "")
@@ -175,10 +175,10 @@ def test_a_model_too_slow_to_be_proven_timed_out(options: ConversionOptions) -> 
 
     def too_slow(job: Job, evidence: Evidence) -> ConversionReport:
         update = {"verdict": Verdict.TIMED_OUT, "detail": "stopped after 60 s"}
-        judged = toy_judgement(passed=False).model_copy(update=update)
+        judged = replace(toy_judgement(passed=False), **update)
         return prove(job, evidence, judge=lambda *_, **__: judged)
 
-    place = dataclasses.replace(toy_workplace(), prove=too_slow)
+    place = dataclasses.replace(toy_services(), instead={Stage.VALIDATE: too_slow})
     row = one(place, "ant", options)
     assert (row.outcome, row.stage) == (Outcome.TIMED_OUT, "validate")
     assert "stopped after 60 s" in (row.reason or "")
@@ -186,7 +186,7 @@ def test_a_model_too_slow_to_be_proven_timed_out(options: ConversionOptions) -> 
 
 def test_a_diverging_model_names_the_first_wrong_node(options: ConversionOptions) -> None:
     """In the row's reason, as a record in the row, and in the report beside it."""
-    place = toy_workplace(diverging=frozenset({"ant"}))
+    place = toy_services(diverging=frozenset({"ant"}))
     ant = one(place, "ant", options)
     assert ant.diagnosis is not None
     assert ant.diagnosis.divergence is not None
@@ -201,7 +201,7 @@ def test_a_diverging_model_names_the_first_wrong_node(options: ConversionOptions
 
 def test_no_search_where_none_is_wanted(options: ConversionOptions) -> None:
     """With no minutes for it the verdict stands alone."""
-    place = toy_workplace(diverging=frozenset({"ant"}))
+    place = toy_services(diverging=frozenset({"ant"}))
     ant = one(place, "ant", options.model_copy(update={"search_minutes": 0}))
     assert (ant.outcome, ant.diagnosis) == (Outcome.FAILED, None)
     assert "off by 0.5" in (ant.reason or "")
@@ -209,8 +209,8 @@ def test_no_search_where_none_is_wanted(options: ConversionOptions) -> None:
 
 def test_a_search_that_dies_leaves_the_verdict(options: ConversionOptions) -> None:
     """The row is that of the failed validation, with a word on the search."""
-    faults: Faults = {"ant": {Stage.LOCATE: BenchDied("ant", "its process died")}}
-    ant = one(toy_workplace(faults, diverging=frozenset({"ant"})), "ant", options)
+    faults: Faults = {"ant": {Stage.LOCATE: ProcessDied("ant", "its process died")}}
+    ant = one(toy_services(faults, diverging=frozenset({"ant"})), "ant", options)
     assert (ant.outcome, ant.stage, ant.worst_absolute) == (Outcome.FAILED, "validate", 0.5)
     assert "its process died" in (ant.reason or "")
 
@@ -218,7 +218,7 @@ def test_a_search_that_dies_leaves_the_verdict(options: ConversionOptions) -> No
 def test_models_can_be_converted_side_by_side(options: ConversionOptions) -> None:
     """With jobs, the rows are the same."""
     faults: Faults = {"bee": {Stage.PULL: SourceError("bee", "no such builder")}}
-    rows = many(toy_workplace(faults), options, models=["*"], jobs=3)
+    rows = many(toy_services(faults), options, models=["*"], jobs=3)
     outcomes = [(r.model, r.outcome) for r in rows]
     published, failed = Outcome.PUBLISHED, Outcome.FAILED
     assert outcomes == [("ant", published), ("bee", failed), ("cat", published)]
@@ -227,7 +227,7 @@ def test_models_can_be_converted_side_by_side(options: ConversionOptions) -> Non
 def test_an_error_of_our_own_code_is_a_crash_of_that_model(options: ConversionOptions) -> None:
     """An exception outside the tree is a row with its class, not the end of the run."""
     faults: Faults = {"ant": {Stage.TRANSFORM: ZeroDivisionError("division by zero")}}
-    ant, bee = many(toy_workplace(faults), options)
+    ant, bee = many(toy_services(faults), options)
     assert (ant.outcome, ant.stage) == (Outcome.CRASHED, "transform")
     assert ant.reason == "ant: ZeroDivisionError: division by zero"
     assert bee.outcome is Outcome.PUBLISHED
@@ -235,7 +235,7 @@ def test_an_error_of_our_own_code_is_a_crash_of_that_model(options: ConversionOp
 
 def test_an_unknown_model_is_refused_before_anything_runs(options: ConversionOptions) -> None:
     """The whole run is misuse; the nearest name is suggested."""
-    with use_workplace(toy_workplace()), pytest.raises(UsageError, match="ant"):
+    with use_services(toy_services()), pytest.raises(UsageError, match="ant"):
         convert_zoo(models=["bee", "annt"], options=options)
 
 
@@ -243,7 +243,7 @@ def test_the_run_bears_tables_tags_and_names(options: ConversionOptions) -> None
     """In Prefect's UI: a child run a model, tagged and with its report; a table."""
     from prefect.client.orchestration import get_client
 
-    many(toy_workplace(), options)
+    many(toy_services(), options)
     with get_client(sync_client=True) as client:
         runs = client.read_flow_runs()
         artifacts = {a.key: a for a in client.read_latest_artifacts()}
@@ -262,8 +262,8 @@ def test_what_others_converted_in_the_meantime_is_not_done_again(
     """A batch is planned at its start: before a model's turn the store is asked once more."""
     [planned] = plan(["ant"], [Target.CPU], options)
     assert not planned.in_store
-    one(toy_workplace(), "ant", options)
-    late = dataclasses.replace(toy_workplace(), planned={("ant", "cpu"): planned})
+    one(toy_services(), "ant", options)
+    late = dataclasses.replace(toy_services(), planned={("ant", "cpu"): planned})
     assert one(late, "ant", options).outcome is Outcome.SKIPPED
     forced = options.model_copy(update={"force": True})
     assert one(late, "ant", forced).kept is not None
@@ -283,7 +283,7 @@ def test_a_store_that_was_away_for_a_moment_is_asked_again(
     monkeypatch.setattr(tasks.retries, "RETRY_SECONDS", [0.0])
     monkeypatch.setattr(zoo.store.Store, "state", asked)
     models = "ant" if flow is convert_model else ["ant"]
-    with use_workplace(toy_workplace()):
+    with use_services(toy_services()):
         state = flow(models, Target.CPU, options, return_state=True)
     assert (state.is_completed(), errors) == (True, [])
 
@@ -292,7 +292,7 @@ def test_hours_that_are_over_leave_rows(options: ConversionOptions) -> None:
     """Also where there is no worker: what has not begun has timed out, and the table is whole."""
     planned = plan(["*"], [Target.CPU], options)
     recorder = Recorder(Notes())
-    with use_workplace(toy_workplace()):
+    with use_services(toy_services()):
         convert_here(planned, options, recorder, until=-math.inf)
     assert [row.outcome for row in recorder.rows.values()] == [Outcome.TIMED_OUT] * 3
 
@@ -301,13 +301,15 @@ def test_publishing_is_tried_again_when_nobody_answered(options: ConversionOptio
     """A store that was away for a moment costs a retry, not the model."""
     tries = []
 
-    def flaky(job: Job) -> PublishRecord:
+    def flaky(job: Job, _: Evidence) -> PublishRecord:
         tries.append(job.model)
         if len(tries) == 1:
             raise StoreUnreachable("s3://zoo", "nobody answers")
         return publish_bundle(job)
 
-    result = one(dataclasses.replace(toy_workplace(), publish=flaky), "ant", options)
+    toys = toy_services()
+    place = dataclasses.replace(toys, instead={**toys.instead, Stage.PUBLISH: flaky})
+    result = one(place, "ant", options)
     assert result.outcome is Outcome.PUBLISHED
     assert tries == ["ant", "ant"]
 
@@ -315,7 +317,7 @@ def test_publishing_is_tried_again_when_nobody_answered(options: ConversionOptio
 def test_a_stopped_run_leaves_no_work_behind(options: ConversionOptions, own_home: Path) -> None:
     """An interrupt in the middle of a stage passes through, and the working folder is gone."""
     faults: Faults = {"ant": {Stage.LOWER: KeyboardInterrupt()}}
-    with use_workplace(toy_workplace(faults)), pytest.raises(KeyboardInterrupt):
+    with use_services(toy_services(faults)), pytest.raises(KeyboardInterrupt):
         convert_zoo(options=options)
     assert list((own_home / "work").iterdir()) == []
     assert open_store(options.store_url).releases() == []
@@ -328,7 +330,7 @@ def test_nothing_of_a_run_is_pickled(options: ConversionOptions) -> None:
     storage = PREFECT_LOCAL_STORAGE_PATH.value()
     before = set(storage.glob("*"))
     faults: Faults = {"ant": {Stage.EXPORT: ExportError("program main", "cannot be traced")}}
-    many(toy_workplace(faults), options)
+    many(toy_services(faults), options)
     assert set(storage.glob("*")) == before
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,19 +17,19 @@ from flows.confirm_release import confirm_release
 from flows.machine.upkeep import collect
 from flows.machine.work import new_work_folder
 from flows.outcome.results import Confirmation, ModelResult
+from flows.running.services import Services, use_services
 from flows.running.settings import result_of
-from flows.running.workplace import Workplace, use_workplace
 from flows.verify_releases import verify_releases
 from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.store.layout import verdict_key
+from tasks.prove import prove
 from tasks.publish import publish_bundle
-from tasks.validate import prove
 from tasks.verify import ProofOutcome, verify_release
 from zoo.errors import StoreUnreachable
 from zoo.records import GraphNode, GraphRecord, NodeKind, ProgramGraphs
 from zoo.report import read_report
 from zoo.spec import Target
 from zoo.store import KeepRule, open_store
-from zoo.store.layout import verdict_key
 
 if TYPE_CHECKING:
     from flows.verification import VerifyResult
@@ -47,7 +48,7 @@ def publish(tmp_path: Path, model: str, key: str = "a" * 64, **judgement: Any) -
         tmp_path / (model + key[:4]), model=model, build_key=key, store=str(tmp_path / "store")
     )
     toy_bundle(job)
-    judged = toy_judgement().model_copy(update=judgement)
+    judged = replace(toy_judgement(), **judgement)
     evidence = toy_evidence()
     drawn = evidence.transformed.model_copy(update={"graphs": (toy_graphs(),)})
     evidence = evidence.model_copy(update={"transformed": drawn})
@@ -62,24 +63,24 @@ def toy_graphs() -> ProgramGraphs:
     return ProgramGraphs(program="main", before=graph, after=graph)
 
 
-def judging(**judgement: Any) -> Workplace:
-    """A workplace whose every proof ends so."""
-    judged = toy_judgement(passed=judgement.pop("passed", True)).model_copy(update=judgement)
-    return Workplace(judge=lambda *_, **__: judged)
+def judging(**judgement: Any) -> Services:
+    """Services whose every proof ends so."""
+    judged = replace(toy_judgement(passed=judgement.pop("passed", True)), **judgement)
+    return Services(judge=lambda *_, **__: judged)
 
 
-def verified(place: Workplace, store: Store, **arguments: Any) -> VerifyResult:
+def verified(place: Services, store: Store, **arguments: Any) -> VerifyResult:
     """The result of a run, whose state must say whether it succeeded."""
-    with use_workplace(place):
+    with use_services(place):
         state = verify_releases(store=store.url, **arguments, return_state=True)
     result: VerifyResult = result_of(state)
     assert state.is_completed() == result.succeeded
     return result
 
 
-def confirmed(place: Workplace, store: Store) -> ModelResult:
+def confirmed(place: Services, store: Store) -> ModelResult:
     """The row of a confirmation of ant."""
-    with use_workplace(place):
+    with use_services(place):
         state = confirm_release("ant", Target.CPU, store=store.url, return_state=True)
     row: ModelResult = result_of(state)
     assert state.is_completed() == row.succeeded
@@ -193,7 +194,7 @@ def test_a_device_that_disagrees_changes_nothing(store: Store, tmp_path: Path) -
     assert row.confirmation is Confirmation.FAILED
     assert "off by 0.5" in (row.confirmation_detail or "")
     assert store.find("ant", "cpu").manifest.state is ReleaseState.EMULATED
-    with use_workplace(judging()):
+    with use_services(judging()):
         state = confirm_release("yak", Target.CPU, store=store.url, return_state=True)
     assert state.is_failed()
     assert "no release of yak" in (state.message or "")
@@ -226,7 +227,7 @@ def test_an_interrupted_pull_leaves_nothing(
         seen.extend(path.name for path in (own_home / "work").iterdir())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("zoo.store.pull._fetch", interrupted)
+    monkeypatch.setattr("menagerie.store.pull._fetch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         verify_release(store.url, store.find("ant", "cpu"), folder)
     assert seen == [folder.name]

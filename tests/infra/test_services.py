@@ -214,7 +214,7 @@ def test_examples_hold_no_real_secret(path: Path) -> None:
         if name.startswith("PREFECT_"):
             assert hasattr(prefect.settings, name)
         elif name.startswith("MENAGERIE_S3_"):
-            assert name.removeprefix("MENAGERIE_S3_").lower() in S3Options.model_fields
+            assert name.removeprefix("MENAGERIE_S3_").lower() in S3Options.__dataclass_fields__
         else:
             assert name in ("MENAGERIE_STORE", "POSTGRES_PASSWORD")
 

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from menagerie import version
-from menagerie.format.bundle_manifest import BundleManifest
+from menagerie.format.document import parse_manifest
 from menagerie.format.folder import open_bundle, seal
 from menagerie.library import library_path
 
@@ -48,7 +48,7 @@ def rows(output: str) -> list[list[str]]:
 def reseal(bundle: Path) -> None:
     """Seals the files that lie in a bundle now."""
     document = (bundle / "manifest.json").read_bytes()
-    seal(bundle, BundleManifest.model_validate_json(document))
+    seal(bundle, parse_manifest(document, "manifest.json"))
 
 
 def flip_last_byte(path: Path) -> None:

@@ -9,8 +9,8 @@ import torch
 
 from transforms import available_passes, run_passes
 from transforms.bisect.comparing import difference
-from transforms.pipeline import DEFAULT_PASSES
 from transforms.prepare import Prepared, prepare
+from transforms.targets import all_targets
 from zoo import sources
 from zoo.manifest import load_manifest
 from zoo.spec import PassChoice
@@ -32,7 +32,7 @@ _LISTS: dict[str, tuple[str | PassChoice, ...]] = {
         PassChoice(name="pointwise_affine_to_conv", options={"left_products": True}),
     ),
     "everything": _EVERYTHING,
-    **{f"default, {target}": names for target, names in DEFAULT_PASSES.items()},
+    **{f"default, {target}": target.passes for target in all_targets().values()},
 }
 
 

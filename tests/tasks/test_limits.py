@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tasks.failures import BenchDied, StageTimedOut
-from tasks.isolated import IsolatedBench
+from tasks.failures import ProcessDied, StageTimedOut
 from tasks.limits import group_memory, memory_allowed
+from tasks.model_process import ModelProcess
+from tasks.stages import PULL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,37 +32,37 @@ SLEEPER = "import sys\nsys.stdin.readline(), sys.stdin.readline(), sys.stdin.rea
 
 
 @pytest.fixture
-def bench(job: Job, tmp_path: Path) -> Callable[..., IsolatedBench]:
-    """A bench of a job with limits, whose process runs `program`."""
+def model(job: Job, tmp_path: Path) -> Callable[..., ModelProcess]:
+    """A model of a job with limits, whose process runs `program`."""
 
-    def make(program: str, **limits: float) -> IsolatedBench:
+    def make(program: str, **limits: float) -> ModelProcess:
         command = (sys.executable, "-c", program)
-        return IsolatedBench(job.model_copy(update=limits), tmp_path / "log", command=command)
+        return ModelProcess(job.model_copy(update=limits), tmp_path / "log", command=command)
 
     return make
 
 
-def test_a_stage_that_does_not_end_is_ended(bench: Callable[..., IsolatedBench]) -> None:
+def test_a_stage_that_does_not_end_is_ended(model: Callable[..., ModelProcess]) -> None:
     """The error names the stage and the time; the process is gone."""
-    with bench(SLEEPER, stage_seconds=0.3) as slow:
+    with model(SLEEPER, stage_seconds=0.3) as slow:
         process = psutil.Process(slow._process.pid)
         with pytest.raises(StageTimedOut, match=r"toy: pull was stopped after 0.3 s"):
-            slow.pull()
+            slow.run(PULL)
     assert not process.is_running()
 
 
-def test_a_stage_that_eats_memory_is_ended(bench: Callable[..., IsolatedBench]) -> None:
+def test_a_stage_that_eats_memory_is_ended(model: Callable[..., ModelProcess]) -> None:
     """Before the machine runs out of it, while it is still growing; the error names the sizes."""
     fact = r"killed: memory, pull took 0\.[234] GiB of the 0.2 GiB allowed"
     with (
-        bench(GLUTTON, memory_bytes=200 * 2**20) as glutton,
-        pytest.raises(BenchDied, match=fact),
+        model(GLUTTON, memory_bytes=200 * 2**20) as glutton,
+        pytest.raises(ProcessDied, match=fact),
     ):
-        glutton.pull()
+        glutton.run(PULL)
 
 
 def test_the_memory_of_a_group_is_that_of_all_its_processes() -> None:
-    """The compilers that a bench starts count with it."""
+    """The compilers that a model starts count with it."""
     child = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {GLUTTON!r}]).wait()"
     process = subprocess.Popen([sys.executable, "-c", child], start_new_session=True, stdin=-1)
     assert process.stdin is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,8 +11,8 @@ from toy_zoo import BUILD_KEY, toy_bundle, toy_evidence, toy_judgement
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle, seal
+from tasks.prove import NotProven, prove
 from tasks.publish import publish_bundle
-from tasks.validate import NotProven, prove
 from tasks.verify import confirm_release
 from zoo.errors import ArtifactError, StoreError
 from zoo.report import read_report
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def _judged(**changes: object) -> ValidationReport:
-    return toy_judgement().model_copy(update=changes)
+    return replace(toy_judgement(), **changes)
 
 
 def _change_weights(bundle: Path) -> None:
@@ -38,7 +39,7 @@ def _change_manifest(bundle: Path) -> None:
     """The weights, and what vouches for them."""
     _change_weights(bundle)
     manifest = open_bundle(bundle, check_hashes=False).manifest
-    seal(bundle, manifest.model_copy(update={"licence": "mine"}))
+    seal(bundle, replace(manifest, licence="mine"))
 
 
 def _add_file(bundle: Path) -> None:

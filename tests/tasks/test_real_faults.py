@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from tasks.diagnose import diagnose
 from tasks.job import Evidence, Job
-from tasks.locate import diagnose
-from tasks.validate import NotProven, prove
-from tasks.workshop import Workshop
+from tasks.model_stages import ModelStages
+from tasks.prove import NotProven, prove
+from tasks.stages import EXPORT, LOWER, PULL, TRANSFORM
 from transforms import pipeline
 from transforms.bisect.__main__ import main as rerun
 from transforms.bisect.program_file import read_program
@@ -79,17 +80,17 @@ class _Spoils(FoldBatchNorm):
 
 
 def _convert(job: Job) -> ConversionReport:
-    """Convert, let the proof fail, and search for the cause with the same bench."""
-    with Workshop(job) as bench:
-        pulled = bench.pull()
-        bench.export()
+    """Convert, let the proof fail, and search for the cause with the same model."""
+    with ModelStages(job) as model:
+        pulled = model.run(PULL)
+        model.run(EXPORT)
         evidence = Evidence(
-            pulled=pulled, transformed=bench.transform(), lowered=bench.lower(), stages=()
+            pulled=pulled, transformed=model.run(TRANSFORM), lowered=model.run(LOWER), stages=()
         )
         with pytest.raises(NotProven) as caught:
             prove(job, evidence)
         assert caught.value.report.validation.verdict is Verdict.DIVERGED
-        return diagnose(bench, job, caught.value.report, evidence)
+        return diagnose(model, job, caught.value.report, evidence)
 
 
 def test_a_wrong_pass_is_named(digits: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,10 @@
-"""A zoo of toys: jobs, a bench and a judge that do at once what the real ones take minutes for."""
+"""A zoo of toys: jobs, a model and a judge that do at once what the real ones take minutes for."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime" / "format"))
 
@@ -21,6 +21,7 @@ from tasks.job import (
     Suspect,
     TransformRecord,
 )
+from tasks.stages import HeldHere
 from zoo.records import (
     CaseShape,
     Diagnosis,
@@ -87,8 +88,8 @@ def measured(median: float) -> Measurement:
     return Measurement(minimum_ms=median, median_ms=median, p90_ms=median, runs=3, threads=1)
 
 
-class ToyBench:
-    """A bench in this process; `faults` says what each stage raises.
+class ToyModel(HeldHere):
+    """A model in this process; `faults` says what each stage raises.
 
     Its search always finds `toy_divergence` in the first suspect.
     """
@@ -127,12 +128,6 @@ class ToyBench:
         return Diagnosis(
             program=first.program, case=first.case, divergence=toy_divergence(self._job)
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing to clear."""
 
     def _enter(self, stage: Stage) -> None:
         self.asked.append(stage)

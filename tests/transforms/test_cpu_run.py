@@ -15,7 +15,7 @@ from torch import nn
 
 import transforms.bisect.session_process
 from transforms.bisect import locate
-from transforms.cpu_run import run_piece
+from transforms.bisect.piece import run_piece
 
 SCRIPT = Path(transforms.bisect.session_process.__file__)
 

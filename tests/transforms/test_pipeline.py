@@ -12,9 +12,9 @@ from transforms import available_passes, run_passes
 from transforms.base import GraphPass, Journal
 from transforms.check import check_program
 from transforms.editor import ProgramEditor
-from transforms.pipeline import DEFAULT_PASSES
+from transforms.targets import all_targets, target_named
 from zoo.errors import PassError, UsageError
-from zoo.spec import PassChoice, Target
+from zoo.spec import PassChoice
 
 
 @pytest.fixture
@@ -42,14 +42,14 @@ class _Named(GraphPass):
 
 def test_default_lists_name_passes_that_exist() -> None:
     """Each target's list can be run as it stands."""
-    for names in DEFAULT_PASSES.values():
+    for names in (t.passes for t in all_targets().values()):
         assert set(names) <= set(available_passes())
 
 
-@pytest.mark.parametrize("target", Target)
-def test_default_lists_keep_the_order_that_all_passes_have(target: Target) -> None:
+@pytest.mark.parametrize("target", all_targets())
+def test_default_lists_keep_the_order_that_all_passes_have(target: str) -> None:
     """One order serves all targets; dead code goes last; addmm is made or parted, never both."""
-    names = list(DEFAULT_PASSES[target])
+    names = list(target_named(target).passes)
     assert names == [name for name in available_passes() if name in names]
     assert names[-1] == "remove_dead_code"
     assert len({"fuse_addmm", "decompose_linear"}.intersection(names)) == 1
@@ -57,7 +57,7 @@ def test_default_lists_keep_the_order_that_all_passes_have(target: Target) -> No
 
 def test_cat_linear_is_off_where_nobody_measured_it() -> None:
     """Its cost model speaks for the CPU alone."""
-    assert [t for t, names in DEFAULT_PASSES.items() if "fuse_cat_linear" in names] == [Target.CPU]
+    assert [n for n, t in all_targets().items() if "fuse_cat_linear" in t.passes] == ["cpu"]
 
 
 def test_unknown_pass_is_a_usage_error(program: torch.export.ExportedProgram) -> None:

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from transforms import available_passes, run_passes
-from transforms.pipeline import DEFAULT_PASSES
+from transforms.targets import all_targets
 from zoo.spec import PassChoice
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _LISTS: dict[str, tuple[str | PassChoice, ...]] = {
     "pointwise, left products": (
         PassChoice(name="pointwise_affine_to_conv", options={"left_products": True}),
     ),
-    **{f"default, {target}": names for target, names in DEFAULT_PASSES.items()},
+    **{f"default, {target}": target.passes for target in all_targets().values()},
 }
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from transforms.bisect.comparing import Difference, comparable
+from transforms.node_origin import module_path, source_line
 from zoo.records import Divergence, DivergenceStage
 
 if TYPE_CHECKING:
@@ -19,24 +19,17 @@ __all__ = ["Runner", "divergence_at", "is_probe"]
 # Lowers a program, runs it on the target, and returns its outputs in order.
 Runner = Callable[[torch.export.ExportedProgram, Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
-_SOURCE_LINE = re.compile(r'File "(.+?)", line (\d+)')
-
 
 def divergence_at(stage: DivergenceStage, node: Node, distance: Difference) -> Divergence:
     """The record of a wrong node, with where in the model it comes from."""
-    stack = node.meta.get("nn_module_stack") or {}
-    lines = [
-        f"{file}:{line}"
-        for file, line in _SOURCE_LINE.findall(node.meta.get("stack_trace") or "")
-        if "torch/nn/modules" not in file
-    ]
+    file, line = source_line(node)
     return Divergence(
         stage=stage,
         pass_name=None,
         node=node.name,
         operator=str(node.target),
-        module_path=next(reversed(list(stack.values())))[0] if stack else "",
-        source_line=lines[-1] if lines else "",
+        module_path=module_path(node),
+        source_line=f"{file}:{line}" if file else "",
         max_abs=distance.max_abs,
         snr_db=distance.snr_db,
     )

@@ -21,14 +21,15 @@ from pydantic import BaseModel, ConfigDict
 from safetensors.torch import load_file, save_file
 from torch.export.graph_signature import ConstantArgument, InputKind
 
+from menagerie.figures import decibels, error
 from transforms.bisect.checked_graph import Unsafe
 from transforms.bisect.comparing import Difference, difference
 from transforms.bisect.cutting import Piece, capture, output_nodes
+from transforms.bisect.piece import runner
 from transforms.bisect.program_file import GRAPH, read_program, write_program
-from transforms.bisect.targets import runner
 from zoo.errors import ArtifactError, UsageError
 from zoo.records import Divergence
-from zoo.spec import Dtype, PassChoice, Target, Tolerance
+from zoo.spec import Dtype, PassChoice, Tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -55,7 +56,7 @@ class _Facts(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
-    target: Target
+    target: str
     choice: PassChoice | None  # the wrong pass with its options; None in lowering
     divergence: Divergence
     tolerances: dict[Dtype, Tolerance]
@@ -66,7 +67,7 @@ class _Facts(BaseModel):
 class Origin:
     """How a program came to be: for which target, and by which options of the wrong pass."""
 
-    target: Target
+    target: str
     options: PassOptions
 
 
@@ -83,7 +84,7 @@ class Rerun:
 
     def __str__(self) -> str:
         lines = [
-            f"{name}: max abs {seen.max_abs:.3g}, SNR {seen.snr_db:.1f} dB, "
+            f"{name}: max abs error {error(seen.max_abs)}, SNR {decibels(seen.snr_db)}, "
             + ("within tolerance" if seen.passed else "WRONG")
             for name, seen in self.outputs
         ]
@@ -231,7 +232,7 @@ def _readme(piece: Piece, facts: _Facts) -> str:
 
 Found in: {where}{f" ({origin})" if origin else ""}
 
-Distance from eager PyTorch: max abs {found.max_abs:.3g}, SNR {found.snr_db:.1f} dB.
+Distance from eager PyTorch: max abs error {error(found.max_abs)}, SNR {decibels(found.snr_db)}.
 The program has {len(calls)} operator(s): {named}{" ..." if len(calls) > _NAMED else ""}.
 {"" if found.certain else _IN_HASTE}
 Inputs:

@@ -8,10 +8,9 @@ from transforms.bisect.comparing import Tolerances, default_tolerances
 from transforms.bisect.deadline import Deadline
 from transforms.bisect.lowered_search import LoweredSearch
 from transforms.bisect.pass_search import compare_programs, smallest_for_pass
+from transforms.bisect.piece import runner
 from transforms.bisect.reproducer import Origin, save
-from transforms.bisect.targets import runner
 from zoo.errors import UsageError
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from transforms.base import GraphPass, PassOptions
     from transforms.bisect.cutting import Piece
     from transforms.bisect.divergence import Runner
+    from transforms.targets import Target
     from zoo.records import Divergence
 
 __all__ = ["locate"]
@@ -33,7 +33,7 @@ def locate(
     passes: Sequence[GraphPass],
     inputs: Sequence[torch.Tensor],
     *,
-    target: Target = Target.CPU,
+    target: Target | str = "cpu",
     run: Runner | None = None,
     tolerances: Tolerances = default_tolerances,
     folder: Path | None = None,
@@ -83,7 +83,7 @@ def locate(
     divergence, piece, options = found
     if folder is None:
         return divergence
-    return save(folder, piece, divergence, Origin(target, options), tolerances)
+    return save(folder, piece, divergence, Origin(str(target), options), tolerances)
 
 
 def _search(

@@ -16,8 +16,8 @@ import numpy as np
 def main(root: str, bundle: str, inputs: str, outputs: str) -> int:
     """Run program `main` of `bundle`; ROOT is the folder that holds our packages."""
     sys.path.insert(0, root)
+    from menagerie.format.tensors import read_tensors
     from menagerie.session import Session
-    from menagerie.validation.goldens import read_tensors
     from zoo.errors import MenagerieError
 
     try:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["instructions", "lower"]
+__all__ = ["lower"]
 
 aten = torch.ops.aten
 
@@ -71,7 +71,6 @@ class _Baseline:
 
     flags: tuple[str, ...]
     vector_bits: int
-    instructions: tuple[str, ...]
 
 
 def _vector_macros(capability: str) -> tuple[str, ...]:
@@ -87,20 +86,13 @@ _BASELINES = {
     "x86_64": _Baseline(
         flags=("-march=x86-64-v3", *_vector_macros("AVX2")),
         vector_bits=256,
-        instructions=("avx2", "bmi2", "f16c", "fma"),
     ),
     "arm64": _Baseline(
         flags=(*_vector_macros("NEON"), "-DAT_BUILD_ARM_VEC256_WITH_SLEEF"),
         vector_bits=128,
-        instructions=(),
     ),
 }
 _BASELINES["aarch64"] = _BASELINES["arm64"]
-
-
-def instructions() -> tuple[str, ...]:
-    """The instruction sets that an artifact lowered here needs, as /proc/cpuinfo names them."""
-    return _baseline().instructions
 
 
 def lower(

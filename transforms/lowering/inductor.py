@@ -44,6 +44,7 @@ from torch._inductor.fx_passes import fuse_attention
 from torch._inductor.utils import get_gpu_type
 from torch.utils import _cpp_embed_headers
 
+from transforms.node_origin import origin
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
@@ -51,13 +52,11 @@ if TYPE_CHECKING:
 
     from torch._inductor.graph import GraphLowering
     from torch.export import ExportedProgram
-    from torch.fx import Node
 
 __all__ = ["GeneratedCode", "generate_code", "metal_header", "metal_on_any_host"]
 
 _SYMBOL = re.compile(r"\baoti_torch_\w+")
 _PROXY = "aoti_torch_proxy_executor_call_function"
-_SOURCE_LINE = re.compile(r'File "(.+?)", line (\d+)')
 
 # Decides how reductions are split; a GPU of the smaller kind.
 _CORES = 16
@@ -198,17 +197,4 @@ def _match(symbol: str, sites: Mapping[str, list[str]]) -> list[str]:
 
 
 def _sites(origins: Any) -> list[str]:
-    return [_site(node) for node in sorted(origins, key=lambda n: n.name)]
-
-
-def _site(node: Node) -> str:
-    """`model.layer1.0 (resnet.py:92, aten.add.Tensor)` of an fx node."""
-    stack = node.meta.get("nn_module_stack") or {}
-    path = next(reversed([entry[0] for entry in stack.values()]), "") or "model"
-    lines = [
-        (Path(file), line)
-        for file, line in _SOURCE_LINE.findall(node.meta.get("stack_trace") or "")
-        if "torch/nn/modules" not in file
-    ]
-    where = f"{'/'.join(lines[-1][0].parts[-3:])}:{lines[-1][1]}, " if lines else ""
-    return f"{path} ({where}{node.target})"
+    return [origin(node) for node in sorted(origins, key=lambda n: n.name)]

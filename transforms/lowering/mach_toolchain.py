@@ -13,6 +13,7 @@ from menagerie.shim_list import supported_symbols
 from menagerie.zig import zig_environment, zig_program, zig_version
 from transforms.lowering.mach_o import read_library
 from transforms.lowering.toolchain import Compiler, find_compiler
+from transforms.targets.metal import DEPLOYMENT_TARGET
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
     from transforms.lowering.toolchain import Source
     from zoo.spec import Target
 
-__all__ = ["DEPLOYMENT_TARGET", "RUNTIME_INSTALL_NAME", "link_mach_library", "mach_compiler"]
+__all__ = ["RUNTIME_INSTALL_NAME", "link_mach_library", "mach_compiler"]
 
-DEPLOYMENT_TARGET = "15.0"  # the first whose MPSNDArray views a buffer at an offset
 RUNTIME_INSTALL_NAME = "@rpath/libmenagerie_metal.dylib"
 
 _LINK_FLAGS = ("-Wl,-dead_strip", "-Wl,-s")

@@ -5,8 +5,8 @@ A cosine is even about the middle of a frame of N samples and a sine is odd, so 
     Re X[k] = sum_n (x[n] + x[N - n]) cos(2 pi k n / N)      n from 1 to N / 2
     Im X[k] = sum_n (x[n] - x[N - n]) (-sin(2 pi k n / N))
 
-with x[0] added to every Re X[k], and x[N / 2], its own partner, counted once: two products with half
-a frame each, which are half the multiplications of one with cosines and sines of a whole frame.
+with x[0] added to every Re X[k], and x[N / 2], its own partner, counted once: two products with
+half a frame each, half the multiplications of one with cosines and sines of a whole frame.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 from zoo.report.files import read_graphs, read_report, write_index, write_report
 from zoo.report.markdown import markdown, plain_text
+from zoo.report.phrases import cause
 from zoo.report.summary import Summary, summarise
-from zoo.report.words import cause
 
 __all__ = [
     "Summary",

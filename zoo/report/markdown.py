@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from zoo.records import Bound
-from zoo.report.numbers import (
+from menagerie.figures import (
     count,
     decibels,
     error,
@@ -15,8 +14,9 @@ from zoo.report.numbers import (
     size,
     speed,
 )
+from zoo.records import Bound
+from zoo.report.phrases import EMULATED, cause, demand, heading, proof, tiles
 from zoo.report.summary import latencies, parities
-from zoo.report.words import EMULATED, cause, demand, heading, proof, tiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

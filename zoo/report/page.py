@@ -12,38 +12,25 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from zoo.report import charts, numbers
-from zoo.report.charts.error_dots import OutputCases
-from zoo.report.charts.svg import WIDTH
+from menagerie import figures
+from zoo.report import charts
 from zoo.report.graphs import figure
 from zoo.report.graphs import style as graph_style
-from zoo.report.summary import latencies, parities, summarise
-from zoo.report.words import EMULATED, HEADINGS, cause, commands, demand, heading, proof, tiles
+from zoo.report.phrases import EMULATED, HEADINGS, cause, commands, demand, heading, proof, tiles
+from zoo.report.summary import badness, latencies, outputs, summarise
+from zoo.report.svg import WIDTH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zoo.records import ConversionReport, OutputParity, ProgramGraphs
+    from zoo.records import ConversionReport, ProgramGraphs
+    from zoo.report.summary import OutputCases
 
-__all__ = ["IndexRow", "OutputView", "render_index", "render_report"]
+__all__ = ["IndexRow", "render_index", "render_report"]
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MOST_HISTOGRAMS = 6
-_MOST_GRAPH_BYTES = 1_000_000  # of all pictures of graphs together
-
-
-@dataclass(frozen=True)
-class OutputView:
-    """One output over all its golden cases; the name has its program's where there are several."""
-
-    program: str
-    name: str
-    cases: tuple[OutputParity, ...]
-
-    @property
-    def worst(self) -> OutputParity:
-        """The case that failed, or else the one with the largest error."""
-        return max(self.cases, key=lambda p: (not p.passed, p.max_abs))
+_MOST_GRAPH_ROWS = 600  # of all pictures of graphs together
 
 
 @dataclass(frozen=True)
@@ -63,8 +50,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {name: getattr(numbers, name) for name in numbers.__all__}
-    environment.globals |= {"speed": numbers.speed, "count": numbers.count, "demand": demand}
+    environment.filters |= {name: getattr(figures, name) for name in figures.__all__}
+    environment.globals |= {"speed": figures.speed, "count": figures.count, "demand": demand}
     return environment
 
 
@@ -80,27 +67,16 @@ def _render(template: str, **values: object) -> str:
     return page.render(style=Markup(style), policy=policy, **values)  # noqa: S704 - our own file
 
 
-def _outputs(report: ConversionReport) -> tuple[OutputView, ...]:
-    grouped: dict[tuple[str, str], list[OutputParity]] = {}
-    for program, parity in parities(report):
-        grouped.setdefault((program, parity.output), []).append(parity)
-    several = len(report.validation.programs) > 1
-    return tuple(
-        OutputView(program, f"{program} · {output}" if several else output, tuple(cases))
-        for (program, output), cases in grouped.items()
-    )
-
-
-def _histograms(outputs: Sequence[OutputView]) -> list[tuple[OutputView, Markup]]:
+def _histograms(shown: Sequence[OutputCases]) -> list[tuple[OutputCases, Markup]]:
     """The worst outputs' histograms, as many as a reader will look at."""
-    inexact = [view for view in outputs if view.worst.max_abs > 0]
-    inexact.sort(key=lambda view: (view.worst.passed, -view.worst.max_abs))
+    inexact = [output for output in shown if output.worst.max_abs > 0]
+    inexact.sort(key=lambda output: badness(output.worst), reverse=True)
     width = WIDTH if len(inexact) == 1 else WIDTH / 2
     drawn = [
-        (view, charts.error_histogram(view.name, view.cases, width=width))
-        for view in inexact[:_MOST_HISTOGRAMS]
+        (output, charts.error_histogram(output, width=width))
+        for output in inexact[:_MOST_HISTOGRAMS]
     ]
-    return [(view, drawing) for view, drawing in drawn if drawing]
+    return [(output, drawing) for output, drawing in drawn if drawing]
 
 
 def _pictures(
@@ -119,7 +95,7 @@ def _pictures(
             graphs.after,
             title=title,
             wrong=wrong,
-            most_bytes=_MOST_GRAPH_BYTES // len(programs),
+            most_rows=min(200, _MOST_GRAPH_ROWS // len(programs)),
         )
         drawn.append((graphs.program, picture))
     return drawn
@@ -127,7 +103,7 @@ def _pictures(
 
 def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()) -> str:
     """The page of one conversion, with pictures of its programs' graphs."""
-    outputs = _outputs(report)
+    shown = outputs(report)
     cases = {p.program: {c.case: c.dimensions for c in p.cases} for p in report.validation.programs}
     parts = [("weights", report.weights_bytes)]
     parts += [(f"library of {r.program}", r.library_bytes) for r in report.lowering]
@@ -139,7 +115,7 @@ def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()
         proof=proof(report),
         tiles=tiles(report),
         commands=commands(report),
-        outputs=outputs,
+        outputs=shown,
         cases=cases,
         dynamic=any(sizes for shapes in cases.values() for sizes in shapes.values()),
         times=latencies(report),
@@ -147,10 +123,10 @@ def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()
         cause="" if report.diagnosis is None else cause(report.diagnosis),
         pictures=_pictures(report, graphs),
         stage_bars=charts.stage_bars(report.stages),
-        error_dots=charts.error_dots([OutputCases(v.name, v.cases) for v in outputs]),
-        histograms=_histograms(outputs),
+        error_dots=charts.error_dots(shown),
+        histograms=_histograms(shown),
         latency_bars=("" if report.validation.emulated else charts.latency_bars(latencies(report))),
-        size_bar=charts.size_bar(parts),
+        size_bars=charts.size_bars(parts),
     )
 
 

@@ -18,7 +18,41 @@ if TYPE_CHECKING:
 
 _WAITING = 1.15
 
-__all__ = ["Latencies", "Summary", "latencies", "parities", "summarise"]
+__all__ = [
+    "Latencies",
+    "OutputCases",
+    "Summary",
+    "badness",
+    "latencies",
+    "outputs",
+    "parities",
+    "summarise",
+]
+
+
+@dataclass(frozen=True)
+class OutputCases:
+    """One output over all its golden cases.
+
+    Attributes:
+        program: whose output it is.
+        name: its own, after the program's where there are several.
+        cases: one parity a case.
+    """
+
+    program: str
+    name: str
+    cases: tuple[OutputParity, ...]
+
+    @property
+    def worst(self) -> OutputParity:
+        """The case that failed, or else the one with the largest error."""
+        return max(self.cases, key=badness)
+
+    @property
+    def allowed(self) -> float | None:
+        """The strictest tolerance of its cases."""
+        return min((p.allowed for p in self.cases if p.allowed is not None), default=None)
 
 
 @dataclass(frozen=True)
@@ -110,6 +144,23 @@ def parities(report: ConversionReport) -> Iterator[tuple[str, OutputParity]]:
             yield program.program, parity
 
 
+def badness(parity: OutputParity) -> tuple[bool, float]:
+    """By what parities are sorted: failed ones above passed ones, then by their largest error."""
+    return not parity.passed, parity.max_abs
+
+
+def outputs(report: ConversionReport) -> tuple[OutputCases, ...]:
+    """Every output with all its cases, in the order of the programs."""
+    grouped: dict[tuple[str, str], list[OutputParity]] = {}
+    for program, parity in parities(report):
+        grouped.setdefault((program, parity.output), []).append(parity)
+    several = len(report.validation.programs) > 1
+    return tuple(
+        OutputCases(program, f"{program} · {output}" if several else output, tuple(cases))
+        for (program, output), cases in grouped.items()
+    )
+
+
 def latencies(report: ConversionReport) -> tuple[Latencies, ...]:
     """The programs in order, with both latencies as far as they are known."""
     eager = dict(report.eager_latency)
@@ -142,7 +193,7 @@ def _ratio(times: Sequence[Latencies]) -> float | None:
 
 def summarise(report: ConversionReport) -> Summary:
     """Condenses a report to one row."""
-    outputs = [parity for _, parity in parities(report)]
+    compared = [parity for _, parity in parities(report)]
     times = latencies(report)
     artifact = [t.artifact.median_ms for t in times if t.artifact is not None]
     eager = [t.eager.median_ms for t in times if t.eager is not None]
@@ -152,8 +203,8 @@ def summarise(report: ConversionReport) -> Summary:
         verdict=report.validation.verdict,
         detail=report.validation.detail,
         random_weights=report.random_weights,
-        worst_abs=max((p.max_abs for p in outputs), default=None),
-        worst_snr_db=min((p.snr_db for p in outputs), default=None),
+        worst_abs=max((p.max_abs for p in compared), default=None),
+        worst_snr_db=min((p.snr_db for p in compared), default=None),
         artifact_ms=sum(artifact) if times and len(artifact) == len(times) else None,
         eager_ms=sum(eager) if times and len(eager) == len(times) else None,
         ratio=_ratio(times),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from menagerie.store.releases import Release
+from menagerie.store.s3_options import Addressing, Checksums, S3Options
 from zoo.errors import UsageError
 from zoo.store.base import ObjectStore, Progress, silent
 from zoo.store.lease import Patience
 from zoo.store.local import LocalObjects
-from zoo.store.options import Addressing, Checksums, S3Options
 from zoo.store.probe import Finding, StoreCheck
-from zoo.store.releases import Release, Store
+from zoo.store.releases import Store
 from zoo.store.sweep import KeepRule, Swept
 from zoo.store.verdicts import ReleaseVerdict
 

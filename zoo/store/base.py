@@ -1,68 +1,29 @@
-"""What a store is built on: files under keys, in a folder or in a bucket."""
+"""What a store is built on: files under keys that can be written, in a folder or in a bucket."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
+from menagerie.store.base import Advance, Meter, ObjectReader, Progress, StoredFile, silent
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 __all__ = ["Advance", "Meter", "ObjectStore", "Progress", "StoredFile", "silent"]
 
-Progress = Callable[[int, int], None]  # bytes done, bytes in all
-Advance = Callable[[int], None]  # bytes moved since the last call; negative when work was lost
 
-
-def silent(done: int, total: int) -> None:
-    """The progress that nobody watches."""
-
-
-class Meter:
-    """Adds up what is moved and tells a progress callback."""
-
-    def __init__(self, total: int, progress: Progress) -> None:
-        self._done = 0
-        self._total = total
-        self._progress = progress
-        progress(0, total)
-
-    def advance(self, count: int) -> None:
-        """Counts `count` more bytes as done."""
-        self._done += count
-        self._progress(self._done, self._total)
-
-
-@dataclass(frozen=True)
-class StoredFile:
-    """What a listing tells of a file.
-
-    Attributes:
-        key: where it lies.
-        bytes: its size.
-        modified: when it was written, in seconds since 1970 by the clock of the store's machine.
-    """
-
-    key: str
-    bytes: int
-    modified: float
-
-
-class ObjectStore(ABC):
-    """Files under keys: parts of `[A-Za-z0-9._-]`, joined by `/`, never starting with a dot.
+class ObjectStore(ObjectReader):
+    """Files that can be written as well as read.
 
     No more is asked of an implementation than what every S3 server does: no conditional writes, no
-    locks, no renames. Every method raises StoreError or one of its kinds when it fails, and then
-    readers see what they saw before.
+    locks, no renames. When a method fails, readers see what they saw before.
 
     Attributes:
-        url: the store's address as a person wrote it.
         part_bytes: `put_file` moves larger files in parts of at least this size; 0 means never.
     """
 
-    url: str
     part_bytes: int = 0
 
     @abstractmethod
@@ -70,25 +31,8 @@ class ObjectStore(ABC):
         """Stores the file under `key`, whole or not at all, taking up interrupted work."""
 
     @abstractmethod
-    def get_file(self, key: str, destination: Path, size: int, advance: Advance) -> None:
-        """Appends to `destination` what it lacks of the `size` bytes under `key`.
-
-        Raises:
-            NotInStore: there is nothing under `key`.
-        """
-
-    @abstractmethod
     def put_small(self, key: str, content: bytes) -> None:
         """Stores `content` under `key`; readers see the old bytes or the new ones."""
-
-    @abstractmethod
-    def read_small(self, key: str, limit: int) -> bytes:
-        """The bytes under `key`.
-
-        Raises:
-            NotInStore: there is nothing under `key`.
-            TooLarge: there are more than `limit` bytes.
-        """
 
     @abstractmethod
     def list_files(self, prefix: str) -> list[StoredFile]:

@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
 from menagerie.home import home
+from menagerie.store.layout import BLOBS, blob_key, parse_release_key, releases_prefix
 from zoo.errors import MenagerieError
-from zoo.store.layout import BLOBS, blob_key, parse_release_key, releases_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from menagerie.format.bundle_manifest import BundleManifest
+    from menagerie.store.releases import Build
     from zoo.store.base import ObjectStore
 
-__all__ = ["Build", "census"]
-
-Build = tuple[str, str, str]  # model, target, build key
+__all__ = ["census"]
 
 _READERS = 16  # a document may come from across an ocean
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from menagerie.store.layout import lease_key
 from zoo.errors import NotInStore, StoreError, TooLarge
 from zoo.processes import Owner
-from zoo.store.layout import lease_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -23,9 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from menagerie.format.bundle_manifest import ReleaseState, moment
 from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
-from zoo.errors import ArtifactError, NotInStore, StoreError, TooLarge
-from zoo.spec import Sha256
-from zoo.store.layout import (
+from menagerie.store.layout import (
     BLOBS,
     LEASES,
     PUBLISHING,
@@ -38,6 +36,8 @@ from zoo.store.layout import (
     parse_verdict_key,
     releases_prefix,
 )
+from zoo.errors import ArtifactError, NotInStore, StoreError, TooLarge
+from zoo.spec import Sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from menagerie.store.layout import MAX_SUMMARY_BYTES, verdict_key
 from zoo.errors import NotInStore, TooLarge
-from zoo.store.layout import MAX_SUMMARY_BYTES, verdict_key
 
 if TYPE_CHECKING:
     from zoo.store.base import ObjectStore

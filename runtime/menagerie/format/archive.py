@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from menagerie.durable import disk_errors, require_space, sync
+from menagerie.errors import ArtifactError, UsageError
 from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
 from menagerie.format.folder import MAX_FILES, Bundle, check_references, open_bundle
 from menagerie.format.paths import MANIFEST
-from zoo.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
-
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 from menagerie.format.paths import bundle_path
-from zoo.spec import Dtype, Name, Sha256, Tolerance
+from menagerie.numerics import Dtype, TextEnum, Tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,14 +19,22 @@ __all__ = [
     "BundleProgram",
     "Emulation",
     "FileEntry",
+    "Moment",
+    "Name",
     "ReleaseState",
     "Requirements",
+    "Sha256",
     "TensorSpec",
     "moment",
 ]
 
 FORMAT_NAME: Final = "menagerie-bundle"
 FORMAT_VERSION: Final = 1
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+T = TypeVar("T")
+_MOST = 2**63 - 1  # what C's readers can hold
 
 
 def moment(text: str) -> datetime:
@@ -47,16 +54,47 @@ def _moment(text: str) -> str:
     return text
 
 
-BundlePath = Annotated[str, AfterValidator(bundle_path)]
-Moment = Annotated[str, AfterValidator(_moment)]
-Axis = Annotated[int, Field(ge=0)] | str
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError(
+            "a name is lower-case letters, digits and underscores, and starts with a letter"
+        )
+    return text
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+def _sha256(text: str) -> str:
+    if not _SHA256.fullmatch(text):
+        raise ValueError("a sha256 is 64 lower-case hexadecimal digits")
+    return text
 
 
-class ReleaseState(StrEnum):
+def _some(entries: tuple[T, ...]) -> tuple[T, ...]:
+    if not entries:
+        raise ValueError("is empty")
+    return entries
+
+
+def _positive(number: int) -> int:
+    if number < 1:
+        raise ValueError(f"is {number}, not at least 1")
+    return _count(number)
+
+
+def _count(number: int) -> int:
+    if not 0 <= number <= _MOST:
+        raise ValueError(f"is {number}, not from 0 to {_MOST}")
+    return number
+
+
+BundlePath = Annotated[str, bundle_path]
+Moment = Annotated[str, _moment]
+Name = Annotated[str, _name]
+Sha256 = Annotated[str, _sha256]
+Count = Annotated[int, _count]
+Axis = Count | str
+
+
+class ReleaseState(TextEnum):
     """How far an artifact has been proven; a store holds only `emulated` and `validated` ones."""
 
     LOWERED = "lowered"
@@ -64,14 +102,16 @@ class ReleaseState(StrEnum):
     VALIDATED = "validated"
 
 
-class FileEntry(_Frozen):
+@dataclass(frozen=True)
+class FileEntry:
     """Size and digest of one file of the bundle."""
 
     sha256: Sha256
-    bytes: int = Field(ge=0)
+    bytes: Count
 
 
-class Requirements(_Frozen):
+@dataclass(frozen=True, kw_only=True)
+class Requirements:
     """What a machine must offer to run this artifact."""
 
     system: str  # as platform.system().lower(): linux, darwin
@@ -81,7 +121,8 @@ class Requirements(_Frozen):
     runtime_abi: int
 
 
-class TensorSpec(_Frozen):
+@dataclass(frozen=True)
+class TensorSpec:
     """A program's input or output; an axis is a size or the name of a dynamic dimension.
 
     Output axes that depend on a dynamic dimension in another way than being equal to it are "?".
@@ -92,7 +133,8 @@ class TensorSpec(_Frozen):
     shape: tuple[Axis, ...]
 
 
-class Emulation(_Frozen):
+@dataclass(frozen=True)
+class Emulation:
     """A Metal program's twin, by which a host without a GPU proves it."""
 
     library: BundlePath  # compiled from the very source that the program's own library came from
@@ -100,7 +142,8 @@ class Emulation(_Frozen):
     requires: Requirements  # of the host that emulates
 
 
-class BundleProgram(_Frozen):
+@dataclass(frozen=True, kw_only=True)
+class BundleProgram:
     """One program: its library, how to call it, and which tensors of the weights it wants."""
 
     name: Name
@@ -108,21 +151,19 @@ class BundleProgram(_Frozen):
     shaders: BundlePath | None = None  # generated Metal kernels, without the bundle's shared header
     emulation: Emulation | None = None
     golden: BundlePath  # safetensors: `<case>/input/<name>` and `<case>/output/<name>`
-    golden_cases: int = Field(ge=1)
+    golden_cases: Annotated[int, _positive]
     inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...] = Field(min_length=1)  # else nothing could be proven
+    outputs: Annotated[tuple[TensorSpec, ...], _some]  # without any, nothing could be proven
     dimensions: dict[str, tuple[int, int, int]]  # name -> lowest and highest size, and step
     constants: dict[str, str]  # the library's constant name -> tensor in the weights file
     symbols: tuple[str, ...]  # shim functions the library imports
 
-    @model_validator(mode="after")
-    def _axes_known(self) -> Self:
+    def __post_init__(self) -> None:
         for name, (low, high, step) in self.dimensions.items():
-            if not 0 <= low <= high or step < 1:
+            if not 0 <= low <= high <= _MOST or not 1 <= step <= _MOST:
                 raise ValueError(f"dimension {name!r} has no sizes from {low} to {high} by {step}")
         _check_axes(self.inputs, self.dimensions.keys())
         _check_axes(self.outputs, self.dimensions.keys() | {"?"})
-        return self
 
 
 def _check_axes(tensors: tuple[TensorSpec, ...], known: Iterable[str]) -> None:
@@ -135,7 +176,8 @@ def _check_axes(tensors: tuple[TensorSpec, ...], known: Iterable[str]) -> None:
                 raise ValueError(f"{tensor.name}: axis {axis!r} is no dimension of this program")
 
 
-class AccuracyData(_Frozen):
+@dataclass(frozen=True)
+class AccuracyData:
     """The accuracy gate's data inside the bundle."""
 
     file: BundlePath  # safetensors: the program's inputs by name, and `labels`, int64
@@ -145,7 +187,8 @@ class AccuracyData(_Frozen):
     eager_accuracy: float
 
 
-class BundleManifest(_Frozen):
+@dataclass(frozen=True, kw_only=True)
+class BundleManifest:
     """manifest.json: written last, names every other file by path, size and sha256."""
 
     format: Literal["menagerie-bundle"] = FORMAT_NAME
@@ -155,7 +198,7 @@ class BundleManifest(_Frozen):
     build_key: Sha256
     state: ReleaseState
     requires: Requirements
-    programs: tuple[BundleProgram, ...] = Field(min_length=1)
+    programs: Annotated[tuple[BundleProgram, ...], _some]
     weights: BundlePath
     shader_header: BundlePath | None = None  # what stands before every program's shaders
     accuracy: AccuracyData | None = None
@@ -167,17 +210,11 @@ class BundleManifest(_Frozen):
     created: Moment
     files: dict[BundlePath, FileEntry]
 
-    @model_validator(mode="after")
-    def _programs_named_once(self) -> Self:
+    def __post_init__(self) -> None:
         names = [program.name for program in self.programs]
         if len(set(names)) != len(names):
             raise ValueError("two programs bear the same name")
         if self.accuracy is not None and self.accuracy.program not in names:
             raise ValueError("the accuracy data names no program of this bundle")
-        return self
-
-    @model_validator(mode="after")
-    def _shaders_have_their_header(self) -> Self:
         if self.shader_header is None and any(p.shaders is not None for p in self.programs):
             raise ValueError("there are shaders, but no shader_header")
-        return self

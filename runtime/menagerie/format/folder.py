@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from menagerie.durable import disk_errors, sha256_of, sync, write_durably
+from menagerie.errors import ArtifactError
 from menagerie.format.bundle_manifest import BundleManifest, FileEntry
 from menagerie.format.document import MAX_MANIFEST_BYTES, manifest_document, parse_manifest
 from menagerie.format.paths import MANIFEST, PARTIAL, bundle_path
-from zoo.errors import ArtifactError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +68,7 @@ def seal(folder: Path, draft: BundleManifest) -> BundleManifest:
             name: FileEntry(sha256=sha256_of(found[name]), bytes=found[name].stat().st_size)
             for name in sorted(found)
         }
-        document = manifest_document(draft.model_copy(update={"files": files}))
+        document = manifest_document(replace(draft, files=files))
         place = str(folder / MANIFEST)
         manifest = parse_manifest(document, place)
         check_references(manifest, place)

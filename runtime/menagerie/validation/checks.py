@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from menagerie.errors import ArtifactError
+from menagerie.format.tensors import read_tensors
 from menagerie.validation.compare import compare, same_bits
 from menagerie.validation.elements import narrow, widen
-from menagerie.validation.goldens import GoldenCases, read_tensors
 from menagerie.validation.measure import latency
-from zoo.errors import ArtifactError
-from zoo.records import AccuracyResult, CaseShape, OutputParity, ProgramValidation
+from menagerie.validation.records import AccuracyResult, CaseShape, OutputParity, ProgramValidation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from menagerie.format.bundle_manifest import AccuracyData, BundleProgram, TensorSpec
+    from menagerie.numerics import Dtype, Tolerance
     from menagerie.session import Session
     from menagerie.validation.elements import Array
-    from zoo.spec import Dtype, Tolerance
+    from menagerie.validation.goldens import GoldenCases
 
 __all__ = ["LoadedProgram", "accuracy", "coexists", "judge_program"]
 

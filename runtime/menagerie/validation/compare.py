@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from menagerie.validation.elements import widen
-from zoo.records import Bound, ErrorHistogram, OutputParity
+from menagerie.validation.records import Bound, ErrorHistogram, OutputParity
 
 if TYPE_CHECKING:
+    from menagerie.numerics import Dtype, Tolerance
     from menagerie.validation.elements import Array, Float64
-    from zoo.spec import Dtype, Tolerance
 
 __all__ = ["Metrics", "compare", "error_histogram", "measure", "same_bits"]
 
@@ -26,7 +26,7 @@ _HALF_DECADES = (-40, 20)  # errors outside [1e-20, 1e10) are counted in the fir
 
 @dataclass(frozen=True)
 class Metrics:
-    """Distance of two tensors; see `zoo.records.OutputParity` for the definitions."""
+    """Distance of two tensors; `menagerie.validation.records.OutputParity` defines each."""
 
     scale: float
     max_abs: float
@@ -126,7 +126,7 @@ def _worst(reference: Float64, output: Float64) -> str:
 
 
 def _bound(metrics: Metrics, tolerance: Tolerance) -> Bound | None:
-    """By what an output that is not bit-equal passes, if it does; see `zoo.spec.Tolerance`."""
+    """By which bound of `Tolerance` an output that is not bit-equal passes, if it does."""
     if not metrics.nonfinite_match:
         return None
     if metrics.max_abs <= tolerance.everywhere(metrics.scale):
@@ -192,7 +192,7 @@ def compare(
     """Compares one output of one golden case with eager's.
 
     It passes when it is bit-equal; or when non-finite elements match and the error lies within a
-    bound of the tolerance, measured by the output's scale (see `zoo.spec.Tolerance`).
+    bound of the tolerance, measured by the output's scale (see `menagerie.numerics.Tolerance`).
 
     Args:
         reference: eager's output; bfloat16 as uint16.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.spec import Dtype
+from menagerie.numerics import Dtype
 
 __all__ = ["Array", "Float64", "narrow", "stored", "widen"]
 

@@ -1,72 +1,21 @@
-"""Golden cases and gate data, read from safetensors without torch.
-
-The safetensors library checks the file; its numpy door knows no bfloat16, so the bytes are mapped
-here, and bfloat16 is returned as its 16 bits in uint16.
-"""
+"""Golden cases, read from safetensors without torch."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
-from zoo.errors import ArtifactError
+from menagerie.errors import ArtifactError
+from menagerie.format.tensors import read_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from menagerie.format.bundle_manifest import BundleProgram
     from menagerie.validation.elements import Array
 
-__all__ = ["GoldenCases", "read_tensors"]
-
-_DTYPES: Mapping[str, np.dtype[Any]] = {
-    "F64": np.dtype("<f8"),
-    "F32": np.dtype("<f4"),
-    "F16": np.dtype("<f2"),
-    "BF16": np.dtype("<u2"),
-    "I64": np.dtype("<i8"),
-    "I32": np.dtype("<i4"),
-    "I16": np.dtype("<i2"),
-    "I8": np.dtype("i1"),
-    "U8": np.dtype("u1"),
-    "BOOL": np.dtype("?"),
-}
-_LENGTH_BYTES = 8
-
-
-def read_tensors(path: Path) -> dict[str, Array]:
-    """Maps every tensor of a safetensors file, read-only; bfloat16 as uint16.
-
-    Raises:
-        ArtifactError: the file is not valid safetensors, or holds an element type of no program.
-    """
-    try:
-        with safe_open(path, framework="np"):
-            pass  # opening is the library's whole check: bounds, overlaps, holes, shapes
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
-            header = json.loads(file.read(length))
-        header.pop("__metadata__", None)
-        content = _map(path, _LENGTH_BYTES + length)
-        return {name: _tensor(content, entry) for name, entry in header.items()}
-    except (OSError, SafetensorError, ValueError, KeyError) as error:
-        raise ArtifactError(str(path), f"not readable as safetensors ({error})") from error
-
-
-def _map(path: Path, offset: int) -> Array:
-    """The bytes of a file from `offset` on; an empty map is an error to the system, not to us."""
-    if path.stat().st_size == offset:
-        return np.empty(0, np.uint8)
-    return np.asarray(np.memmap(path, np.uint8, "r", offset=offset))
-
-
-def _tensor(content: Array, entry: Mapping[str, Any]) -> Array:
-    begin, end = entry["data_offsets"]
-    return content[begin:end].view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
+__all__ = ["GoldenCases"]
 
 
 class GoldenCases:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from zoo.records import Measurement
+from menagerie.validation.records import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,48 +6,58 @@ is where the worker was when it died, and the `Finding`s are what had been prove
 
 from __future__ import annotations
 
+import json
 import os
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
-
-from zoo.records import ProgramValidation, ValidationReport
+from menagerie.typed_json import check, load, plain
+from menagerie.validation.records import (  # typed_json reads them
+    ProgramValidation,  # noqa: TC001
+    ValidationReport,  # noqa: TC001
+)
 
 __all__ = ["Event", "Finding", "Outcome", "Sender", "Step", "parse_event"]
 
 
-class _Event(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-
-
-class Step(_Event):
+@dataclass(frozen=True, kw_only=True)
+class Step:
     """The worker is about to do something, e.g. `program main, case 1`."""
 
     kind: Literal["step"] = "step"
     place: str
 
 
-class Finding(_Event):
+@dataclass(frozen=True, kw_only=True)
+class Finding:
     """A program's golden cases have been judged."""
 
     kind: Literal["finding"] = "finding"
     program: ProgramValidation
 
 
-class Outcome(_Event):
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
     """The worker is done; the last event."""
 
     kind: Literal["outcome"] = "outcome"
     report: ValidationReport
 
 
-Event = Annotated[Step | Finding | Outcome, Field(discriminator="kind")]
-_EVENT: TypeAdapter[Step | Finding | Outcome] = TypeAdapter(Event)
+Event = Step | Finding | Outcome
+_KINDS = {"step": Step, "finding": Finding, "outcome": Outcome}
 
 
-def parse_event(line: bytes) -> Step | Finding | Outcome:
-    """Reads one line; raises pydantic's ValidationError when it is not an event."""
-    return _EVENT.validate_json(line)
+def parse_event(line: bytes) -> Event:
+    """Reads one line.
+
+    Raises:
+        Malformed: it is not an event.
+    """
+    fields = load(line)
+    kind = fields.get("kind") if isinstance(fields, dict) else None
+    event: Event = check(_KINDS.get(kind if isinstance(kind, str) else "", Step), fields)
+    return event
 
 
 class Sender:
@@ -77,7 +87,7 @@ class Sender:
         """Reports the whole judgement."""
         self._send(Outcome(report=report))
 
-    def _send(self, event: _Event) -> None:
-        data = event.model_dump_json().encode() + b"\n"
+    def _send(self, event: Event) -> None:
+        data = json.dumps(plain(event), allow_nan=False).encode() + b"\n"
         while data:
             data = data[os.write(self._descriptor, data) :]

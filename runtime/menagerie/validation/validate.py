@@ -13,14 +13,12 @@ from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic import ValidationError as MalformedEvent
-
 import menagerie
+from menagerie.typed_json import Malformed
 from menagerie.validation.measure import cores, machine
 from menagerie.validation.protocol import Finding, Outcome, Step, parse_event
+from menagerie.validation.records import ProgramValidation, ValidationReport, Verdict
 from menagerie.validation.signals import signal_name
-from zoo.records import ProgramValidation, ValidationReport, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,19 +31,29 @@ _STDERR_TAIL = 4096
 _KEPT_VARIABLES = ("HOME", "LANG", "MENAGERIE_HOME", "TMPDIR")
 
 
-class Limits(BaseModel):
-    """How much of the machine a validation may take."""
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much of the machine a validation may take.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    Attributes:
+        seconds: wall time of the whole validation.
+        memory_bytes: private memory; None: the machine's.
+        threads: None: one a core.
+        measure_seconds: time spent on measuring each program's latency; 0: none.
 
-    seconds: float = Field(default=900.0, gt=0, description="wall time of the whole validation")
-    memory_bytes: int | None = Field(
-        default=None, gt=0, description="private memory; left out: the machine's"
-    )
-    threads: int | None = Field(default=None, ge=1, description="left out: one a core")
-    measure_seconds: float = Field(
-        default=2.0, ge=0, description="time spent on measuring each program's latency; 0: none"
-    )
+    Raises:
+        ValueError: a limit is not greater than 0 (the measuring time: less than 0).
+    """
+
+    seconds: float = 900.0
+    memory_bytes: int | None = None
+    threads: int | None = None
+    measure_seconds: float = 2.0
+
+    def __post_init__(self) -> None:
+        bounds = (self.seconds, self.memory_bytes, self.threads)
+        if any(bound is not None and bound <= 0 for bound in bounds) or self.measure_seconds < 0:
+            raise ValueError(f"a limit is greater than 0: {self}")
 
 
 @dataclass
@@ -180,7 +188,7 @@ class _Listener:
         if len(self._pending) > _MOST_LINE_BYTES:
             self._pending = b""
         for line in lines:
-            with contextlib.suppress(MalformedEvent):  # the artifact may have written into the pipe
+            with contextlib.suppress(Malformed):  # the artifact may have written into the pipe
                 self._take(parse_event(line))
 
     def _take(self, event: Step | Finding | Outcome) -> None:

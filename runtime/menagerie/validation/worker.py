@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import menagerie
+from menagerie.errors import MenagerieError, SessionError
 from menagerie.format.document import parse_manifest
 from menagerie.format.folder import open_bundle
 from menagerie.session import Session
@@ -29,9 +30,12 @@ from menagerie.validation.checks import LoadedProgram, accuracy, coexists, judge
 from menagerie.validation.goldens import GoldenCases
 from menagerie.validation.measure import foreign_libraries, machine, peak_memory_bytes
 from menagerie.validation.protocol import Sender
-from zoo.errors import MenagerieError, SessionError
-from zoo.records import AccuracyResult, ProgramValidation, ValidationReport, Verdict
-from zoo.spec import Target
+from menagerie.validation.records import (
+    AccuracyResult,
+    ProgramValidation,
+    ValidationReport,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -119,7 +123,7 @@ def _version(bundle: Path) -> str:
     """
     path = bundle / "manifest.json"
     try:
-        return menagerie.version(Target(parse_manifest(path.read_bytes(), str(path)).target))
+        return menagerie.version(parse_manifest(path.read_bytes(), str(path)).target)
     except (MenagerieError, OSError, ValueError):
         return ""
 

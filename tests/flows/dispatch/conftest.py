@@ -1,4 +1,4 @@
-"""Makes `server` importable."""
+"""Makes `fake_server` importable."""
 
 from __future__ import annotations
 

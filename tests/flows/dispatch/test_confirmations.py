@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from server import FakeRuns
+from fake_server import FakeRuns
 
 from flows.dispatch.confirmations import Confirmations
 from flows.dispatch.runs import Phase

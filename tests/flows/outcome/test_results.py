@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-import pytest
-
-from flows.cli.output import figure, size
+from flows.cli.output import figure
 from flows.outcome.results import ModelResult, Outcome, RunResult, results_markdown
+from menagerie.figures import milliseconds
 from zoo.spec import Target
 
 
@@ -44,24 +43,7 @@ def test_the_markdown_table_survives_any_reason() -> None:
     assert line.count(" | ") == 7
 
 
-@pytest.mark.parametrize(
-    ("count", "expected"),
-    [
-        (None, "–"),  # noqa: RUF001
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1.0 KiB"),
-        (46_800_000, "44.6 MiB"),
-        (2_500_000_000, "2.3 GiB"),
-        (5 * 2**50, "5120.0 TiB"),
-    ],
-)
-def test_sizes(count: int | None, expected: str) -> None:
-    """Binary units, one decimal."""
-    assert size(count) == expected
-
-
 def test_figures() -> None:
-    """A missing figure is a dash."""
-    assert figure(None, "{:.1f}") == "–"  # noqa: RUF001
-    assert figure(1.25, "{:.1f} ms") == "1.2 ms"
+    """A missing figure is a dash, any other is as its writer has it."""
+    assert figure(None, milliseconds) == "–"  # noqa: RUF001
+    assert figure(1.25, milliseconds) == "1.25 ms"

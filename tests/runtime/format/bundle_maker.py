@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from menagerie.format.bundle_manifest import BundleManifest
 from menagerie.format.folder import seal
+from menagerie.typed_json import check, plain
 from zoo.spec import DEFAULT_TOLERANCES
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def draft(**changes: Any) -> BundleManifest:
         "requires": {"system": "linux", "machine": "x86_64", "runtime_abi": 1},
         "programs": [program],
         "weights": "weights.safetensors",
-        "tolerances": {dtype.value: t.model_dump() for dtype, t in DEFAULT_TOLERANCES.items()},
+        "tolerances": plain(DEFAULT_TOLERANCES),
         "random_weights": 0,
         "source": "made by a test",
         "licence": "Apache-2.0",
@@ -53,7 +54,8 @@ def draft(**changes: Any) -> BundleManifest:
         "created": "2030-01-31T12:00:00+00:00",
         "files": {},
     }
-    return BundleManifest.model_validate(fields | changes)
+    made: BundleManifest = check(BundleManifest, plain(fields | changes))
+    return made
 
 
 def write_files(folder: Path, files: dict[str, bytes]) -> None:

@@ -6,6 +6,7 @@ import json
 import shutil
 import stat
 import zipfile
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from menagerie.format.archive import pack, unpack
 from menagerie.format.bundle_manifest import FileEntry
 from menagerie.format.folder import open_bundle
+from menagerie.typed_json import plain
 from zoo.errors import ArtifactError, StoreFull, UsageError
 
 if TYPE_CHECKING:
@@ -122,7 +124,7 @@ def test_escaping_entry_that_is_listed(archive: Path, bundle: Path, tmp_path: Pa
     """Listing an escape in the manifest does not help: its paths are checked first."""
     manifest = open_bundle(bundle).manifest
     files = {**manifest.files, "../evil": FileEntry(sha256="0" * 64, bytes=4)}
-    document = manifest.model_copy(update={"files": files}).model_dump(mode="json")
+    document = plain(replace(manifest, files=files))
     changes = {"manifest.json": json.dumps(document).encode(), "../evil": b"evil"}
     rewrite(archive, **changes)
     assert "not a relative path" in refusal(archive, tmp_path / "out")

@@ -28,7 +28,7 @@ from menagerie.shim_list import RUNTIME_ABI
 from transforms.lowering import metal
 from transforms.lowering.inductor import metal_header
 from transforms.lowering.metal_wrapper import split_wrapper
-from transforms.lowering.targets import host_requirements
+from transforms.targets.cpu import host_requirements
 from zoo.spec import DEFAULT_TOLERANCES, Dtype, Target
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -118,7 +119,7 @@ def test_a_crash_at_unload_is_a_crash(make_bundle: MakeBundle, misdeed: type) ->
 def test_a_hang_times_out_and_leaves_nothing_behind(make_bundle: MakeBundle, misdeed: type) -> None:
     """An endless loop ends at the limit, with the child that the library forked."""
     bundle = make_bundle(main=[misdeed.SPIN_BESIDE_A_CHILD])
-    report = tried(bundle, QUICK.model_copy(update={"seconds": 5.0}))
+    report = tried(bundle, replace(QUICK, seconds=5.0))
     assert report.verdict is Verdict.TIMED_OUT
     assert report.detail == "not done after 5 s in program main, case 0"
 
@@ -126,7 +127,7 @@ def test_a_hang_times_out_and_leaves_nothing_behind(make_bundle: MakeBundle, mis
 def test_hoarding_memory_ends_at_the_limit(make_bundle: MakeBundle, misdeed: type) -> None:
     """An artifact that allocates for ever fails at its own limit, not at the machine's."""
     bundle = make_bundle(main=[misdeed.HOARD_MEMORY])
-    report = tried(bundle, QUICK.model_copy(update={"memory_bytes": 512 << 20}))
+    report = tried(bundle, replace(QUICK, memory_bytes=512 << 20))
     assert report.verdict is Verdict.CRASHED
     assert report.detail == "killed by SIGSEGV in program main, case 0"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from transforms.cpu_run import write_piece
+from transforms.bisect.piece import lower_piece
 from transforms.lowering.checked_loops import contain_faults
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids = torch.arange(64).reshape(4, 16)
     program = torch.export.export(torch.nn.Sequential(table, torch.nn.ReLU()).eval(), (ids,))
     folder = tmp_path_factory.mktemp("checked") / "bundle"
-    write_piece(folder, program, [ids])
+    lower_piece(folder, program, [ids])
     return folder
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -195,7 +196,7 @@ def transducer(resnet: ConversionReport) -> ConversionReport:
     programs = [_program("encoder", encoder, 81.0), _program("decoder_step", step, 1.9)]
     programs.append(_program("joint", joint, 3.2))
     shapes = tuple(CaseShape(case=c, dimensions={"frames": n}) for c, n in enumerate(lengths))
-    programs[0] = programs[0].model_copy(update={"cases": shapes})
+    programs[0] = replace(programs[0], cases=shapes)
     first = resnet.lowering[0]
     return resnet.model_copy(
         update={
@@ -230,11 +231,10 @@ def diverged(resnet: ConversionReport) -> ConversionReport:
         parity("logits", 2, (1, 1000), 0.0),
     )
     program = _program("main", outputs, 23.4)
-    failed = validation(program).model_copy(
-        update={
-            "verdict": Verdict.DIVERGED,
-            "detail": f"program main, case 1, output logits: {outputs[1].fact}",
-        }
+    failed = replace(
+        validation(program),
+        verdict=Verdict.DIVERGED,
+        detail=f"program main, case 1, output logits: {outputs[1].fact}",
     )
     found = Divergence(
         stage=DivergenceStage.PASSES,

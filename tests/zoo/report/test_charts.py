@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
@@ -11,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zoo.records import StageTime
-from zoo.report.charts import error_dots, error_histogram, latency_bars, size_bar, stage_bars
-from zoo.report.charts.error_dots import OutputCases
-from zoo.report.charts.svg import Linear, Log, cut
-from zoo.report.summary import latencies
+from zoo.report.charts import error_dots, error_histogram, latency_bars, size_bars, stage_bars
+from zoo.report.summary import OutputCases, latencies
+from zoo.report.svg import Linear, Log, cut
 
 if TYPE_CHECKING:
     from zoo.records import ConversionReport
@@ -35,7 +35,7 @@ def test_failed_cases_lie_right_of_the_tolerance_and_are_crosses(
     diverged: ConversionReport,
 ) -> None:
     """Dots left of the line, crosses right of it: shape and place say it without the colour."""
-    outputs = [OutputCases("logits", diverged.validation.programs[0].parity)]
+    outputs = [OutputCases("main", "logits", diverged.validation.programs[0].parity)]
     svg = error_dots(outputs)
     limit = number(drawn(svg, "limit")[1], "x1")  # the first is the legend's
     dots = [number(d, "cx") for d in drawn(svg, "mark")[1:]]
@@ -50,19 +50,20 @@ def test_errors_that_are_no_numbers_are_drawn(diverged: ConversionReport) -> Non
     """Infinity, NaN positions and exact zeros all have their place."""
     base = diverged.validation.programs[0].parity[1]
     wild = [
-        base.model_copy(update={"max_abs": math.inf}),
-        base.model_copy(update={"max_abs": 0.0, "nonfinite_match": False}),
-        base.model_copy(update={"tolerance": None, "max_abs": 3.0}),
+        replace(base, max_abs=math.inf),
+        replace(base, max_abs=0.0, nonfinite_match=False),
+        replace(base, tolerance=None, max_abs=3.0),
     ]
-    svg = error_dots([OutputCases(str(i), (p,)) for i, p in enumerate(wild)])
+    svg = error_dots([OutputCases("main", str(i), (p,)) for i, p in enumerate(wild)])
     assert len(drawn(svg, "mark-bad")) == 1 + len(wild)
 
 
 def test_at_most_24_outputs_are_drawn_the_worst_among_them(resnet: ConversionReport) -> None:
     """A model of many outputs keeps a readable picture that hides no failure."""
     good = resnet.validation.programs[0].parity[0]
-    bad = good.model_copy(update={"passed": False, "max_abs": 1.0})
-    outputs = [OutputCases(f"out{i}", (good,)) for i in range(40)] + [OutputCases("bad", (bad,))]
+    bad = replace(good, passed=False, max_abs=1.0)
+    outputs = [OutputCases("main", f"out{i}", (good,)) for i in range(40)]
+    outputs.append(OutputCases("main", "bad", (bad,)))
     svg = error_dots(outputs)
     names = [element.text for element in drawn(svg, "label")]
     assert len(names) == 24
@@ -72,7 +73,7 @@ def test_at_most_24_outputs_are_drawn_the_worst_among_them(resnet: ConversionRep
 def test_histogram_bars_are_shares(resnet: ConversionReport) -> None:
     """Bar heights are proportional to counts, over all cases together."""
     cases = resnet.validation.programs[0].parity[:1]
-    svg = error_histogram("logits", cases)
+    svg = error_histogram(OutputCases("main", "logits", cases))
     assert cases[0].errors is not None
     heights = [number(bar, "height") for bar in drawn(svg, "bar")]
     counts = cases[0].errors.counts
@@ -81,7 +82,8 @@ def test_histogram_bars_are_shares(resnet: ConversionReport) -> None:
 
 def test_no_histogram_where_nothing_errs(diverged: ConversionReport) -> None:
     """An exact output needs no picture."""
-    assert error_histogram("logits", diverged.validation.programs[0].parity[2:]) == ""
+    exact = diverged.validation.programs[0].parity[2:]
+    assert error_histogram(OutputCases("main", "logits", exact)) == ""
 
 
 def test_latency_bars_are_to_scale(resnet: ConversionReport) -> None:
@@ -110,11 +112,17 @@ def test_stages_follow_one_another() -> None:
     assert number(second, "width") == pytest.approx(3 * number(first, "width"), abs=0.05)
 
 
-def test_size_parts_fill_the_bar() -> None:
-    """Widths are shares of the whole; a part of nothing draws nothing."""
-    svg = size_bar([("weights", 900), ("library", 100)])
-    assert number(drawn(svg, "part-0")[0], "width") == pytest.approx(880 * 0.9 - 2)
-    assert size_bar([("weights", 0)]) == ""
+def test_size_parts_follow_one_another() -> None:
+    """Lengths are shares of the whole, and said; a part of nothing draws nothing."""
+    svg = size_bars([("weights", 900), ("library", 100)])
+    weights, library = drawn(svg, "bar")
+    assert number(weights, "width") == pytest.approx(9 * number(library, "width"), abs=0.05)
+    assert number(weights, "x") + number(weights, "width") == pytest.approx(
+        number(library, "x"), abs=0.02
+    )
+    nb = "\N{NO-BREAK SPACE}"
+    assert [t.text for t in drawn(svg, "value")] == [f"900 B, 90.0{nb}%", f"100 B, 10.0{nb}%"]
+    assert size_bars([("weights", 0)]) == ""
 
 
 @given(st.floats(1e-9, 1e9))

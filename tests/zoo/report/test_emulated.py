@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from zoo.report.markdown import markdown
 from zoo.report.page import IndexRow, render_index, render_report
-from zoo.report.words import commands, heading, tiles
+from zoo.report.phrases import commands, heading, tiles
 
 if TYPE_CHECKING:
     from zoo.records import ConversionReport
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def emulated(resnet: ConversionReport) -> ConversionReport:
     """The proven report, had it been for Metal on a host without a GPU."""
-    validation = resnet.validation.model_copy(update={"emulated": True})
+    validation = replace(resnet.validation, emulated=True)
     return resnet.model_copy(update={"target": "metal", "validation": validation})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -89,7 +90,7 @@ def test_the_summary_adds_up(transducer: ConversionReport, crashed: ConversionRe
 def compared(report: ConversionReport, **eager: object) -> float | None:
     """The ratio when eager's measurement of the first program has other fields."""
     name, measured = report.eager_latency[0]
-    changed = ((name, measured.model_copy(update=eager)), *report.eager_latency[1:])
+    changed = ((name, replace(measured, **eager)), *report.eager_latency[1:])
     return summarise(report.model_copy(update={"eager_latency": changed})).ratio
 
 
@@ -108,8 +109,8 @@ def test_one_thread_is_compared_by_processor_time(resnet: ConversionReport) -> N
     program = resnet.validation.programs[0]
     quiet = {"threads": 1, "processor_ms": 40.0, "median_ms": 40.4}
     assert program.latency is not None
-    judged = program.model_copy(update={"latency": program.latency.model_copy(update=quiet)})
-    validation = resnet.validation.model_copy(update={"programs": (judged,)})
+    judged = replace(program, latency=replace(program.latency, **quiet))
+    validation = replace(resnet.validation, programs=(judged,))
     report = resnet.model_copy(update={"validation": validation})
     busy = {"threads": 1, "processor_ms": 60.0, "median_ms": 120.0}
     assert compared(report, **busy) == pytest.approx(40.0 / 60.0)

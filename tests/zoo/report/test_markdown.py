@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,9 +40,9 @@ def test_a_failure_comes_first(diverged: ConversionReport) -> None:
 def judged(report: ConversionReport, **changes: object) -> ConversionReport:
     """The report of a model with one program, its outputs' parities changed."""
     [program] = report.validation.programs
-    parity = tuple(p.model_copy(update=changes) for p in program.parity)
-    programs = (program.model_copy(update={"parity": parity}),)
-    validation = report.validation.model_copy(update={"programs": programs})
+    parity = tuple(replace(p, **changes) for p in program.parity)
+    programs = (replace(program, parity=parity),)
+    validation = replace(report.validation, programs=programs)
     return report.model_copy(update={"validation": validation})
 
 
@@ -61,7 +62,7 @@ def test_many_outputs_are_cut_with_a_note(transducer: ConversionReport) -> None:
 def test_names_cannot_become_markup(crashed: ConversionReport) -> None:
     """HTML, links, tables and headings in a name or a fact are shown as they were written."""
     hostile = "<img src=x>|[a](javascript:x)\n# `b` **c**"
-    failed = crashed.validation.model_copy(update={"detail": hostile})
+    failed = replace(crashed.validation, detail=hostile)
     text = markdown(crashed.model_copy(update={"model": hostile, "validation": failed}))
     escaped = r"\<img src=x\>\|\[a\]\(javascript\:x\) \# \`b\` \*\*c\*\*"
     assert text.count(escaped) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -161,7 +162,7 @@ def test_a_failure_says_what_and_offers_no_download(
     crashed: ConversionReport, verdict: Verdict
 ) -> None:
     """However it failed, the fact stands at the head and nothing is offered that is not there."""
-    failed = crashed.validation.model_copy(update={"verdict": verdict, "detail": "the first fact"})
+    failed = replace(crashed.validation, verdict=verdict, detail="the first fact")
     text = Page(render_report(crashed.model_copy(update={"validation": failed}))).text
     assert "the first fact" in text
     assert "zoo pull" not in text
@@ -191,8 +192,8 @@ def test_any_name_gives_a_well_formed_page(resnet: ConversionReport, name: str) 
 def _renamed(report: ConversionReport, name: str) -> ConversionReport:
     """The report with `name` wherever a name or a sentence can stand."""
     program = report.validation.programs[0]
-    parities = tuple(p.model_copy(update={"output": name}) for p in program.parity)
-    judged = program.model_copy(update={"program": name, "parity": parities})
+    parities = tuple(replace(p, output=name) for p in program.parity)
+    judged = replace(program, program=name, parity=parities)
     record = report.passes[0].records[0]
     refusals = tuple(r.model_copy(update={"node": name, "reason": name}) for r in record.refusals)
     record = record.model_copy(
@@ -206,8 +207,8 @@ def _renamed(report: ConversionReport, name: str) -> ConversionReport:
             "fallback_kernels": (name,) * len(lowering.fallback_kernels),
         }
     )
-    validation = report.validation.model_copy(
-        update={"programs": (judged,), "machine": name, "runtime": name, "detail": name}
+    validation = replace(
+        report.validation, programs=(judged,), machine=name, runtime=name, detail=name
     )
     diagnosis = report.diagnosis
     if diagnosis is not None and diagnosis.divergence is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "runtime" / "format"))
 from bundle_maker import make_bundle
 from swift_server import ACCESS_KEY, SECRET_KEY, SwiftServer, running
 
-from zoo.store import S3Options, Store
+from menagerie.store.s3_options import S3Options, Secret
+from zoo.store import Store
 from zoo.store.local import LocalObjects
 from zoo.store.s3 import S3Objects
 
@@ -58,7 +59,7 @@ class Place:
         """The primitive layer; `changes` replace options of S3."""
         if self.root is not None:
             return LocalObjects(self.root)
-        options = S3Options.model_validate(self.options.model_dump() | changes)
+        options = replace(self.options, **changes)
         objects = S3Objects(BUCKET, self.prefix, options)
         if repr(options) in self.clients:  # making one takes a quarter of a second
             objects.__dict__["_client"] = self.clients[repr(options)]
@@ -72,15 +73,13 @@ class Place:
 
 def options(swift: SwiftServer, endpoint: str) -> S3Options:
     """Options for the server; parts are as small as S3 allows."""
-    return S3Options.model_validate(
-        {
-            "endpoint": endpoint,
-            "access_key": ACCESS_KEY,
-            "secret_key": SECRET_KEY,
-            "ca_bundle": swift.ca_bundle if endpoint.startswith("https") else None,
-            "part_bytes": 5 * 2**20,
-            "attempts": 3,
-        }
+    return S3Options(
+        endpoint=endpoint,
+        access_key=Secret(ACCESS_KEY),
+        secret_key=Secret(SECRET_KEY),
+        ca_bundle=Path(swift.ca_bundle) if endpoint.startswith("https") else None,
+        part_bytes=5 * 2**20,
+        attempts=3,
     )
 
 

@@ -11,8 +11,8 @@ from bundle_maker import BUILD_KEY, FILES, make_bundle
 
 from menagerie.format.document import MAX_MANIFEST_BYTES
 from menagerie.format.folder import open_bundle
+from menagerie.store.layout import MAX_SUMMARY_BYTES, blob_key, latest_key, release_key, verdict_key
 from zoo.errors import ArtifactError, HashMismatch, NotInStore, StoreError, TooLarge, UsageError
-from zoo.store.layout import MAX_SUMMARY_BYTES, blob_key, latest_key, release_key, verdict_key
 
 if TYPE_CHECKING:
     from pathlib import Path

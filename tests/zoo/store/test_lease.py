@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from bundle_maker import BUILD_KEY
 
+from menagerie.store.layout import lease_key
 from zoo.processes import Owner
 from zoo.store import Patience
-from zoo.store.layout import lease_key
 
 if TYPE_CHECKING:
     from pathlib import Path

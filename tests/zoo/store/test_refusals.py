@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from botocore.stub import Stubber
 
+from menagerie.store.s3_options import S3Options, Secret
 from zoo.errors import NotInStore, StoreError
-from zoo.store import S3Options
 from zoo.store.s3 import S3Objects
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ ASKED = {"Bucket": BUCKET, "Prefix": "zoo/blobs/ab", "MaxKeys": 1}
 @pytest.fixture
 def objects() -> Iterator[S3Objects]:
     """A store whose server only says what a test has it say."""
-    options = S3Options.model_validate(
-        {"endpoint": "http://127.0.0.1:9", "access_key": "a", "secret_key": "b"}
+    options = S3Options(
+        endpoint="http://127.0.0.1:9", access_key=Secret("a"), secret_key=Secret("b")
     )
     made = S3Objects(BUCKET, "zoo", options)
     yield made

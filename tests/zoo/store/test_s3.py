@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,9 +14,10 @@ from bundle_maker import BUILD_KEY, make_bundle
 from forwarder import Forwarder
 
 from menagerie.format.folder import open_bundle
+from menagerie.store.layout import blob_key
+from menagerie.store.s3_options import Secret
 from zoo.errors import MenagerieError, NotInStore, StoreError, StoreUnreachable
-from zoo.store import S3Options, Store, open_store
-from zoo.store.layout import blob_key
+from zoo.store import Store, open_store
 from zoo.store.s3 import S3Objects
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ def fresh(s3: Any) -> Iterator[Callable[..., S3Objects]]:
     made: list[S3Objects] = []
 
     def make(**changes: object) -> S3Objects:
-        options = S3Options.model_validate(s3.options.model_dump() | changes)
+        options = replace(s3.options, **changes)
         objects = S3Objects("zoo", s3.prefix, options)
         assert objects._client is not None  # made here, once, and not in each child of a fork
         made.append(objects)
@@ -302,8 +304,11 @@ def test_a_silent_server(fresh: Callable[..., S3Objects]) -> None:
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"secret_key": "wrong"}, "SignatureDoesNotMatch"),
-        ({"access_key": "test:nobody"}, "InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied"),
+        ({"secret_key": Secret("wrong")}, "SignatureDoesNotMatch"),
+        (
+            {"access_key": Secret("test:nobody")},
+            "InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied",
+        ),
     ],
 )
 def test_wrong_credentials(

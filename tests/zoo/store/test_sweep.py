@@ -10,10 +10,10 @@ import pytest
 from bundle_maker import BUILD_KEY, make_bundle, published
 
 from menagerie.format.folder import open_bundle
+from menagerie.store.layout import blob_key, is_note_key, lease_key, release_key
 from zoo.errors import ArtifactError, StoreError
 from zoo.store import KeepRule, ReleaseVerdict, Store
 from zoo.store import sweep as sweeping
-from zoo.store.layout import blob_key, is_note_key, lease_key, release_key
 
 if TYPE_CHECKING:
     from pathlib import Path

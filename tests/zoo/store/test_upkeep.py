@@ -16,7 +16,7 @@ from bundle_maker import make_bundle, published
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
-from zoo.store.layout import blob_key, release_key
+from menagerie.store.layout import blob_key, release_key
 
 
 @pytest.fixture(autouse=True)

@@ -1,49 +1,50 @@
-"""Draws a program's graph before and after the passes, side by side, as one SVG."""
+"""Draws a program's graph before and after the passes, side by side, as one SVG.
+
+Each graph is a column of operators from the input down to the output. A line runs from an operator
+to the next one where that uses it; users further down are reached by lanes beside the column.
+"""
 
 from __future__ import annotations
 
 from functools import cache
-from html import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from zoo.records import GraphRecord, NodeKind
-from zoo.report.graphs.boxes import Box, Mark, Row, condense, mark_changes
-from zoo.report.graphs.layout import Layout, Place, lay_out
+from zoo.records import NodeKind
+from zoo.report.graphs.lanes import lay_lanes
+from zoo.report.graphs.rows import Mark, align, block_of, condense, inputs_of, mark_changes
+from zoo.report.svg import circle, group, line, path, rect, text
+from zoo.report.svg import picture as draw
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from zoo.records import GraphRecord
+    from zoo.report.graphs.lanes import Lane
+    from zoo.report.graphs.rows import Cell, Row
 
 __all__ = ["figure", "picture", "style"]
 
-_ROW, _CAPTION, _PAD = 24.0, 19.0, 7.0
+_ROW, _CAPTION, _MARGIN, _BETWEEN = 23.0, 27.0, 28.0, 44.0
+_HEADER = 104.0  # the legend, and a heading above each column
+_LANE, _BEND = 9.0, 6.0
 _WIDE, _SMALL = 7.4, 6.3  # width of a character of an operator's name, and of small print
-_MARGIN, _LEGEND, _HEADER = 28.0, 34.0, 104.0  # the legend stands above the header
-_BETWEEN = 64.0  # the two panels
-_NARROWEST = 240.0  # panel
-_USUAL = " float32"
-_SIGNS = {
-    Mark.SAME: "",
-    Mark.REMOVED: "\N{MINUS SIGN}",
-    Mark.ADDED: "+",
-    Mark.REWIRED: "~",
-    Mark.WRONG: "!",
+_NARROWEST = 300.0  # column
+_USUAL = " float32"  # goes without saying
+_SIGNS = {Mark.REMOVED: "\N{MINUS SIGN}", Mark.ADDED: "+", Mark.REWIRED: "~", Mark.WRONG: "!"}
+_MARK_PHRASES = {Mark.WRONG: "first to diverge"}
+_KIND_PHRASES = {
+    NodeKind.HEAVY: "convolution, matrix product",
+    NodeKind.NORM: "normalisation",
+    NodeKind.ACTIVATION: "activation",
+    NodeKind.LAYOUT: "layout",
+    NodeKind.OTHER: "other",
 }
-_MARK_WORDS = {Mark.WRONG: "first to diverge"}
-_MOST_BOXES = (120, 60, 30, 15)  # tried in turn until the picture is light enough
-
-Point = tuple[float, float]
-
-_KIND_WORDS = (
-    (NodeKind.HEAVY, "convolution, matrix product"),
-    (NodeKind.NORM, "normalisation"),
-    (NodeKind.ACTIVATION, "activation"),
-    (NodeKind.LAYOUT, "layout"),
-    (NodeKind.OTHER, "other"),
-)
+_ENDS = {NodeKind.INPUT, NodeKind.OUTPUT}
+_PAPER = Markup('<rect class="paper" width="100%" height="100%" rx="14"/>')
 
 
 @cache
@@ -64,253 +65,162 @@ def figure(
     *,
     title: str = "The graph",
     wrong: str | None = None,
-    most_bytes: int = 600_000,
+    most_rows: int = 200,
 ) -> Markup:
     """Draw two graphs side by side; what one lacks of the other stands out by colour and sign.
 
-    Straight chains share a box and repeated blocks are told once, so that some hundreds of nodes
-    stay readable; of larger graphs only the surroundings of the changes are drawn, and of the
-    largest whole modules as one box. Equal graphs are drawn once.
+    Repeated blocks are told once; of large graphs only the surroundings of the changes are drawn,
+    and of the largest whole modules as one row. Equal graphs are drawn once.
 
     Args:
         before: the graph before the passes.
         after: the graph after them.
         title: the picture's name, for readers who do not see it.
         wrong: the name of the node that is the first to diverge from eager, to be pointed out.
-        most_bytes: the size from which on less is told; the smallest picture may yet be larger.
+        most_rows: the number of rows from which on less is told; see `condense`.
 
     Returns:
         An SVG element for a page that has the style sheet `style`. Every text is escaped.
     """
     marks = mark_changes(before, after)
-    panels = [
-        _Panel("Before", "removed", before, marks[0]),
-        _Panel("After", "added", after, marks[1]),
+    same = all(mark is Mark.SAME for side in marks for mark in side.values())
+    for side in reversed(marks):  # a node of both graphs is wrong after the passes
+        if wrong in side:
+            side[wrong] = Mark.WRONG
+            break
+    rows = condense(align(before, after, marks), most=most_rows)
+    tops, captions = _heights(rows)
+    columns = [
+        _Column("Before", _note(marks[0], before, "removed"), [row.before for row in rows], tops),
+        _Column("After", _note(marks[1], after, "added"), [row.after for row in rows], tops),
     ]
-    if not any(panel.changed for panel in panels):
-        panels = [_Panel("The graph", "changed", after, marks[1])]
-    for panel in reversed(panels):  # a node of both graphs is wrong after the passes
-        if wrong in panel.marks:
-            panel.marks[wrong] = Mark.WRONG
-            break
-    drawings = (_side_by_side(panels, title, most) for most in _MOST_BOXES)
-    smallest = ""
-    for smallest in drawings:
-        if len(smallest) <= most_bytes:
-            break
-    return Markup(smallest)  # noqa: S704 - every text in it went through `escape`
+    if same:
+        columns = [_Column("The graph", _note(marks[1], after, "changed"), columns[1].cells, tops)]
+    legend, legend_width = _legend({mark for side in marks for mark in side.values()})
+    width = max(_NARROWEST, legend_width / len(columns), *(column.width for column in columns))
+    body = [_PAPER, group(_MARGIN, _MARGIN, legend)]
+    for number, column in enumerate(columns):
+        x = _MARGIN + number * (width + _BETWEEN)
+        body.append(group(x, 0, column.drawn(width, captions)))
+        if number:
+            rule = x - _BETWEEN / 2
+            body.append(line(rule, 62, rule, tops[-1] - 8, "rule"))
+    described = " ".join(f"{column.name}: {column.note}." for column in columns)
+    size = x + width + _MARGIN, tops[-1] + 12
+    return draw("gp", size, title, described, body, fixed=True)
 
 
-class _Panel:
-    """One of the graphs, under its heading."""
+def _note(marks: Mapping[str, Mark], record: GraphRecord, verb: str) -> str:
+    operators = sum(n.kind not in _ENDS for n in record.nodes)
+    changed = sum(mark is not Mark.SAME for mark in marks.values())
+    return f"{operators} operators" + f", {changed} changed or {verb}" * bool(changed)
+
+
+def _heights(rows: Sequence[Row]) -> tuple[list[float], list[tuple[float, str]]]:
+    """The upper edge of each row and the end of the last; where a block begins, its caption."""
+    modules = {row.node.module for row in rows}
+    outer = {m[:i] for m in modules for i, letter in enumerate(m) if letter == "."}
+    y, tops, captions, last = _HEADER, [], [], ""
+    for row in rows:
+        module = row.node.module
+        container = module if module in outer else module.rpartition(".")[0]
+        name = last if row.cells[0].summary else block_of(container, 2) or container
+        if name not in {last, ""}:
+            captions.append((y + 19, name))
+            y += _CAPTION
+        last = name
+        tops.append(y)
+        y += _ROW
+    return [*tops, y], captions
+
+
+class _Column:
+    """One graph: its lanes at the left, its operators beside them.
+
+    Args:
+        name: its heading.
+        note: what stands below that.
+        cells: one a row, None where only the other graph has something.
+        tops: the upper edge of each row.
+    """
 
     def __init__(
-        self, head: str, verb: str, record: GraphRecord, marks: Mapping[str, Mark]
+        self, name: str, note: str, cells: Sequence[Cell | None], tops: Sequence[float]
     ) -> None:
-        self.head, self.record, self.marks = head, record, dict(marks)
-        self.changed = sum(mark is not Mark.SAME for mark in marks.values())
-        changes = f", {self.changed} changed or {verb}" if self.changed else ""
-        self.note = f"{_counted(record)} operators{changes}"
+        self.name, self.note, self.cells = name, note, cells
+        self._middles = [top + _ROW / 2 for top in tops]
+        self._there = [(i, cell) for i, cell in enumerate(cells) if cell is not None]
+        self._inputs = inputs_of(cells)
+        self._lanes = lay_lanes([i for i, _ in self._there], self._inputs)
+        self._dots = max((lane.number + 1 for lane in self._lanes), default=0) * _LANE + 12
+        self._details = list(self._new_details())
+        widths = [
+            len(cell.text) * (_SMALL if cell.summary else _WIDE) + len(detail) * _SMALL
+            for (_, cell), detail in zip(self._there, self._details, strict=True)
+        ]
+        self.width = self._dots + max(widths, default=0) + 62
 
+    def drawn(self, width: float, captions: Iterable[tuple[float, str]]) -> Iterator[Markup]:
+        """The elements, lines below operators."""
+        yield text(0, 70, self.name, "head")
+        yield text(0, 88, self.note, "small")
+        for y, name in captions:
+            yield text(self._dots + 15, y, name, "module")
+        yield from self._lines()
+        for lane in self._lanes:
+            yield from self._drawn_lane(lane)
+        for (i, cell), detail in zip(self._there, self._details, strict=True):
+            yield group(0, self._middles[i], self._operator(cell, detail, width), tip=cell.tip)
 
-def _side_by_side(panels: Sequence[_Panel], title: str, most: int) -> str:
-    laid = [_laid(condense(panel.record, panel.marks, most=most)) for panel in panels]
-    widths = [max(_NARROWEST, layout.width) for _, layout in laid]
-    gaps = _BETWEEN * (len(panels) - 1) + 2 * _MARGIN
-    marks = {mark for panel in panels for mark in panel.marks.values()}
-    spare = max(0.0, _legend_width(marks) + 2 * _MARGIN - sum(widths) - gaps) / len(panels)
-    widths = [width + spare for width in widths]
-    height = _HEADER + max(layout.height for _, layout in laid) + _MARGIN
-    body = [_legend(_MARGIN, marks)]
-    x = _MARGIN
-    for panel, (boxes, layout), width in zip(panels, laid, widths, strict=True):
-        if x > _MARGIN:
-            middle = x - _BETWEEN / 2
-            body.append(_line(middle, _MARGIN + _LEGEND, middle, height - _MARGIN))
-        body.append(_header(x + width / 2, panel.head, panel.note))
-        body.append(_drawn(boxes, layout, x + (width - layout.width) / 2, _HEADER))
-        x += width + _BETWEEN
-    described = " ".join(f"{panel.head}: {panel.note}." for panel in panels)
-    return _svg(sum(widths) + gaps, height, title, described, body)
+    def _new_details(self) -> Iterator[str]:
+        """Each cell's shape where it is another than that of the cell above."""
+        last = ""
+        for _, cell in self._there:
+            yield cell.detail.removesuffix(_USUAL) if cell.detail != last else ""
+            last = cell.detail or last
 
+    def _lines(self) -> Iterator[Markup]:
+        """Between neighbours."""
+        for (above, _), (below, _) in pairwise(self._there):
+            if above in self._inputs[below]:
+                start, end = self._middles[above] + 6, self._middles[below] - 6
+                yield line(self._dots, start, self._dots, end, "edge")
 
-def _counted(record: GraphRecord) -> int:
-    return sum(n.kind not in {NodeKind.INPUT, NodeKind.OUTPUT} for n in record.nodes)
+    def _drawn_lane(self, lane: Lane) -> Iterator[Markup]:
+        """Out of the source, down the lane, and into each user."""
+        x, trunk = self._dots - 8, self._dots - 14 - lane.number * _LANE
+        bend, start = trunk + _BEND, self._middles[lane.source]
+        steps = f"M{x} {start}H{bend}Q{trunk} {start} {trunk} {start + _BEND}"
+        for user in lane.users:
+            y = self._middles[user]
+            steps += f"V{y - _BEND}Q{trunk} {y} {bend} {y}H{x - 3}M{trunk} {y - _BEND}"
+            yield path(f"M{x + 1} {y}l-6-3.5v7z", "tip")
+        yield path(steps.rpartition("M")[0], "edge")
 
-
-# Panels
-
-
-def _laid(boxes: Sequence[Box]) -> tuple[Sequence[Box], Layout]:
-    return boxes, lay_out([_size(b) for b in boxes], [b.inputs for b in boxes])
-
-
-def _size(box: Box) -> tuple[float, float]:
-    details = _details(box)
-    rows = [
-        len(r.text) * _WIDE
-        + len(d) * _SMALL
-        + (18 if d else 0)
-        + (42 if r.mark is Mark.SAME else 52)
-        for r, d in zip(box.rows, details, strict=True)
-    ]
-    width = max([*rows, len(box.caption) * _SMALL + 26, 96.0])
-    return width, len(box.rows) * _ROW + 2 * _PAD + (_CAPTION if box.caption else 0)
-
-
-def _details(box: Box) -> list[str]:
-    """Each row's shape where it is another than the row's above; float32 goes without saying."""
-    shown, last = [], ""
-    for row in box.rows:
-        shown.append(row.detail.removesuffix(_USUAL) if row.detail != last else "")
-        last = row.detail or last
-    return shown
-
-
-def _drawn(boxes: Sequence[Box], layout: Layout, x: float, y: float) -> str:
-    seen: set[tuple[Point, Point]] = set()
-    edges = "".join(_edge(points, seen) for points in layout.edges.values())
-    drawn = "".join(_box(box, place) for box, place in zip(boxes, layout.places, strict=True))
-    return f'<g transform="translate({_n(x)} {_n(y)})">{edges}{drawn}</g>'
-
-
-def _edge(points: Sequence[Point], seen: set[tuple[Point, Point]]) -> str:
-    """A curve that leaves and arrives vertically, with an arrow's head.
-
-    Edges of one source run together at first: what is in `seen` is not drawn again.
-    """
-    steps = list(pairwise(points))
-    fresh = next((i for i, step in enumerate(steps) if step not in seen), len(steps))
-    seen.update(steps)
-    (x, y), path = points[fresh], ""
-    if fresh < len(steps):
-        path = f'<path class="edge" d="{_stroke(points[fresh:])}"/>'
-        x, y = points[-1]
-    return f'{path}<path class="tip" d="M{_n(x)} {_n(y)}l-4 -7h8z"/>'
-
-
-def _stroke(points: Sequence[Point]) -> str:
-    (x, y), *rest = points
-    path = [f"M{_n(x)} {_n(y)}"]
-    for next_x, next_y in rest:
-        if abs(next_x - x) >= 1:
-            bend = (y + next_y) / 2
-            path.append(f"C{_n(x)} {_n(bend)} {_n(next_x)} {_n(bend)} {_n(next_x)} {_n(next_y)}")
-            x = next_x
+    def _operator(self, cell: Cell, detail: str, width: float) -> Iterator[Markup]:
+        x, kind = self._dots, cell.nodes[0].kind
+        if cell.mark is not Mark.SAME:
+            yield rect(x + 9, 1.5 - _ROW / 2, width - x - 9, _ROW - 3, f"{cell.mark}-row", round_=4)
+            yield text(width - 8, 4.5, _SIGNS[cell.mark], f"sign {cell.mark}", anchor="end")
+        if cell.summary:
+            yield text(x, 3.5, "⋮", "small", anchor="middle")
         else:
-            if path[-1].startswith("V"):
-                path.pop()  # one stroke straight through several layers
-            path.append(f"V{_n(next_y)}")
-        y = next_y
-    return "".join(path)
+            yield circle(x, 0, 4.5, "end" if kind in _ENDS else kind)
+        yield text(x + 15, 4.2, cell.text, "small summary" if cell.summary else "op")
+        if detail:
+            yield text(width - 26, 4, detail, "small", anchor="end")
 
 
-def _box(box: Box, place: Place) -> str:
-    marks = {row.mark for row in box.rows} - {Mark.SAME}
-    style = f"box changed {marks.pop().value}" if len(marks) == 1 else "box"
-    radius = 8.0
-    if box.kind in {NodeKind.INPUT, NodeKind.OUTPUT}:
-        style, radius = "end", place.height / 2
-    parts = []
-    if box.rows[0].summary and len(box.rows) == 1:  # a stack of cards
-        parts = [_rect(place.x + d, place.y + d, place, "behind", radius) for d in (7.0, 3.5)]
-    parts.append(_rect(place.x, place.y, place, style, radius))
-    y = place.y + _PAD
-    if box.caption:
-        parts.append(_text(place.x + 13, y + 11, box.caption, "small"))
-        y += _CAPTION
-    for row, detail in zip(box.rows, _details(box), strict=True):
-        parts.append(_row(row, detail, place.x, y, place.width))
-        y += _ROW
-    return "".join(parts)
-
-
-def _row(row: Row, detail: str, x: float, y: float, width: float) -> str:
-    end = row.kind in {NodeKind.INPUT, NodeKind.OUTPUT}
-    middle = y + _ROW / 2
-    parts = [f"<title>{escape(row.tip)}</title>" if row.tip else ""]
-    if row.mark is not Mark.SAME:
-        parts.append(
-            f'<rect class="{row.mark}-row" x="{_n(x + 4)}" y="{_n(y + 1)}" rx="4" '
-            f'width="{_n(width - 8)}" height="{_n(_ROW - 2)}"/>'
-        )
-        parts.append(_text(x + width - 15, middle + 4.5, _SIGNS[row.mark], f"sign {row.mark}"))
-    if not row.summary and not end:
-        parts.append(f'<circle class="{row.kind}" cx="{_n(x + 16)}" cy="{_n(middle)}" r="4"/>')
-    start = x + (16 if end or row.summary else 27)
-    anchor, style = "start", "small summary" if row.summary else "op"
-    if end and not detail:
-        start, anchor = x + width / 2, "middle"
-    words = f"⋯ {row.text}" if row.summary else row.text
-    parts.append(_text(start, middle + 4.2, words, style, anchor=anchor))
-    if detail:
-        room = 20 if row.mark is not Mark.SAME else 12
-        parts.append(_text(x + width - room, middle + 4, detail, "small", anchor="end"))
-    return f"<g>{''.join(parts)}</g>"
-
-
-# Around them
-
-
-def _header(x: float, head: str, note: str) -> str:
-    y = _MARGIN + _LEGEND
-    return _text(x, y + 8, head, "head", anchor="middle") + _text(
-        x, y + 26, note, "small", anchor="middle"
-    )
-
-
-def _legend_entries(marks: Collection[Mark]) -> list[tuple[str, str]]:
-    dots = [
-        (f'<circle class="{kind}" cx="5" cy="-4" r="4"/>', words) for kind, words in _KIND_WORDS
+def _legend(marks: set[Mark]) -> tuple[list[Markup], float]:
+    """The legend's entries in a line, and its width; marks that are not there are left out."""
+    entries = [(circle(5, -4, 4.5, kind), words) for kind, words in _KIND_PHRASES.items()]
+    entries += [
+        (text(0, 0.5, sign, f"sign {mark}"), _MARK_PHRASES.get(mark, mark.value))
+        for mark, sign in _SIGNS.items()
+        if mark in marks
     ]
-    signs = [
-        (_text(0, 0.5, _SIGNS[mark], f"sign {mark}"), _MARK_WORDS.get(mark, mark.value))
-        for mark in Mark
-        if mark in marks and mark is not Mark.SAME
-    ]
-    return [*dots, *signs]
-
-
-def _legend_width(marks: Collection[Mark]) -> float:
-    return sum(len(words) * 5.6 + 38 for _, words in _legend_entries(marks))
-
-
-def _legend(y: float, marks: Collection[Mark]) -> str:
-    x, parts = _MARGIN, []
-    for symbol, words in _legend_entries(marks):
-        parts.append(
-            f'<g transform="translate({_n(x)} {_n(y)})">{symbol}{_text(14, 0, words, "small")}</g>'
-        )
+    parts, x = [], 0.0
+    for symbol, words in entries:
+        parts.append(group(x, 0, [symbol, text(14, 0, words, "small")]))
         x += len(words) * 5.6 + 38
-    return "".join(parts)
-
-
-def _svg(width: float, height: float, title: str, description: str, body: Iterable[str]) -> str:
-    return (
-        f'<svg class="gp" role="img" width="{_n(width)}" height="{_n(height)}" '
-        f'viewBox="0 0 {_n(width)} {_n(height)}">'
-        f"<title>{escape(title)}</title><desc>{escape(description)}</desc>"
-        f'<rect class="paper" width="100%" height="100%" rx="14"/>{"".join(body)}</svg>'
-    )
-
-
-def _rect(x: float, y: float, place: Place, style: str, radius: float) -> str:
-    return (
-        f'<rect class="{style}" x="{_n(x)}" y="{_n(y)}" width="{_n(place.width)}" '
-        f'height="{_n(place.height)}" rx="{_n(radius)}"/>'
-    )
-
-
-def _line(x1: float, y1: float, x2: float, y2: float) -> str:
-    return f'<line class="rule" x1="{_n(x1)}" y1="{_n(y1)}" x2="{_n(x2)}" y2="{_n(y2)}"/>'
-
-
-def _text(x: float, y: float, content: str, style: str, *, anchor: str = "start") -> str:
-    return (
-        f'<text class="{style}" x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}">'
-        f"{escape(content)}</text>"
-    )
-
-
-def _n(value: float) -> str:
-    return f"{value:.1f}".rstrip("0").rstrip(".")
+    return parts, x

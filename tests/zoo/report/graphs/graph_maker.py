@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from zoo.records import GraphNode, GraphRecord, NodeKind
-from zoo.report.graphs.boxes import Mark
+from zoo.report.graphs.rows import Mark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

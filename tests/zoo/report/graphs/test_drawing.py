@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 from graph_maker import blocks, chain, graph, node
 
 from zoo.report.graphs import figure, picture
-from zoo.report.graphs.boxes import Mark, mark_changes
+from zoo.report.graphs.rows import Mark, mark_changes
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -82,12 +82,12 @@ def test_wrong_node_is_pointed_out() -> None:
 
 
 def test_large_graphs_stay_light() -> None:
-    """Of a thousand nodes the surroundings of the change remain; a limit of size is kept."""
+    """Of a thousand nodes the surroundings of the change remain; a limit of rows is kept."""
     before, after = chain(500), chain(500, replaced=[250])
     assert "sub" in _texts(figure(before, after))
     assert len(figure(before, after)) < 40_000
     everywhere = chain(500, replaced=range(0, 500, 2))
-    assert len(figure(before, everywhere, most_bytes=60_000)) <= 60_000
+    assert len(figure(before, everywhere, most_rows=60)) <= 60_000
 
 
 def test_picture_of_a_file_has_its_style() -> None:

@@ -1,0 +1,103 @@
+"""Converting in this process, one child flow a model."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from typing import TYPE_CHECKING
+
+from prefect import tags
+from prefect.client.orchestration import get_client
+from prefect.runtime import flow_run
+
+from flows.convert_model import convert_model
+from flows.dispatch.runs import close_children
+from flows.outcome.rows import this_run
+from flows.planning.plan import crashed_row, timed_out_row
+from flows.running.services import Services, services, use_services
+from flows.running.settings import state_error
+from tasks.failures import explain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from flows.planning.plan import PlannedModel
+    from flows.request.parameters import ConversionOptions
+    from flows.running.listener import Recorder
+    from zoo.errors import MenagerieError
+
+__all__ = ["close_lost_children", "convert_here"]
+
+
+def close_lost_children() -> None:
+    """Where this run was killed and runs again: end its child runs, whose process is gone."""
+    if (flow_run.run_count or 1) <= 1:
+        return
+    with get_client(sync_client=True) as client:
+        close_children(client, this_run())
+
+
+def convert_here(
+    work: Sequence[PlannedModel],
+    options: ConversionOptions,
+    recorder: Recorder,
+    jobs: int = 1,
+    until: float = math.inf,
+) -> None:
+    """Convert models one after another, or `jobs` at a time; each leaves a row with `recorder`.
+
+    What has not begun at `until`, by the monotonic clock, has timed out.
+    """
+    given = dataclasses.replace(
+        services(), listener=recorder, planned={(one.model, one.target): one for one in work}
+    )
+
+    def convert(one: PlannedModel) -> None:
+        if time.monotonic() > until:
+            recorder.model_ended(timed_out_row(one, "the run's hours are over"))
+        else:
+            _convert(one, options, recorder)
+
+    with use_services(given):
+        if jobs == 1:  # in this thread, where an interrupt arrives
+            for one in work:
+                convert(one)
+            return
+        with ThreadPoolExecutor(jobs) as pool:
+            futures = [pool.submit(copy_context().run, convert, one) for one in work]
+            with _ended_by_interrupt(pool, given):
+                for future in futures:
+                    future.result()
+
+
+def _convert(one: PlannedModel, options: ConversionOptions, recorder: Recorder) -> None:
+    """Run the child flow and judge it; whatever happens, there is a row."""
+    began = time.perf_counter()
+    error = _run_child(one, options)
+    if (one.model, one.target) not in recorder.rows:
+        recorder.model_ended(crashed_row(one, error, time.perf_counter() - began))
+
+
+def _run_child(one: PlannedModel, options: ConversionOptions) -> MenagerieError:
+    """Run the flow of one model; what it returns counts only if the model left no row."""
+    try:
+        with tags(one.model, one.target.value):
+            state = convert_model(one.model, one.target, options, return_state=True)
+    except Exception as error:  # noqa: BLE001 - Prefect's API can fail in any way
+        return explain(error, "Prefect")
+    return state_error(state)
+
+
+@contextmanager
+def _ended_by_interrupt(pool: ThreadPoolExecutor, given: Services) -> Iterator[None]:
+    """An interrupt ends the models at work too, instead of waiting for them."""
+    try:
+        yield
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        given.stop()
+        raise

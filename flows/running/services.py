@@ -1,0 +1,76 @@
+"""What the flows work with besides their parameters, which Prefect must be able to write as JSON.
+
+A context variable and not a parameter: it reaches child flows and threads, and a test can put its
+own in place without replacing any function of Prefect's.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from flows.running.listener import Listener, Silence
+from menagerie.home import home
+from tasks.model_process import ModelProcess
+from tasks.verify import run_goldens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from flows.planning.plan import PlannedModel
+    from tasks.job import Evidence, Job, Stage
+    from tasks.stages import ModelHolder
+    from zoo.records import ValidationReport
+
+__all__ = ["Services", "conversion_log", "services", "use_services"]
+
+
+def conversion_log(job: Job) -> Path:
+    """What the process of a conversion says; of two builds of one model each has its own."""
+    return home() / "logs" / f"{job.model}-{job.target}-{job.build_key[:8]}.log"
+
+
+def _model_process(job: Job) -> ModelHolder:
+    return ModelProcess(job, conversion_log(job))
+
+
+@dataclass(frozen=True)
+class Services:
+    """The machinery of conversions and proofs, who listens to it, and what is planned already.
+
+    Attributes:
+        hold: starts what holds the model of a job.
+        instead: functions in place of those in the table of stages.
+        judge: runs the golden cases of a release.
+        stop: ends every model at work in this process.
+        listener: hears of stages and models.
+        planned: what was planned in this process, by model and target.
+    """
+
+    hold: Callable[[Job], ModelHolder] = _model_process
+    instead: Mapping[Stage, Callable[[Job, Evidence], Any]] = field(default_factory=dict)
+    judge: Callable[..., ValidationReport] = run_goldens
+    stop: Callable[[], None] = ModelProcess.stop_all
+    listener: Listener = field(default_factory=Silence)
+    planned: Mapping[tuple[str, str], PlannedModel] = field(default_factory=dict)
+
+
+_SERVICES: ContextVar[Services | None] = ContextVar("services", default=None)
+
+
+def services() -> Services:
+    """Those in use, by default the real ones with nobody listening."""
+    return _SERVICES.get() or Services()
+
+
+@contextmanager
+def use_services(given: Services) -> Iterator[None]:
+    """Let the flows that are called inside the block work with `given`."""
+    token = _SERVICES.set(given)
+    try:
+        yield
+    finally:
+        _SERVICES.reset(token)

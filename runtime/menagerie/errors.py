@@ -1,0 +1,76 @@
+"""The errors of what runs artifacts; `zoo.errors` draws the whole tree that grows from them."""
+
+from __future__ import annotations
+
+__all__ = [
+    "ArtifactError",
+    "HashMismatch",
+    "MenagerieError",
+    "NotInStore",
+    "SessionError",
+    "StoreError",
+    "StoreFull",
+    "StoreUnreachable",
+    "TooLarge",
+    "UsageError",
+]
+
+
+class MenagerieError(Exception):
+    """What every error of ours says: where, what, and what to do next.
+
+    Args:
+        place: where it happened (a file, a model, a node, a URL).
+        fact: what is wrong, in one sentence without a full stop.
+        next_step: what the reader can do about it; empty when there is nothing to add.
+    """
+
+    exit_code: int = 1
+
+    def __init__(self, place: str, fact: str, next_step: str = "") -> None:
+        super().__init__(place, fact, next_step)
+        self.place = place
+        self.fact = fact
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        advice = f". {self.next_step}" if self.next_step else ""
+        return f"{self.place}: {self.fact}{advice}"
+
+
+class UsageError(MenagerieError):
+    """The command was called with arguments that cannot be meant."""
+
+    exit_code = 2
+
+
+class HashMismatch(MenagerieError):
+    """Bytes differ from the sha256 that was promised for them."""
+
+
+class ArtifactError(MenagerieError):
+    """A bundle breaks a rule of the format; nothing of it was used."""
+
+
+class SessionError(MenagerieError):
+    """The shim runtime refused the call or failed in it."""
+
+
+class StoreError(MenagerieError):
+    """The store could not do what was asked; what was complete before still is."""
+
+
+class StoreUnreachable(StoreError):
+    """Nobody answers at the store's address."""
+
+
+class StoreFull(StoreError):
+    """The store has no space left."""
+
+
+class NotInStore(StoreError):
+    """The asked-for release or blob does not exist."""
+
+
+class TooLarge(StoreError):
+    """A document or a note in the store has more bytes than any of its kind; it was not read."""

@@ -1,0 +1,138 @@
+"""Figures as people read them: few digits, a unit, and a word where a number says nothing.
+
+The one place that decides how a figure is rounded and which unit it has, for the command line, the
+report pages, the Markdown on runs and the benchmarks. Bytes are decimal: 1 MB is 1000 kB.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+__all__ = [
+    "count",
+    "decibels",
+    "error",
+    "milliseconds",
+    "moment",
+    "percent",
+    "scientific",
+    "seconds",
+    "size",
+    "speed",
+    "thousands",
+    "times",
+]
+
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_TIMES, _MINUS, _NO_BREAK = "\N{MULTIPLICATION SIGN}", "\N{MINUS SIGN}", "\N{NO-BREAK SPACE}"
+_SAME_SPEED = 0.03  # closer than this two medians on a shared machine are equal
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """A finite value with so many significant digits, never in exponent form."""
+    if value == 0:
+        return "0"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{decimals}f}"
+
+
+def scientific(value: float) -> str:
+    """`2.1 × 10⁻⁶` with spaces that do not break; a power of ten alone as `10⁻⁴`."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "∞" if value > 0 else f"{_MINUS}∞"
+    if value == 0:
+        return "0"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    power = f"10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+    return power if mantissa == "1.0" else f"{mantissa}{_NO_BREAK}{_TIMES}{_NO_BREAK}{power}"
+
+
+def error(value: float) -> str:
+    """An error: `exact` when there is none, plain digits when it is not small."""
+    if value == 0:
+        return "exact"
+    small, large = 1e-2, 1e4
+    return significant(value, 2) if small <= value < large else scientific(value)
+
+
+def decibels(value: float) -> str:
+    """A signal-to-noise ratio; infinite means that the bits are equal."""
+    if math.isinf(value) and value > 0:
+        return "bit-equal"
+    return f"{value:.1f} dB" if math.isfinite(value) else f"{scientific(value)} dB"
+
+
+def milliseconds(value: float) -> str:
+    """A latency: microseconds below one millisecond, seconds above a thousand."""
+    if value < 1:
+        return f"{significant(value * 1e3)} µs"
+    thousand = 1e3
+    return f"{significant(value)} ms" if value < thousand else f"{significant(value / 1e3)} s"
+
+
+def seconds(value: float) -> str:
+    """A duration: `0.42 s`, `31 s`, `2 min 05 s`."""
+    ten, minute = 10, 60
+    if value < ten:
+        return f"{value:.2g} s" if value else "0 s"
+    whole = round(value)
+    return f"{whole} s" if whole < minute else f"{whole // minute} min {whole % minute:02d} s"
+
+
+def moment(iso: str) -> str:
+    """`2025-03-01 12:00 UTC` for an ISO 8601 time; anything else unchanged."""
+    try:
+        when = datetime.fromisoformat(iso.replace("Z", "+00:00"))  # noqa: FURB162 - Python 3.10
+    except ValueError:
+        return iso
+    return f"{when.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if when.tzinfo else iso
+
+
+def size(value: int) -> str:
+    """Bytes in decimal units, as file managers and download pages count them."""
+    step, amount = 1000, float(value)
+    if amount < step:
+        return f"{value} B"
+    for unit in ("kB", "MB", "GB"):
+        amount /= step
+        if amount < step or unit == "GB":
+            break
+    return f"{significant(amount)} {unit}"
+
+
+def percent(share: float) -> str:
+    """A share of a whole: `99.5 %`."""
+    return f"{100 * share:.1f}{_NO_BREAK}%"
+
+
+def thousands(value: int) -> str:
+    """An integer with thin spaces between its thousands."""
+    return f"{value:,}".replace(",", "\u202f")
+
+
+def count(number: int, noun: str) -> str:
+    """`1 kernel`, `3 kernels`."""
+    return f"{thousands(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def times(factor: float) -> str:
+    """A factor between two times: `1.35×`, and `13×` from ten on."""
+    ten = 10
+    return f"{factor:.0f}{_TIMES}" if factor >= ten else f"{factor:.2f}{_TIMES}"
+
+
+def speed(ratio: float | None) -> str:
+    """What the artifact's time over eager's means: `1.35× faster than eager`, or slower, or even.
+
+    None, where nothing compares, is `not compared`.
+    """
+    if ratio is None or ratio <= 0:
+        return "not compared"
+    if abs(ratio - 1) < _SAME_SPEED:
+        return "as fast as eager"
+    if ratio < 1:
+        return f"{times(1 / ratio)} faster than eager"
+    return f"{times(ratio)} slower than eager"

@@ -1,0 +1,62 @@
+"""Where releases are read from: a folder, an S3 bucket, or whatever a web server shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from menagerie.errors import UsageError
+from menagerie.store.folder import FolderReader
+from menagerie.store.releases import Release, ReleaseReader
+
+if TYPE_CHECKING:
+    from menagerie.store.base import ObjectReader
+
+__all__ = ["Release", "ReleaseReader", "open_releases"]
+
+_FORMS = "Give a folder, file:///folder, https://host/path or s3://bucket/prefix"
+
+
+def open_releases(url: str) -> ReleaseReader:
+    """Opens the store at `url` for reading; nothing is read yet.
+
+    Args:
+        url: a folder, `file:///folder`, `https://host/path` or `s3://bucket/prefix`; for the last
+            the extra `s3` is needed, and MENAGERIE_S3_* variables say how to talk to the server.
+
+    Raises:
+        UsageError: the address has another form, a variable is wrong, or the extra is missing.
+    """
+    return ReleaseReader(_reader(url))
+
+
+def _reader(url: str) -> ObjectReader:
+    if not url:
+        raise UsageError("store", "its address is empty", _FORMS)
+    if "://" not in url:
+        return FolderReader(Path(url).expanduser().absolute(), url)
+    parts = urlsplit(url)
+    if parts.query or parts.fragment:
+        raise UsageError(url.partition("?")[0], "a store's address ends before any `?`", _FORMS)
+    if parts.scheme == "file" and parts.netloc in {"", "localhost"} and parts.path:
+        return FolderReader(Path(unquote(parts.path)), url)
+    if parts.scheme in {"http", "https"} and parts.hostname:
+        from menagerie.store.http import HttpReader
+
+        return HttpReader(url)
+    if parts.scheme == "s3" and parts.netloc:
+        return _bucket(parts.netloc, parts.path.strip("/"))
+    raise UsageError(url, "is not the address of a store", _FORMS)
+
+
+def _bucket(name: str, prefix: str) -> ObjectReader:
+    from menagerie.store.s3_options import S3Options
+
+    try:
+        from menagerie.store.s3 import S3Reader
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"s3://{name}", f"{error.name} is not installed", "pip install 'menagerie[s3]'"
+        ) from None
+    return S3Reader(name, prefix, S3Options.from_environment())

@@ -1,0 +1,123 @@
+"""Reading a store that a web server shows: nothing can be listed, so `latest` is what is found."""
+
+from __future__ import annotations
+
+import time
+from base64 import b64encode
+from http import HTTPStatus
+from http.client import HTTPException
+from typing import TYPE_CHECKING
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.request import Request, urlopen
+
+from menagerie.durable import disk_errors
+from menagerie.errors import NotInStore, StoreError, StoreUnreachable, TooLarge
+from menagerie.store.base import Advance, ObjectReader
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+    from pathlib import Path
+
+__all__ = ["HttpReader"]
+
+_CHUNK = 2**20
+_SECONDS = 30.0  # without a byte
+_PAUSES = (0.5, 2.0)  # seconds before the second and the third try
+
+
+class HttpReader(ObjectReader):
+    """Keys are paths below `url`, an http or https address.
+
+    Downloads go on where they broke off, by ranges; certificates are checked. A user's name and
+    password in the address are sent, and never shown.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        user, _, host = parts.netloc.rpartition("@")
+        self._base = parts._replace(netloc=host, path=parts.path.rstrip("/"))
+        self._credentials = f"Basic {b64encode(unquote(user).encode()).decode()}" if user else ""
+        self.url = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+
+    def get_file(self, key: str, destination: Path, size: int, advance: Advance) -> None:
+        """Asks for the range that `destination` lacks, again when the connection breaks."""
+        destination.touch()
+        for pause in (*_PAUSES, None):
+            if destination.stat().st_size >= size:
+                return
+            try:
+                self._append(key, destination, size, advance)
+            except StoreUnreachable:
+                if pause is None:
+                    raise
+                time.sleep(pause)
+        if destination.stat().st_size < size:
+            raise StoreUnreachable(self._place(key), "the connection broke", "Pull again")
+
+    def read_small(self, key: str, limit: int) -> bytes:
+        """Reads the document, but never more than `limit` bytes and one."""
+        with self._answer(key) as answer:
+            try:
+                content = answer.read(limit + 1)
+            except (OSError, HTTPException) as error:
+                raise self._silent(key, error) from error
+        if len(content) > limit:
+            raise TooLarge(self._place(key), f"more than {limit:,} bytes", "Tell its owner")
+        return content
+
+    def list_files(self, prefix: str) -> None:  # noqa: ARG002 - as the base has it
+        """A web server lists nothing."""
+        return
+
+    def _append(self, key: str, destination: Path, size: int, advance: Advance) -> None:
+        start = destination.stat().st_size
+        with (
+            self._answer(key, f"bytes={start}-{size - 1}") as answer,
+            disk_errors(destination.parent, size),
+            destination.open("ab") as file,
+        ):
+            if start and answer.status != HTTPStatus.PARTIAL_CONTENT:  # all of it came
+                file.truncate(0)
+                advance(-start)
+                start = 0
+            while start < size:
+                try:
+                    chunk = answer.read(min(_CHUNK, size - start))
+                except (OSError, HTTPException) as error:
+                    raise self._silent(key, error) from error
+                if not chunk:
+                    break
+                file.write(chunk)
+                advance(len(chunk))
+                start += len(chunk)
+
+    def _answer(self, key: str, wanted: str = "") -> HTTPResponse:
+        address = urlunsplit(self._base._replace(path=f"{self._base.path}/{quote(key)}"))
+        headers = {"User-Agent": "menagerie", "Range": wanted, "Authorization": self._credentials}
+        sent = {name: value for name, value in headers.items() if value}
+        request = Request(address, headers=sent)  # noqa: S310 - only http and https get here
+        try:
+            answer: HTTPResponse = urlopen(request, timeout=_SECONDS)  # noqa: S310
+        except HTTPError as error:
+            raise self._refused(key, error) from None
+        except (OSError, HTTPException) as error:
+            raise self._silent(key, error) from None
+        return answer
+
+    def _refused(self, key: str, error: HTTPError) -> StoreError:
+        if error.code in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
+            return NotInStore(self._place(key), "there is no such file", "Check the address")
+        if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return StoreUnreachable(self._place(key), f"answers {error.code}", "Try again later")
+        return StoreError(self._place(key), f"answers {error.code}", "Check the address")
+
+    def _silent(self, key: str, error: Exception) -> StoreUnreachable:
+        reason = error.reason if isinstance(error, URLError) else error
+        text = getattr(reason, "strerror", None) or str(reason)
+        return StoreUnreachable(
+            self._place(key), f"cannot be reached: {text}", "Check the address and the network"
+        )
+
+    def _place(self, key: str) -> str:
+        return f"{self.url}/{key}"

@@ -1,0 +1,102 @@
+"""Which release of a model is the latest: a summary that a late writer cannot falsify.
+
+`latest/<model>/<target>.json` names the best of the releases that it has *considered*, and lists
+those. A reader asks the store which releases there are and looks at the ones the summary has not
+considered: so a process that was killed before it wrote the summary, or two that wrote it in the
+wrong order, make the next reader's work longer by a document, and never its answer wrong. No lock
+and no conditional write is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final, Literal
+
+from menagerie.errors import NotInStore, TooLarge
+from menagerie.format.bundle_manifest import (
+    BundleManifest,
+    Moment,
+    ReleaseState,
+    Sha256,
+    moment,
+)
+from menagerie.store.layout import MAX_SUMMARY_BYTES, latest_key, parse_release_key, releases_prefix
+from menagerie.typed_json import Malformed, from_json
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from menagerie.store.base import ObjectReader
+
+__all__ = ["Latest", "find_latest", "read_summary"]
+
+FORMAT_NAME: Final = "menagerie-latest"
+
+Read = Callable[[str, str, str], BundleManifest | None]  # model, target, build key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latest:
+    """The summary: the best release, and all that were compared."""
+
+    format: Literal["menagerie-latest"] = FORMAT_NAME
+    version: Literal[1] = 1
+    build_key: Sha256
+    state: ReleaseState
+    created: Moment
+    considered: tuple[str, ...]  # names of the documents, sorted
+
+
+def find_latest(objects: ObjectReader, model: str, target: str, read: Read) -> Latest | None:
+    """The summary as it ought to be now; None when there is no readable release.
+
+    Where nothing can be listed, the stored summary is taken at its word. A validated release goes
+    before an emulated one, then the newer before the older.
+
+    Args:
+        objects: the store.
+        model: name in the manifest.
+        target: name of the target.
+        read: gives the manifest of a release, or None when it cannot be read.
+    """
+    listed = objects.list_keys(releases_prefix(model, target))
+    if listed is None:
+        return read_summary(objects, model, target)
+    keys = {PurePosixPath(key).stem for key in listed if parse_release_key(key) is not None}
+    summary = read_summary(objects, model, target)
+    if summary is not None and keys.issuperset(summary.considered):
+        best, seen = [summary], set(summary.considered)
+    else:  # no summary yet, or a release that it speaks of was removed
+        best, seen = [], set()
+    for key in keys - seen:
+        if (manifest := read(model, target, key.removesuffix(".confirmed"))) is not None:
+            best.append(_entry(manifest))
+            seen.add(key)
+    if not best:
+        return None
+    return replace(max(best, key=_rank), considered=tuple(sorted(seen)))
+
+
+def read_summary(objects: ObjectReader, model: str, target: str) -> Latest | None:
+    """The stored summary; None when there is none that can be read, for it can be made again."""
+    try:
+        content = objects.read_small(latest_key(model, target), MAX_SUMMARY_BYTES)
+        return from_json(Latest, content)
+    except (NotInStore, TooLarge, Malformed):
+        return None
+
+
+def _entry(manifest: BundleManifest) -> Latest:
+    return Latest(
+        build_key=manifest.build_key,
+        state=manifest.state,
+        created=manifest.created,
+        considered=(),
+    )
+
+
+def _rank(entry: Latest) -> tuple[bool, datetime, str]:
+    validated = entry.state is ReleaseState.VALIDATED
+    return validated, moment(entry.created), entry.build_key

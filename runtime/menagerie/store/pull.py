@@ -1,0 +1,127 @@
+"""Downloading a release: resumed where it stopped, checked before it appears."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from menagerie.durable import (
+    disk_errors,
+    make_folders,
+    require_space,
+    sha256_of,
+    sync,
+    write_durably,
+)
+from menagerie.errors import ArtifactError, HashMismatch, StoreError, UsageError
+from menagerie.format.archive import require_free_place
+from menagerie.format.folder import open_bundle
+from menagerie.format.paths import MANIFEST, PARTIAL
+from menagerie.store.layout import blob_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from menagerie.format.bundle_manifest import BundleManifest, FileEntry
+    from menagerie.store.base import Meter, ObjectReader
+
+__all__ = ["pull_bundle"]
+
+
+def pull_bundle(
+    objects: ObjectReader, manifest: BundleManifest, document: bytes, folder: Path, meter: Meter
+) -> Path:
+    """Makes `folder` the bundle that `manifest`, whose bytes are `document`, describes.
+
+    Files gather in a hidden folder beside it, named after the build; a later call finds them there.
+    """
+    folder = Path(os.path.normpath(folder.absolute()))  # `.` has no name
+    total = sum(entry.bytes for entry in manifest.files.values())
+    if _is_there(folder, document):
+        meter.advance(total)
+        return folder
+    _require_place(folder)
+    partial = folder.with_name(f".{folder.name}.{manifest.build_key[:16]}.partial")
+    with disk_errors(folder.parent, total):
+        make_folders(partial)
+        with _alone(partial):
+            _remove_strangers(partial, manifest)
+            require_space(partial, total - _gathered(partial))
+            for name, entry in manifest.files.items():
+                _fetch(objects, partial / name, entry, meter)
+            write_durably(partial / MANIFEST, document, partial=partial / PARTIAL)
+            open_bundle(partial, check_hashes=False)
+            partial.replace(folder)
+            sync(folder.parent)
+    return folder
+
+
+def _fetch(objects: ObjectReader, path: Path, entry: FileEntry, meter: Meter) -> None:
+    """Completes one file and checks it; a resumed file that is wrong is fetched anew, once."""
+    make_folders(path.parent)
+    resumed = path.stat().st_size if path.exists() else 0
+    meter.advance(resumed)
+    objects.get_file(blob_key(entry.sha256), path, entry.bytes, meter.advance)
+    if resumed and sha256_of(path) != entry.sha256:
+        meter.advance(-path.stat().st_size)
+        path.unlink()
+        objects.get_file(blob_key(entry.sha256), path, entry.bytes, meter.advance)
+    if path.stat().st_size != entry.bytes or sha256_of(path) != entry.sha256:
+        path.unlink()
+        raise HashMismatch(
+            f"{objects.url}/{blob_key(entry.sha256)}",
+            "the store's bytes are not the ones that were published",
+            "Remove that file from the store and publish the release again",
+        )
+    sync(path)
+
+
+def _require_place(folder: Path) -> None:
+    require_free_place(folder)
+    if folder.is_dir() and folder.samefile(Path.cwd()):
+        raise UsageError(
+            str(folder),
+            "is the current folder, and a pull puts a new one in its place",
+            "Name a folder in it, e.g. `-o bundle`",
+        )
+
+
+def _is_there(folder: Path, document: bytes) -> bool:
+    """Whether `folder` is this very release, sound to the last byte."""
+    try:
+        return (folder / MANIFEST).is_file() and open_bundle(folder).document == document
+    except ArtifactError:
+        return False
+
+
+def _remove_strangers(partial: Path, manifest: BundleManifest) -> None:
+    """An earlier pull may have been of another document of the same build."""
+    for parent, _, names in os.walk(partial):
+        for name in names:
+            path = Path(parent) / name
+            entry = manifest.files.get(path.relative_to(partial).as_posix())
+            if entry is None or path.is_symlink() or path.stat().st_size > entry.bytes:
+                path.unlink()
+
+
+def _gathered(partial: Path) -> int:
+    return sum(path.stat().st_size for path in partial.rglob("*") if path.is_file())
+
+
+@contextmanager
+def _alone(partial: Path) -> Iterator[None]:
+    """Holds the folder against a second pull into the same place."""
+    descriptor = os.open(partial, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(
+                str(partial), "another process is pulling into this place", "Wait for it"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)

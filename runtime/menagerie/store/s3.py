@@ -1,0 +1,248 @@
+"""Reading a store in a bucket of an S3 server, through boto3 (the extra `s3`)."""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import closing, contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionClosedError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    HTTPClientError,
+    IncompleteReadError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    ReadTimeoutError,
+    SSLError,
+)
+
+from menagerie.errors import NotInStore, StoreError, StoreFull, StoreUnreachable, TooLarge
+from menagerie.store.base import Advance, ObjectReader, StoredFile
+from menagerie.store.s3_options import Addressing, S3Options, Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["ABSENT", "S3Reader"]
+
+_CHUNK = 2**20
+_BACKOFF_SECONDS = (0.1, 5.0)  # first pause and longest
+_DOCTOR = "run `zoo doctor`"
+ABSENT = {"404", "NoSuchKey", "NotFound"}
+_REFUSED = {"403", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
+_HIDING = {"403", "AccessDenied"}
+_READS = {"HeadObject", "GetObject"}
+_SKEWED = {"RequestTimeTooSkewed", "RequestExpired"}
+_SHORT = {"416", "InvalidRange"}
+_FULL = {"507", "InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}
+
+
+class S3Reader(ObjectReader):
+    """Keys are keys of the bucket, under `prefix`."""
+
+    def __init__(self, bucket: str, prefix: str, options: S3Options) -> None:
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._options = options
+        self.url = f"s3://{bucket}/{prefix}".rstrip("/")
+
+    def get_file(self, key: str, destination: Path, size: int, advance: Advance) -> None:
+        """Asks for the range that `destination` lacks, again when the connection breaks."""
+        destination.touch()
+        for attempt in range(1, self._options.attempts + 1):
+            if destination.stat().st_size >= size:
+                return
+            try:
+                with self._errors(key):
+                    self._append(key, destination, size, advance)
+            except StoreUnreachable:
+                if attempt == self._options.attempts:
+                    raise
+                _pause(attempt)
+            else:
+                return
+
+    def read_small(self, key: str, limit: int) -> bytes:
+        """Reads the object, but never more than `limit` bytes and one."""
+        with (
+            self._errors(key),
+            closing(self._client.get_object(**self._where(key))["Body"]) as body,
+        ):
+            content: bytes = body.read(limit + 1)
+        if len(content) > limit:
+            raise TooLarge(f"{self.url}/{key}", f"more than {limit:,} bytes", "Remove it")
+        return content
+
+    def list_files(self, prefix: str) -> list[StoredFile]:
+        """Lists page by page."""
+        with self._errors(prefix):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=self._prefix + prefix
+            )
+            found = [
+                StoredFile(
+                    each["Key"].removeprefix(self._prefix),
+                    each["Size"],
+                    each["LastModified"].timestamp(),
+                )
+                for page in pages
+                for each in page.get("Contents", ())
+            ]
+        return sorted(found, key=lambda file: file.key)
+
+    @cached_property
+    def _client(self) -> Any:
+        options = self._options
+        named = options.endpoint is not None and options.addressing is Addressing.AUTO
+        style = Addressing.PATH if named else options.addressing
+        return boto3.session.Session().client(
+            "s3",
+            endpoint_url=options.endpoint,
+            region_name=options.region,
+            verify=None if options.ca_bundle is None else str(options.ca_bundle),
+            aws_access_key_id=_revealed(options.access_key),
+            aws_secret_access_key=_revealed(options.secret_key),
+            aws_session_token=_revealed(options.session_token),
+            config=Config(
+                signature_version="s3v4",  # presigned addresses would still take the old one
+                s3={"addressing_style": style.value},
+                request_checksum_calculation=options.checksums.value,
+                response_checksum_validation=options.checksums.value,
+                retries={"mode": "standard", "total_max_attempts": options.attempts},
+                connect_timeout=options.connect_timeout,
+                read_timeout=options.read_timeout,
+                max_pool_connections=max(10, options.concurrency),
+            ),
+        )
+
+    def _where(self, key: str) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": self._prefix + key}
+
+    def _append(self, key: str, destination: Path, size: int, advance: Advance) -> None:
+        start = destination.stat().st_size
+        answer = self._client.get_object(**self._where(key), Range=f"bytes={start}-{size - 1}")
+        with destination.open("ab") as file, closing(answer["Body"]) as body:
+            if start and "ContentRange" not in answer:  # a server that knows no ranges sends all
+                file.truncate(0)
+                advance(-start)
+            for chunk in body.iter_chunks(_CHUNK):
+                file.write(chunk)
+                advance(len(chunk))
+
+    @contextmanager
+    def _errors(self, key: str) -> Iterator[None]:
+        """Turns what boto3 raises into one line of ours."""
+        try:
+            yield
+        except ClientError as error:
+            raise self._answered(error, key) from error
+        except BotoCoreError as error:
+            raise self._unanswered(error) from error
+
+    def _is_absent(self, key: str) -> bool:
+        """Whether a refused object is none: S3 says 404 only to who may list the whole bucket.
+
+        Who may list what lies under the prefix, as `infra/s3` has it, can ask so.
+        """
+        name = self._prefix + key
+        try:  # of all keys that begin with a key, that key comes first
+            found = self._client.list_objects_v2(Bucket=self._bucket, Prefix=name, MaxKeys=1)
+        except (ClientError, BotoCoreError):
+            return False
+        return all(each["Key"] != name for each in found.get("Contents", ()))
+
+    @property
+    def _place(self) -> str:
+        return f"{self.url} at {self._options.endpoint or 'AWS'}"
+
+    def _answered(self, error: ClientError, key: str) -> StoreError:
+        """The server answered, with a refusal."""
+        code = str(error.response.get("Error", {}).get("Code", "?"))
+        message = " ".join(str(error.response.get("Error", {}).get("Message", "")).split())
+        kind, place = StoreError, self._place
+        if code == "NoSuchBucket":
+            fact, advice = f"there is no bucket {self._bucket!r}", f"Create it, or {_DOCTOR}"
+        elif code in ABSENT or (
+            code in _HIDING and error.operation_name in _READS and self._is_absent(key)
+        ):
+            kind, place = NotInStore, f"{self.url}/{key}"
+            fact, advice = "there is no such object", "Publish it again"
+        elif code in _REFUSED:
+            fact = f"refused ({code})"
+            advice = (
+                "Check MENAGERIE_S3_ACCESS_KEY, MENAGERIE_S3_SECRET_KEY and the bucket's policy"
+            )
+        elif code in _SKEWED:
+            fact = f"its clock and this machine's differ too much ({code})"
+            advice = "Set the clock of this machine, best by NTP"
+        elif code in _SHORT:
+            place = f"{self.url}/{key}"
+            fact, advice = "fewer bytes than were published", "Remove it, publish again"
+        elif code in _FULL:
+            kind, fact = StoreFull, f"no space left ({code})"
+            advice = "Free some space there"
+        else:
+            fact = f"{error.operation_name} failed: {code} {message}".strip()
+            advice = f"Try again, or {_DOCTOR}"
+        return kind(place, fact, advice)
+
+    def _unanswered(self, error: BotoCoreError) -> StoreError:
+        """No answer came, or the request was never sent."""
+        if isinstance(error, NoCredentialsError | PartialCredentialsError):
+            return StoreError(
+                self._place,
+                "no credentials",
+                "Set MENAGERIE_S3_ACCESS_KEY and MENAGERIE_S3_SECRET_KEY",
+            )
+        if isinstance(error, SSLError):
+            return StoreUnreachable(
+                self._place,
+                f"its certificate is not trusted ({_innermost(error)})",
+                "Set MENAGERIE_S3_CA_BUNDLE to the PEM file of the authority that signed it",
+            )
+        if isinstance(error, HTTPClientError | IncompleteReadError | EndpointConnectionError):
+            return StoreUnreachable(
+                self._place, _silence(error), f"Check the endpoint and the network, or {_DOCTOR}"
+            )
+        return StoreError(self._place, _innermost(error), f"Check the options, or {_DOCTOR}")
+
+
+def _pause(attempt: int) -> None:
+    first, longest = _BACKOFF_SECONDS
+    seconds = min(longest, first * 2**attempt)
+    time.sleep(seconds * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
+
+
+def _revealed(secret: Secret | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()
+
+
+def _silence(error: BotoCoreError) -> str:
+    if isinstance(error, ConnectTimeoutError | ReadTimeoutError):
+        return "nobody answers (timed out)"
+    if isinstance(error, ConnectionClosedError | IncompleteReadError):
+        return "the connection broke"
+    reason = _innermost(error)
+    return f"nobody answers ({reason})" if isinstance(error, EndpointConnectionError) else reason
+
+
+def _innermost(error: BaseException) -> str:
+    """What the operating system or TLS said first, in one line."""
+    seen = error
+    while True:
+        deeper = getattr(seen, "kwargs", {}).get("error") or seen.__cause__ or seen.__context__
+        deeper = deeper or getattr(seen, "reason", None)
+        if not isinstance(deeper, BaseException):
+            break
+        seen = deeper
+    text = getattr(seen, "strerror", None) or str(seen)
+    return " ".join(text.split()).rstrip(".").lower()

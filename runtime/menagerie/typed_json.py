@@ -1,0 +1,241 @@
+"""JSON to frozen dataclasses and back: strict about types, every fault with its place.
+
+A field's annotation says what it takes: str, int, float, bool, None, an enumeration, a Literal, a
+dataclass, `tuple[X, ...]`, `tuple[X, Y]`, `dict[K, V]`, a union of those, or `Annotated[X, check]`
+where `check` is a function that returns the value or raises ValueError. Nothing is converted: true
+is no number and 1.0 no whole one. JSON knows no infinity: as a value such a float is written, and
+read, as the text "Infinity", "-Infinity" or "NaN".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import types
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NoReturn,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+__all__ = ["Malformed", "check", "document", "from_json", "load", "plain"]
+
+T = TypeVar("T")
+
+_INFINITIES = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
+_LONGEST_QUOTE = 300
+
+
+class Malformed(ValueError):
+    """JSON is not what a type asks for; says where and why, in one line."""
+
+
+def from_json(kind: type[T], text: str | bytes) -> T:
+    """Reads a JSON document as `kind`, a dataclass.
+
+    Raises:
+        Malformed: it is not JSON, has a key twice, or does not fit; names the place.
+    """
+    value: T = check(kind, load(text))
+    return value
+
+
+def load(text: str | bytes) -> Any:
+    """Parses JSON, keys that stand twice and constants that are no JSON refused.
+
+    Raises:
+        Malformed: in one printable line.
+    """
+    try:
+        decoded = text.decode("utf-8") if isinstance(text, bytes) else text
+        return json.loads(decoded, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except RecursionError:
+        raise Malformed("is nested too deep") from None
+    except ValueError as error:
+        raise Malformed(_line(str(error))) from None
+
+
+def document(value: object) -> bytes:
+    """The one canonical form of a dataclass as a JSON file: sorted keys, an entry a line."""
+    text = json.dumps(plain(value), sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
+    return (text + "\n").encode()
+
+
+def plain(value: object) -> Any:
+    """A dataclass as what JSON has: objects, arrays, texts, numbers."""
+    if is_dataclass(value):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {str(plain(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def check(kind: Any, value: object, place: str = "") -> Any:
+    """`value`, made of what JSON has, as the type `kind`.
+
+    Raises:
+        Malformed: it does not fit; `place` and the steps below it are named.
+    """
+    if is_dataclass(kind):
+        return _record(kind, value, place)
+    reader = _GENERICS.get(get_origin(kind))
+    return reader(get_args(kind), value, place) if reader else _scalar(kind, value, place)
+
+
+def _checked(kinds: tuple[Any, ...], value: object, place: str) -> Any:
+    inner, *checks = kinds
+    result = check(inner, value, place)
+    for each in checks:
+        try:
+            result = each(result)
+        except ValueError as error:
+            raise _unfit(place, str(error)) from None
+    return result
+
+
+def _member(kinds: tuple[Any, ...], value: object, place: str) -> Any:
+    faults = []
+    for kind in kinds:
+        try:
+            return check(kind, value, place)
+        except Malformed as error:
+            faults.append((kind is type(None), error))
+    raise min(faults, key=lambda fault: fault[0])[1]  # what is wrong with it, were it given
+
+
+def _literal(known: tuple[Any, ...], value: object, place: str) -> Any:
+    if not any(type(value) is type(each) and value == each for each in known):
+        raise _unfit(place, f"is {_quoted(value)}, not {_choices(known)}")
+    return value
+
+
+def _tuple(kinds: tuple[Any, ...], value: object, place: str) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise _unfit(place, f"is {_quoted(value)}, not an array")
+    if kinds[-1] is Ellipsis:
+        kinds = (kinds[0],) * len(value)
+    if len(value) != len(kinds):
+        raise _unfit(place, f"has {len(value)} entries, not {len(kinds)}")
+    items = zip(kinds, value, strict=True)
+    return tuple(check(kind, item, _step(place, i)) for i, (kind, item) in enumerate(items))
+
+
+def _dict(kinds: tuple[Any, ...], value: object, place: str) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise _unfit(place, f"is {_quoted(value)}, not an object")
+    key_kind, item_kind = kinds
+    return {
+        check(key_kind, key, _step(place, key)): check(item_kind, item, _step(place, key))
+        for key, item in value.items()
+    }
+
+
+def _record(kind: Any, value: object, place: str) -> Any:
+    if not isinstance(value, dict):
+        raise _unfit(place, f"is {_quoted(value)}, not an object")
+    known = _fields(kind)
+    if unknown := sorted(value.keys() - known.keys()):
+        raise _unfit(_step(place, unknown[0]), "is an unknown field")
+    given = {}
+    for name, (field_kind, required) in known.items():
+        if name in value:
+            given[name] = check(field_kind, value[name], _step(place, name))
+        elif required:
+            raise _unfit(_step(place, name), "is missing")
+    try:
+        return kind(**given)
+    except Malformed:
+        raise
+    except ValueError as error:
+        raise _unfit(place, str(error)) from None
+
+
+@cache
+def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
+    """The fields of a dataclass: type, and whether a value must be given."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        f.name: (hints[f.name], f.default is MISSING and f.default_factory is MISSING)
+        for f in fields(kind)
+    }
+
+
+def _scalar(kind: Any, value: object, place: str) -> Any:
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        known = {member.value: member for member in kind}
+        if not isinstance(value, str) or value not in known:
+            raise _unfit(place, f"is {_quoted(value)}, not {_choices(tuple(known))}")
+        return known[value]
+    if kind is float:
+        if isinstance(value, str) and value in _INFINITIES:
+            return _INFINITIES[value]
+        if type(value) in (int, float):
+            return float(value)  # type: ignore[arg-type]
+        raise _unfit(place, f"is {_quoted(value)}, not a number")
+    if kind is type(None):
+        kind = types.NoneType
+    if type(value) is not kind:
+        raise _unfit(place, f"is {_quoted(value)}, not {_NAMES.get(kind, kind.__name__)}")
+    return value
+
+
+_GENERICS = {
+    Annotated: _checked,
+    Union: _member,
+    types.UnionType: _member,
+    Literal: _literal,
+    tuple: _tuple,
+    dict: _dict,
+}
+_NAMES = {str: "a text", int: "a whole number", bool: "true or false", types.NoneType: "null"}
+
+
+def _step(place: str, step: object) -> str:
+    return f"{place}.{step}" if place else str(step)
+
+
+def _unfit(place: str, fact: str) -> Malformed:
+    return Malformed(_line(f"{place}: {fact}" if place else fact))
+
+
+def _choices(known: tuple[Any, ...]) -> str:
+    return " or ".join(repr(each) for each in known)
+
+
+def _quoted(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= _LONGEST_QUOTE // 3 else text[: _LONGEST_QUOTE // 3] + "..."
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"key {name!r} stands twice in one object")
+        found[name] = value
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _line(text: str) -> str:
+    """Foreign text made fit for a terminal: printable and short."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return shown if len(shown) <= _LONGEST_QUOTE else shown[:_LONGEST_QUOTE] + "..."

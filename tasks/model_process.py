@@ -1,0 +1,200 @@
+"""A model in a process of its own.
+
+A compiler that crashes, an export that eats all memory: both end that process and become the
+failure of one model. It also gives back all its memory when the model is done.
+
+The two sides speak JSON, a line each: the job first, then a Request at a time; the answer to it is
+the stage's record or a Failure. All else that the process prints goes to its log file.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import IO, TYPE_CHECKING, ClassVar, NamedTuple, Self, cast
+
+from pydantic import BaseModel, ConfigDict
+
+from menagerie.validation.signals import signal_name
+from tasks.failures import Failure, ProcessDied, StageTimedOut
+from tasks.job import Job, Stage, Suspect
+from tasks.limits import expendable, group_memory, memory_allowed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from tasks.stages import RecordT, StageKind
+
+__all__ = ["Answer", "ModelProcess", "Request"]
+
+_COMMAND = (sys.executable, "-m", "tasks.serve_model")
+
+# The code of a model's factory may run there: it is not lent the keys to the store and the server,
+# which converting does not need. Sources may need theirs, such as HF_TOKEN.
+_WITHHELD = (
+    "AWS_",
+    "MENAGERIE_POSTGRES",
+    "MENAGERIE_S3_",
+    "MENAGERIE_SWIFT_",
+    "PGPASS",
+    "PREFECT_",
+)
+_LOOK_SECONDS = 1.0  # between two looks at the memory of a process at work
+_GRACE = 300.0  # seconds beyond the search's own, for the lowering that was under way
+
+
+class Request(BaseModel):
+    """What the process is to do; only `locate` has suspects."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    stage: Stage
+    suspects: tuple[Suspect, ...] = ()
+
+
+class Answer(BaseModel):
+    """What the process says after a stage: its record, or why there is none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    record: str | None = None  # JSON as the record itself writes it, infinities included
+    failure: Failure | None = None
+
+
+class _Spare(NamedTuple):
+    process: subprocess.Popen[str]
+    log: Path
+
+
+class ModelProcess:
+    """A `tasks.stages.ModelHolder` in a child process, which ends with the `with` block.
+
+    Args:
+        job: what to convert.
+        log: the file that receives the process's output.
+        command: what to start; it speaks the protocol above.
+
+    The child starts at once and loads its libraries while the caller does other things.
+    """
+
+    _alive: ClassVar[set[ModelProcess]] = set()
+    _spare: ClassVar[_Spare | None] = None
+
+    def __init__(self, job: Job, log: Path, *, command: Sequence[str] = _COMMAND) -> None:
+        self._job = job
+        self._log = log
+        spare, ModelProcess._spare = ModelProcess._spare, None
+        if spare is not None:
+            spare.log.replace(log)  # the process goes on writing to it, under its new name
+        self._process = spare.process if spare is not None else _start(command, log)
+        self._requests = cast("IO[str]", self._process.stdin)
+        self._answers = cast("IO[str]", self._process.stdout)
+        expendable(self._process.pid)
+        self._alive.add(self)
+        self._send(job.model_dump_json())
+
+    @classmethod
+    def warm_up(cls, folder: Path) -> None:
+        """Start the next process now, while its job is still being prepared.
+
+        Args:
+            folder: where the logs lie.
+        """
+        log = folder / f"starting.{os.getpid()}.log"
+        cls._spare = _Spare(_start(_COMMAND, log), log)
+
+    @classmethod
+    def stop_all(cls) -> None:
+        """End all that this process started; whoever waits for one learns that it died."""
+        for process in tuple(cls._alive):
+            process.kill()
+
+    def run(self, kind: StageKind[RecordT], suspects: Sequence[Suspect] = ()) -> RecordT:
+        """See `ModelHolder.run`. Ends the process where a stage does not end by itself."""
+        seconds = self._job.stage_seconds
+        if kind.stage is Stage.LOCATE:
+            seconds = self._job.search_seconds + _GRACE
+        self._send(Request(stage=kind.stage, suspects=tuple(suspects)).model_dump_json())
+        self._await_answer(kind.stage, seconds)
+        line = self._answers.readline()
+        if not line:
+            raise self._death(kind.stage)
+        answer = Answer.model_validate_json(line)
+        if answer.failure is not None:
+            raise answer.failure.exception()
+        return kind.record.model_validate_json(answer.record or "")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+        self._process.communicate()
+        self._alive.discard(self)
+
+    def kill(self) -> None:
+        """End the process at once, with the compilers it started."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _await_answer(self, stage: Stage, seconds: float) -> None:
+        """Return when there is something to read; end a process that takes too much before."""
+        end = time.monotonic() + seconds
+        allowed = memory_allowed(self._job.memory_bytes)
+        while not select.select([self._answers], [], [], min(_LOOK_SECONDS, seconds))[0]:
+            if time.monotonic() >= end:
+                self.kill()
+                fact = f"{stage} was stopped after {seconds:g} s"
+                raise StageTimedOut(self._job.model, fact, f"What it did is in {self._log}")
+            if (taken := group_memory(self._process.pid)) > allowed:
+                self.kill()
+                sizes = f"{taken / 2**30:.1f} GiB of the {allowed / 2**30:.1f} GiB allowed"
+                fact = f"killed: memory, {stage} took {sizes}"
+                raise ProcessDied(self._job.model, fact, "Convert it on a larger machine")
+
+    def _send(self, line: str) -> None:
+        try:
+            self._requests.write(line + "\n")
+            self._requests.flush()
+        except BrokenPipeError:
+            pass  # it is dead: reading its answer will say so
+
+    def _death(self, stage: Stage) -> ProcessDied:
+        code = self._process.wait()
+        how = f"exit code {code}: {_last_line(self._log)}"
+        advice = f"See {self._log}"
+        if code < 0:
+            how = signal_name(-code)
+            if code == -signal.SIGKILL:
+                advice = f"Most likely the memory did not suffice. {advice}"
+        return ProcessDied(self._job.model, f"its process died in {stage} ({how})", advice)
+
+
+def _start(command: Sequence[str], log: Path) -> subprocess.Popen[str]:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            text=True,
+            env={k: v for k, v in os.environ.items() if not k.startswith(_WITHHELD)},
+            start_new_session=True,
+        )
+
+
+def _last_line(log: Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "it said nothing"

@@ -1,0 +1,146 @@
+"""The stages that need the model in memory, done in this process by the functions of transforms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tasks.job import (
+    ExportedProgramSize,
+    ExportRecord,
+    LowerRecord,
+    PullRecord,
+    TransformRecord,
+)
+from tasks.stages import HeldHere
+from transforms.accuracy import eager_accuracy
+from transforms.build import build, rewrite
+from transforms.bundle import Gate, Identity
+from transforms.diagnosis import diagnose
+from transforms.golden import time_eager
+from transforms.prepare import Prepared, prepare
+from transforms.targets import target_named
+from zoo import sources
+from zoo.errors import ExportError
+from zoo.sources.context import Context, resolve_inside
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from tasks.job import Job, Suspect
+    from zoo.records import Diagnosis
+    from zoo.sources import LoadedModel
+    from zoo.spec import ProgramSpec
+
+__all__ = ["ModelStages"]
+
+
+class ModelStages(HeldHere):
+    """One job's model, and what the stages have made of it so far; a new one for every job."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._target = target_named(job.target)
+        self._loaded: LoadedModel | None = None
+        self._prepared: dict[str, Prepared] = {}
+        self._original: dict[str, Prepared] = {}  # before the passes
+
+    def pull(self) -> PullRecord:
+        """Fetch or make the weights and build the model."""
+        job = self._job
+        self._loaded = sources.load(
+            job.model,
+            job.spec,
+            origin=job.origin,
+            random_weights=job.seed,
+            allow_factories=job.allow_factories,
+        )
+        return PullRecord(
+            source=self._loaded.description,
+            parameters=sum(p.numel() for p in self._loaded.module.parameters()),
+            random_weights=self._loaded.random_weights,
+        )
+
+    def export(self) -> ExportRecord:
+        """Export every program and compute its golden cases with eager PyTorch."""
+        return ExportRecord(programs=tuple(self._export(p) for p in self._job.spec.programs))
+
+    def transform(self) -> TransformRecord:
+        """Run the graph passes over every program."""
+        self._original = self._prepared
+        done = [rewrite(p, self._job.spec.passes, self._target) for p in self._original.values()]
+        self._prepared = {each.prepared.name: each.prepared for each in done}
+        return TransformRecord(
+            passes=tuple(each.log for each in done), graphs=tuple(each.graphs for each in done)
+        )
+
+    def lower(self) -> LowerRecord:
+        """Compile every program and write the bundle, sealed as `lowered`."""
+        job, programs = self._job, list(self._prepared.values())
+        eager = tuple(
+            (p.name, time_eager(p.eager, p.goldens, threads=job.threads)) for p in programs
+        )
+        tolerances = job.spec.tolerances
+        built = build(
+            job.bundle, self._identity(), programs, tolerances=tolerances, gate=self._gate()
+        )
+        return LowerRecord(
+            lowering=built.lowering, eager_latency=eager, weights_bytes=built.weights_bytes
+        )
+
+    def locate(self, suspects: Sequence[Suspect]) -> Diagnosis:
+        """Find where the lowered programs diverge from eager; the job says for how long.
+
+        The smallest program with the fault goes to `Job.reproducer`.
+        """
+        job = self._job
+        return diagnose(
+            self._original,
+            [(s.program, s.case) for s in suspects],
+            job.spec.passes,
+            target=self._target,
+            tolerances=job.spec.tolerance,
+            folder=job.reproducer,
+            seconds=job.search_seconds,
+        )
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._loaded = None
+        self._prepared, self._original = {}, {}
+
+    def _export(self, spec: ProgramSpec) -> ExportedProgramSize:
+        prepared = prepare(self._model().module, spec)
+        self._prepared[spec.name] = prepared
+        return ExportedProgramSize(
+            program=spec.name,
+            nodes=len(prepared.exported.program.graph.nodes),
+            golden_cases=len(prepared.goldens),
+        )
+
+    def _identity(self) -> Identity:
+        loaded = self._model()
+        return Identity(
+            model=self._job.model,
+            target=self._target,
+            build_key=self._job.build_key,
+            source=loaded.description,
+            random_weights=loaded.random_weights,
+            licence=self._job.spec.licence.spdx,
+        )
+
+    def _gate(self) -> Gate | None:
+        gate = self._job.spec.accuracy
+        if gate is None:
+            return None
+        data = resolve_inside(gate.data, Context(self._job.model, self._job.origin.parent))
+        return Gate(gate, data, eager_accuracy(self._model().module, self._job.spec, gate, data))
+
+    def _model(self) -> LoadedModel:
+        if self._loaded is None:
+            raise ExportError(self._job.model, "there is no model yet: its pull has not run")
+        return self._loaded

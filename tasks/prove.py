@@ -1,0 +1,94 @@
+"""Validation of a lowered bundle, the report over it, and the seal that lets it be published."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.format.folder import open_bundle
+from menagerie.validation import Limits
+from menagerie.validation import validate as run_goldens
+from zoo.errors import ValidationError
+from zoo.records import ConversionReport
+from zoo.report import write_report
+from zoo.reseal import reseal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tasks.job import Evidence, Job
+    from zoo.records import ValidationReport
+
+__all__ = ["NotProven", "prove"]
+
+
+class NotProven(ValidationError):
+    """The bundle did not reproduce eager; `report` has the whole story."""
+
+    def __init__(self, place: str, fact: str, next_step: str, report: ConversionReport) -> None:
+        super().__init__(place, fact, next_step)
+        self.report = report
+
+
+def prove(
+    job: Job, evidence: Evidence, *, judge: Callable[..., ValidationReport] = run_goldens
+) -> ConversionReport:
+    """Run the bundle in a fresh process, write the report, and seal a proven bundle.
+
+    Its state is then `validated`, or `emulated` where this host emulates the target's device.
+
+    Args:
+        job: whose bundle to prove.
+        evidence: what the stages before found out, for the report.
+        judge: `menagerie.validation.validate`, or what stands in for it.
+
+    The report goes to `job.reports` whatever the verdict, and into the bundle if it passed.
+
+    Raises:
+        NotProven: if the verdict is anything but passed; the bundle stays `lowered`.
+        ArtifactError: if a file of the bundle changed while it ran.
+    """
+    draft = open_bundle(job.bundle, check_hashes=False).manifest
+    validation = judge(job.bundle, limits=_limits(job))
+    report = _report(job, evidence, validation, draft.versions)
+    shutil.rmtree(job.reproducer, ignore_errors=True)  # of an earlier conversion
+    graphs = evidence.transformed.graphs
+    page = write_report(report, job.reports, graphs=graphs)
+    if not validation.passed:
+        raise NotProven(
+            job.model, f"{validation.verdict}: {validation.detail}", f"See {page}", report
+        )
+    write_report(report, job.bundle, graphs=graphs)
+    state = ReleaseState.EMULATED if validation.emulated else ReleaseState.VALIDATED
+    reseal(job.bundle, draft, state)
+    return report
+
+
+def _limits(job: Job) -> Limits:
+    seconds = min(job.stage_seconds, Limits().seconds)
+    return Limits(threads=job.threads, seconds=seconds, memory_bytes=job.memory_bytes)
+
+
+def _report(
+    job: Job, evidence: Evidence, validation: ValidationReport, versions: dict[str, str]
+) -> ConversionReport:
+    return ConversionReport(
+        model=job.model,
+        summary=job.spec.summary,
+        target=job.target.value,
+        build_key=job.build_key,
+        source=evidence.pulled.source,
+        random_weights=evidence.pulled.random_weights,
+        licence=job.spec.licence.spdx,
+        parameters=evidence.pulled.parameters,
+        weights_bytes=evidence.lowered.weights_bytes,
+        passes=evidence.transformed.passes,
+        lowering=evidence.lowered.lowering,
+        validation=validation,
+        eager_latency=evidence.lowered.eager_latency,
+        stages=evidence.stages,
+        versions=versions,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )

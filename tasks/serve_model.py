@@ -1,0 +1,72 @@
+"""The process behind `tasks.model_process.ModelProcess`: `python -m tasks.serve_model`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+from typing import IO, TYPE_CHECKING
+
+from tasks.failures import Failure
+from tasks.job import Job
+from tasks.model_process import Answer, Request
+from tasks.stages import STAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tasks.stages import ModelHolder
+
+__all__ = ["main"]
+
+
+def main(hold: Callable[[Job], ModelHolder] | None = None) -> None:
+    """Serve one job from standard input; what libraries print goes to standard error.
+
+    Ends with the process, when the other side closes.
+    """
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    requests = _lines(sys.stdin)
+    if hold is None:
+        from tasks.model_stages import ModelStages  # torch comes while the job is not there yet
+
+        hold = ModelStages
+    job = Job.model_validate_json(requests.get())
+    model = hold(job)
+    while True:
+        answer = _answer(model, Request.model_validate_json(requests.get()), job.model)
+        answers.write(answer.model_dump_json() + "\n")
+        answers.flush()
+
+
+def _answer(model: ModelHolder, request: Request, name: str) -> Answer:
+    place = f"{name}, {request.stage}"
+    try:
+        record = model.run(STAGES[request.stage], request.suspects)
+        return Answer(record=record.model_dump_json())
+    except Exception as error:
+        logging.getLogger(__name__).exception("%s failed", place)  # the whole story, in the log
+        return Answer(failure=Failure.of(error, place))
+
+
+def _lines(source: IO[str]) -> queue.Queue[str]:
+    """The lines of `source` as they come; its end is the end of this process and its children."""
+    lines: queue.Queue[str] = queue.Queue()
+
+    def read() -> None:
+        for line in source:
+            lines.put(line.rstrip("\n"))
+        if os.getpgrp() == os.getpid():  # our own group: take the compilers along
+            os.killpg(0, signal.SIGKILL)
+        os._exit(1)
+
+    threading.Thread(target=read, daemon=True).start()
+    return lines
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""The stages of a conversion in one table, and what holds the model while its stages work on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+
+from pydantic import BaseModel
+
+from tasks.job import (
+    ExportRecord,
+    LowerRecord,
+    PublishRecord,
+    PullRecord,
+    Stage,
+    TransformRecord,
+)
+from tasks.prove import prove
+from tasks.publish import publish_bundle
+from zoo.records import ConversionReport, Diagnosis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from tasks.job import Evidence, Job, Suspect
+
+__all__ = [
+    "EXPORT",
+    "LOCATE",
+    "LOWER",
+    "PUBLISH",
+    "PULL",
+    "STAGES",
+    "TRANSFORM",
+    "VALIDATE",
+    "HeldHere",
+    "ModelHolder",
+    "StageKind",
+]
+
+RecordT = TypeVar("RecordT", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class StageKind(Generic[RecordT]):
+    """A stage: what it says when it is done, what does it, and whether another try may help.
+
+    Where `function` is None the stage needs the model in memory: a `ModelHolder` does it.
+    """
+
+    stage: Stage
+    record: type[RecordT]
+    function: Callable[[Job, Evidence], RecordT] | None = None
+    retried: bool = False  # where a network that did not answer may answer later
+
+
+PULL = StageKind(Stage.PULL, PullRecord, retried=True)
+EXPORT = StageKind(Stage.EXPORT, ExportRecord)
+TRANSFORM = StageKind(Stage.TRANSFORM, TransformRecord)
+LOWER = StageKind(Stage.LOWER, LowerRecord)
+VALIDATE = StageKind(Stage.VALIDATE, ConversionReport, prove)
+LOCATE = StageKind(Stage.LOCATE, Diagnosis)
+PUBLISH = StageKind(Stage.PUBLISH, PublishRecord, publish_bundle, retried=True)
+
+STAGES: dict[Stage, StageKind[Any]] = {
+    kind.stage: kind for kind in (PULL, EXPORT, TRANSFORM, LOWER, VALIDATE, LOCATE, PUBLISH)
+}
+
+
+class ModelHolder(Protocol):
+    """Holds the model of one job while its stages work on it.
+
+    A model and its exported programs live in memory only; they are never passed through Prefect,
+    which would want to serialise or hash them. `tasks.model_stages.ModelStages` holds them in this
+    process, `tasks.model_process.ModelProcess` in one of its own.
+    """
+
+    def run(self, kind: StageKind[RecordT], suspects: Sequence[Suspect] = ()) -> RecordT:
+        """Do a stage; each is done once, in the order of the table.
+
+        Args:
+            kind: a stage without a function; `LOCATE` only where the bundle turned out wrong.
+            suspects: for `LOCATE`, what to search.
+
+        Raises:
+            MenagerieError: the stage failed.
+        """
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+class HeldHere:
+    """A holder of a model in this process: each stage is its method of that name."""
+
+    def run(self, kind: StageKind[RecordT], suspects: Sequence[Suspect] = ()) -> RecordT:
+        """See `ModelHolder.run`."""
+        given = (suspects,) if kind is LOCATE else ()
+        done: RecordT = getattr(self, kind.stage.value)(*given)
+        return done
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...

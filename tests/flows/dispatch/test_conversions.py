@@ -1,0 +1,320 @@
+"""The parent judges every child itself, and always ends with a whole and true table."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fake_server import FakeRuns
+from toy_zoo import toy_bundle, toy_evidence, toy_job, toy_judgement
+
+from flows.dispatch.conversions import Conversions
+from flows.dispatch.runs import Phase
+from flows.outcome.results import ModelResult, Outcome
+from flows.planning.placement import load_placement
+from flows.planning.plan import PlannedModel, plan
+from flows.request.parameters import ConversionOptions, RunLimits
+from flows.running.listener import Recorder, Silence
+from tasks.prove import prove
+from tasks.publish import publish_bundle
+from zoo.spec import Target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TINY = {(name, "cpu"): 1.0 for name in ("ant", "bee", "cat")}
+ALONE: dict[tuple[str, str], float] = {(name, "cpu"): 999.0 for name in ("ant", "bee", "cat")}
+
+
+def row(model: str, outcome: Outcome = Outcome.PUBLISHED, **more: Any) -> ModelResult:
+    """A row that a child leaves."""
+    return ModelResult(model=model, target=Target.CPU, outcome=outcome, **more)
+
+
+def well(models: list[str]) -> list[tuple[Phase, list[ModelResult]]]:
+    """All models are published, one a look."""
+    return [
+        *((Phase.RUNNING, [row(model)]) for model in models),
+        (Phase.COMPLETED, []),
+    ]
+
+
+@pytest.fixture
+def options(manifest: Path, tmp_path: Path) -> ConversionOptions:
+    """The toys' manifest and a store of this test's."""
+    return ConversionOptions(
+        random_weights=0, manifest=str(manifest), store=str(tmp_path / "store")
+    )
+
+
+@pytest.fixture
+def work(options: ConversionOptions) -> list[PlannedModel]:
+    """The toys ant, bee and cat."""
+    return plan(["*"], [Target.CPU], options)
+
+
+def dispatch(
+    server: FakeRuns,
+    work: list[PlannedModel],
+    options: ConversionOptions,
+    seconds: dict[tuple[str, str], float] | None = None,
+    *,
+    attended: bool = False,
+    **limits: int,
+) -> dict[str, ModelResult]:
+    """The rows by model after a run."""
+    recorder, allowed = Recorder(Silence()), RunLimits(**limits)
+    Conversions(
+        server,  # type: ignore[arg-type]
+        placement=load_placement(),
+        limits=allowed,
+        options=options,
+        recorder=recorder,
+        clock=server.clock(),
+        attended=attended,
+    ).convert(work, seconds or TINY, server.time + allowed.hours * 3600)
+    return {model: each for (model, _), each in recorder.rows.items()}
+
+
+def outcomes(rows: dict[str, ModelResult]) -> dict[str, str]:
+    """How each ended."""
+    return {model: str(each.outcome) for model, each in sorted(rows.items())}
+
+
+def test_small_models_share_a_run(work: list[PlannedModel], options: ConversionOptions) -> None:
+    """One run for three; every row comes from it."""
+    server = FakeRuns(well)
+    rows = dispatch(server, work, options)
+    assert outcomes(rows) == {"ant": "published", "bee": "published", "cat": "published"}
+    assert server.names == ["ant and 2 more for cpu"]
+    server = FakeRuns(well)
+    dispatch(server, work, options, ALONE)
+    assert server.names == ["ant for cpu", "bee for cpu", "cat for cpu"]
+
+
+def test_failures_are_rows_of_their_models(
+    work: list[PlannedModel], options: ConversionOptions
+) -> None:
+    """What a child says of a model stands; a child that ends silently is a crash."""
+
+    def script(models: list[str]) -> list[tuple[Phase, list[ModelResult]]]:
+        return [
+            (Phase.RUNNING, [row("ant"), row("bee", Outcome.FAILED, stage="lower", reason="no")]),
+            (Phase.ENDED, []),
+        ]
+
+    rows = dispatch(FakeRuns(script), work, options)
+    assert outcomes(rows) == {"ant": "published", "bee": "failed", "cat": "crashed"}
+    assert (rows["bee"].stage, rows["bee"].reason) == ("lower", "no")
+    assert "its run ended Ended: so it is" in (rows["cat"].reason or "")
+
+
+def test_the_last_row_of_a_run_that_just_ended_counts(
+    work: list[PlannedModel], options: ConversionOptions
+) -> None:
+    """A child may leave a row and end between two looks, even between two questions of one."""
+    said = [row(model, Outcome.FAILED, stage="lower", reason="no") for model in ("ant", "bee")]
+    server = FakeRuns(lambda _: [(Phase.RUNNING, []), (Phase.ENDED, [*said, row("cat")])])
+    rows = dispatch(server, work, options)
+    assert outcomes(rows) == {"ant": "failed", "bee": "failed", "cat": "published"}
+
+
+def test_what_ran_below_a_crashed_run_is_ended_with_it(
+    work: list[PlannedModel], options: ConversionOptions
+) -> None:
+    """Its children lived in its process, and would count as running for ever."""
+    server = FakeRuns(lambda _: [(Phase.RUNNING, []), (Phase.CRASHED, [])])
+    assert set(outcomes(dispatch(server, work, options)).values()) == {"crashed"}
+    assert server.closed == list(server.runs)
+
+
+def test_a_server_that_fails_while_tidying_up_loses_no_row(
+    work: list[PlannedModel], options: ConversionOptions
+) -> None:
+    """The rows of a crashed run are written before anything else is asked of the server."""
+    server = FakeRuns(lambda _: [(Phase.RUNNING, []), (Phase.CRASHED, [])])
+
+    def refuse(run: uuid.UUID) -> None:
+        raise ConnectionError(run)
+
+    server.close_children = refuse  # type: ignore[method-assign]
+    rows = dispatch(server, work, options)
+    assert outcomes(rows) == {"ant": "crashed", "bee": "crashed", "cat": "crashed"}
+
+
+def test_a_pool_without_a_worker_is_not_waited_for(
+    work: list[PlannedModel], options: ConversionOptions
+) -> None:
+    """After the set minutes the runs are cancelled, so that they do not wake up later."""
+    server = FakeRuns(lambda _: [], workers=set())
+    rows = dispatch(server, work, options, ALONE, minutes_without_worker=3)
+    assert set(outcomes(rows).values()) == {"timed out"}
+    assert "no worker in pool linux-cpu for 3 minutes: start a Linux worker" in (
+        rows["ant"].reason or ""
+    )
+    assert server.cancelled == ["asked"] * 3
+    assert 180 <= server.time < 200
+
+
+def test_a_worker_that_comes_in_time_is_used(
+    work: list[PlannedModel], options: ConversionOptions
+) -> None:
+    """Waiting in a pool that has a worker, busy as it may be, is no reason to give up."""
+
+    def script(models: list[str]) -> list[tuple[Phase, list[ModelResult]]]:
+        return [(Phase.WAITING, [])] * 1000 + well(models)
+
+    rows = dispatch(FakeRuns(script), work, options, minutes_without_worker=3)
+    assert set(outcomes(rows).values()) == {"published"}
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+def test_a_run_that_does_not_end_is_given_up(
+    work: list[PlannedModel], options: ConversionOptions, *, obeys: bool
+) -> None:
+    """It is cancelled; what it published before counts; a worker that is gone is not waited for."""
+
+    def script(models: list[str]) -> list[tuple[Phase, list[ModelResult]]]:
+        return [(Phase.RUNNING, [row("ant")])]
+
+    server = FakeRuns(script, obeys=obeys)
+    rows = dispatch(server, work, options, minutes_per_model=5)
+    assert outcomes(rows) == {"ant": "published", "bee": "timed out", "cat": "timed out"}
+    assert "not done after 15 minutes" in (rows["cat"].reason or "")
+    assert server.cancelled == ["asked"] if obeys else ["asked", "forced"]
+    assert 900 <= server.time < 1000
+
+
+def test_the_run_ends_when_its_hours_are_over(
+    work: list[PlannedModel], options: ConversionOptions
+) -> None:
+    """Whatever the children do."""
+    server = FakeRuns(lambda _: [(Phase.WAITING, [])] * 10**6)
+    rows = dispatch(server, work, options, ALONE, hours=1)
+    assert set(outcomes(rows).values()) == {"timed out"}
+    assert "hours are over" in (rows["ant"].reason or "")
+    assert server.cancelled == ["asked"] * 3
+
+
+def test_a_crashed_child_may_be_revived(
+    work: list[PlannedModel], options: ConversionOptions
+) -> None:
+    """An automation puts it back in the queue: what counts is how it ends then."""
+
+    def script(models: list[str]) -> list[tuple[Phase, list[ModelResult]]]:
+        revived = [(Phase.WAITING, []), (Phase.RUNNING, [row("ant", Outcome.SKIPPED)])]
+        crash = [(Phase.RUNNING, [row("ant")]), (Phase.CRASHED, []), (Phase.CRASHED, [])]
+        return [*crash, *revived, *well(["bee", "cat"])]
+
+    rows = dispatch(FakeRuns(script), work, options)
+    assert set(outcomes(rows).values()) == {"published"}
+
+
+def test_a_crashed_child_that_nobody_revives_is_run_again(
+    work: list[PlannedModel], options: ConversionOptions
+) -> None:
+    """The automation's event can get lost; the third crash stands all the same."""
+    crash = [(Phase.RUNNING, []), *[(Phase.CRASHED, [])] * 11]  # longer than one waits for it
+    server = FakeRuns(lambda models: [*crash, *crash, *well(models)], attempts=1)
+    assert set(outcomes(dispatch(server, work, options)).values()) == {"published"}
+    server = FakeRuns(lambda models: [*crash, *crash, *crash, *well(models)], attempts=1)
+    assert set(outcomes(dispatch(server, work, options)).values()) == {"crashed"}
+    server = FakeRuns(lambda models: [*crash, *well(models)], attempts=0)
+    assert set(outcomes(dispatch(server, work, options)).values()) == {"crashed"}
+
+
+def test_a_crashed_child_that_published_is_told_by_the_store(
+    work: list[PlannedModel], options: ConversionOptions, tmp_path: Path
+) -> None:
+    """Its row was lost with it, its release was not."""
+    [ant] = [one for one in work if one.model == "ant"]
+    job = toy_job(tmp_path / "a", model="ant", build_key=ant.build_key, store=options.store_url)
+    toy_bundle(job)
+    prove(job, toy_evidence(), judge=lambda *_, **__: toy_judgement())
+    publish_bundle(job)
+    server = FakeRuns(lambda _: [(Phase.RUNNING, []), (Phase.CRASHED, [])])
+    rows = dispatch(server, work, options)
+    assert outcomes(rows) == {"ant": "published", "bee": "crashed", "cat": "crashed"}
+
+
+def test_a_restarted_parent_takes_up_its_children(
+    work: list[PlannedModel], options: ConversionOptions
+) -> None:
+    """Runs at work and runs that are done are not submitted again; cancelled ones are."""
+    server = FakeRuns(well)
+    names = {"ant": Phase.RUNNING, "bee": Phase.COMPLETED, "cat": Phase.ENDED}
+    for model, phase in names.items():
+        run = uuid.uuid4()
+        server.add(run, [model], {"models": [model], "target": "cpu"})
+        if phase is not Phase.RUNNING:
+            server.steps[run] = [(phase, [row(model)] if phase is Phase.COMPLETED else [])]
+            server.look([run])
+    rows = dispatch(server, work, options)
+    assert set(outcomes(rows).values()) == {"published"}
+    assert server.names == ["cat for cpu"]
+
+
+def test_a_restarted_parent_takes_a_failure_for_an_answer(
+    work: list[PlannedModel], options: ConversionOptions
+) -> None:
+    """Of a batch that ended failed, only the model that left no row is converted again."""
+    server = FakeRuns(well)
+    run = uuid.uuid4()
+    server.add(run, ["ant", "bee", "cat"], {"models": ["ant", "bee", "cat"], "target": "cpu"})
+    said = [row("ant"), row("bee", Outcome.FAILED, stage="lower", reason="no")]
+    server.steps[run] = [(Phase.ENDED, said)]
+    server.look([run])
+    rows = dispatch(server, work, options)
+    assert outcomes(rows) == {"ant": "published", "bee": "failed", "cat": "published"}
+    assert server.names == ["cat for cpu"]
+
+
+@pytest.mark.parametrize(("questions", "expected"), [(20, "published"), (10**6, "crashed")])
+def test_a_server_that_is_away(
+    work: list[PlannedModel], options: ConversionOptions, questions: int, expected: str
+) -> None:
+    """A restart is borne with, and makes no run twice; an end is an end, with a whole table."""
+    server = FakeRuns(well, away=questions)
+    rows = dispatch(server, work, options, ALONE, minutes_without_server=2)
+    assert set(outcomes(rows).values()) == {expected}
+    assert len(server.runs) == (3 if expected == "published" else 0)
+
+
+def test_a_pool_without_a_deployment_fails_its_models(
+    work: list[PlannedModel], options: ConversionOptions
+) -> None:
+    """At once, with what to do."""
+    rows = dispatch(FakeRuns(well, pools=("elsewhere",)), work, options)
+    assert set(outcomes(rows).values()) == {"crashed"}
+    assert "no deployment of convert-batch in it. Run `zoo up` again" in (rows["ant"].reason or "")
+
+
+@pytest.mark.parametrize(
+    ("stopped", "attended", "cancelled"), [(True, False, 3), (False, False, 0), (False, True, 3)]
+)
+def test_a_stopped_parent(
+    work: list[PlannedModel],
+    options: ConversionOptions,
+    *,
+    stopped: bool,
+    attended: bool,
+    cancelled: int,
+) -> None:
+    """A cancelled one, or one that a person interrupts, takes its children along.
+
+    One whose host goes down leaves them at work.
+    """
+    server = FakeRuns(lambda _: [(Phase.RUNNING, [])] * 99, stopped=stopped)
+    looks = iter(range(3))
+    real = server.look
+
+    def look(ids: Any) -> Any:
+        if next(looks, None) is None:
+            raise KeyboardInterrupt
+        return real(ids)
+
+    server.look = look  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        dispatch(server, work, options, ALONE, attended=attended)
+    assert server.cancelled == ["asked"] * cancelled

@@ -1,0 +1,94 @@
+"""A process with a model whose stages behave as the test's job asks, by the model's summary."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tasks.job import (
+    ExportedProgramSize,
+    ExportRecord,
+    Job,
+    LowerRecord,
+    PullRecord,
+    Suspect,
+    TransformRecord,
+)
+from tasks.serve_model import main
+from tasks.stages import HeldHere
+from zoo.errors import HashMismatch, SourceError, UnsupportedKernels
+from zoo.records import Diagnosis, Divergence, DivergenceStage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+CRASH = Divergence(
+    stage=DivergenceStage.LOWERING,
+    pass_name=None,
+    node="conv2d",
+    operator="aten.conv2d.default",
+    module_path="stem",
+    source_line="toy.py:7",
+    max_abs=math.inf,
+    snr_db=-math.inf,
+    reproducer=Path("found"),
+)
+
+
+class FakeModel(HeldHere):
+    """Its pull says which process it is; each other stage ends in its own way."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def pull(self) -> PullRecord:
+        """Print something that must not disturb the answers, then fail or not."""
+        sys.stdout.write("a library that talks\n")
+        source = str(os.getpid())
+        match self._job.spec.summary:
+            case "environment":
+                source = " ".join(os.environ)
+            case "unreachable":
+                lost = ConnectionError("nobody answers")
+                raise SourceError("https://example.org", "cannot be fetched") from lost
+            case "wrong hash":
+                raise HashMismatch("weights", "have another sha256", "Look at them")
+            case "unsupported":
+                raise UnsupportedKernels("program main", {"aoti_torch_cpu_cos": ("toy (x.py:1)",)})
+        return PullRecord(source=source, parameters=3, random_weights=self._job.seed)
+
+    def export(self) -> ExportRecord:
+        """A success."""
+        size = ExportedProgramSize(program="main", nodes=2, golden_cases=3)
+        return ExportRecord(programs=(size,))
+
+    def transform(self) -> TransformRecord:
+        """A crash such as a compiler's; `nameless`: by a signal that has no name."""
+        nameless = self._job.spec.summary == "nameless"
+        os.kill(os.getpid(), signal.SIGRTMIN + 1 if nameless else signal.SIGSEGV)
+        raise AssertionError
+
+    def lower(self) -> LowerRecord:
+        """A child of its own that never ends, noted beside the job; then it waits for ever."""
+        child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+        Path(self._job.folder / "child").write_text(str(child.pid))
+        signal.pause()
+        raise AssertionError
+
+    def locate(self, suspects: Sequence[Suspect]) -> Diagnosis:
+        """Say which suspects arrived; `searching` looks for them for ever, `crashing` finds one."""
+        if self._job.spec.summary == "searching":
+            signal.pause()
+        if self._job.spec.summary == "crashing":
+            return Diagnosis(program="main", case=0, divergence=CRASH)
+        return Diagnosis(detail=", ".join(f"{s.program} {s.case}" for s in suspects))
+
+
+if __name__ == "__main__":
+    main(FakeModel)

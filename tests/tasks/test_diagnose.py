@@ -1,0 +1,109 @@
+"""What is searched after a failed validation, and how the report tells of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from toy_zoo import ToyModel, toy_bundle, toy_divergence, toy_evidence, toy_job, toy_judgement
+
+from tasks.diagnose import diagnose, suspects
+from tasks.failures import ProcessDied
+from tasks.job import Stage, Suspect
+from tasks.prove import NotProven, prove
+from zoo.records import ValidationReport, Verdict
+from zoo.report import cause, markdown, read_report
+from zoo.spec import ProgramSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tasks.job import Job
+    from zoo.records import ConversionReport
+    from zoo.spec import ModelSpec
+
+
+def _judgement(verdict: Verdict, **changes: object) -> ValidationReport:
+    failed = toy_judgement(passed=False)
+    return replace(failed, **{"verdict": verdict, **changes})
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> ModelSpec:
+    """An entry with the programs `main` and `decoder`."""
+    inputs = [{"name": "x", "shape": [1, 3]}]
+    programs = tuple(
+        ProgramSpec.model_validate({"name": name, "inputs": inputs}) for name in ("main", "decoder")
+    )
+    return toy_job(tmp_path).spec.model_copy(update={"programs": programs})
+
+
+def test_the_case_that_failed_is_searched(job: Job) -> None:
+    """One program was judged, and its case 0 is out of tolerance."""
+    assert suspects(toy_judgement(passed=False), job.spec) == (Suspect(program="main", case=0),)
+
+
+def test_what_was_not_judged_is_searched_with_every_case(pair: ModelSpec) -> None:
+    """The crash came after `main` was judged and found right: `decoder` is the suspect."""
+    [main] = toy_judgement().programs
+    crashed = _judgement(Verdict.CRASHED, programs=(main,))
+    assert suspects(crashed, pair) == (Suspect(program="decoder", case=None),)
+    at_once = _judgement(Verdict.REFUSED, programs=())
+    assert [s.program for s in suspects(at_once, pair)] == ["main", "decoder"]
+
+
+def test_without_a_wrong_output_every_program_is_tried(pair: ModelSpec) -> None:
+    """Two runs that differ, or an accuracy that was missed, name no program."""
+    [main] = toy_judgement().programs
+    both = (main, replace(main, program="decoder"))
+    differing = _judgement(Verdict.DIVERGED, programs=both)
+    assert [(s.program, s.case) for s in suspects(differing, pair)] == [("main", 0), ("decoder", 0)]
+
+
+@pytest.mark.parametrize("verdict", [Verdict.TIMED_OUT, Verdict.PASSED])
+def test_some_verdicts_need_no_search(job: Job, verdict: Verdict) -> None:
+    """What never ends cannot be searched by running it again and again."""
+    assert suspects(_judgement(verdict), job.spec) == ()
+
+
+def _failed(job: Job) -> ConversionReport:
+    toy_bundle(job)
+    with pytest.raises(NotProven) as caught:
+        prove(job, toy_evidence(), judge=lambda *_, **__: toy_judgement(passed=False))
+    return caught.value.report
+
+
+def test_the_report_names_node_pass_and_command(job: Job) -> None:
+    """JSON, page and Markdown all say where it goes wrong and how to see it again."""
+    report = diagnose(ToyModel(job), job, _failed(job), toy_evidence())
+    assert read_report(job.reports) == report
+    assert report.diagnosis is not None
+    assert report.diagnosis.divergence == toy_divergence(job)
+    page = (job.reports / "report.html").read_text()
+    for text in (page, markdown(report).replace("\\", "")):
+        for word in ("conv2d_3", "fold_batch_norm", "layer1.0.conv2", str(job.reproducer)):
+            assert word in text
+    assert "made wrong by the pass fold_batch_norm" in cause(report.diagnosis)
+
+
+@pytest.mark.parametrize(
+    "fault", [ProcessDied("toy", "its process died in locate (SIGKILL)"), ZeroDivisionError("oops")]
+)
+def test_a_search_that_fails_never_hides_the_verdict(job: Job, fault: Exception) -> None:
+    """The report says that it ended early, and why; the figures are all there."""
+    failed = _failed(job)
+    report = diagnose(ToyModel(job, {Stage.LOCATE: fault}), job, failed, toy_evidence())
+    assert report.validation == failed.validation
+    assert report.diagnosis is not None
+    assert report.diagnosis.divergence is None
+    assert "ended early" in report.diagnosis.detail
+    assert str(fault).split(": ")[-1] in (job.reports / "report.html").read_text()
+
+
+def test_the_reproducer_of_an_earlier_conversion_goes(job: Job) -> None:
+    """What lies beside a report belongs to it."""
+    job.reproducer.mkdir(parents=True)
+    (job.reproducer / "program.pt2").write_text("old")
+    _failed(job)
+    assert not job.reproducer.exists()

@@ -1,0 +1,229 @@
+"""One call from a module of one's own to a proven bundle."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+
+from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.format.folder import open_bundle
+from menagerie.session import Session
+from transforms import Program, convert
+from transforms.example_goldens import resized
+from zoo.errors import ExportError, UsageError, ValidationError
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+class Mlp(nn.Module):
+    """Two linears, a mask by name, two results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor, *, mask: torch.Tensor) -> dict[str, torch.Tensor]:
+        """`hidden` and `logits`."""
+        hidden = torch.relu(self.first(x))
+        return {"logits": self.second(hidden) * mask, "hidden": hidden}
+
+
+def _readme_lines() -> str:
+    """The README's first Python block that converts."""
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    return next(block for block in blocks if "import convert" in block)
+
+
+@pytest.mark.parametrize(
+    ("target", "state"), [("cpu", ReleaseState.VALIDATED), ("metal", ReleaseState.EMULATED)]
+)
+def test_the_lines_of_the_readme_run_as_they_stand(
+    target: str, state: ReleaseState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module of one's own becomes a bundle that opens, on either target."""
+    monkeypatch.chdir(tmp_path)
+    lines = _readme_lines()
+    assert len([line for line in lines.splitlines() if line.strip()]) <= 7
+    assert 'target="metal"' in lines
+    known: dict[str, Any] = {}
+    exec(lines.replace('target="metal"', f'target="{target}"'), known)  # noqa: S102
+    bundle = known["bundle"]
+    assert bundle.report.worst_snr_db > 80
+    opened = open_bundle(tmp_path / "my_model")
+    assert opened.manifest == bundle.manifest
+    assert opened.manifest.state is state
+    assert opened.manifest.target == target
+    assert {path.name for path in tmp_path.iterdir()} == {"my_model"}
+
+
+def test_a_dynamic_module_runs_at_every_size_and_is_called_as_asked(tmp_path: Path) -> None:
+    """Low, high and odd sizes are golden cases; names, tensors by name and ranges arrive."""
+    module, batch = Mlp().eval(), Dim("batch", min=1, max=6)
+    bundle = convert(
+        module,
+        (torch.randn(2, 8),),
+        kwargs={"mask": torch.rand(2, 1)},
+        out=tmp_path / "made",
+        dynamic_shapes={"x": {0: batch}, "mask": {0: batch}},
+        names={"inputs": ["features", "mask"], "outputs": ["scores", "inner"]},
+        tolerances={"float32": 1e-3},
+        licence="MIT",
+        measure_seconds=0,
+    )
+    program = bundle.manifest.programs[0]
+    assert program.dimensions == {"batch": (1, 6, 1)}
+    assert [(t.name, t.shape) for t in program.inputs] == [
+        ("features", ("batch", 8)),
+        ("mask", ("batch", 1)),
+    ]
+    assert [(t.name, t.shape) for t in program.outputs] == [
+        ("scores", ("batch", 4)),
+        ("inner", ("batch", 16)),
+    ]
+    sizes = [case.dimensions["batch"] for case in bundle.report.validation.programs[0].cases]
+    assert sizes == [2, 3, 1, 6]
+    assert bundle.manifest.licence == "MIT"
+    assert bundle.manifest.tolerances["float32"].absolute == 1e-3  # type: ignore[index]
+    x, mask = torch.randn(5, 8), torch.rand(5, 1)
+    with Session(bundle.folder) as session, torch.no_grad():
+        found = session.run({"features": x.numpy(), "mask": mask.numpy()})
+        expected = module(x, mask=mask)
+    np.testing.assert_allclose(found["scores"], expected["logits"], atol=1e-5)
+    np.testing.assert_allclose(found["inner"], expected["hidden"], atol=1e-5)
+
+
+def test_programs_share_the_weights_that_are_equal(tmp_path: Path) -> None:
+    """An exported program and a module around the same layer: one copy of its weights."""
+
+    class Negated(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return -self.inner(x)
+
+    layer = nn.Linear(8, 4).eval()
+    exported = torch.export.export(layer, (torch.randn(3, 8),), strict=False)
+    bundle = convert(
+        {"plain": Program(exported), "negated": (Negated(layer).eval(), (torch.randn(3, 8),))},
+        out=tmp_path / "made",
+        measure_seconds=0,
+    )
+    plain, negated = bundle.manifest.programs
+    assert (plain.name, negated.name) == ("plain", "negated")
+    assert set(plain.constants.values()) == set(negated.constants.values())
+    floats = 8 * 4 + 4
+    assert 4 * floats <= bundle.report.weights_bytes < 4 * 2 * floats
+    x = torch.randn(3, 8)
+    for name, sign in (("plain", 1), ("negated", -1)):
+        with Session(bundle.folder, name) as session, torch.no_grad():
+            [found] = session.run({session.inputs[0].name: x.numpy()}).values()
+            np.testing.assert_allclose(found, sign * layer(x), atol=1e-5)
+
+
+def test_what_differs_from_eager_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+    """No lowering can meet a bound of 1e-30: output, error and bound are told, and what to do."""
+    with pytest.raises(ValidationError) as raised:
+        convert(
+            nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64)).eval(),
+            (torch.randn(3, 64),),
+            out=tmp_path / "made",
+            tolerances={"float32": 1e-30},
+            measure_seconds=0,
+        )
+    text = str(raised.value)
+    assert re.search(
+        r"program main: output 'output' of golden case 0: max abs error \S+ exceeds", text
+    )
+    assert "search_seconds" in text
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        (torch.ones(2, 8), "Give a tuple of tensors"),
+        ((torch.ones(2, 8), 3), "input 1 is a int, not a tensor"),
+        (([torch.ones(2, 8)],), "input 0 is a list, not a tensor"),
+        ((), "there are no inputs"),
+    ],
+)
+def test_inputs_that_are_no_tensors_are_refused(inputs: Any, words: str, tmp_path: Path) -> None:
+    """What stands in the place of a tensor is named."""
+    with pytest.raises(UsageError, match=words):
+        convert(nn.Linear(8, 2).eval(), inputs, out=tmp_path / "made")
+
+
+def test_misuse_is_told_before_any_work(tmp_path: Path) -> None:
+    """Unknown targets and dtypes, names that are none, and a folder that holds something."""
+    module, x = nn.Linear(8, 2).eval(), torch.ones(2, 8)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"target": "tpu"}, "there is no such target.*cpu, metal"),
+        ({"tolerances": {"int64": 1.0}}, "no tolerance for 'int64'"),
+        ({"model": "Has Spaces"}, "cannot be called 'Has Spaces'"),
+        ({"out": tmp_path / "full"}, "exists"),
+        ({"names": {"outputs": ["a", "b"]}}, "has 1 outputs"),
+        ({"names": {"output": ["a"]}}, "names has 'output'"),
+        ({"passes": ["fold_everything"]}, "there is no pass 'fold_everything'"),
+    ]
+    for changes, words in cases:
+        with pytest.raises(UsageError, match=words):
+            convert(module, (x,), **({"out": tmp_path / "made"} | changes))
+    with pytest.raises(UsageError, match="beside them"):
+        convert({"main": (module, (x,))}, (x,), out=tmp_path / "made")
+    with pytest.raises(UsageError, match="cannot be called 'Main'"):
+        convert({"Main": (module, (x,))}, out=tmp_path / "made")
+
+
+def test_sizes_that_cannot_be_proven_are_refused(tmp_path: Path) -> None:
+    """A range without an end, and sizes that depend on each other."""
+
+    class Pair(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x.sum() + y.sum()
+
+    rows = Dim("rows", min=1, max=8)
+    with pytest.raises(ExportError, match=r"axis 0 of input 'input' has no largest size.*Dim"):
+        convert(
+            nn.Linear(8, 2).eval(),
+            (torch.ones(2, 8),),
+            dynamic_shapes=({0: Dim("batch")},),
+            out=tmp_path / "made",
+        )
+    with pytest.raises(ExportError, match="depends on another size"):
+        convert(
+            Pair(),
+            (torch.ones(3), torch.ones(4)),
+            dynamic_shapes=({0: rows}, {0: rows + 1}),
+            out=tmp_path / "made",
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bfloat16])
+def test_resized_examples_hold_what_the_example_holds(dtype: torch.dtype) -> None:
+    """Every element is one of the example's, and rows differ where the example's do."""
+    example = torch.arange(12).reshape(3, 4).to(dtype)
+    made = resized(example, [50, 4], seed="x:0")
+    assert made.shape == (50, 4)
+    assert made.dtype is dtype
+    assert set(made.flatten().tolist()) <= set(example.flatten().tolist())
+    assert len({tuple(row.tolist()) for row in made}) > 1
+    assert torch.equal(made, resized(example, [50, 4], seed="x:0"))
+
+
+def test_resized_masks_keep_their_form() -> None:
+    """A prefix stays a prefix where it is cut, and is repeated where it grows."""
+    mask = torch.tensor([[True, True, False], [True, False, False]])
+    assert resized(mask, [2, 2], seed="m").tolist() == [[True, True], [True, False]]
+    assert resized(mask, [3, 3], seed="m").tolist() == [*mask.tolist(), mask[0].tolist()]

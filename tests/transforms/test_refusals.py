@@ -1,0 +1,165 @@
+"""What no target can run is refused before lowering, by the module's own names."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from transforms.export import trace
+from transforms.own_program import Program, prepare_own
+from zoo.errors import ExportError
+
+X = torch.randn(3, 4)
+
+
+class Counter(nn.Module):
+    """Counts its calls in a buffer."""
+
+    calls: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Write the buffer, then read it."""
+        self.calls += 1
+        return x * self.calls
+
+
+class Holder(nn.Module):
+    """Another module, one floor down, so that there is a path to name."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """What the inner module returns."""
+        return self.inner(x)
+
+
+def module_of(function: Any) -> nn.Module:
+    """A module that calls a function."""
+
+    class Made(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return function(x)
+
+    return Holder(Made())
+
+
+def refusal(module: nn.Module, x: torch.Tensor = X) -> str:
+    """What `trace` says of a module."""
+    with pytest.raises(ExportError) as raised:
+        trace("program main", module, (x,))
+    return str(raised.value)
+
+
+def test_written_buffers_are_named_with_module_and_line() -> None:
+    """They would be lost at best; validation saw a crash, and the search blamed another node."""
+    text = refusal(Holder(Counter()))
+    assert "buffer 'inner.calls' is written by inner (" in text
+    assert re.search(r"test_refusals\.py:\d+, aten\.add", text)
+    assert "no state between calls" in text
+
+
+def test_batch_norm_in_training_mode_is_a_written_buffer() -> None:
+    """The commonest case: eval() was forgotten. All three buffers are told at once."""
+    text = refusal(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+    for name in ("running_mean", "running_var", "num_batches_tracked"):
+        assert f"buffer '1.{name}' is written by 1 (" in text
+    assert "call .eval()" in text
+
+
+def test_written_inputs_are_refused() -> None:
+    """The caller's memory is read only."""
+    text = refusal(module_of(lambda x: x.add_(1)))
+    assert "input 'x' is written by inner (" in text
+    assert ".clone()" in text
+
+
+@pytest.mark.parametrize(
+    ("function", "operator"),
+    [
+        (lambda x: x + torch.randn(3, 4), "aten.randn.default"),
+        (torch.bernoulli, "aten.bernoulli"),
+        (lambda x: torch.dropout(x, 0.5, train=True), "aten."),
+        (lambda x: torch.randint(5, (3,)) + x[:, 0], "aten.randint"),
+    ],
+)
+def test_random_numbers_are_refused(function: Any, operator: str) -> None:
+    """Two runs would differ, and no golden case could prove either."""
+    text = refusal(module_of(function))
+    assert "random numbers are drawn by inner (" in text
+    assert operator in text
+    assert "Pass the noise as an input" in text
+
+
+def test_random_numbers_that_nothing_uses_are_no_fault() -> None:
+    """Speech encoders of transformers draw for a layer drop that is off."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        torch.rand(3)
+        return x + 1
+
+    trace("program main", module_of(function), (X,))
+
+
+def test_sizes_that_depend_on_values_are_refused() -> None:
+    """The export allows them; no bundle can say what comes out."""
+    text = refusal(module_of(lambda x: x[x > 0]))
+    assert "a size depends on values of a tensor at inner (" in text
+    assert re.search(r"test_refusals\.py:\d+", text)
+    assert "Pad to a fixed size" in text
+
+
+def test_branches_on_values_are_refused_with_their_line() -> None:
+    """torch.export gives up itself; what it says is put into words."""
+    text = refusal(module_of(lambda x: x + 1 if x.sum() > 0 else x))
+    assert "depends on values" in text
+    assert re.search(r"test_refusals\.py:\d+", text)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x: torch.complex(x, x), "output 0 is of torch.complex64"),
+        (lambda x: x.to(torch.complex128), "output 0 is of torch.complex128"),
+        (lambda x: (x + 1, x.shape[0]), "output 1 is 3, not a tensor"),
+        (lambda x: (x + 1, None), "output 1 is None, not a tensor"),
+    ],
+)
+def test_results_that_artifacts_cannot_hold_are_refused(function: Any, words: str) -> None:
+    """Dtypes and things that the format does not know, by position."""
+    assert words in refusal(module_of(function))
+
+
+def test_inputs_of_unknown_dtypes_are_refused() -> None:
+    """By name."""
+    text = refusal(module_of(lambda x: x.abs()), X.to(torch.complex64))
+    assert "input 0 is of torch.complex64" in text
+    assert ": x." in text
+
+
+def test_all_faults_are_told_at_once() -> None:
+    """One round through export is enough to know what is to be done."""
+
+    class Both(Counter):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) + torch.rand(4)
+
+    text = refusal(Both())
+    assert "buffer 'calls'" in text
+    assert "random numbers" in text
+
+
+def test_programs_that_were_exported_elsewhere_are_looked_at_too() -> None:
+    """An ExportedProgram with a written buffer, as a person hands it over."""
+    program = torch.export.export(Counter(), (X,), strict=False)
+    with pytest.raises(ExportError, match="buffer 'calls' is written"):
+        prepare_own("main", Program(program))

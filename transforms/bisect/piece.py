@@ -1,0 +1,138 @@
+"""Lowers a piece of a program for a target and runs it once, in a process of its own."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from safetensors.torch import load_file, save_file
+
+from transforms.bisect.cutting import capture, output_nodes
+from transforms.build import build
+from transforms.bundle import Identity
+from transforms.export import Exported
+from transforms.golden import GoldenCase
+from transforms.prepare import Prepared
+from transforms.signature import given, signature_of
+from transforms.targets import Target, target_named
+from zoo.errors import SessionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+    from torch.export import ExportedProgram
+
+    from transforms.bisect.divergence import Runner
+
+__all__ = ["lower_piece", "run_piece", "runner"]
+
+_WIDEST = (1, 2**31, 1)  # sessions check ranges; this run is about numbers
+_SECONDS = 600
+
+
+def runner(target: Target | str) -> Runner:
+    """What lowers and runs programs on `target`, emulated where there is no such device."""
+    return functools.partial(run_piece, target=target)
+
+
+def run_piece(
+    program: ExportedProgram, inputs: Sequence[torch.Tensor], *, target: Target | str = "cpu"
+) -> tuple[torch.Tensor, ...]:
+    """Lower `program`, seal it as a bundle in a temporary folder, and run it there.
+
+    Args:
+        program: after the graph passes, with example inputs.
+        inputs: a tensor for each input, in order.
+        target: where it runs; emulated where this machine has no such device.
+
+    Returns:
+        Its outputs in order.
+
+    Raises:
+        LoweringError: if it cannot be lowered.
+        SessionError: if the runtime refuses it, crashes, or takes longer than ten minutes.
+    """
+    with tempfile.TemporaryDirectory(prefix="menagerie-") as temporary:
+        folder = Path(temporary)
+        bundle = folder / "bundle"
+        names = lower_piece(bundle, program, inputs, target=target)
+        tensors = {f"input_{i}": t.detach().clone().contiguous() for i, t in enumerate(inputs)}
+        save_file(tensors, folder / "inputs.safetensors")
+        _run(bundle, folder / "inputs.safetensors", folder / "outputs.safetensors", str(target))
+        results = load_file(folder / "outputs.safetensors")
+        return tuple(results[name].clone() for name in names)
+
+
+def _run(bundle: Path, inputs: Path, outputs: Path, target: str) -> None:
+    # By file, not by module: the package would load torch, whose shims must not meet the runtime's.
+    script = Path(__file__).with_name("session_process.py")
+    root = str(script.parents[2])
+    command = [sys.executable, "-P", str(script), root, str(bundle), str(inputs), str(outputs)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SessionError(target, f"the run took longer than {_SECONDS} s") from error
+    if done.returncode < 0:
+        raise SessionError(target, f"the run was killed by signal {-done.returncode}")
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines()
+        raise SessionError(target, lines[-1] if lines else f"exit code {done.returncode}")
+
+
+def lower_piece(
+    bundle: Path,
+    program: ExportedProgram,
+    inputs: Sequence[torch.Tensor],
+    *,
+    target: Target | str = "cpu",
+) -> tuple[str, ...]:
+    """Lower any program as it stands and write a bundle of it, its golden case what it yields.
+
+    Args:
+        bundle: a folder to be made.
+        program: after the graph passes.
+        inputs: a tensor for each input, in order.
+        target: where it is to run.
+
+    Returns:
+        The names of its outputs, in order.
+
+    Raises:
+        LoweringError: if it cannot be lowered.
+    """
+    prepared = _prepared(program, inputs)
+    identity = Identity("piece", target_named(target), "0" * 64, "a piece of a model")
+    build(bundle, identity, [prepared])
+    return prepared.exported.output_names
+
+
+def _prepared(program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> Prepared:
+    """Every symbolic size is a dimension of its own, as wide as can be."""
+    outputs = output_nodes(program)
+    sizes: dict[str, str] = {}
+    shapes: dict[str, list[int | str]] = {}
+    for number, value in enumerate(given(program)):
+        shapes[f"input_{number}"] = [
+            s if isinstance(s, int) else sizes.setdefault(str(s), f"d{len(sizes)}")
+            for s in value.shape
+        ]
+    names = [f"output_{i}" for i in range(len(outputs))]
+    ranges = dict.fromkeys(sizes.values(), _WIDEST)
+    expected = capture(program, inputs, [n.name for n in outputs])
+    golden = GoldenCase(
+        dimensions={},
+        inputs=dict(zip(shapes, inputs, strict=True)),
+        outputs={name: expected[n.name] for name, n in zip(names, outputs, strict=True)},
+    )
+    signature = signature_of(program, shapes, names, ranges)
+    eager = program.module(check_guards=False)
+    return Prepared(
+        "main", Exported(program, signature), [golden], lambda given: eager(*given.values())
+    )

@@ -1,0 +1,97 @@
+"""The stages between an exported program and a bundle: passes, lowering, writing."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from transforms.bundle import ProgramParts, write_bundle
+from transforms.graph_record import record_graph
+from transforms.pipeline import run_passes
+from zoo.records import LoweringRecord, PassLog, ProgramGraphs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from menagerie.format.bundle_manifest import BundleManifest
+    from transforms.bundle import Gate, Identity
+    from transforms.prepare import Prepared
+    from transforms.targets import Target
+    from zoo.spec import Dtype, PassChoice, Tolerance
+
+__all__ = ["Built", "Rewritten", "build", "rewrite"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rewritten:
+    """A program after the passes, and what they did."""
+
+    prepared: Prepared
+    log: PassLog
+    graphs: ProgramGraphs
+
+
+@dataclasses.dataclass(frozen=True)
+class Built:
+    """A bundle that was written, in state `lowered`."""
+
+    manifest: BundleManifest
+    lowering: tuple[LoweringRecord, ...]
+
+    @property
+    def weights_bytes(self) -> int:
+        """Size of the weights file."""
+        return self.manifest.files[self.manifest.weights].bytes
+
+
+def rewrite(
+    prepared: Prepared, passes: Sequence[str | PassChoice] | None, target: Target
+) -> Rewritten:
+    """Run graph passes over a program; None for the target's own list.
+
+    Raises:
+        UsageError: for a pass that does not exist or an option it does not take.
+        PassError: if a pass broke its contract.
+    """
+    before = prepared.exported.program
+    after, log = run_passes(before, passes, target=target, name=prepared.name)
+    exported = dataclasses.replace(prepared.exported, program=after)
+    graphs = ProgramGraphs(
+        program=prepared.name, before=record_graph(before), after=record_graph(after)
+    )
+    return Rewritten(dataclasses.replace(prepared, exported=exported), log, graphs)
+
+
+def build(
+    folder: Path,
+    identity: Identity,
+    programs: Sequence[Prepared],
+    *,
+    tolerances: Mapping[Dtype, Tolerance] | None = None,
+    gate: Gate | None = None,
+) -> Built:
+    """Lower programs for the identity's target and write the bundle of them.
+
+    Args:
+        folder: to be made.
+        identity: what the bundle is.
+        programs: after the passes; equal weights of theirs are stored once.
+        tolerances: those that differ from the usual ones.
+        gate: the accuracy gate, if there is one.
+
+    Raises:
+        UnsupportedKernels: listing every fallback kernel that the target's runtime lacks.
+        LoweringError: if code generation or a compiler fails.
+    """
+    parts = [
+        ProgramParts(
+            name=prepared.name,
+            exported=prepared.exported,
+            lowered=identity.target.lower(prepared.exported.program, folder, name=prepared.name),
+            goldens=prepared.goldens,
+        )
+        for prepared in programs
+    ]
+    manifest = write_bundle(folder, identity, parts, tolerances=tolerances or {}, gate=gate)
+    return Built(manifest, tuple(p.lowered.record for p in parts))

@@ -1,0 +1,330 @@
+"""One call from a module to a proven bundle: export, passes, lowering, proof."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.export import ExportedProgram
+
+from menagerie.format.bundle_manifest import BundleManifest, ReleaseState
+from menagerie.validation import Limits, validate
+from transforms.build import build, rewrite
+from transforms.bundle import Identity, content_digest
+from transforms.diagnosis import diagnose, failed_proof
+from transforms.golden import time_eager
+from transforms.own_program import Program, prepare_own
+from transforms.targets import target_named
+from zoo.errors import MenagerieError, UsageError
+from zoo.records import ConversionReport, Diagnosis, StageTime
+from zoo.report import write_report
+from zoo.reseal import reseal
+from zoo.spec import DEFAULT_TOLERANCES, Dtype, Tolerance
+from zoo.suspects import suspected
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from transforms.prepare import Prepared
+    from transforms.targets import Target
+    from zoo.records import ProgramGraphs
+    from zoo.spec import PassChoice
+
+__all__ = ["ConvertedBundle", "convert"]
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_NAMES = "Use lower-case letters, digits and `_`, a letter first"
+_PLACE = "convert"
+
+
+@dataclass(frozen=True)
+class ConvertedBundle:
+    """A proven bundle.
+
+    Attributes:
+        folder: of the bundle.
+        manifest: its manifest.json.
+        report: its report.json; `report.worst_snr_db` and `report.worst_abs` say how near it is to
+            eager, `report.validation` everything.
+    """
+
+    folder: Path
+    manifest: BundleManifest
+    report: ConversionReport
+
+
+def convert(
+    module: torch.nn.Module | ExportedProgram | Mapping[str, Program | tuple[Any, ...]],
+    inputs: Sequence[torch.Tensor] | Mapping[str, torch.Tensor] = (),
+    *,
+    target: str | Target = "cpu",
+    out: Path | str,
+    kwargs: Mapping[str, torch.Tensor] | None = None,
+    dynamic_shapes: Any = None,
+    names: Mapping[str, Sequence[str]] | None = None,
+    passes: Sequence[str | PassChoice] | None = None,
+    tolerances: Mapping[Dtype | str, Tolerance | float] | None = None,
+    model: str = "",
+    licence: str = "",
+    threads: int = 1,
+    measure_seconds: float = 1.0,
+    search_seconds: float = 0.0,
+) -> ConvertedBundle:
+    """Convert a module and prove that the result computes what eager PyTorch does.
+
+    The proof runs in a fresh process without torch: on `inputs`, and, where sizes are dynamic, on
+    inputs of the lowest, highest and odd sizes (`transforms.example_goldens` says how they are
+    made). `out` appears when all of it has passed, not before.
+
+    Args:
+        module: in eval mode, or exported already; or a mapping from names to `Program`s, or to
+            tuples of what makes one (module, inputs): several programs of one bundle, whose equal
+            weights are stored once.
+        inputs: a tuple of example tensors, on the CPU; or tensors by name. An ExportedProgram has
+            its own.
+        target: its name, or a Target.
+        out: the folder to make; missing or empty.
+        kwargs: further tensors by name, as torch.export has them.
+        dynamic_shapes: as torch.export has it; every range needs a largest size.
+        names: `{"inputs": [...], "outputs": [...]}`, either may be left out.
+        passes: graph passes in order, names or choices with options; None for the target's.
+        tolerances: by dtype of an output; a number is the largest absolute error.
+        model: what the bundle calls it; left out: the module's class.
+        licence: of the weights, an SPDX identifier.
+        threads: that the artifact and eager are timed with.
+        measure_seconds: that each program is timed for, here and there.
+        search_seconds: how long the wrong node is looked for when the proof fails.
+
+    Raises:
+        UsageError: the call itself is wrong.
+        ExportError: torch.export or eager fails, or the program needs what no target has, each by
+            its module and line.
+        LoweringError: the target lacks kernels (UnsupportedKernels, all at once), or its compiler
+            failed.
+        ValidationError: the artifact differs from eager: which output, by how much, what to do.
+    """
+    folder = _free(Path(out))
+    wish = _Wish(
+        name=_model_name(model, module),
+        target=target_named(target),
+        passes=passes,
+        tolerances=_tolerances(tolerances),
+        licence=licence,
+        threads=threads,
+        measure_seconds=measure_seconds,
+    )
+    alone: Any = None if isinstance(module, Mapping) else module
+    single = Program(alone, inputs, kwargs or {}, dynamic_shapes, names or {})
+    programs = _programs(module, single)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+        bundle = Path(temporary) / "bundle"
+        made = _make(bundle, wish, programs)
+        if not made.report.validation.passed:
+            search = made.search(folder.with_name(f"{folder.name}-divergence"), search_seconds)
+            raise failed_proof(made.report.validation, search)
+        manifest = made.seal(bundle)
+        bundle.replace(folder)
+    return ConvertedBundle(folder, manifest, made.report)
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """What is asked for."""
+
+    name: str
+    target: Target
+    passes: Sequence[str | PassChoice] | None
+    tolerances: Mapping[Dtype, Tolerance]
+    licence: str
+    threads: int
+    measure_seconds: float
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A bundle that was judged, and what it was made of."""
+
+    wish: _Wish
+    programs: Sequence[Prepared]  # before the passes
+    graphs: Sequence[ProgramGraphs]
+    draft: BundleManifest
+    report: ConversionReport
+
+    def seal(self, bundle: Path) -> BundleManifest:
+        """Put the report into a bundle that passed, and seal it in the state that was proven."""
+        write_report(self.report, bundle, graphs=self.graphs)
+        emulated = self.report.validation.emulated
+        return reseal(
+            bundle, self.draft, ReleaseState.EMULATED if emulated else ReleaseState.VALIDATED
+        )
+
+    def search(self, folder: Path, seconds: float) -> Diagnosis | None:
+        """Look for the node that is wrong; None where nobody asked for it."""
+        if seconds <= 0:
+            return None
+        programs = {program.name: program for program in self.programs}
+        allowed = {**DEFAULT_TOLERANCES, **self.wish.tolerances}
+        try:
+            return diagnose(
+                programs,
+                suspected(self.report.validation, list(programs)),
+                self.wish.passes,
+                target=self.wish.target,
+                tolerances=allowed.get,
+                folder=folder,
+                seconds=seconds,
+            )
+        except MenagerieError as error:  # the verdict stands
+            return Diagnosis(detail=f"The search for the cause ended early: {error}")
+
+
+def _make(bundle: Path, wish: _Wish, programs: Mapping[str, Program]) -> _Made:
+    """Go through the stages, each with its time."""
+    clock = _Clock()
+    originals = [prepare_own(name, program) for name, program in programs.items()]
+    clock.ended("export")
+    done = [rewrite(program, wish.passes, wish.target) for program in originals]
+    prepared = [each.prepared for each in done]
+    clock.ended("transform")
+    identity = Identity(wish.name, wish.target, _key(wish, prepared), licence=wish.licence)
+    built = build(bundle, identity, prepared, tolerances=wish.tolerances)
+    seconds = wish.measure_seconds
+    eager = tuple(
+        (p.name, time_eager(p.eager, p.goldens, threads=wish.threads, seconds=seconds))
+        for p in prepared
+        if seconds > 0
+    )
+    clock.ended("lower")
+    limits = Limits(threads=wish.threads, measure_seconds=seconds)
+    validation = validate(bundle, limits=limits)
+    clock.ended("validate")
+    report = ConversionReport(
+        model=wish.name,
+        summary="",
+        target=wish.target.name,
+        build_key=identity.build_key,
+        source="",
+        random_weights=None,
+        licence=wish.licence,
+        parameters=sum(t.numel() for p in prepared for t in p.exported.program.parameters()),
+        weights_bytes=built.weights_bytes,
+        passes=tuple(each.log for each in done),
+        lowering=built.lowering,
+        validation=validation,
+        eager_latency=eager,
+        stages=tuple(clock.stages),
+        versions=built.manifest.versions,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    return _Made(wish, originals, [each.graphs for each in done], built.manifest, report)
+
+
+class _Clock:
+    """Times stages that follow each other."""
+
+    def __init__(self) -> None:
+        self.stages: list[StageTime] = []
+        self._began = time.perf_counter()
+
+    def ended(self, stage: str) -> None:
+        now = time.perf_counter()
+        self.stages.append(StageTime(stage=stage, seconds=now - self._began))
+        self._began = now
+
+
+def _key(wish: _Wish, programs: Sequence[Prepared]) -> str:
+    """The hash of the programs as they are lowered, of their weights and of the target."""
+    digest = hashlib.sha256(f"{wish.name} {wish.target.name} {wish.target.platform}".encode())
+    digest.update(str(sorted(wish.target.versions().items())).encode())
+    digest.update(torch.__version__.encode())
+    for program in programs:
+        exported = program.exported
+        digest.update(f"{program.name} {exported.signature} {exported.program.graph}".encode())
+        for name, value in sorted(
+            {**exported.program.state_dict, **exported.program.constants}.items()
+        ):
+            if isinstance(value, torch.Tensor):
+                digest.update(name.encode() + content_digest(value))
+    return digest.hexdigest()
+
+
+def _free(folder: Path) -> Path:
+    """The folder to make.
+
+    Raises:
+        UsageError: there is something in its place.
+    """
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UsageError(str(folder), "exists", "Remove it or name another folder")
+    return folder.absolute()
+
+
+def _programs(module: Any, single: Program) -> dict[str, Program]:
+    """The bundle's programs by name; one alone is called `main`.
+
+    Raises:
+        UsageError: a name or a program is none.
+    """
+    if not isinstance(module, Mapping):
+        return {"main": _checked("program main", single)}
+    if single.inputs or single.kwargs or single.dynamic_shapes or single.names:
+        fact = "several programs were given, and inputs or names beside them"
+        raise UsageError(_PLACE, fact, "Give them with each: {'main': Program(module, (x,))}")
+    if not module:
+        raise UsageError(_PLACE, "there is no program to convert", "Name at least one")
+    for name in module:
+        if not _NAME.fullmatch(name):
+            raise UsageError(_PLACE, f"a program cannot be called {name!r}", _NAMES)
+    made = {n: p if isinstance(p, Program) else Program(*p) for n, p in module.items()}
+    return {name: _checked(f"program {name}", program) for name, program in made.items()}
+
+
+def _checked(place: str, program: Program) -> Program:
+    module: object = program.module
+    if not isinstance(module, (torch.nn.Module, ExportedProgram)):
+        kind = type(module).__name__
+        raise UsageError(place, f"is a {kind}", "Give a torch.nn.Module or an ExportedProgram")
+    return program
+
+
+def _model_name(wanted: str, module: Any) -> str:
+    """What the bundle calls its model.
+
+    Raises:
+        UsageError: the wanted name is none.
+    """
+    if wanted:
+        if not _NAME.fullmatch(wanted):
+            raise UsageError(_PLACE, f"a model cannot be called {wanted!r}", _NAMES)
+        return wanted
+    kind = type(module).__name__ if isinstance(module, torch.nn.Module) else "model"
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind).lower()
+    return snake if _NAME.fullmatch(snake) else "model"
+
+
+def _tolerances(
+    wanted: Mapping[Dtype | str, Tolerance | float] | None,
+) -> dict[Dtype, Tolerance]:
+    """Tolerances by dtype; a number is the largest absolute error.
+
+    Raises:
+        UsageError: a dtype is none, or has no tolerance.
+    """
+    made = {}
+    for name, tolerance in (wanted or {}).items():
+        text = str(name).removeprefix("torch.")
+        if text not in DEFAULT_TOLERANCES:
+            known = ", ".join(DEFAULT_TOLERANCES)
+            raise UsageError(_PLACE, f"there is no tolerance for {text!r}", f"Known: {known}")
+        allowed = tolerance if isinstance(tolerance, Tolerance) else Tolerance(absolute=tolerance)
+        made[Dtype(text)] = allowed
+    return made

@@ -1,0 +1,125 @@
+"""What no target can run, refused by name right after the export: all of it at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.export.graph_signature import OutputKind
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from transforms.node_origin import origin
+from transforms.operators import is_random, schema_of
+from zoo.errors import ExportError
+from zoo.spec import Dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+__all__ = ["refuse_unsupported"]
+
+_DTYPES = frozenset(f"torch.{dtype}" for dtype in Dtype)
+_OF_STATE = {
+    OutputKind.BUFFER_MUTATION: "buffer",
+    OutputKind.PARAMETER_MUTATION: "parameter",
+    OutputKind.USER_INPUT_MUTATION: "input",
+}
+_ADVICE = {
+    "buffer": "Return the new value and pass it back in, or call .eval() on the module first",
+    "parameter": "Write into a copy, or call .eval() on the module first",
+    "input": "Write into a copy (.clone()) and return it",
+}
+_NO_STATE = "bundles keep no state between calls"
+_NO_NOISE = "Pass the noise as an input; for dropout, call .eval() on the module first"
+_NO_DATA = "Pad to a fixed size, or return a mask instead of what it selects"
+
+
+def refuse_unsupported(place: str, program: ExportedProgram) -> None:
+    """Raise ExportError if a program, in inference form, needs what no target has.
+
+    Named with module path and source line: buffers, parameters and inputs that are written; random
+    numbers; sizes and values read from tensors; dtypes that artifacts do not know; inputs and
+    results that are no tensors.
+
+    Args:
+        place: the program, in the message.
+        program: as it was exported; nothing has been rewritten yet.
+    """
+    nodes = {node.name: node for node in program.graph.nodes}
+    used = _used(program)
+    faults = [
+        *_no_tensors(program, nodes),
+        *_written(program, nodes),
+        *_random(used),
+        *_shaped_by_data(used),
+    ]
+    if faults:
+        raise ExportError(place, "cannot be converted" + "".join(f"\n  {f}" for f in faults))
+
+
+def _used(program: ExportedProgram) -> list[Node]:
+    """The nodes that what is returned or written depends on, in graph order."""
+    output = next(n for n in reversed(program.graph.nodes) if n.op == "output")
+    found = {output}
+    queue = [output]
+    while queue:
+        fresh = [n for n in queue.pop().all_input_nodes if n not in found]
+        found.update(fresh)
+        queue += fresh
+    return [n for n in program.graph.nodes if n in found]
+
+
+def _no_tensors(program: ExportedProgram, nodes: dict[str, Node]) -> Iterator[str]:
+    signature = program.graph_signature
+    for kind, names in (("input", signature.user_inputs), ("output", signature.user_outputs)):
+        if kind == "output" and not names:
+            yield "it returns nothing. Return at least one tensor"
+        for position, name in enumerate(names):
+            node = nodes.get(name) if isinstance(name, str) else None
+            yield from _no_tensor(f"{kind} {position}", name, node)
+
+
+def _no_tensor(what: str, name: Any, node: Node | None) -> Iterator[str]:
+    if node is None:
+        yield f"{what} is {name!r}, not a tensor. Leave it out"
+        return
+    value = node.meta.get("val")
+    where = origin(node) if node.op == "call_function" else node.name
+    if not isinstance(value, torch.Tensor):
+        yield f"{what} is a {type(value).__name__}, not a tensor: {where}. Leave it out"
+    elif str(value.dtype) not in _DTYPES:
+        step = ", e.g. torch.view_as_real(x)" if value.dtype.is_complex else ""
+        fact = f"{what} is of {value.dtype}, which artifacts do not know"
+        yield f"{fact}: {where}. Convert it{step}"
+    elif value.layout is not torch.strided:
+        yield f"{what} is {value.layout}: {where}. Use dense tensors"
+
+
+def _written(program: ExportedProgram, nodes: dict[str, Node]) -> Iterator[str]:
+    """What is written outside, and the buffers that the graph itself writes in place."""
+    for spec in program.graph_signature.output_specs:
+        what = _OF_STATE.get(spec.kind)
+        if what is not None:
+            site = origin(nodes[spec.arg.name])
+            yield f"{what} {spec.target!r} is written by {site}: {_NO_STATE}. {_ADVICE[what]}"
+
+
+def _random(used: Iterable[Node]) -> Iterator[str]:
+    for node in used:
+        tags = getattr(node.target, "tags", ())
+        drawn = torch.Tag.nondeterministic_seeded in tags and schema_of(node.target) is not None
+        if node.op == "call_function" and drawn and is_random(node):
+            yield f"random numbers are drawn by {origin(node)}. {_NO_NOISE}"
+
+
+def _shaped_by_data(used: Iterable[Node]) -> Iterator[str]:
+    for node in used:
+        if not node.meta.get("unbacked_bindings"):
+            continue
+        value = node.meta.get("val")
+        shaped = isinstance(value, torch.Tensor) and free_unbacked_symbols(value)
+        fact = "a size depends on values of" if shaped else "a number is read out of"
+        yield f"{fact} a tensor at {origin(node)}. {_NO_DATA}"

@@ -1,0 +1,55 @@
+"""The targets, by name: what a program can be converted for. Nothing here imports torch."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+from transforms.targets.base import Finding, Health, Target
+from transforms.targets.cpu import CpuTarget
+from transforms.targets.metal import MetalTarget
+from zoo.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Finding", "Health", "Target", "all_targets", "register", "target_named"]
+
+_ENTRY_POINTS = "menagerie.targets"  # of other distributions: a name, and a Target's class
+
+_KNOWN: dict[str, Target] = {}
+
+
+def register(target: Target) -> Target:
+    """Make a target known under its name; one of the same name gives way.
+
+    A distribution of its own names its class under the entry points `menagerie.targets` instead.
+    """
+    _KNOWN[target.name] = target
+    return target
+
+
+def all_targets() -> Mapping[str, Target]:
+    """Every known target by name: ours first, then those of other distributions."""
+    for found in entry_points(group=_ENTRY_POINTS):
+        if found.name not in _KNOWN:
+            register(found.load()())
+    return dict(_KNOWN)
+
+
+def target_named(name: str | Target) -> Target:
+    """The target called `name`; a target itself is handed back.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    if isinstance(name, Target):
+        return name
+    known = _KNOWN if name in _KNOWN else all_targets()
+    if name not in known:
+        raise UsageError(name, "there is no such target", f"Known: {', '.join(known)}")
+    return known[name]
+
+
+register(CpuTarget())
+register(MetalTarget())

@@ -1,0 +1,107 @@
+"""What a target is: all that is special to it, in one object.
+
+Whoever converts, plans, places or checks asks the object; nobody asks which target it is. Modules
+here are imported where torch is not: what lowers is imported by the method that lowers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from torch.export import ExportedProgram
+
+    from menagerie.format.bundle_manifest import Requirements
+    from transforms.lowering.lowered import LoweredProgram
+
+__all__ = ["Finding", "Health", "Target"]
+
+
+class Health(StrEnum):
+    """How something is that `zoo doctor` looked at."""
+
+    OK = "ok"
+    WARN = "warn"  # some commands will fail
+    FAIL = "fail"  # most will
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of `zoo doctor`: what was looked at, how it is, and what to do about it."""
+
+    name: str
+    health: Health
+    detail: str
+    advice: str = ""
+
+
+class Target(ABC):
+    """Where an artifact runs, and how one is made for it. A subclass a target, one instance each.
+
+    Attributes:
+        name: as manifests, bundles and the command line have it; lower-case letters, digits, `_`.
+        summary: one line for people.
+        runtime: which library of the package menagerie runs its bundles; most have their own.
+        passes: the graph passes that a model gets that names none, in order.
+        convert_pool: the work pool whose workers convert for it, unless the operator says else.
+        confirm_pool: the pool whose workers have the device that an emulated release still has to
+            be validated on; None where conversion validates.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    runtime: ClassVar[str]
+    passes: ClassVar[tuple[str, ...]]
+    convert_pool: ClassVar[str]
+    confirm_pool: ClassVar[str | None] = None
+
+    @abstractmethod
+    def lower(
+        self, program: ExportedProgram, bundle: Path, *, name: str = "main"
+    ) -> LoweredProgram:
+        """Compile one program; its files go to `programs/<name>/` of the bundle's folder.
+
+        Raises:
+            UnsupportedKernels: listing every fallback kernel that the target's runtime lacks.
+            LoweringError: if code generation or a compiler fails.
+        """
+
+    @abstractmethod
+    def requirements(self) -> Requirements:
+        """What a machine must be to run an artifact that is lowered here."""
+
+    def shared_files(self, folder: Path) -> Mapping[str, str]:  # noqa: ARG002
+        """Write what all programs of a bundle share; the files by their role in the manifest.
+
+        Args:
+            folder: the bundle's, with its programs lowered.
+        """
+        return {}
+
+    def versions(self) -> Mapping[str, str]:
+        """Versions of what makes its artifacts, besides torch and the C++ compiler."""
+        return {}
+
+    def checks(self) -> Iterator[Finding]:
+        """What `zoo doctor` is to say of this machine's fitness for the target."""
+        yield from ()
+
+    @property
+    def platform(self) -> str:
+        """What an artifact lowered here runs on, e.g. `linux-x86_64`."""
+        needs = self.requirements()
+        return f"{needs.system}-{needs.machine}"
+
+    @property
+    def emulated_here(self) -> bool:
+        """Whether this machine lacks the device, and results come from an emulated one."""
+        return False
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,86 @@
+"""The CPU of the machine that converts: Inductor's C++, compiled by the host's compiler."""
+
+from __future__ import annotations
+
+import platform
+from typing import TYPE_CHECKING, ClassVar
+
+from menagerie.abi import RUNTIME_ABI
+from menagerie.format.bundle_manifest import Requirements
+from transforms.targets.base import Target
+from zoo.errors import LoweringError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch.export import ExportedProgram
+
+    from transforms.lowering.lowered import LoweredProgram
+
+__all__ = ["CpuTarget", "host_requirements"]
+
+# What code is compiled for, by machine, in the words of /proc/cpuinfo.
+_INSTRUCTIONS = {"x86_64": ("avx2", "bmi2", "f16c", "fma"), "arm64": (), "aarch64": ()}
+
+
+class CpuTarget(Target):
+    """See the module."""
+
+    name = "cpu"
+    summary = "Native code for this machine's kind of processor"
+    runtime = "cpu"
+    convert_pool = "linux-cpu"
+    passes: ClassVar[tuple[str, ...]] = (
+        # The runtime has no FFT. First, since all others then see plain views and products.
+        "decompose_stft",
+        # A copy ends the chains of views that the passes below follow.
+        "replace_view_copies",
+        # While convolution and norm still have the weights that the model gave them.
+        "fold_batch_norm",
+        # From here on, a weight that can be known is a constant, which the rewrites below ask for.
+        "fold_constants",
+        # Before anything is rewritten: what was written twice is then rewritten once.
+        "merge_common_subexpressions",
+        # Before the permutations go: it needs both ends of a chain to know every axis.
+        "pointwise_affine_to_conv",
+        # After it, since a map that became a convolution has no concatenation left to part.
+        "fuse_cat_linear",
+        # What the rewrites above left between them.
+        "remove_identity_permutes",
+        # After whatever reads a product and its bias apart.
+        "fuse_addmm",
+        # Last: everything above may leave something behind.
+        "remove_dead_code",
+    )
+
+    def lower(
+        self, program: ExportedProgram, bundle: Path, *, name: str = "main"
+    ) -> LoweredProgram:
+        """See `Target.lower`."""
+        from transforms.lowering import cpu
+
+        folder = bundle / "programs" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return cpu.lower(program, folder / "model.so", name=name)
+
+    def requirements(self) -> Requirements:
+        """See `Target.requirements`."""
+        return host_requirements()
+
+
+def host_requirements() -> Requirements:
+    """What a machine must be to run libraries that are compiled for machines like this one.
+
+    Raises:
+        LoweringError: nobody knows what to compile for here.
+    """
+    machine = platform.machine()
+    if machine not in _INSTRUCTIONS:
+        fact = f"there is no baseline for {machine}"
+        raise LoweringError("cpu", fact, "x86_64 and arm64 are known")
+    return Requirements(
+        system=platform.system().lower(),
+        machine=machine,
+        instructions=_INSTRUCTIONS[machine],
+        runtime_abi=RUNTIME_ABI,
+    )

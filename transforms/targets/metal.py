@@ -1,0 +1,102 @@
+"""Apple GPUs: a Mach-O library and Metal shaders, made on Linux or on a Mac."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from menagerie.abi import RUNTIME_ABI
+from menagerie.format.bundle_manifest import Requirements
+from menagerie.zig import zig_environment, zig_version
+from transforms.targets.base import Finding, Health, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from torch.export import ExportedProgram
+
+    from transforms.lowering.lowered import LoweredProgram
+
+__all__ = ["DEPLOYMENT_TARGET", "MetalTarget"]
+
+# The oldest macOS that artifacts load on: the first whose MPSNDArray views a buffer at an offset.
+DEPLOYMENT_TARGET = "15.0"
+_SHADER_HEADER = "shaders.h.metal"
+
+
+class MetalTarget(Target):
+    """See the module."""
+
+    name = "metal"
+    summary = "Macs with Apple's processors, macOS 15 or newer"
+    runtime = "metal"
+    convert_pool = "linux-cpu"
+    confirm_pool = "macos-metal"
+    # As for the CPU, for the same reasons, but without fuse_cat_linear: its cost model was measured
+    # on the CPU alone. decompose_linear is for targets without addmm, which Metal's runtime has.
+    passes: ClassVar[tuple[str, ...]] = (
+        "decompose_stft",
+        "replace_view_copies",
+        "fold_batch_norm",
+        "fold_constants",
+        "merge_common_subexpressions",
+        "pointwise_affine_to_conv",
+        "remove_identity_permutes",
+        "fuse_addmm",
+        "remove_dead_code",
+    )
+
+    def lower(
+        self, program: ExportedProgram, bundle: Path, *, name: str = "main"
+    ) -> LoweredProgram:
+        """See `Target.lower`."""
+        from transforms.lowering import metal
+
+        return metal.lower(program, bundle, name=name)
+
+    def requirements(self) -> Requirements:
+        """See `Target.requirements`; the same wherever it is lowered."""
+        return Requirements(
+            system="darwin",
+            machine="arm64",
+            deployment_target=DEPLOYMENT_TARGET,
+            runtime_abi=RUNTIME_ABI,
+        )
+
+    def shared_files(self, folder: Path) -> Mapping[str, str]:
+        """The header that stands before all shaders, if there are any."""
+        from transforms.lowering.inductor import metal_header
+
+        if not any(folder.glob("programs/*/*.metal")):
+            return {}
+        (folder / _SHADER_HEADER).write_text(metal_header())
+        return {"shader_header": _SHADER_HEADER}
+
+    def versions(self) -> Mapping[str, str]:
+        """See `Target.versions`."""
+        return {"zig": zig_version()}
+
+    def checks(self) -> Iterator[Finding]:
+        """What compiles for Metal here: zig, or on a Mac the system's compiler."""
+        if not self.emulated_here:
+            yield Finding(self.name, Health.OK, "this Mac's own device and compiler")
+            return
+        found = zig_version()
+        if found == "absent":
+            yield Finding(
+                self.name,
+                Health.WARN,
+                "the package ziglang is missing",
+                "pip install ziglang; only converting for Metal and emulating it need it",
+            )
+            return
+        detail = f"zig {found}, emulated device"
+        if not (Path(zig_environment()["ZIG_GLOBAL_CACHE_DIR"]) / "o").is_dir():
+            detail += "; the first conversion compiles libc++ for macOS, a minute or two"
+        yield Finding(self.name, Health.OK, detail)
+
+    @property
+    def emulated_here(self) -> bool:
+        """See `Target.emulated_here`."""
+        return platform.system() != "Darwin"

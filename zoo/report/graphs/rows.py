@@ -1,0 +1,274 @@
+"""What a picture of two graphs shows: their nodes side by side, row by row.
+
+Nodes that both graphs have stand in one row. Of equal blocks in succession the first is shown, and
+where there are too many rows, those far from every change are summed up by module.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from enum import StrEnum
+from itertools import groupby, starmap, zip_longest
+from typing import TYPE_CHECKING
+
+from zoo.records import GraphNode, GraphRecord, NodeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+__all__ = ["Cell", "Mark", "Row", "align", "block_of", "condense", "inputs_of", "mark_changes"]
+
+_CONTEXT = 2  # rows above and below a change that are shown as they are
+_FEWEST_REPEATS = 3
+_NUMBERED = re.compile(r"(?:\w*_)?\d+")  # `3` of `encoder.layers.3.norm`, or `layer_3`
+_ENDS = {NodeKind.INPUT, NodeKind.OUTPUT}
+
+
+class Mark(StrEnum):
+    """What became of a node."""
+
+    SAME = "same"
+    REMOVED = "removed"
+    ADDED = "added"
+    REWIRED = "rewired"  # still there, fed by other nodes than before
+    WRONG = "wrong"  # the first to diverge from eager
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One graph's half of a row: a node, or several that are told as one by `summary`."""
+
+    nodes: tuple[GraphNode, ...]
+    mark: Mark = Mark.SAME
+    changes: int = 0  # nodes that are marked
+    summary: str = ""
+
+    @property
+    def text(self) -> str:
+        """What the row says."""
+        return self.summary or self.nodes[0].operator
+
+    @property
+    def detail(self) -> str:
+        """Shape and dtype of a single node."""
+        return "" if self.summary else self.nodes[0].detail
+
+    @property
+    def tip(self) -> str:
+        """A single node's name, module and tensor."""
+        node = self.nodes[0]
+        facts = () if self.summary else (node.name, node.module, node.detail)
+        return " · ".join(fact for fact in facts if fact)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What stands side by side; None where a graph has nothing here."""
+
+    before: Cell | None
+    after: Cell | None
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Those that there are, the later graph's first."""
+        return tuple(cell for cell in (self.after, self.before) if cell is not None)
+
+    @property
+    def node(self) -> GraphNode:
+        """The first node, of the later graph where that has one."""
+        return self.cells[0].nodes[0]
+
+
+def mark_changes(
+    before: GraphRecord, after: GraphRecord
+) -> tuple[dict[str, Mark], dict[str, Mark]]:
+    """What became of every node of either graph; a node is known by its name and operator."""
+    left = {n.name: n for n in before.nodes}
+    right = {n.name: n for n in after.nodes}
+    kept = {
+        name for name in left.keys() & right.keys() if left[name].operator == right[name].operator
+    }
+
+    def mark(node: GraphNode, lost: Mark) -> Mark:
+        if node.name not in kept:
+            return lost
+        differing = set(left[node.name].inputs) ^ set(right[node.name].inputs)
+        return Mark.REWIRED if differing and differing <= kept else Mark.SAME
+
+    return (
+        {n.name: mark(n, Mark.REMOVED) for n in before.nodes},
+        {n.name: mark(n, Mark.ADDED) for n in after.nodes},
+    )
+
+
+def align(
+    before: GraphRecord, after: GraphRecord, marks: tuple[Mapping[str, Mark], Mapping[str, Mark]]
+) -> list[Row]:
+    """The nodes of both graphs in rows, in the order of each; what both have shares a row."""
+    left, right = (
+        [Cell((n,), mark[n.name], int(mark[n.name] is not Mark.SAME)) for n in record.nodes]
+        for record, mark in zip((before, after), marks, strict=True)
+    )
+    return list(_paired(left, right, (_identity, _place)))
+
+
+def _identity(cell: Cell) -> tuple[str, str]:
+    return cell.nodes[0].name, cell.nodes[0].operator
+
+
+def _place(cell: Cell) -> tuple[str, str]:
+    return cell.nodes[0].module, cell.nodes[0].operator
+
+
+def _paired(
+    left: Sequence[Cell], right: Sequence[Cell], keys: Sequence[Callable[[Cell], object]]
+) -> Iterator[Row]:
+    """Cells of equal keys share a row; those between them are paired by the next key, or as is."""
+    if not keys:
+        yield from starmap(Row, zip_longest(left, right))
+        return
+    key, *others = keys
+    matcher = SequenceMatcher(None, [*map(key, left)], [*map(key, right)], autojunk=False)
+    for kind, i, i_end, j, j_end in matcher.get_opcodes():
+        rest = () if kind == "equal" else others
+        yield from _paired(left[i:i_end], right[j:j_end], rest)
+
+
+def block_of(module: str, depth: int) -> str:
+    """A module's path down to its `depth`th numbered name, or the last one; empty without any."""
+    names = module.split(".")
+    numbered = [i for i, name in enumerate(names) if _NUMBERED.fullmatch(name)]
+    return ".".join(names[: numbered[:depth][-1] + 1]) if numbered else ""
+
+
+def condense(rows: Sequence[Row], *, most: int) -> list[Row]:
+    """Fewer rows that tell the same.
+
+    Args:
+        rows: as aligned.
+        most: the number of rows from which on neighbours of one module are summed up: first those
+            far from every change, by ever shorter paths, then the others too. A wrong node is
+            always shown. Inputs and outputs are, too, so that there may be more rows yet.
+    """
+    for depth in (1, 2):
+        rows = _without_repeats(rows, depth)
+    condensed = list(rows)
+    deepest = max((row.node.module.count(".") + 1 for row in rows), default=0)
+    for kept in (_near_changes(rows), _wrong(rows)):
+        for depth in range(deepest, -1, -1):
+            if len(condensed) <= most:
+                return condensed
+            condensed = list(_by_module(rows, kept, depth))
+    return condensed
+
+
+def inputs_of(cells: Sequence[Cell | None]) -> list[list[int]]:
+    """For each cell of a graph the indices of those that feed it, all smaller than its own."""
+    owner = {n.name: i for i, cell in enumerate(cells) if cell for n in cell.nodes}
+    return [
+        sorted({owner[i] for n in cell.nodes for i in n.inputs if i in owner} - {position})
+        if cell
+        else []
+        for position, cell in enumerate(cells)
+    ]
+
+
+# Repeated blocks
+
+
+def _without_repeats(rows: Sequence[Row], depth: int) -> list[Row]:
+    """Of three or more equal blocks in succession the first stays; one row tells of the rest."""
+
+    def name_of(row: Row) -> str:
+        return "" if row.cells[0].summary else block_of(row.node.module, depth)
+
+    blocks = [(name, list(group)) for name, group in groupby(rows, key=name_of)]
+    result: list[Row] = []
+    for shape, run in groupby(blocks, key=lambda block: _shape(*block)):
+        alike = list(run)
+        if not shape or len(alike) < _FEWEST_REPEATS:
+            result += [row for _, group in alike for row in group]
+            continue
+        (_, first), *rest = alike
+        names = [name for name, _ in rest]
+        summary = f"{len(rest)} more like it: {names[0]} to {names[-1].rpartition('.')[2]}"
+        result += [*first, _summed([row for _, group in rest for row in group], summary)]
+    return result
+
+
+def _shape(name: str, rows: Sequence[Row]) -> tuple[object, ...]:
+    """Equal for blocks that look the same: operators, marks, inner edges; empty: not a block."""
+    if not name or len(rows) == 1:
+        return ()
+    before, after = _form([row.before for row in rows]), _form([row.after for row in rows])
+    return (name.rpartition(".")[0], *before, *after)
+
+
+def _form(cells: Sequence[Cell | None]) -> Iterator[object]:
+    nodes = [n for cell in cells if cell for n in cell.nodes]
+    index = {n.name: i for i, n in enumerate(nodes)}
+    for cell in cells:
+        if cell is None:
+            yield None
+        else:
+            node = cell.nodes[0]
+            yield node.operator, cell.mark, tuple(index.get(name, -1) for name in node.inputs)
+
+
+def _summed(rows: Sequence[Row], summary: str = "", module: str = "") -> Row:
+    """One row for several; without a summary each half counts its operators."""
+    return Row(
+        _sum([row.before for row in rows], summary, module),
+        _sum([row.after for row in rows], summary, module),
+    )
+
+
+def _sum(cells: Sequence[Cell | None], summary: str, module: str) -> Cell | None:
+    there = [cell for cell in cells if cell is not None]
+    if not there:
+        return None
+    nodes = tuple(n for cell in there for n in cell.nodes)
+    changes = sum(cell.changes for cell in there)
+    if not summary:
+        summary = f"{module}: " * bool(module) + f"{len(nodes)} operators"
+        summary += f", {changes} changed" * bool(changes)
+    mark = min({cell.mark for cell in there} - {Mark.SAME}, default=Mark.SAME)
+    return Cell(nodes, mark, changes, summary)
+
+
+# Large graphs
+
+
+def _by_module(rows: Sequence[Row], kept: Collection[int], depth: int) -> Iterator[Row]:
+    """Neighbouring rows of one module become one, but for those to be kept.
+
+    Args:
+        rows: all of them, in order.
+        kept: positions of those that stand for themselves; inputs and outputs do anyway.
+        depth: how many names of a module's path count.
+    """
+
+    def module(entry: tuple[int, Row]) -> str | None:
+        position, row = entry
+        if position in kept or row.node.kind in _ENDS:
+            return None
+        return ".".join(row.node.module.split(".")[:depth])
+
+    for name, group in groupby(enumerate(rows), key=module):
+        members = [row for _, row in group]
+        if name is None or len(members) == 1:
+            yield from members
+        else:
+            yield _summed(members, module=name)
+
+
+def _near_changes(rows: Sequence[Row]) -> set[int]:
+    """Positions of rows that are changed, or stand close to one that is."""
+    changed = [i for i, row in enumerate(rows) if any(cell.changes for cell in row.cells)]
+    return {near for i in changed for near in range(i - _CONTEXT, i + _CONTEXT + 1)}
+
+
+def _wrong(rows: Sequence[Row]) -> set[int]:
+    return {i for i, row in enumerate(rows) if Mark.WRONG in {cell.mark for cell in row.cells}}
