@@ -36,7 +36,7 @@ wheel: dist/.built ## the small package for those who only run artifacts, in dis
 dist/.built: $(VENV)/.ready $(RUNTIME_SOURCES) $(shell find runtime -name '*.py') runtime/portable.cmake runtime/pyproject.toml
 	rm -rf dist build/plain
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation \
-	  --wheel-dir build/plain --config-settings build-dir=build/portable \
+	  --wheel-dir build/plain --config-settings build-dir=$(CURDIR)/build/portable \
 	  --config-settings cmake.args="-DCMAKE_TOOLCHAIN_FILE=$(CURDIR)/runtime/portable.cmake;-DMENAGERIE_PORTABLE=ON;-DMENAGERIE_LIBGOMP=$$($(BIN)/python -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')/lib/libgomp.so.1" \
 	  ./runtime
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --plat manylinux_2_28_x86_64 --wheel-dir dist build/plain/menagerie-*.whl
@@ -51,10 +51,10 @@ up: setup ## a local cluster: Prefect's server and UI, an S3 server, a worker
 down: setup ## end the local cluster
 	$(BIN)/zoo down
 
-test: setup ## the test suite
+test: setup wheel ## the test suite
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-test-all: setup ## the suite with fresh random examples, then every model of the zoo (some hours)
+test-all: setup wheel ## the suite with fresh random examples, then every model of the zoo (some hours)
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -n auto --dist loadfile
 	$(BIN)/python -m pytest -m sweep
 	$(BIN)/python -m pytest -n0 -m cluster
