@@ -14,6 +14,7 @@ from transforms.lowering.fallback_kernels import CheckedWrapper
 from transforms.lowering.inductor import Backend, generate_code
 from transforms.lowering.layouts import with_claimed_weights
 from transforms.lowering.lowered import LoweredProgram
+from transforms.lowering.recurrent import write_out_lstm
 from transforms.lowering.toolchain import Compiler, Source, find_compiler
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord
@@ -102,9 +103,8 @@ def lower(
     started = time.perf_counter()
     place = f"program {name}"
     baseline = _baseline()
-    code = generate_code(
-        with_claimed_weights(program), {**_OPTIONS, "cpp.simdlen": baseline.vector_bits}, BACKEND
-    )
+    prepared = with_claimed_weights(write_out_lstm(program))
+    code = generate_code(prepared, {**_OPTIONS, "cpp.simdlen": baseline.vector_bits}, BACKEND)
     check_kernels(place, code.kernel_uses, Target.CPU)
     flags = (*_FLAGS, *baseline.flags)
     sources = [
