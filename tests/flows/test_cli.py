@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 COMMANDS = (
     "list",
     "show",
+    "compile",
     "convert",
     "pull",
     "verify",
