@@ -38,18 +38,10 @@ __all__ = [
     "SampleKind",
     "Sha256",
     "SourceSpec",
-    "Target",
     "Tolerance",
     "TorchvisionSource",
     "TransformersSource",
 ]
-
-
-class Target(StrEnum):
-    """Where an artifact runs."""
-
-    CPU = "cpu"
-    METAL = "metal"
 
 
 class Dimension(Frozen):
@@ -208,7 +200,7 @@ class ModelSpec(Frozen):
     source: SourceSpec
     programs: tuple[ProgramSpec, ...] = Field(min_length=1)
     dtype: Dtype = Dtype.FLOAT32
-    targets: tuple[Target, ...] = (Target.CPU,)
+    targets: tuple[Name, ...] = Field(default=("cpu",), examples=[["cpu", "metal"]])
     passes: tuple[PassChoice, ...] | None = Field(
         default=None, description="graph passes in order; left out: the target's default list"
     )

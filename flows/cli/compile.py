@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.options import JsonOption
+from flows.cli.options import JsonOption, TargetOption
 from flows.cli.output import emit, figure, messages, results
 from menagerie.figures import decibels, error, size
 
@@ -27,9 +27,7 @@ def compile_model(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="The bundle's folder, to be made.")
     ],
-    target: Annotated[
-        str, typer.Option("--target", "-t", help="Where the artifact runs: cpu, metal.")
-    ] = "cpu",
+    target: TargetOption = "cpu",
     inputs: Annotated[
         list[str] | None,
         typer.Option(

@@ -41,7 +41,7 @@ def list_models(
                     "source": spec.source.kind,
                     "programs": [program.name for program in spec.programs],
                     "dtype": spec.dtype.value,
-                    "targets": [target.value for target in spec.targets],
+                    "targets": list(spec.targets),
                     "licence": spec.licence.spdx,
                     "tags": list(spec.tags),
                 }
@@ -51,6 +51,6 @@ def list_models(
         return
     shown = table("model", "source", "targets", "tags", "summary")
     for name, spec in models.items():
-        targets = ", ".join(target.value for target in spec.targets)
+        targets = ", ".join(spec.targets)
         shown.add_row(name, spec.source.kind, targets, ", ".join(spec.tags), spec.summary)
     results().print(shown)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from zoo.build_key import build_key
-from zoo.spec import DEFAULT_TOLERANCES, Dtype, ModelSpec, Target, Tolerance
+from zoo.spec import DEFAULT_TOLERANCES, Dtype, ModelSpec, Tolerance
 
 _ENTRY: dict[str, Any] = {
     "summary": "a model",
@@ -20,7 +20,7 @@ _ENTRY: dict[str, Any] = {
 }
 _FACTS: dict[str, Any] = {
     "name": "one",
-    "target": Target.CPU,
+    "target": "cpu",
     "weights": "random 0",
     "code": "c0de",
     "versions": {"torch": "2.13.0", "gcc": "12"},
