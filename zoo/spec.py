@@ -7,9 +7,10 @@ line in every complaint, is `zoo.manifest`'s work.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
+from pydantic_core import PydanticCustomError
 
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
 from zoo.spec_base import Axis, Frozen, Name, Sha256
@@ -167,6 +168,14 @@ class ProgramSpec(Frozen):
         return self
 
 
+def _known_target(name: str, info: ValidationInfo) -> str:
+    """A target's name, if those who read the manifest say which there are; see `load_manifest`."""
+    known = (info.context or {}).get("targets", ())
+    if known and name not in known:
+        raise PydanticCustomError("unknown_target", "is not a target", {"known": list(known)})
+    return name
+
+
 class PassChoice(Frozen):
     """A graph pass by name, with its options."""
 
@@ -200,7 +209,9 @@ class ModelSpec(Frozen):
     source: SourceSpec
     programs: tuple[ProgramSpec, ...] = Field(min_length=1)
     dtype: Dtype = Dtype.FLOAT32
-    targets: tuple[Name, ...] = Field(default=("cpu",), examples=[["cpu", "metal"]])
+    targets: tuple[Annotated[Name, AfterValidator(_known_target)], ...] = Field(
+        default=("cpu",), examples=[["cpu", "metal"]]
+    )
     passes: tuple[PassChoice, ...] | None = Field(
         default=None, description="graph passes in order; left out: the target's default list"
     )

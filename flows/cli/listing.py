@@ -24,12 +24,13 @@ def list_models(
     - `zoo list --tag speech`
     - `zoo list --json | jq '.[].name'`
     """
+    from transforms.targets import all_targets
     from zoo.manifest import load_manifest
 
     wanted = set(tag or ())
     models = {
         name: spec
-        for name, spec in load_manifest(manifest).models.items()
+        for name, spec in load_manifest(manifest, targets=all_targets()).models.items()
         if not wanted or wanted & set(spec.tags)
     }
     if as_json:

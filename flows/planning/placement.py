@@ -50,7 +50,9 @@ class Placement(_Frozen):
 
     @model_validator(mode="after")
     def _complete(self) -> Placement:
-        for target in {**all_targets(), **self.targets}:
+        if strange := sorted(self.targets.keys() - all_targets().keys()):
+            raise ValueError(f"there is no target {strange[0]!r}")
+        for target in all_targets():
             places = self.places(target)
             for pool in (places.convert, places.confirm):
                 if pool is not None and pool not in self.pools:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from flows.outcome.reports import known_report, report_folder
 from flows.outcome.results import ModelResult, Outcome, Step
-from flows.planning.known_targets import check_targets
 from flows.planning.toolchain import code_digest, versions
-from transforms.targets import target_named
+from transforms.targets import all_targets, target_named
 from zoo.build_key import build_key
 from zoo.errors import MenagerieError, UsageError
 from zoo.manifest import load_manifest
@@ -80,8 +79,7 @@ def plan(
         ManifestError: if the manifest has faults.
         StoreError: if the store cannot be asked.
     """
-    manifest = load_manifest(options.manifest_folder)
-    check_targets(manifest)
+    manifest = load_manifest(options.manifest_folder, targets=all_targets())
     code = code_digest()
     wanted = [
         (name, target)

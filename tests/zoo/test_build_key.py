@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Any
 
 import pytest
@@ -27,10 +26,6 @@ _FACTS: dict[str, Any] = {
 }
 
 
-class _Metal(Enum):
-    METAL = "metal"
-
-
 def _key(entry: dict[str, Any] | None = None, **changes: Any) -> str:
     facts = _FACTS | changes
     return build_key(
@@ -51,7 +46,7 @@ def test_equal_facts_equal_key() -> None:
     "changes",
     [
         {"name": "two"},
-        {"target": _Metal.METAL},
+        {"target": "metal"},
         {"weights": "random 1"},
         {"code": "c0df"},
         {"versions": {"torch": "2.13.1", "gcc": "12"}},
