@@ -176,6 +176,9 @@ def _known_target(name: str, info: ValidationInfo) -> str:
     return name
 
 
+TargetName = Annotated[Name, AfterValidator(_known_target)]
+
+
 class PassChoice(Frozen):
     """A graph pass by name, with its options."""
 
@@ -209,9 +212,7 @@ class ModelSpec(Frozen):
     source: SourceSpec
     programs: tuple[ProgramSpec, ...] = Field(min_length=1)
     dtype: Dtype = Dtype.FLOAT32
-    targets: tuple[Annotated[Name, AfterValidator(_known_target)], ...] = Field(
-        default=("cpu",), examples=[["cpu", "metal"]]
-    )
+    targets: tuple[TargetName, ...] = Field(default=("cpu",), examples=[["cpu", "metal"]])
     passes: tuple[PassChoice, ...] | None = Field(
         default=None, description="graph passes in order; left out: the target's default list"
     )
