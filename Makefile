@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # numpy and torch come first and by pip: some machines offer a CPU build of torch that only pip finds.
 TORCH := torch==2.13.0
 
-.PHONY: help setup convert up down test test-all test-faults test-cluster test-ui check format lock clean
+.PHONY: help setup wheel convert up down test test-all test-faults test-cluster test-ui check format lock clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -29,6 +29,19 @@ $(VENV)/.ready: $(VENV)/.locked pyproject.toml runtime/pyproject.toml $(RUNTIME_
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable runtime --editable .
 	touch $@
 
+# The clang of the ziglang wheel and an old glibc: what is built so runs on any Linux of these years.
+# torch's wheel brings a libgomp that does the same.
+wheel: dist/.built ## the small package for those who only run artifacts, in dist/
+
+dist/.built: $(VENV)/.ready $(RUNTIME_SOURCES) $(shell find runtime -name '*.py') runtime/portable.cmake runtime/pyproject.toml
+	rm -rf dist build/plain
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation \
+	  --wheel-dir build/plain --config-settings build-dir=$(CURDIR)/build/portable \
+	  --config-settings cmake.args="-DCMAKE_TOOLCHAIN_FILE=$(CURDIR)/runtime/portable.cmake;-DMENAGERIE_PORTABLE=ON;-DMENAGERIE_LIBGOMP=$$($(BIN)/python -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')/lib/libgomp.so.1" \
+	  ./runtime
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --plat manylinux_2_28_x86_64 --wheel-dir dist build/plain/menagerie-*.whl
+	touch $@
+
 convert: setup ## convert, prove and publish the default models
 	$(BIN)/zoo convert --random-weights 0
 
@@ -38,10 +51,10 @@ up: setup ## a local cluster: Prefect's server and UI, an S3 server, a worker
 down: setup ## end the local cluster
 	$(BIN)/zoo down
 
-test: setup ## the test suite
+test: setup wheel ## the test suite
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-test-all: setup ## the suite with fresh random examples, then every model of the zoo (some hours)
+test-all: setup wheel ## the suite with fresh random examples, then every model of the zoo (some hours)
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -n auto --dist loadfile
 	$(BIN)/python -m pytest -m sweep
 	$(BIN)/python -m pytest -n0 -m cluster
@@ -61,6 +74,7 @@ check: setup ## lint and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.10 --package menagerie
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files '*.cpp' '*.h' '*.mm')
 
 format: setup ## rewrite sources in the house style
@@ -71,10 +85,10 @@ format: setup ## rewrite sources in the house style
 lock: setup ## resolve pyproject.toml anew into requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --extra dev --extra cluster --universal --python-version 3.11 \
 	  --generate-hashes --no-header --no-annotate --quiet --output-file requirements.lock \
-	  $$(for p in torch triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas nvidia-cuda-cupti \
+	  $$(for p in menagerie torch triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas nvidia-cuda-cupti \
 	    nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cudnn-cu13 nvidia-cufft nvidia-cufile nvidia-curand \
 	    nvidia-cusolver nvidia-cusparse nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvjitlink \
 	    nvidia-nvshmem-cu13 nvidia-nvtx; do echo --no-emit-package $$p; done)
 
 clean: ## remove the environment and the build
-	rm -rf $(VENV) build
+	rm -rf $(VENV) build dist

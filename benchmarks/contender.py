@@ -1,16 +1,17 @@
 """One contender of `latency.py`, in a process of its own: `contender.py KIND MODEL THREADS BUNDLE`.
 
-Reads a line, runs the model once on golden case 0, answers with the milliseconds it took.
+It runs the model on golden case 0 whenever its turn comes.
 """
 
 from __future__ import annotations
 
 import sys
-import time
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors.numpy import load_file
+from menagerie.format.tensors import read_tensors
+from menagerie.validation.turns import serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,34 +19,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def main() -> None:
-    """Load, warm up, then answer every line on standard input."""
-    kind, model, threads, bundle = sys.argv[1:]
-    answers = sys.stdout
-    sys.stdout = sys.stderr
-    run = _CONTENDERS[kind](model, int(threads), Path(bundle))
-    for _ in range(3):
-        run()
-    for _ in sys.stdin:
-        started = time.perf_counter()
-        run()
-        answers.write(f"{(time.perf_counter() - started) * 1e3}\n")
-        answers.flush()
-
-
 def _inputs(bundle: Path) -> dict[str, np.ndarray]:
     program = next((bundle / "programs").iterdir())
-    tensors = load_file(program / "golden.safetensors")
+    tensors = read_tensors(program / "golden.safetensors")
     return {k.split("/")[2]: v for k, v in tensors.items() if k.startswith("0/input/")}
-
-
-def _menagerie(model: str, threads: int, bundle: Path) -> Callable[[], Any]:
-    from menagerie.session import Session
-
-    program = next((bundle / "programs").iterdir()).name
-    session = Session(bundle, program=program, threads=threads)
-    inputs = _inputs(bundle)
-    return lambda: session.run(inputs)
 
 
 def _callable(model: str) -> tuple[Any, Any]:
@@ -77,8 +54,6 @@ def _eager(model: str, threads: int, bundle: Path) -> Callable[[], Any]:
 
 
 def _onnxruntime(model: str, threads: int, bundle: Path) -> Callable[[], Any]:
-    import tempfile
-
     import onnxruntime
     import torch
 
@@ -97,7 +72,8 @@ def _onnxruntime(model: str, threads: int, bundle: Path) -> Callable[[], Any]:
     return lambda: session.run(None, feed)
 
 
-_CONTENDERS = {"eager": _eager, "menagerie": _menagerie, "onnxruntime": _onnxruntime}
+_CONTENDERS = {"eager": _eager, "onnxruntime": _onnxruntime}
 
 if __name__ == "__main__":
-    main()
+    kind, name, number, folder = sys.argv[1:]
+    serve(lambda: _CONTENDERS[kind](name, int(number), Path(folder)))

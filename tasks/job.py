@@ -106,9 +106,14 @@ class TransformRecord(_Record):
 
 
 class LowerRecord(_Record):
-    """The bundle is written and sealed as `lowered`."""
+    """The bundle is written and sealed as `lowered`.
+
+    The latencies, by program, were measured in turns; none where this machine only emulates the
+    target's device, or the artifact could not be run.
+    """
 
     lowering: tuple[LoweringRecord, ...]
+    artifact_latency: tuple[tuple[str, Measurement], ...] = ()
     eager_latency: tuple[tuple[str, Measurement], ...]
     weights_bytes: int
 

@@ -16,7 +16,7 @@ from transforms.accuracy import eager_accuracy
 from transforms.build import build, rewrite
 from transforms.bundle import Gate, Identity
 from transforms.diagnosis import diagnose
-from transforms.golden import time_eager
+from transforms.latency import measure_beside_eager
 from transforms.prepare import Prepared, prepare
 from transforms.targets import target_named
 from zoo import sources
@@ -77,15 +77,18 @@ class ModelStages(HeldHere):
     def lower(self) -> LowerRecord:
         """Compile every program and write the bundle, sealed as `lowered`."""
         job, programs = self._job, list(self._prepared.values())
-        eager = tuple(
-            (p.name, time_eager(p.eager, p.goldens, threads=job.threads)) for p in programs
-        )
         tolerances = job.spec.tolerances
         built = build(
             job.bundle, self._identity(), programs, tolerances=tolerances, gate=self._gate()
         )
+        artifacts, eager = measure_beside_eager(
+            job.bundle, programs, self._target, threads=job.threads
+        )
         return LowerRecord(
-            lowering=built.lowering, eager_latency=eager, weights_bytes=built.weights_bytes
+            lowering=built.lowering,
+            artifact_latency=artifacts,
+            eager_latency=eager,
+            weights_bytes=built.weights_bytes,
         )
 
     def locate(self, suspects: Sequence[Suspect]) -> Diagnosis:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from menagerie.format.folder import open_bundle
 from menagerie.validation import Limits
 from menagerie.validation import validate as run_goldens
 from zoo.errors import ValidationError
-from zoo.records import ConversionReport
+from zoo.records import ConversionReport, with_latencies
 from zoo.report import write_report
 from zoo.reseal import reseal
 
@@ -51,7 +52,8 @@ def prove(
         ArtifactError: if a file of the bundle changed while it ran.
     """
     draft = open_bundle(job.bundle, check_hashes=False).manifest
-    validation = judge(job.bundle, limits=_limits(job))
+    judged = judge(job.bundle, limits=_limits(job, evidence))
+    validation = with_latencies(judged, evidence.lowered.artifact_latency)
     report = _report(job, evidence, validation, draft.versions)
     shutil.rmtree(job.reproducer, ignore_errors=True)  # of an earlier conversion
     graphs = evidence.transformed.graphs
@@ -66,9 +68,10 @@ def prove(
     return report
 
 
-def _limits(job: Job) -> Limits:
-    seconds = min(job.stage_seconds, Limits().seconds)
-    return Limits(threads=job.threads, seconds=seconds, memory_bytes=job.memory_bytes)
+def _limits(job: Job, evidence: Evidence) -> Limits:
+    limits = Limits(threads=job.threads, memory_bytes=job.memory_bytes)
+    limits = replace(limits, seconds=min(job.stage_seconds, limits.seconds))
+    return replace(limits, measure_seconds=0.0) if evidence.lowered.artifact_latency else limits
 
 
 def _report(

@@ -1,12 +1,77 @@
-"""How long and how freely property tests search."""
+"""How long and how freely property tests search, and how much a file of tests may cost."""
 
 from __future__ import annotations
 
 import os
+from collections import defaultdict
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # The same examples at every run, so that a green suite stays green; `make test-all` explores.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+# Processor seconds, children included: a busy machine does not make them more. What a file needs
+# beyond the budget belongs behind `make test-all`, or is made once and shared.
+BUDGET = 240.0
+UNLIMITED = ("tests/sweep/", "tests/faults/", "tests/ui/", "tests/flows/cluster/")
+_COST = "processor_seconds"
+_costs: defaultdict[str, float] = defaultdict(float)
+
+
+def _spent() -> float:
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Measures what a test costs, fixtures included."""
+    begun = _spent()
+    item.stash[_BEGUN] = begun
+    return (yield)
+
+
+_BEGUN = pytest.StashKey[float]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Sends the cost along with the last report, to whichever process sums up."""
+    report = yield
+    if report.when == "teardown":
+        report.user_properties.append((_COST, _spent() - item.stash[_BEGUN]))
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Sums up by file."""
+    if report.when == "teardown":
+        _costs[report.nodeid.partition("::")[0]] += dict(report.user_properties).get(_COST, 0.0)
+
+
+def _over_budget() -> dict[str, float]:
+    if os.environ.get("HYPOTHESIS_PROFILE") == "explore":
+        return {}
+    return {f: s for f, s in _costs.items() if s > BUDGET and not f.startswith(UNLIMITED)}
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A file over its budget fails the run."""
+    if _over_budget() and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The dearest files, and those over the budget."""
+    dearest = sorted(_costs.items(), key=lambda cost: -cost[1])[:5]
+    if sum(seconds for _, seconds in dearest) > BUDGET:
+        listing = ", ".join(f"{file} {seconds:.0f} s" for file, seconds in dearest)
+        terminalreporter.write_line(f"dearest by processor time: {listing}")
+    for file, seconds in _over_budget().items():
+        terminalreporter.write_line(f"OVER BUDGET: {file} took {seconds:.0f} of {BUDGET:.0f} s")

@@ -20,11 +20,11 @@ from menagerie.validation import Limits, validate
 from transforms.build import build, rewrite
 from transforms.bundle import Identity, content_digest
 from transforms.diagnosis import diagnose, failed_proof
-from transforms.golden import time_eager
+from transforms.latency import measure_beside_eager
 from transforms.own_program import Program, prepare_own
 from transforms.targets import target_named
 from zoo.errors import MenagerieError, UsageError
-from zoo.records import ConversionReport, Diagnosis, StageTime
+from zoo.records import ConversionReport, Diagnosis, StageTime, with_latencies
 from zoo.report import write_report
 from zoo.reseal import reseal
 from zoo.spec import DEFAULT_TOLERANCES, Dtype, Tolerance
@@ -100,7 +100,7 @@ def convert(
         model: what the bundle calls it; left out: the module's class.
         licence: of the weights, an SPDX identifier.
         threads: that the artifact and eager are timed with.
-        measure_seconds: that each program is timed for, here and there.
+        measure_seconds: that each program is timed for, in turns with eager; 0: none is.
         search_seconds: how long the wrong node is looked for when the proof fails.
 
     Raises:
@@ -197,15 +197,13 @@ def _make(bundle: Path, wish: _Wish, programs: Mapping[str, Program]) -> _Made:
     clock.ended("transform")
     identity = Identity(wish.name, wish.target, _key(wish, prepared), licence=wish.licence)
     built = build(bundle, identity, prepared, tolerances=wish.tolerances)
-    seconds = wish.measure_seconds
-    eager = tuple(
-        (p.name, time_eager(p.eager, p.goldens, threads=wish.threads, seconds=seconds))
-        for p in prepared
-        if seconds > 0
+    seconds, threads = wish.measure_seconds, wish.threads
+    artifacts, eager = measure_beside_eager(
+        bundle, prepared, wish.target, threads=threads, seconds=seconds
     )
     clock.ended("lower")
-    limits = Limits(threads=wish.threads, measure_seconds=seconds)
-    validation = validate(bundle, limits=limits)
+    limits = Limits(threads=threads, measure_seconds=0.0 if artifacts else seconds)
+    validation = with_latencies(validate(bundle, limits=limits), artifacts)
     clock.ended("validate")
     report = ConversionReport(
         model=wish.name,

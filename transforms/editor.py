@@ -194,7 +194,8 @@ class ProgramEditor:
             fqn = f"{name}_{count}"
         first = next(iter(self.graph.nodes))
         with self.graph.inserting_before(first):
-            node = self.graph.placeholder("p_" + fqn.replace(".", "_"))
+            node = self.graph.placeholder("p_" + fqn)
+            node.target = node.name  # the graph's own: unique, and a name that Python allows
         with self.fake_mode:
             node.meta["val"] = self.fake_mode.from_tensor(value.detach(), static_shapes=True)
         spec = InputSpec(InputKind.PARAMETER, TensorArgument(name=node.name), fqn)
@@ -204,11 +205,16 @@ class ProgramEditor:
         return node
 
     def set_constant(self, node: Node, value: torch.Tensor) -> None:
-        """Put another tensor of the same shape and dtype behind a weight's placeholder."""
-        target = self.constant_name(node)
+        """Put another tensor of the same shape and dtype behind a weight's placeholder.
+
+        A parameter stays one, and a buffer or lifted constant stays a plain tensor: torch looks
+        them up by what they are.
+        """
+        target, fresh = self.constant_name(node), value.detach()
         holder = self._state if target in self._state else self._constants
-        holder[target] = torch.nn.Parameter(value.detach(), requires_grad=False)
-        node.meta["val"] = self.fake_mode.from_tensor(value.detach(), static_shapes=True)
+        is_parameter = isinstance(holder[target], torch.nn.Parameter)
+        holder[target] = torch.nn.Parameter(fresh, requires_grad=False) if is_parameter else fresh
+        node.meta["val"] = self.fake_mode.from_tensor(fresh, static_shapes=True)
 
     def replace(self, old: Node, new: Node) -> None:
         """Let every user of `old`, outputs included, use `new`; `old` goes if nothing needs it."""

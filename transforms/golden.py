@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from menagerie.validation.measure import latency
 from transforms.export import CallableProgram
 from zoo.errors import ExportError
 from zoo.spec import Dimension, InputSpec, ProgramSpec, SampleKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from zoo.records import Measurement
+    from collections.abc import Mapping, Sequence
 
 __all__ = [
     "GoldenCase",
@@ -28,11 +25,7 @@ __all__ = [
     "make_inputs",
     "model_dtype",
     "telling_sizes",
-    "time_eager",
 ]
-
-
-_EAGER_SECONDS = 2.0  # that eager is timed for
 
 
 @dataclass(frozen=True)
@@ -124,26 +117,6 @@ def model_dtype(model: torch.nn.Module) -> torch.dtype:
     """The dtype of a model's floating parameters, by the first of them; float32 without any."""
     floats = (p.dtype for p in model.parameters() if p.is_floating_point())
     return next(floats, torch.float32)
-
-
-def time_eager(
-    call: Callable[[dict[str, torch.Tensor]], object],
-    cases: Sequence[GoldenCase],
-    *,
-    threads: int,
-    seconds: float = _EAGER_SECONDS,
-) -> Measurement:
-    """Time a call by named inputs on the case that validation times."""
-    elements = [sum(t.numel() for t in case.inputs.values()) for case in cases]
-    number = elements.index(max(elements))
-    inputs = cases[number].inputs
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        with torch.no_grad():
-            return latency(lambda: call(inputs), seconds=seconds, threads=threads, case=number)
-    finally:
-        torch.set_num_threads(before)
 
 
 def check_outputs(place: str, cases: Sequence[GoldenCase]) -> None:

@@ -7,8 +7,10 @@ Filled in by transforms and `menagerie.validation`, kept in the bundle's report.
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
@@ -23,6 +25,9 @@ from menagerie.validation.records import (
     ValidationReport,
     Verdict,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "AccuracyResult",
@@ -47,6 +52,7 @@ __all__ = [
     "StageTime",
     "ValidationReport",
     "Verdict",
+    "with_latencies",
 ]
 
 
@@ -197,7 +203,9 @@ class ConversionReport(_Record):
     lowering: tuple[LoweringRecord, ...]
     validation: ValidationReport
     diagnosis: Diagnosis | None = None  # of a validation that failed
-    eager_latency: tuple[tuple[str, Measurement], ...] = ()  # per program, same inputs and threads
+    eager_latency: tuple[
+        tuple[str, Measurement], ...
+    ] = ()  # per program, in turns with the artifact
     stages: tuple[StageTime, ...] = ()
     versions: dict[str, str] = {}
     created: str = ""  # ISO 8601, UTC
@@ -213,3 +221,12 @@ class ConversionReport(_Record):
         """The lowest SNR, infinite where all outputs are bit-equal; None without outputs."""
         ratios = (o.snr_db for p in self.validation.programs for o in p.parity)
         return min(ratios, default=None)
+
+
+def with_latencies(
+    validation: ValidationReport, measured: Iterable[tuple[str, Measurement]]
+) -> ValidationReport:
+    """A judgement with the latencies of programs that were measured elsewhere, by name."""
+    times = dict(measured)
+    programs = (replace(p, latency=times.get(p.program, p.latency)) for p in validation.programs)
+    return replace(validation, programs=tuple(programs))

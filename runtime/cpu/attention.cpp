@@ -1,17 +1,14 @@
 // Scaled dot-product attention in blocks of queries and keys: the scores of a block stay in the
 // cache, and a running maximum and sum make their softmax exact (Dao et al., FlashAttention, 2022).
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
 #include <vector>
 
 #include "common/copy.h"
 #include "common/kernels.h"
+#include "common/platform/parallel.h"
 #include "common/shim_support.h"
-#include "cpu/loop_fault.h"
 #include "cpu/vector_math.h"
 
 using namespace menagerie;
@@ -147,25 +144,16 @@ void attention(const Problem& p) {
   const int64_t queries = p.query.size[2];
   const int64_t blocks = (queries + kQueryBlock - 1) / kQueryBlock;
   const int64_t tasks = batches * heads * blocks;
-  LoopFault fault;
-#pragma omp parallel if (tasks > 1)
-  {
-    std::optional<Workspace> work;
-#pragma omp for schedule(dynamic)
-    for (int64_t task = 0; task < tasks; ++task) {
-      // An exception must not leave the loop, not even for the rest of the parallel region.
-      try {
-        if (!work) work.emplace(p.value.size[3]);
-        const int64_t first = task % blocks * kQueryBlock;
-        attend({p, task / blocks / heads, task / blocks % heads, first,
-                std::min(kQueryBlock, queries - first)},
-               *work);
-      } catch (...) {
-        fault.keep();
-      }
+  threads::share_out(static_cast<size_t>(tasks), 1, [&](threads::Tasks& left) {
+    Workspace work(p.value.size[3]);
+    for (size_t next = 0, end = 0; left.take(next, end);) {
+      const auto task = static_cast<int64_t>(next);
+      const int64_t first = task % blocks * kQueryBlock;
+      attend({p, task / blocks / heads, task / blocks % heads, first,
+              std::min(kQueryBlock, queries - first)},
+             work);
     }
-  }
-  fault.rethrow();
+  });
 }
 
 // Whether a product takes the matrices of the last two axes as they lie: rows that are dense and do

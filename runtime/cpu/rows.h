@@ -6,8 +6,8 @@
 
 #include "common/axes.h"
 #include "common/error.h"
+#include "common/platform/parallel.h"
 #include "common/tensor.h"
-#include "cpu/loop_fault.h"
 
 namespace menagerie {
 
@@ -25,16 +25,12 @@ inline int64_t row_stride(const Tensor& tensor, int32_t axis) {
 // Calls body(row) for every row, in parallel. The body may throw; the first error is thrown again.
 template <class Body>
 void for_each_row(size_t rows, Body&& body) {
-  LoopFault fault;
-#pragma omp parallel for if (rows > 1)
-  for (size_t row = 0; row < rows; ++row) {
-    try {
-      body(row);
-    } catch (...) {
-      fault.keep();
+  const size_t pieces = 8 * static_cast<size_t>(threads::chosen());
+  threads::share_out(rows, rows / pieces, [&](threads::Tasks& tasks) {
+    for (size_t row = 0, end = 0; tasks.take(row, end);) {
+      for (; row < end; ++row) body(row);
     }
-  }
-  fault.rethrow();
+  });
 }
 
 }  // namespace menagerie

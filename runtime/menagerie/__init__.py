@@ -4,7 +4,7 @@
 
     import menagerie
 
-    folder = menagerie.pull("resnet18", "https://models.example/zoo", "resnet18")
+    folder = menagerie.pull("resnet18", store="https://models.example/zoo", into="resnet18")
     with menagerie.open(folder) as session:
         logits = session.run({"x": image})["output"]
 """
@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,8 +20,19 @@ if TYPE_CHECKING:
     from menagerie.errors import MenagerieError
     from menagerie.library import library_path, version
     from menagerie.session import Session
+    from menagerie.validation.records import Measurement, ValidationReport
 
-__all__ = ["RUNTIME_ABI", "MenagerieError", "Session", "library_path", "version"]
+__all__ = [
+    "RUNTIME_ABI",
+    "MenagerieError",
+    "Session",
+    "bench",
+    "library_path",
+    "open",
+    "pull",
+    "verify",
+    "version",
+]
 
 _HOMES = {
     "RUNTIME_ABI": "menagerie.abi",
@@ -36,3 +48,56 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'menagerie' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def pull(model: str, *, store: str, into: Path | str, target: str = "cpu") -> Path:
+    """Downloads the latest release of a model; every file's sha256 is checked.
+
+    Args:
+        model: its name in the store.
+        store: a folder, `https://host/path` or `s3://bucket/prefix`.
+        into: a folder that is absent or empty, or holds this release already.
+        target: `cpu` or `metal`.
+
+    Returns:
+        The bundle's folder.
+
+    Raises:
+        NotInStore: there is no such release.
+        StoreError: the store could not give it; what came already is kept for the next try.
+    """
+    from menagerie.store import open_releases
+
+    releases = open_releases(store)
+    return releases.pull(releases.find(model, target), Path(into))
+
+
+def open(  # noqa: A001 - read as `menagerie.open`
+    bundle: Path | str, program: str = "main", *, threads: int | None = None
+) -> Session:
+    """Loads a program of a bundle; see `menagerie.session.Session`. A bundle is native code."""
+    from menagerie.session import Session
+
+    return Session(bundle, program, threads)
+
+
+def verify(bundle: Path | str, *, threads: int = 1) -> ValidationReport:
+    """Runs a bundle's golden cases in a fresh process and compares them with eager PyTorch's.
+
+    Args:
+        bundle: its folder.
+        threads: how many a run uses.
+
+    Returns:
+        The judgement: `passed`, `detail`, and each output's error. A bad bundle does not raise.
+    """
+    from menagerie.validation import Limits, validate
+
+    return validate(Path(bundle), limits=Limits(threads=threads))
+
+
+def bench(bundle: Path | str, program: str = "main", *, threads: int = 1) -> Measurement:
+    """Times a program on the largest of its golden inputs; see `menagerie.latency.measure`."""
+    from menagerie.latency import measure
+
+    return measure(Path(bundle), program, threads=threads)

@@ -28,14 +28,18 @@ __all__ = [
     "write_durably",
 ]
 
+_CHUNK = 2**20
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def sha256_of(path: Path) -> str:
     """The sha256 of a file's bytes, 64 lower-case hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def sync(path: Path) -> None:

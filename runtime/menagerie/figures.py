@@ -7,7 +7,7 @@ report pages, the Markdown on runs and the benchmarks. Bytes are decimal: 1 MB i
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 __all__ = [
     "count",
@@ -88,7 +88,7 @@ def moment(iso: str) -> str:
         when = datetime.fromisoformat(iso.replace("Z", "+00:00"))  # noqa: FURB162 - Python 3.10
     except ValueError:
         return iso
-    return f"{when.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if when.tzinfo else iso
+    return f"{when.astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC" if when.tzinfo else iso
 
 
 def size(value: int) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_TOLERANCES", "Dtype", "TextEnum", "Tolerance"]
 
 
-class TextEnum(str, Enum):  # noqa: UP042 - enum.StrEnum came with Python 3.11
+class TextEnum(str, Enum):  # enum.StrEnum came with Python 3.11
     """An enumeration whose members are, and print as, their values."""
 
     __str__ = str.__str__

@@ -17,7 +17,6 @@ from menagerie.numerics import Dtype
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
-    from typing import Self  # since Python 3.11, and read by type checkers alone
 
     from menagerie.format.bundle_manifest import BundleManifest, BundleProgram, TensorSpec
 
@@ -137,7 +136,7 @@ class Session:
                 self._library.menagerie_program_close(self._program)
                 self._program = ctypes.c_void_p()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Session:  # noqa: PYI034 - typing.Self came with Python 3.11
         return self
 
     def __exit__(

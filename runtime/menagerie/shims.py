@@ -40,7 +40,7 @@ def load(path: Path = SHIMS_FILE) -> tuple[Shim, ...]:
     Raises:
         ValueError: an entry lacks a field, has an unknown one, or comes twice.
     """
-    import tomllib  # since Python 3.11: what only runs artifacts goes without
+    import tomllib  # type: ignore[import-not-found, unused-ignore] # since Python 3.11: what only runs artifacts goes without
 
     entries: list[dict[str, Any]] = tomllib.loads(path.read_text(encoding="utf-8"))["shim"]
     shims = []

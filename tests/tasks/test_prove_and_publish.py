@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from toy_zoo import BUILD_KEY, toy_bundle, toy_evidence, toy_judgement
+from toy_zoo import BUILD_KEY, measured, toy_bundle, toy_evidence, toy_judgement
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle, seal
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from menagerie.validation import Limits
     from tasks.job import Job
     from zoo.records import ValidationReport
 
@@ -93,6 +94,23 @@ def test_the_judge_gets_the_bundle_and_the_threads(job: Job) -> None:
     [((bundle,), options)] = seen
     assert bundle == job.bundle
     assert options["limits"].threads == 2  # type: ignore[attr-defined]
+
+
+def test_latencies_measured_in_turns_are_the_reports(job: Job) -> None:
+    """The judge then measures none, and what it measured before does not stand beside eager's."""
+    toy_bundle(job)
+    evidence = toy_evidence()
+    lowered = evidence.lowered.model_copy(update={"artifact_latency": (("main", measured(3.0)),)})
+    given: list[Limits] = []
+
+    def judge(_: Path, *, limits: Limits) -> ValidationReport:
+        given.append(limits)
+        return toy_judgement()
+
+    report = prove(job, evidence.model_copy(update={"lowered": lowered}), judge=judge)
+    assert given[0].measure_seconds == 0
+    assert report.validation.programs[0].latency == measured(3.0)
+    assert dict(report.eager_latency) == {"main": measured(4.0)}
 
 
 def test_publishing_puts_the_release_into_the_store(job: Job) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from transforms.lowering.cpu import BACKEND
 from transforms.lowering.inductor import generate_code
 from transforms.passes.decompose_linear import DecomposeLinear
 
@@ -33,7 +34,9 @@ def _targets(program: Any) -> set[Any]:
 
 def _called(program: Any) -> str:
     """The kernels that the lowered code calls; its comments speak of addmm in any case."""
-    return " ".join(re.findall(r"\baoti_torch_\w+\(", generate_code(program, _OPTIONS).wrapper))
+    return " ".join(
+        re.findall(r"\baoti_torch_\w+\(", generate_code(program, _OPTIONS, BACKEND).wrapper)
+    )
 
 
 def _assert_described(program: Any) -> None:

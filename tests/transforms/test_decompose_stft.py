@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from transforms.check import check_program
+from transforms.lowering.cpu import BACKEND
 from transforms.lowering.inductor import generate_code
 from transforms.passes.decompose_stft import DecomposeStft
 
@@ -226,7 +227,7 @@ def test_lowered_code_needs_no_fft_kernel() -> None:
     """Inductor makes matrix products and loops of the front end, and falls back to nothing else."""
     result, _ = DecomposeStft()(_stage(_export_dynamic(MelFrontEnd()), "functional"))
     options = {"aot_inductor.package": True, "aot_inductor.package_constants_in_so": False}
-    code = generate_code(result, {**options, "aot_inductor.link_libtorch": False})
+    code = generate_code(result, {**options, "aot_inductor.link_libtorch": False}, BACKEND)
     assert set(code.kernel_uses) <= {"aoti_torch_cpu_mm_out", "aoti_torch_cpu_bmm_out"}
 
 

@@ -20,6 +20,7 @@ from torch._inductor.utils import get_gpu_type
 from torch.utils import _cpp_embed_headers
 
 from transforms.lowering.coverage import check_kernels
+from transforms.lowering.cpu import BACKEND
 from transforms.lowering.inductor import generate_code, metal_header, metal_on_any_host
 from zoo.errors import UnsupportedKernels
 
@@ -68,6 +69,7 @@ def test_patterns_of_attention_are_registered_through_what_we_replace() -> None:
 # The key lies as (S, B, E): this looks like attention and is none.
 _PERMUTED_KEYS = """
 import torch
+from transforms.lowering.cpu import BACKEND
 from transforms.lowering.inductor import generate_code
 
 class Products(torch.nn.Module):
@@ -75,7 +77,8 @@ class Products(torch.nn.Module):
         return torch.bmm(torch.bmm(x, x.permute(1, 2, 0)).softmax(-1), x)
 
 program = torch.export.export(Products(), (torch.randn(5, 5, 4),)).run_decompositions({})
-print(generate_code(program, {"aot_inductor.package": True, "cpp.simdlen": 256}).wrapper)
+options = {"aot_inductor.package": True, "cpp.simdlen": 256}
+print(generate_code(program, options, BACKEND).wrapper)
 """
 
 
@@ -119,7 +122,7 @@ class Cumulative(nn.Module):
 
 def _generate(module: nn.Module, x: torch.Tensor):  # noqa: ANN202 - the type is private to lowering
     program = torch.export.export(module.eval(), (x,), strict=False).run_decompositions({})
-    return generate_code(program, _OPTIONS)
+    return generate_code(program, _OPTIONS, BACKEND)
 
 
 def test_code_and_constants_come_out() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from transforms.editor import ProgramEditor
+from transforms.lowering.layouts import let_views_copy
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -27,10 +28,7 @@ def write_out_attention(program: ExportedProgram) -> ExportedProgram:
     if not any(node.target is operator for node in program.graph.nodes):
         return program
     editor = ProgramEditor(program)
-    for node in editor.graph.nodes:
-        if node.target is aten.view.default:
-            # A view of attention's result counts on the strides that the fused operator gives.
-            node.target = aten.reshape.default
+    let_views_copy(editor)  # those of its result count on the strides that the operator gives
     written_out: ExportedProgram = editor.finish().run_decompositions({operator: attention})
     return written_out
 

@@ -1,4 +1,4 @@
-// Inserted into kernels whose parallel loops check indices. An exception that left the body of an
+// Stands before kernels whose loops check indices. An exception that left the body of an
 // OpenMP loop would end the process; so the body's is kept, and thrown where the function ends.
 #pragma once
 

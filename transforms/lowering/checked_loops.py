@@ -1,60 +1,62 @@
-"""Lets a wrong index in a generated loop fail the run, where it would have ended the process."""
+"""Lets a wrong index in a generated loop fail the run, where it would have ended the process.
+
+Inductor checks indices that come from data, an embedding's ids say, where it uses them. OpenMP
+allows no exception to leave a loop's body. So what a body throws is kept, and thrown at the end of
+its function, by subclasses of what Inductor generates loops with; checked_loops.h has the C++.
+"""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
+from typing import Final
 
-__all__ = ["contain_faults"]
+from torch._inductor.codegen.common import BracesBuffer
+from torch._inductor.codegen.cpp import CppKernelProxy, CppScheduling, KernelGroup
 
-_CHECK = "AOTI_TORCH_CHECK("
-_INCLUDE = "#include <torch/csrc/inductor/cpp_prefix.h>\n"
-_FUNCTION = re.compile(r'^extern "C"[^{]*\{$', re.MULTILINE)
-# A shared-out loop: its pragma, one head of a line for each loop that is collapsed, its body.
-_LOOP = re.compile(r"^[ ]*#pragma omp for[^\n]*\n(?:[ ]*for\([^\n]*\)\n)+[ ]*\{\n", re.MULTILINE)
+__all__ = ["FAULTS", "CheckedScheduling"]
 
-
-def contain_faults(kernels: str) -> str:
-    """Keep what the bodies of parallel loops throw, and throw it at the end of their function.
-
-    Inductor checks indices that come from data, an embedding's ids say, where it uses them. OpenMP
-    allows no exception to leave a loop's body.
-
-    Args:
-        kernels: the C++ that Inductor wrote; see checked_loops.h for what is put in.
-    """
-    made = _FUNCTION.sub(lambda head: f"{head[0]}\0", kernels)
-    head, *functions = made.split("\0")
-    contained = [_contained(each) for each in functions]
-    if contained == functions:
-        return kernels
-    header = Path(__file__).with_suffix(".h").read_text().replace("#pragma once\n", "")
-    return "".join([head.replace(_INCLUDE, _INCLUDE + header, 1), *contained])
+# What generated kernels with checks need in front of them.
+FAULTS: Final = Path(__file__).with_suffix(".h").read_text().replace("#pragma once\n", "")
 
 
-def _contained(function: str) -> str:
-    """A function's body, and what follows it up to the next function's."""
-    end = _closing(function, 0)
-    body, rest = function[:end], function[end:]
-    guarded, done = "", 0
-    for loop in _LOOP.finditer(body):
-        if loop.start() < done:
-            continue
-        close = _closing(body, loop.end())
-        if _CHECK in body[loop.end() : close]:
-            guarded += f"{body[done : loop.end()]}try {{\n{body[loop.end() : close]}"
-            guarded += "} catch (...) { loop_fault.keep(); }\n"
-            done = close
-    if not done:
-        return function
-    return f"\n    LoopFault loop_fault;{guarded}{body[done:]}    loop_fault.rethrow();\n{rest}"
+class _Function(KernelGroup):
+    """One C++ function; it throws behind its loops what they have kept."""
+
+    has_checks = False
+
+    def codegen_group(self, name: str | None = None) -> str:
+        """The function's text."""
+        self.stack.close()  # the loops are complete: no parallel region is open any more
+        if self.has_checks:
+            loops, self.loops_code = self.loops_code, BracesBuffer()
+            self.loops_code.writeline("LoopFault loop_fault;")
+            self.loops_code.splice(loops)
+            self.loops_code.writeline("loop_fault.rethrow();")
+        return super().codegen_group(name)
 
 
-def _closing(text: str, start: int) -> int:
-    """Where the brace stands that closes the block which `start` lies in; no text holds braces."""
-    depth = 1
-    for brace in re.finditer(r"[{}]", text[start:]):
-        depth += 1 if brace[0] == "{" else -1
-        if depth == 0:
-            return start + brace.start()
-    return len(text)
+class _Loops(CppKernelProxy):
+    """A nest of loops; where its innermost body has a check, the body keeps what it throws."""
+
+    def gen_body(self, code: BracesBuffer) -> None:  # type: ignore[override]
+        """Write the innermost loop's body."""
+        body = BracesBuffer()
+        super().gen_body(body)
+        if f"{self.assert_function}(" not in body.getvalue():
+            code.splice(body)
+            return
+        self.kernel_group.has_checks = True
+        code.writeline("try")
+        with code.indent():
+            code.splice(body)
+        code.writeline("catch (...) { loop_fault.keep(); }")
+
+
+class CheckedScheduling(CppScheduling):
+    """Torch's own generation of C++ loops, but for their faults."""
+
+    kernel_proxy_cls = _Loops
+
+    def reset_kernel_group(self) -> None:
+        """Begin a function."""
+        self.kernel_group = _Function()  # type: ignore[no-untyped-call]

@@ -7,14 +7,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from menagerie.library import library_path
-from transforms.editor import ProgramEditor
-from transforms.lowering.checked_loops import contain_faults
-from transforms.lowering.conform import conform_results
+from transforms.lowering.checked_loops import FAULTS, CheckedScheduling
 from transforms.lowering.coverage import check_kernels, check_library
-from transforms.lowering.inductor import generate_code
+from transforms.lowering.fallback_kernels import CheckedWrapper
+from transforms.lowering.inductor import Backend, generate_code
+from transforms.lowering.layouts import with_claimed_weights
 from transforms.lowering.lowered import LoweredProgram
 from transforms.lowering.toolchain import Compiler, Source, find_compiler
 from zoo.errors import LoweringError
@@ -24,11 +22,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torch.export import ExportedProgram
-    from torch.fx import Node
 
-__all__ = ["lower"]
+__all__ = ["BACKEND", "lower"]
 
-aten = torch.ops.aten
+BACKEND = Backend("cpu", CheckedScheduling, CheckedWrapper)
 
 _OPTIONS: dict[str, object] = {
     "aot_inductor.package": True,
@@ -50,14 +47,6 @@ _FLAGS = (
     "-DTORCH_INDUCTOR_CPP_WRAPPER", "-DSTANDALONE_TORCH_HEADER",
     "-DC10_USING_CUSTOM_GENERATED_MACROS",
 )  # fmt: skip
-
-_CONVOLUTIONS = (
-    aten.conv2d.default,
-    aten.convolution.default,
-    aten.conv_transpose2d.input,
-)
-
-_IMAGE_RANK = 4  # weights of two-dimensional convolutions: out, in, height, width
 
 # Inductor asks for this symbol even when no constant is embedded.
 _NO_CONSTANTS = 'extern "C" { unsigned char _binary_constants_bin_start[64]; \
@@ -113,21 +102,16 @@ def lower(
     place = f"program {name}"
     baseline = _baseline()
     code = generate_code(
-        _with_claimed_layouts(program), {**_OPTIONS, "cpp.simdlen": baseline.vector_bits}
+        with_claimed_weights(program), {**_OPTIONS, "cpp.simdlen": baseline.vector_bits}, BACKEND
     )
     check_kernels(place, code.kernel_uses, "cpu")
     flags = (*_FLAGS, *baseline.flags)
     sources = [
-        Source(
-            "kernels",
-            contain_faults(code.kernels),
-            flags,
-            header="torch/csrc/inductor/cpp_prefix.h",
-        ),
+        Source("kernels", FAULTS + code.kernels, flags, header="torch/csrc/inductor/cpp_prefix.h"),
         # The wrapper runs once a call and only calls: -O1 compiles it three times as fast.
         Source(
             "wrapper",
-            conform_results(code.wrapper),
+            code.wrapper,
             (*flags, "-O1"),
             header="torch/csrc/inductor/aoti_include/cpu.h",
         ),
@@ -166,41 +150,3 @@ def _baseline() -> _Baseline:
             "cpu", f"there is no baseline for {machine}", "x86_64 and arm64 are known"
         )
     return _BASELINES[machine]
-
-
-def _with_claimed_layouts(program: ExportedProgram) -> ExportedProgram:
-    """Tell Inductor that convolution weights are channels-last already, and all others plain.
-
-    Inductor asks for channels-last operands and would reorder plain weights at every call. The
-    runtime's convolution reads any strides and packs the weight once, so only the claim changes:
-    the artifact keeps the plain weights. Only weights that nothing but convolutions use qualify,
-    since generated loops would index by the claimed strides.
-    """
-    editor = ProgramEditor(program)
-    for node in list(editor.graph.nodes):
-        value = editor.constant(node)
-        if value is None:
-            continue
-        if value.dim() == _IMAGE_RANK and _only_convolution_weight(node):
-            editor.set_constant(node, _channels_last(value))
-        elif not value.is_contiguous():
-            editor.set_constant(node, value.contiguous())
-    return editor.finish()
-
-
-def _channels_last(weight: torch.Tensor) -> torch.Tensor:
-    """`weight` with channels-last strides, spelt out where an axis of size 1 leaves a choice."""
-    out, channels, height, width = weight.shape
-    strides = (height * width * channels, 1, width * channels, channels)
-    return torch.empty_strided((out, channels, height, width), strides, dtype=weight.dtype).copy_(
-        weight
-    )
-
-
-def _only_convolution_weight(node: Node) -> bool:
-    return bool(node.users) and all(
-        user.target in _CONVOLUTIONS
-        and user.args[1] is node
-        and user.all_input_nodes.count(node) == 1
-        for user in node.users
-    )

@@ -1,6 +1,10 @@
 """Asks TorchInductor for the C++ of a program, and keeps it from compiling anything itself.
 
-The only file that touches TorchInductor's private parts. Each is named here with its reason:
+What it writes is changed by subclasses of its code generators (fallback_kernels.py,
+checked_loops.py, metal_codegen.py). They are registered for a device by Inductor's own
+`register_backend_for_device`, here, while code is generated and no longer.
+
+The rest is private to TorchInductor, and each part is named here with its reason:
 
 - `codecache.AotCodeCompiler.compile`: receives the finished wrapper and kernel sources, which is
   what we want; what it would do with them (its own compiler flags, its own packaging) is not.
@@ -18,8 +22,8 @@ For Metal, on any host, while code is generated and no longer:
   where they say that there is a device; on Linux `mps_host` gives it one.
 - `torch.backends.mps.get_core_count`: a fixed answer, so that every host generates the same code.
 - `torch._inductor.utils.get_gpu_type`: keeps its first answer, which may be of before.
-- `codegen.mps._embed_headers`: would put the flattened headers, 150 KB, into every kernel. They are
-  kept once a bundle instead.
+- `codegen.mps._embed_headers`, replaced in metal_codegen.py: would put the flattened headers,
+  150 KB, into every kernel. They are kept once a bundle instead.
 - `torch.utils._cpp_embed_headers._embed_headers`: flattens them, as the former would.
 
 `tests/transforms/test_inductor.py` fails with a clear message when torch changes any of them.
@@ -39,7 +43,8 @@ from unittest.mock import patch
 
 import torch
 from torch._inductor import codecache
-from torch._inductor.codegen import mps
+from torch._inductor.codegen import common
+from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 from torch._inductor.fx_passes import fuse_attention
 from torch._inductor.utils import get_gpu_type
 from torch.utils import _cpp_embed_headers
@@ -50,10 +55,12 @@ from zoo.errors import LoweringError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
     from torch._inductor.graph import GraphLowering
+    from torch._inductor.scheduler import BaseScheduling
     from torch.export import ExportedProgram
 
-__all__ = ["GeneratedCode", "generate_code", "metal_header", "metal_on_any_host"]
+__all__ = ["Backend", "GeneratedCode", "generate_code", "metal_header", "metal_on_any_host"]
 
 _SYMBOL = re.compile(r"\baoti_torch_\w+")
 _PROXY = "aoti_torch_proxy_executor_call_function"
@@ -62,6 +69,29 @@ _PROXY = "aoti_torch_proxy_executor_call_function"
 _CORES = 16
 # All that Inductor's Metal kernels may include, in the order in which they stand in our header.
 _METAL_HEADERS = ("utils", "reduction_utils", "special_math", "random", "atomic")
+
+
+@dataclass(frozen=True)
+class Backend:
+    """The classes that write code for a device: subclasses of Inductor's own."""
+
+    device: str
+    scheduling: type[BaseScheduling]
+    wrapper: type[CppWrapperCpu]
+
+    @contextmanager
+    def registered(self) -> Iterator[None]:
+        """Let Inductor use them inside the block; `torch.compile` uses its own again behind it."""
+        common.init_backend_registration()
+        with (
+            patch.dict(common.device_codegens),
+            patch.dict(common.custom_backend_passes),
+            patch.dict(common.custom_backend_codegen_configs),
+        ):
+            common.register_backend_for_device(
+                self.device, self.scheduling, PythonWrapperCodegen, self.wrapper
+            )
+            yield
 
 
 @dataclass(frozen=True)
@@ -77,6 +107,7 @@ class GeneratedCode:
     constants: dict[str, torch.Tensor]  # by the library's constant name (original FQN)
     kernel_uses: dict[str, tuple[str, ...]]
     generated_kernels: int
+    shaders: dict[str, str]  # by kernel; of Metal only
 
 
 class _Captured(BaseException):
@@ -87,12 +118,15 @@ class _Captured(BaseException):
         self.code = code
 
 
-def generate_code(program: ExportedProgram, options: Mapping[str, Any]) -> GeneratedCode:
+def generate_code(
+    program: ExportedProgram, options: Mapping[str, Any], backend: Backend
+) -> GeneratedCode:
     """Run Inductor's code generation over a program; nothing is compiled.
 
     Args:
         program: the program after the graph passes.
         options: Inductor's configuration, by dotted name.
+        backend: what writes the code for the program's device.
 
     Raises:
         LoweringError: if Inductor cannot generate code for the program.
@@ -103,6 +137,7 @@ def generate_code(program: ExportedProgram, options: Mapping[str, Any]) -> Gener
         with (
             patch.object(codecache.AotCodeCompiler, "compile", _capture),
             patch.object(fuse_attention, "_sfdp_init", lambda *_: None),
+            backend.registered(),
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")  # torch's own deprecations, of no use to our reader
@@ -128,17 +163,13 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def metal_on_any_host() -> Iterator[None]:
-    """Let Inductor generate Metal code inside the block, whatever this host has.
-
-    Kernels then only name the headers they need, which `metal_header` holds.
-    """
+    """Let Inductor generate Metal code inside the block, whatever this host has."""
     get_gpu_type.cache_clear()
     try:
         with (
             patch.object(torch.mps, "is_available", lambda: True),
             patch.object(torch.backends.mps, "is_available", lambda: True),
             patch.object(torch.backends.mps, "get_core_count", lambda: _CORES),
-            patch.object(mps, "_embed_headers", lambda lines, *_: "\n".join(lines)),
         ):
             yield
     finally:
@@ -169,6 +200,7 @@ def _capture(
             constants={names[n]: graph.get_original_value_of_constant(n) for n in graph.constants},
             kernel_uses=_kernel_uses(graph, wrapper),
             generated_kernels=len(re.findall(r'^extern "C"', kernels, re.MULTILINE)),
+            shaders=dict(getattr(graph.wrapper_code, "shaders", {})),
         )
     )
 

@@ -13,13 +13,13 @@ import torch
 from torch.export.passes import move_to_device_pass
 
 from menagerie.shim_list import kernel_symbols
-from transforms.editor import ProgramEditor
 from transforms.lowering import mach_toolchain
 from transforms.lowering.attention import write_out_attention
 from transforms.lowering.coverage import check_imports, check_kernels, check_library
-from transforms.lowering.inductor import generate_code, metal_on_any_host
+from transforms.lowering.inductor import Backend, generate_code, metal_on_any_host
+from transforms.lowering.layouts import with_plain_weights
 from transforms.lowering.lowered import LoweredProgram, MetalParts
-from transforms.lowering.metal_wrapper import split_wrapper
+from transforms.lowering.metal_codegen import MetalScheduling, MetalWrapper, metal_code
 from transforms.lowering.mps_host import provide_mps
 from transforms.lowering.toolchain import Source, find_compiler
 from zoo.errors import LoweringError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from transforms.lowering.inductor import GeneratedCode
-    from transforms.lowering.metal_wrapper import MetalCode
+    from transforms.lowering.metal_codegen import MetalCode
 
 __all__ = ["emulation_name", "lower"]
 
@@ -83,10 +83,10 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
     own = folder / "programs" / name
     own.mkdir(parents=True, exist_ok=True)
     shaders = own / "kernels.metal"
-    code = _generate(place, program)
-    metal = split_wrapper(code.wrapper, name, shaders.relative_to(folder).as_posix())
-    uses = {kernel: sites for kernel, sites in code.kernel_uses.items() if kernel in metal.wrapper}
-    check_kernels(place, uses, "metal")
+    code = _generate(name, program)
+    path = shaders.relative_to(folder).as_posix()
+    metal = metal_code(code.wrapper, code.shaders, name, path)
+    check_kernels(place, code.kernel_uses, "metal")
     if metal.shaders:
         shaders.write_text(metal.shaders)
     with ThreadPoolExecutor(max_workers=1) as beside:
@@ -112,12 +112,14 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
     )
 
 
-def _generate(place: str, program: ExportedProgram) -> GeneratedCode:
+def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
+    place = f"program {name}"
+    backend = Backend("mps", MetalScheduling, MetalWrapper.of(name))
     provide_mps()
     with metal_on_any_host():
-        plain = _with_plain_constants(write_out_attention(program))
+        plain = with_plain_weights(write_out_attention(program))
         try:
-            code = generate_code(move_to_device_pass(plain, _DEVICE), _OPTIONS)
+            code = generate_code(move_to_device_pass(plain, _DEVICE), _OPTIONS, backend)
         except LoweringError as error:
             raise _explained(place, plain, error) from error
     if code.generated_kernels:
@@ -136,16 +138,6 @@ def _explained(place: str, program: ExportedProgram, error: LoweringError) -> Lo
                 "Let the model compute it in float32",
             )
     return LoweringError(place, error.fact, error.next_step)
-
-
-def _with_plain_constants(program: ExportedProgram) -> ExportedProgram:
-    """Lay every weight out row-major, as the artifact stores it and kernels will index it."""
-    editor = ProgramEditor(program)
-    for node in list(editor.graph.nodes):
-        value = editor.constant(node)
-        if value is not None and not value.is_contiguous():
-            editor.set_constant(node, value.contiguous())
-    return editor.finish()
 
 
 def _sources(metal: MetalCode) -> list[Source]:

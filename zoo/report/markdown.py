@@ -86,16 +86,23 @@ def _diagnosis(report: ConversionReport) -> list[str]:
 def _latency(report: ConversionReport) -> list[str]:
     rows = [
         (
-            plain_text(t.program),
-            milliseconds(t.artifact.median_ms),
-            milliseconds(t.eager.median_ms) if t.eager is not None else "",
-            speed(t.ratio),
-            str(t.artifact.threads),
+            plain_text(program),
+            who,
+            milliseconds(measured.minimum_ms),
+            milliseconds(measured.median_ms),
+            "" if measured.processor_ms is None else milliseconds(measured.processor_ms),
+            str(measured.threads),
+            against,
         )
         for t in latencies(report)
         if t.artifact is not None
+        for program, who, measured, against in (
+            (t.program, "artifact", t.artifact, speed(t.ratio)),
+            ("", "eager", t.eager, ""),
+        )
+        if measured is not None
     ]
-    head = ("program", "artifact, median", "eager, median", "", "threads")
+    head = ("program", "run by", "minimum", "median", "processor time", "threads", "against eager")
     return ["### Latency", "", *_table(head, rows)] if rows else []
 
 

@@ -62,7 +62,7 @@ class Latencies:
     Attributes:
         program: its name.
         artifact: as the validation measured it.
-        eager: eager PyTorch's, measured earlier in the same conversion.
+        eager: eager PyTorch's, measured in turns with it.
         same_inputs: whether both were timed on inputs of one shape.
     """
 

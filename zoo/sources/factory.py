@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from zoo.errors import SourceError, SourceRefused
+from zoo.sources.operators import torchvision_operators
 from zoo.spec_sources import is_ours
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def build(reference: str, arguments: Mapping[str, object], context: Context) -> 
             "If you trust the manifest, allow it with --allow-factories",
         )
     try:
-        with _importable(context.folder if not ours else None):
+        with torchvision_operators(), _importable(context.folder if not ours else None):
             builder = getattr(importlib.import_module(module_name), name)
             # What a module merely imports is not offered: it could be any function of a library.
             foreign = getattr(builder, "__module__", None) != module_name

@@ -1,35 +1,67 @@
-"""Lets torchvision be imported where its compiled part does not fit the installed torch."""
+"""Lets torchvision be used where its compiled part does not fit the installed torch.
+
+A CUDA build of torchvision beside a CPU build of torch has such a binary. Its import then fails,
+and transformers imports it where it is present. So its operators are declared here, with
+torchvision's own signatures (torchvision/csrc/ops), and given a meaning in PyTorch: slower than the
+binary, the same numbers. Sampling is written in operators that targets have, so that export sees
+those; box suppression depends on data, and stays what a program asks its runtime for.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
+import sys
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor, nn
 
-__all__ = ["define_missing_operators"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-_SIGNATURE = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-_OPERATORS = ("nms", "qnms")  # those torchvision's Python code registers things for at import
+__all__ = ["torchvision_operators"]
+
+_SUPPRESSION = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+_ALIGN = (
+    "(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width,"
+    " int sampling_ratio, bool aligned) -> Tensor"
+)
+_DEFORM = (
+    "(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias,"
+    " SymInt stride_h, SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h,"
+    " SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask) -> Tensor"
+)
+
+# Where its functions ask whether they may call an operator; each has the question by its own name.
+_ASKING = ("torchvision.extension", "torchvision.ops.roi_align")
+
+
+@contextmanager
+def torchvision_operators() -> Iterator[None]:
+    """Inside, torchvision and what imports it can be imported; what they define can then run."""
+    library = _library()
+    yield
+    for name in _ASKING if library is not None else ():
+        if name in sys.modules:
+            vars(sys.modules[name])["_has_ops"] = lambda: True
 
 
 @functools.cache
-def define_missing_operators() -> torch.library.Library | None:
-    """Declare torchvision's box suppression if its binary does not load; call before importing it.
-
-    A CUDA build of torchvision beside a CPU build of torch has such a binary, and fails at import.
-    transformers imports torchvision where it is present, so this comes before it as well. The
-    declared operators have no implementation: calling one raises.
-
-    Returns:
-        What holds the declarations, kept alive by this function's cache; None if none were needed.
-    """
+def _library() -> torch.library.Library | None:
+    """What holds the declarations, kept alive by this cache; None where the binary loads."""
     if _binary_loads():
         return None
     library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
-    for name in _OPERATORS:
-        library.define(name + _SIGNATURE)  # type: ignore[no-untyped-call]
+    library.define("nms" + _SUPPRESSION)  # type: ignore[no-untyped-call]
+    library.define("qnms" + _SUPPRESSION)  # type: ignore[no-untyped-call]
+    library.define("roi_align" + _ALIGN)  # type: ignore[no-untyped-call]
+    library.define("deform_conv2d" + _DEFORM)  # type: ignore[no-untyped-call]
+    library.impl("nms", suppress_boxes, "CPU")  # type: ignore[no-untyped-call]
+    library.impl("roi_align", align_regions, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
+    library.impl("deform_conv2d", deformed_convolution, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
     return library
 
 
@@ -43,3 +75,120 @@ def _binary_loads() -> bool:
         except OSError:
             return False
     return hasattr(torch.ops.torchvision, "nms")
+
+
+def suppress_boxes(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
+    """The positions of boxes (N, 4) that overlap no better one by more than the threshold.
+
+    Overlap is the intersection's area over the union's; the best come first.
+    """
+    areas = (dets[:, 2] - dets[:, 0]) * (dets[:, 3] - dets[:, 1])
+    left = scores.argsort(descending=True, stable=True)
+    kept = []
+    while len(left):
+        best, left = left[0], left[1:]
+        kept.append(best)
+        low = torch.maximum(dets[best, :2], dets[left, :2])
+        high = torch.minimum(dets[best, 2:], dets[left, 2:])
+        shared = (high - low).clamp(min=0).prod(1)
+        left = left[shared <= iou_threshold * (areas[best] + areas[left] - shared)]
+    return torch.stack(kept) if kept else left
+
+
+def align_regions(  # noqa: PLR0917 (torchvision's order)
+    input: Tensor,  # noqa: A002
+    rois: Tensor,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    sampling_ratio: int,
+    aligned: bool,
+) -> Tensor:
+    """Regions (K, 5: image, x and y of two corners) of maps (N, C, H, W), each as a small map.
+
+    Every one of the (K, C, pooled_height, pooled_width) values is the mean of `sampling_ratio`
+    squared samples, bilinear between pixels; a sample more than a pixel outside counts as 0.
+
+    Raises:
+        NotImplementedError: if the number of samples depends on the regions' sizes.
+    """
+    if sampling_ratio <= 0:
+        raise NotImplementedError(
+            "torchvision::roi_align with sampling_ratio <= 0: the number of samples depends on data"
+        )
+    height, width = input.shape[2:]
+    corners = rois[:, 1:] * spatial_scale - (0.5 if aligned else 0.0)
+    size = corners[:, 2:] - corners[:, :2]
+    size = size if aligned else size.clamp(min=1)
+    image = rois[:, 0].long()[:, None, None]
+
+    def axis(which: int, pooled: int, limit: int) -> tuple[Tensor, Tensor]:
+        steps = (torch.arange(pooled * sampling_ratio, device=rois.device) + 0.5) / sampling_ratio
+        at = corners[:, which, None] + steps.to(rois.dtype) * (size[:, which, None] / pooled)
+        inside = (at >= -1) & (at <= limit)
+        return at.clamp(0, limit - 1), inside
+
+    y, y_inside = axis(1, pooled_height, height)
+    x, x_inside = axis(0, pooled_width, width)
+    pixels = input.permute(0, 2, 3, 1)
+    total = input.new_zeros(())
+    for rows, by_row in _neighbours(y, height):
+        for columns, by_column in _neighbours(x, width):
+            weight = (by_row * y_inside)[:, :, None] * (by_column * x_inside)[:, None, :]
+            taken = pixels[image, rows[:, :, None], columns[:, None, :]]
+            total = total + taken * weight[..., None].to(input.dtype)
+    samples = total.permute(0, 3, 1, 2)  # K, C, pooled_height * ratio, pooled_width * ratio
+    return nn.functional.avg_pool2d(samples, sampling_ratio)
+
+
+def _neighbours(at: Tensor, limit: int) -> list[tuple[Tensor, Tensor]]:
+    """The two pixels around each place, and how much each of them counts."""
+    low = at.floor()
+    after = at - low
+    first = low.long()
+    return [(first, 1 - after), ((first + 1).clamp(max=limit - 1), after)]
+
+
+def deformed_convolution(  # noqa: PLR0917 (torchvision's order)
+    input: Tensor,  # noqa: A002
+    weight: Tensor,
+    offset: Tensor,
+    mask: Tensor,
+    bias: Tensor,
+    stride_h: int,
+    stride_w: int,
+    pad_h: int,
+    pad_w: int,
+    dilation_h: int,
+    dilation_w: int,
+    groups: int,
+    offset_groups: int,
+    use_mask: bool,
+) -> Tensor:
+    """A convolution of (N, C, H, W) each of whose taps reads where `offset` moves it.
+
+    `offset` is (N, offset_groups * taps * 2, H', W'), y before x; a place between pixels is
+    bilinear, one outside counts as 0. `mask`, (N, offset_groups * taps, H', W'), scales the taps.
+    """
+    batch, channels, height, width = input.shape
+    kernel = weight.shape[2:]
+    taps, (out_h, out_w) = kernel[0] * kernel[1], offset.shape[2:]
+
+    def places(axis: int, out: int, stride: int, pad: int, dilation: int) -> Tensor:
+        """Of every tap at every output, along one axis: (taps, out)."""
+        along = torch.arange(kernel[axis], device=input.device) * dilation
+        by_tap = along.repeat_interleave(kernel[1]) if axis == 0 else along.repeat(kernel[0])
+        return by_tap[:, None] + torch.arange(out, device=input.device) * stride - pad
+
+    moved = offset.reshape(batch * offset_groups, taps, 2, out_h, out_w)
+    y = moved[:, :, 0] + places(0, out_h, stride_h, pad_h, dilation_h)[:, :, None]
+    x = moved[:, :, 1] + places(1, out_w, stride_w, pad_w, dilation_w)[:, None, :]
+    grid = torch.stack([(2 * x + 1) / width - 1, (2 * y + 1) / height - 1], -1)
+    maps = input.reshape(batch * offset_groups, channels // offset_groups, height, width)
+    taken = nn.functional.grid_sample(maps, grid.flatten(1, 2), align_corners=False)
+    taken = taken.reshape(batch, offset_groups, -1, taps, out_h * out_w)
+    if use_mask:
+        taken = taken * mask.reshape(batch, offset_groups, 1, taps, out_h * out_w)
+    columns = taken.reshape(batch, groups, -1, out_h * out_w)
+    rows = weight.reshape(groups, weight.shape[0] // groups, -1)
+    return (rows @ columns).reshape(batch, -1, out_h, out_w) + bias[:, None, None]

@@ -13,7 +13,7 @@ from zoo.errors import SourceError, SourceRefused
 from zoo.nearest import advice
 from zoo.sources.checkpoint import read_state
 from zoo.sources.download import fetch
-from zoo.sources.operators import define_missing_operators
+from zoo.sources.operators import torchvision_operators
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -63,8 +63,8 @@ def trained(source: TorchvisionSource, context: Context) -> nn.Module:
 
 @functools.cache
 def _torchvision() -> ModuleType:
-    define_missing_operators()
-    import torchvision
+    with torchvision_operators():
+        import torchvision
 
     library: ModuleType = torchvision
     return library

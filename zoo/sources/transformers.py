@@ -12,7 +12,7 @@ from menagerie.home import home
 from zoo.errors import SourceError
 from zoo.nearest import advice
 from zoo.sources.context import resolve_inside
-from zoo.sources.operators import define_missing_operators
+from zoo.sources.operators import torchvision_operators
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -75,8 +75,8 @@ def trained(source: TransformersSource, context: Context) -> nn.Module:
 
 @functools.cache
 def _library() -> ModuleType:
-    define_missing_operators()
-    import transformers
+    with torchvision_operators():
+        import transformers
 
     # Its notes and bars would land in the middle of ours; what matters is raised or checked.
     transformers.utils.logging.set_verbosity_error()

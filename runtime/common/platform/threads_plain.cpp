@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "common/platform/parallel.h"
 #include "common/platform/threads.h"
 
 namespace menagerie::threads {
@@ -16,5 +17,7 @@ int32_t available() {
 int32_t chosen() { return kept; }
 
 void choose(int32_t count) { kept = count; }
+
+void run_on_each(void (*run)(void*), void* data, size_t) { run(data); }
 
 }  // namespace menagerie::threads

@@ -100,6 +100,7 @@ class HttpReader(ObjectReader):
         try:
             answer: HTTPResponse = urlopen(request, timeout=_SECONDS)  # noqa: S310
         except HTTPError as error:
+            error.close()
             raise self._refused(key, error) from None
         except (OSError, HTTPException) as error:
             raise self._silent(key, error) from None

@@ -15,13 +15,13 @@ import numpy as np
 from menagerie.validation.records import Measurement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-__all__ = ["cores", "foreign_libraries", "latency", "machine", "peak_memory_bytes"]
+__all__ = ["cores", "foreign_libraries", "latency", "machine", "measurement", "peak_memory_bytes"]
 
 _MOST_RUNS = 1000
 _FEWEST_RUNS = 3
-_LEAST_PROCESSOR_S = 0.1  # some systems count processor time in ticks of milliseconds
+_LEAST_PROCESSOR_MS = 100.0  # some systems count processor time in ticks of milliseconds
 
 
 def latency(
@@ -43,15 +43,22 @@ def latency(
         start = time.perf_counter()
         run()
         times.append((time.perf_counter() - start) * 1e3)
-    computed = time.process_time() - begun
+    return measurement(times, (time.process_time() - begun) * 1e3, threads=threads, case=case)
+
+
+def measurement(
+    wall_ms: Sequence[float], processor_ms: float, *, threads: int, case: int | None
+) -> Measurement:
+    """What calls took: each by the wall's clock, and all together by the processor's."""
+    runs = len(wall_ms)
     return Measurement(
-        minimum_ms=min(times),
-        median_ms=float(np.median(times)),
-        p90_ms=float(np.percentile(times, 90)),
-        runs=len(times),
+        minimum_ms=min(wall_ms),
+        median_ms=float(np.median(wall_ms)),
+        p90_ms=float(np.percentile(wall_ms, 90)),
+        runs=runs,
         threads=threads,
         case=case,
-        processor_ms=computed / len(times) * 1e3 if computed >= _LEAST_PROCESSOR_S else None,
+        processor_ms=processor_ms / runs if processor_ms >= _LEAST_PROCESSOR_MS else None,
     )
 
 

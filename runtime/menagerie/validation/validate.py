@@ -23,7 +23,7 @@ from menagerie.validation.signals import signal_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Limits", "validate"]
+__all__ = ["Limits", "clean_environment", "validate"]
 
 _READ_BYTES = 1 << 16
 _MOST_LINE_BYTES = 1 << 24  # a report of thousands of outputs has a few megabytes
@@ -120,13 +120,13 @@ def _start(bundle: Path, limits: Limits, pipe: int) -> subprocess.Popen[bytes]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         pass_fds=(pipe,),
-        env=_environment(),
+        env=clean_environment(),
         cwd="/",
         start_new_session=True,
     )
 
 
-def _environment() -> Mapping[str, str]:
+def clean_environment() -> Mapping[str, str]:
     """As little as Python needs: nothing that could lend the artifact what it does not carry."""
     kept = {k: v for k, v in os.environ.items() if k in _KEPT_VARIABLES}
     return kept | {

@@ -27,7 +27,7 @@ from menagerie.format.folder import seal
 from menagerie.shim_list import RUNTIME_ABI
 from transforms.lowering import metal
 from transforms.lowering.inductor import metal_header
-from transforms.lowering.metal_wrapper import split_wrapper
+from transforms.lowering.metal_codegen import metal_code
 from transforms.targets.cpu import host_requirements
 from zoo.spec import DEFAULT_TOLERANCES, Dtype
 
@@ -81,8 +81,8 @@ def _lower(program: torch.export.ExportedProgram, folder: Path) -> Mapping[str, 
     """Writes the shaders and the library to emulate; the Mach-O library is a placeholder."""
     own = folder / _FOLDER
     own.mkdir(parents=True)
-    code = metal._generate("program main", program)
-    parts = split_wrapper(code.wrapper, "main", f"{_FOLDER}/kernels.metal")
+    code = metal._generate("main", program)
+    parts = metal_code(code.wrapper, code.shaders, "main", f"{_FOLDER}/kernels.metal")
     (own / "kernels.metal").write_text(parts.shaders)
     (own / "model.dylib").write_bytes(b"not for this system")
     (folder / "shaders.h.metal").write_text(metal_header())

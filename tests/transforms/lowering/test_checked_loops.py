@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from torch._inductor.codegen.cpp import CppScheduling
 
 from transforms.bisect.piece import lower_piece
-from transforms.lowering.checked_loops import contain_faults
+from transforms.lowering.cpu import BACKEND
+from transforms.lowering.fallback_kernels import CheckedWrapper
+from transforms.lowering.inductor import Backend, generate_code
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,19 +71,9 @@ def test_a_bad_index_fails_only_its_run(bundle: Path, threads: int, index: int) 
 
 def test_kernels_without_checks_stay_as_they_are() -> None:
     """Nothing is put into loops that cannot throw."""
-    kernels = """
-#include <torch/csrc/inductor/cpp_prefix.h>
-extern "C"  void  cpp_relu_0(const float* in_ptr0)
-{
-    #pragma omp parallel
-    {
-        #pragma omp for
-        for(int64_t x0=0; x0<4; x0+=1)
-        {
-            {
-            }
-        }
-    }
-}
-"""
-    assert contain_faults(kernels) == kernels
+    program = torch.export.export(torch.nn.ReLU(), (torch.randn(8, 8),))
+    options = {"aot_inductor.package": True, "cpp.vec_isa_ok": True, "cpp.simdlen": 256}
+    torchs_own = Backend("cpu", CppScheduling, CheckedWrapper)
+    expected = generate_code(program, options, torchs_own).kernels
+    assert 'extern "C"' in expected
+    assert generate_code(program, options, BACKEND).kernels == expected

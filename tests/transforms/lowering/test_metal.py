@@ -172,9 +172,9 @@ def test_half_precision_stays_half(small: ExportedProgram, dtype: torch.dtype) -
     module = small.module(check_guards=False).to(dtype)
     arguments = (torch.randn(1, 3, 8, 8, dtype=dtype),)
     program = torch.export.export(module, arguments, strict=False).run_decompositions({})
-    code = metal._generate("program main", program)
+    code = metal._generate("main", program)
     name = {torch.float16: "half", torch.bfloat16: "bfloat"}[dtype]
-    assert re.search(rf"constant {name}\* in_ptr", code.wrapper)
+    assert re.search(rf"constant {name}\* in_ptr", "".join(code.shaders.values()))
     assert {value.dtype for value in code.constants.values()} == {dtype}
 
 
@@ -187,5 +187,5 @@ def test_shapes_that_vary_are_arguments_of_the_kernels() -> None:
         dynamic_shapes=({0: batch},),
         strict=False,
     ).run_decompositions({})
-    code = metal._generate("program main", program)
+    code = metal._generate("main", program)
     assert "aoti_torch_mps_set_arg_int(" in code.wrapper

@@ -56,4 +56,16 @@ void run_kernel(AOTIMetalKernelFunctionHandle kernel, const Encode& encode) {
   });
 }
 
+// The program's own, under the path and hash that are defined before this text.
+#ifdef MENAGERIE_SHADERS
+static const ProgramShaders& program_shaders() {
+  static const ProgramShaders shaders(MENAGERIE_SHADERS);
+  return shaders;
+}
+#endif
+
 }  // namespace torch::aot_inductor
+
+// Inductor drops this call's error code; a macro is not replaced within itself.
+#define aoti_torch_clone_preserve_strides(...) \
+  AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_clone_preserve_strides(__VA_ARGS__))

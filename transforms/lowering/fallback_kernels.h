@@ -17,7 +17,7 @@ inline bool has_strides(const int64_t* sizes, const int64_t* strides,
   return true;
 }
 
-inline void conform(RAIIAtenTensorHandle& tensor, std::initializer_list<int64_t> sizes,
+inline void lay_out(RAIIAtenTensorHandle& tensor, std::initializer_list<int64_t> sizes,
                     std::initializer_list<int64_t> strides, const char* kernel) {
   int64_t rank = 0, count = 0;
   int64_t *actual_sizes = nullptr, *actual_strides = nullptr;

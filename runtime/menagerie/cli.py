@@ -1,0 +1,231 @@
+"""The `menagerie` command: pull, verify, run and bench artifacts, with numpy alone.
+
+Only what a command needs is imported when it runs, so that `menagerie --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from menagerie.errors import MenagerieError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["main"]
+
+_EPILOG = """\
+examples:
+  menagerie pull resnet18 --store https://models.example/zoo -o resnet18
+  menagerie verify resnet18
+  menagerie run resnet18 --input x.npy --output y.npy
+  menagerie bench resnet18 --threads 2
+
+exit codes: 0 done, 1 it failed, 2 misuse. A bundle is native code: run only what you trust.
+"""
+_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line; returns its exit code."""
+    order = _parser().parse_args(arguments)
+    try:
+        code: int = order.command(order)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return _INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (MenagerieError, OSError) as error:
+        if os.environ.get("MENAGERIE_DEBUG"):
+            raise
+        sys.stderr.write(f"{_told(error)}\n")
+        return error.exit_code if isinstance(error, MenagerieError) else 1
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="menagerie",
+        description="Runs PyTorch models that Menagerie converted, without PyTorch.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, metavar="pull|verify|run|bench|version")
+    pull = _command(commands, "pull", "download a release; every file's sha256 is checked", _pull)
+    pull.add_argument("model", help="name of a published model")
+    pull.add_argument("--target", "-t", default="cpu", help="cpu or metal (default: cpu)")
+    pull.add_argument("--output", "-o", type=Path, metavar="DIR", help="default: MODEL-TARGET")
+    pull.add_argument("--build", metavar="KEY", help="not the latest, but this build")
+    pull.add_argument(
+        "--store",
+        default=os.environ.get("MENAGERIE_STORE"),
+        metavar="URL",
+        help="folder, https://host/path or s3://bucket/prefix (default: $MENAGERIE_STORE)",
+    )
+    verify = _command(commands, "verify", "prove a bundle again on this machine", _verify)
+    _bundle(verify)
+    verify.add_argument("--threads", type=_threads, default=1, help="default: 1")
+    run = _command(commands, "run", "run a program on numpy files", _run)
+    _bundle(run)
+    run.add_argument(
+        "--input", "-i", action="append", default=[], metavar="[NAME=]FILE.npy", help="an input"
+    )
+    run.add_argument("--output", "-o", type=Path, metavar="FILE", help=".npy, or .npz for several")
+    run.add_argument("--program", default="main", help="default: main")
+    run.add_argument("--threads", type=_threads, help="default: one a processor")
+    bench = _command(commands, "bench", "measure latency on the largest golden input", _bench)
+    _bundle(bench)
+    bench.add_argument("--program", default="main", help="default: main")
+    bench.add_argument("--threads", type=_threads, default=1, help="default: 1")
+    bench.add_argument(
+        "--seconds", type=float, default=3.0, help="how long to measure (default: 3)"
+    )
+    _command(commands, "version", "what is installed, and what it can run", _version)
+    return parser
+
+
+def _command(
+    commands: Any, name: str, summary: str, work: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=summary)
+    made.add_argument("--json", action="store_true", help="machine-readable result")
+    made.set_defaults(command=work)
+    return made
+
+
+def _bundle(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bundle", type=Path, metavar="DIR", help="a bundle's folder")
+
+
+def _threads(text: str) -> int:
+    count = int(text)
+    if not 1 <= count <= 256:  # noqa: PLR2004 - more cores than any machine's
+        raise argparse.ArgumentTypeError("a number from 1 to 256")
+    return count
+
+
+def _pull(order: argparse.Namespace) -> int:
+    from menagerie.store import open_releases
+
+    if not order.store:
+        raise UsageError("menagerie pull", "no store", "Name one by --store or MENAGERIE_STORE")
+    releases = open_releases(order.store)
+    release = releases.find(order.model, order.target, order.build)
+    place = order.output or Path(f"{order.model}-{order.target}")
+    releases.pull(release, place, _Bar(order.model))
+    manifest = release.manifest
+    _say(
+        order,
+        f"{place}: {order.model} for {order.target}, {release.size / 1e6:.1f} MB, {manifest.state}",
+        model=order.model,
+        target=order.target,
+        build_key=release.build_key,
+        path=str(place.resolve()),
+        bytes=release.size,
+        random_weights=manifest.random_weights,
+    )
+    return 0
+
+
+def _verify(order: argparse.Namespace) -> int:
+    from menagerie.typed_json import plain
+    from menagerie.validation import Limits, validate
+
+    report = validate(order.bundle, limits=Limits(threads=order.threads))
+    lines = [
+        f"{p.program}, case {o.case}, {o.output}: max abs {o.max_abs:.1e}, SNR {o.snr_db:.0f} dB, "
+        + ("ok" if o.passed else o.fact)
+        for p in report.programs
+        for o in p.parity
+    ]
+    where = " on an emulated device" if report.emulated else ""
+    lines.append(f"verified{where}" if report.passed else f"{report.verdict}: {report.detail}")
+    _say(order, "\n".join(lines), **plain(report))
+    return 0 if report.passed else 1
+
+
+def _run(order: argparse.Namespace) -> int:
+    from menagerie.files import read_inputs, readable, write_outputs
+    from menagerie.session import Session
+
+    with Session(order.bundle, order.program, order.threads) as session:
+        given = session.run(read_inputs(order.input, session.inputs))
+        dtypes = {spec.name: spec.dtype for spec in session.outputs}
+    answers = {name: readable(given[name], dtype) for name, dtype in dtypes.items()}
+    if order.output is not None:
+        write_outputs(answers, order.output)
+    lines = [f"{name}: {dtypes[name]} {list(value.shape)}" for name, value in answers.items()]
+    described = {
+        name: {"dtype": dtypes[name].value, "shape": value.shape, "values": value.tolist()}
+        for name, value in answers.items()
+    }
+    _say(order, "\n".join(lines), **(described if order.json else {}))
+    return 0
+
+
+def _bench(order: argparse.Namespace) -> int:
+    from menagerie.latency import measure
+    from menagerie.typed_json import plain
+
+    found = measure(order.bundle, order.program, threads=order.threads, seconds=order.seconds)
+    processor = "" if found.processor_ms is None else f", processor {found.processor_ms:.2f} ms"
+    text = (
+        f"{order.program}: minimum {found.minimum_ms:.2f} ms, median {found.median_ms:.2f} ms, "
+        f"90 % below {found.p90_ms:.2f} ms{processor}, {found.runs} runs on "
+        f"{found.threads} thread(s)"
+    )
+    _say(order, text, **plain(found))
+    return 0
+
+
+def _version(order: argparse.Namespace) -> int:
+    from menagerie.library import available_targets, version
+
+    found = {target: _version_of(target, version) for target in available_targets()}
+    _say(order, "\n".join(found.values()), **found)
+    return 0
+
+
+def _version_of(target: str, version: Callable[[str], str]) -> str:
+    try:
+        return version(target)
+    except MenagerieError as error:
+        return f"menagerie-{target}: not usable here: {error}"
+
+
+def _say(order: argparse.Namespace, text: str, **fields: Any) -> None:
+    sys.stdout.write((json.dumps(fields, indent=2) if order.json else text) + "\n")
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename or 'system'}: {error.strerror or error}"
+    return str(error)
+
+
+class _Bar:
+    """Progress of a download, on a terminal alone."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._shown = -1
+
+    def __call__(self, done: int, total: int) -> None:
+        share = 100 * done // total if total else 100
+        if share == self._shown or not sys.stderr.isatty():
+            return
+        self._shown = share
+        end = "\n" if done == total else ""
+        sys.stderr.write(f"\r{self._what} {share:3d} % of {total / 1e6:.1f} MB{end}")
+        sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

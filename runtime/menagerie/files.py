@@ -1,0 +1,81 @@
+"""Tensors in numpy files: what a command line feeds a program, and what it keeps of its answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from menagerie.errors import UsageError
+from menagerie.numerics import Dtype
+from menagerie.validation.elements import Array, narrow, widen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from menagerie.format.bundle_manifest import TensorSpec
+
+__all__ = ["read_inputs", "readable", "write_outputs"]
+
+
+def read_inputs(given: Sequence[str], wanted: Sequence[TensorSpec]) -> dict[str, Array]:
+    """The arrays by input name.
+
+    Args:
+        given: `NAME=FILE.npy` for each input; a bare path goes to the only input.
+        wanted: what the program takes. bfloat16 may be given as float32, which numpy has.
+
+    Raises:
+        UsageError: a name is unknown or missing, or a file is not one array.
+    """
+    listing = ", ".join(f"{w.name}: {w.dtype} {[*w.shape]}".replace("'", "") for w in wanted)
+    arrays = {}
+    for text in given:
+        name, equals, path = text.partition("=")
+        if not equals:
+            if len(wanted) != 1:
+                raise UsageError("--input", f"{text!r} names no input", f"NAME=FILE: {listing}")
+            name, path = wanted[0].name, text
+        arrays[name] = _load(path)
+    if unknown := sorted(set(arrays) - {w.name for w in wanted}):
+        raise UsageError("--input", f"there is no {unknown[0]!r}", f"The program takes {listing}")
+    if missing := [w.name for w in wanted if w.name not in arrays]:
+        raise UsageError("--input", f"{missing[0]!r} is missing", f"The program takes {listing}")
+    return {w.name: _taken(arrays[w.name], w.dtype) for w in wanted}
+
+
+def readable(array: Array, dtype: Dtype) -> Array:
+    """An output of a type that numpy has; bfloat16 as the float32 that it is a part of."""
+    return widen(array, dtype).astype("float32") if dtype is Dtype.BFLOAT16 else array
+
+
+def write_outputs(answers: Mapping[str, Array], path: Path) -> None:
+    """Writes one output to a `.npy` file, or all of them to a `.npz` file by their names.
+
+    Raises:
+        UsageError: there are several, and `path` ends in something else than `.npz`.
+    """
+    if path.suffix == ".npz":
+        np.savez(path, **dict(answers))  # type: ignore[arg-type]
+    elif len(answers) == 1:
+        np.save(path, next(iter(answers.values())), allow_pickle=False)
+    else:
+        names = ", ".join(answers)
+        raise UsageError(str(path), f"there are several outputs ({names})", "Name a .npz file")
+
+
+def _taken(array: Array, dtype: Dtype) -> Array:
+    """A float32 array in bfloat16, where that is wanted; any other unchanged."""
+    return narrow(array, dtype) if dtype is Dtype.BFLOAT16 and array.dtype == "float32" else array
+
+
+def _load(path: str) -> Array:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UsageError(path, f"cannot be read as .npy: {reason}") from error
+    if not isinstance(loaded, np.ndarray):
+        raise UsageError(path, "holds several arrays", "Give a .npy file for each input")
+    return loaded

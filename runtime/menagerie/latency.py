@@ -1,0 +1,47 @@
+"""How fast a program of a bundle is, on its own golden input."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from menagerie.errors import UsageError
+from menagerie.format.folder import open_bundle
+from menagerie.session import Session
+from menagerie.validation.goldens import GoldenCases
+from menagerie.validation.measure import latency
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from menagerie.validation.records import Measurement
+
+__all__ = ["measure"]
+
+
+def measure(
+    folder: Path, program: str = "main", *, threads: int = 1, seconds: float = 3.0
+) -> Measurement:
+    """Times a program on the largest of its golden inputs, in this process.
+
+    Args:
+        folder: the bundle's.
+        program: which of its programs.
+        threads: how many a run uses.
+        seconds: how long to go on measuring, after one call that is not counted.
+
+    Raises:
+        ArtifactError: the bundle breaks the format.
+        SessionError: it cannot run here.
+        UsageError: it has no such program.
+    """
+    bundle = open_bundle(folder, check_hashes=False)
+    programs = {each.name: each for each in bundle.manifest.programs}
+    if program not in programs:
+        raise UsageError(
+            str(folder), f"has no program {program!r}", f"It has: {', '.join(programs)}"
+        )
+    goldens = GoldenCases(bundle.file(programs[program].golden), programs[program])
+    case = goldens.largest()
+    inputs = goldens.inputs(case)
+    with Session(folder, program, threads) as session:
+        return latency(lambda: session.run(inputs), seconds=seconds, threads=threads, case=case)

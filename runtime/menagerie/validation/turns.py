@@ -1,0 +1,177 @@
+"""Two ways of computing one thing, timed in turns, so that whatever slows the machine slows both.
+
+Each sits in a process of its own: nothing that one of them loads can help or hinder the other. A
+turn repeats the call for a few hundredths of a second while the other process sleeps.
+
+The artifact's is ``python -m menagerie.validation.turns BUNDLE PROGRAM CASE THREADS``: it takes a
+turn for each line that it reads, and ends with its standard input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import select
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, cast
+
+from menagerie.errors import SessionError
+from menagerie.format.folder import open_bundle
+from menagerie.session import Session
+from menagerie.typed_json import Malformed, from_json
+from menagerie.validation.goldens import GoldenCases
+from menagerie.validation.measure import measurement
+from menagerie.validation.validate import clean_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from menagerie.validation.records import Measurement
+
+__all__ = ["Partner", "Turn", "artifact", "serve", "take_turn", "time_in_turns"]
+
+_TURN_SECONDS = 0.04  # longer than the threads of the side before spin, and soon over
+_FEWEST_TURNS = 3
+_MOST_SECONDS = 300.0  # that an answer is waited for
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The calls of one turn: milliseconds of each, and of processor time over all of them."""
+
+    wall_ms: tuple[float, ...]
+    processor_ms: float
+
+
+def take_turn(run: Callable[[], object], seconds: float = _TURN_SECONDS) -> Turn:
+    """Calls `run` until `seconds` have passed, at least once."""
+    walls: list[float] = []
+    begun, end = time.process_time(), time.perf_counter() + seconds
+    while not walls or time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        walls.append((time.perf_counter() - start) * 1e3)
+    return Turn(tuple(walls), (time.process_time() - begun) * 1e3)
+
+
+def time_in_turns(
+    sides: Sequence[Callable[[], Turn]], *, seconds: float, threads: int, case: int | None = None
+) -> list[Measurement]:
+    """Lets each side take its turn again and again, after one turn that is not counted.
+
+    Args:
+        sides: take a turn each.
+        seconds: how long to go on; three rounds are made at least.
+        threads: how many threads each uses; noted only.
+        case: the golden case whose inputs are used; noted only.
+    """
+    for side in sides:
+        side()
+    rounds: list[list[Turn]] = []
+    end = time.perf_counter() + seconds
+    while len(rounds) < _FEWEST_TURNS or time.perf_counter() < end:
+        rounds.append([side() for side in sides])
+    return [
+        measurement(
+            [wall for turn in turns for wall in turn.wall_ms],
+            sum(turn.processor_ms for turn in turns),
+            threads=threads,
+            case=case,
+        )
+        for turns in zip(*rounds, strict=True)
+    ]
+
+
+class Partner:
+    """A process that takes a turn whenever it is asked to.
+
+    Args:
+        name: what an error calls it.
+        command: what to start; it calls `serve`.
+        environment: of the process; None: this one's.
+    """
+
+    def __init__(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._name = name
+        # In this process's group, so that whoever ends or weighs this one reaches it as well.
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            text=True,
+        )
+        self._requests = cast("IO[str]", self._process.stdin)
+        self._answers = cast("IO[str]", self._process.stdout)
+
+    def turn(self) -> Turn:
+        """Asks for a turn and waits for it.
+
+        Raises:
+            SessionError: the process ended, or gave no answer in five minutes.
+        """
+        with contextlib.suppress(BrokenPipeError):  # reading says so
+            self._requests.write("\n")
+            self._requests.flush()
+        ready = select.select([self._answers], [], [], _MOST_SECONDS)[0]
+        line = self._answers.readline() if ready else ""
+        try:
+            return from_json(Turn, line)
+        except Malformed as error:
+            fact = "its process gave no answer while it was timed"
+            raise SessionError(self._name, fact) from error
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        self._process.communicate()
+
+
+@contextlib.contextmanager
+def artifact(bundle: Path, program: str, case: int, threads: int) -> Iterator[Partner]:
+    """A process without torch that runs a program of a bundle on one of its golden cases."""
+    place = [str(bundle.absolute()), program, str(case), str(threads)]
+    command = [sys.executable, "-P", "-m", "menagerie.validation.turns", *place]
+    partner = Partner(f"program {program}", command, clean_environment())
+    try:
+        yield partner
+    finally:
+        partner.close()
+
+
+def serve(load: Callable[[], Callable[[], object]]) -> None:
+    """Takes a turn for every line of standard input, and answers it on standard output.
+
+    Args:
+        load: makes the call that is timed; what it prints goes to standard error.
+    """
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        run = load()
+        for _ in sys.stdin:
+            answers.write(json.dumps(asdict(take_turn(run))) + "\n")
+            answers.flush()
+
+
+def _program() -> Callable[[], object]:
+    """The program that the command names, on its golden case."""
+    folder, name, case, threads = sys.argv[1:]
+    bundle = open_bundle(Path(folder), check_hashes=False)
+    [entry] = [program for program in bundle.manifest.programs if program.name == name]
+    inputs = GoldenCases(bundle.file(entry.golden), entry).inputs(int(case))
+    session = Session(bundle.folder, name, int(threads))
+    return lambda: session.run(inputs)
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    serve(_program)

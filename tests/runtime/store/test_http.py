@@ -1,0 +1,100 @@
+"""Releases over plain HTTP: found by the summary, resumed, checked, never more than was promised."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from bundle_maker import published
+
+from menagerie.errors import HashMismatch, NotInStore, StoreError, StoreUnreachable, UsageError
+from menagerie.format.folder import open_bundle
+from menagerie.store import open_releases
+from menagerie.store.http import HttpReader
+from menagerie.store.layout import blob_key
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from web_server import WebServer
+
+    from zoo.store import Store
+
+
+def test_the_latest_release_is_found_and_pulled(
+    store: Store, server: WebServer, tmp_path: Path
+) -> None:
+    """What a web server shows is the bundle that was published, to the last byte."""
+    newer = published(store, tmp_path / "made", "cd", hour=12)
+    releases = open_releases(server.address)
+    release = releases.find("tiny", "cpu")
+    assert release.build_key == newer
+    pulled = open_bundle(releases.pull(release, tmp_path / "out"))
+    assert pulled.document == release.document
+
+
+def test_a_build_is_found_by_its_key(store: Store, server: WebServer, tmp_path: Path) -> None:
+    """An older build stays within reach."""
+    published(store, tmp_path / "made", "cd", hour=12)
+    assert open_releases(server.address).find("tiny", "cpu", "ab" * 32).build_key == "ab" * 32
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_broken_download_goes_on(server: WebServer, tmp_path: Path, *, ranges: bool) -> None:
+    """Where the connection broke off, the rest is asked for; without ranges, all of it."""
+    server.ranges = ranges
+    releases = open_releases(server.address)
+    release = releases.find("tiny", "cpu")
+    server.break_after = 5
+    server.asked.clear()
+    releases.pull(release, tmp_path / "out")
+    assert open_bundle(tmp_path / "out").document == release.document
+    (first, _), (second, rest) = server.asked[:2]
+    assert first == second
+    assert rest.startswith("bytes=5-")
+
+
+def test_no_more_is_read_than_was_promised(server: WebServer, tmp_path: Path) -> None:
+    """An endless file is cut at the size that the release names, and then found to be wrong."""
+    server.ranges = False
+    releases = open_releases(server.address)
+    release = releases.find("tiny", "cpu")
+    entry = release.manifest.files["weights.safetensors"]
+    server.swap["/" + blob_key(entry.sha256)] = b"x" * (entry.bytes + 10**6)
+    moved: list[int] = []
+    with pytest.raises(HashMismatch, match="not the ones that were published"):
+        releases.pull(release, tmp_path / "out", lambda done, _: moved.append(done))
+    assert max(moved) <= release.size
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_not_there(server: WebServer) -> None:
+    """A model that was never published is said to be absent, not an error of the server."""
+    with pytest.raises(NotInStore, match="no release of other for cpu"):
+        open_releases(server.address).find("other", "cpu")
+
+
+def test_nobody_answers() -> None:
+    """A closed port is told in a line that names the address."""
+    with pytest.raises(StoreUnreachable, match=r"http://127\.0\.0\.1:9/.*cannot be reached"):
+        HttpReader("http://127.0.0.1:9").read_small("x", 10)
+
+
+def test_a_password_is_sent_and_not_shown(server: WebServer, tmp_path: Path) -> None:
+    """`user:password@` in the address becomes a header (RFC 7617), and no message shows it."""
+    (tmp_path / "store" / "x").write_bytes(b"1")
+    host = server.address.removeprefix("http://")
+    reader = HttpReader(f"http://me:hush@{host}")
+    assert reader.read_small("x", 10) == b"1"
+    assert server.authorization == "Basic bWU6aHVzaA=="  # base64 of me:hush
+    with pytest.raises(StoreError) as caught:
+        reader.read_small("y", 10)
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["https://x/y?token=hush", "ftp://x/y", "http://", ""])
+def test_addresses_that_are_refused(url: str) -> None:
+    """Other schemes and queries, whose secrets are not repeated."""
+    with pytest.raises(UsageError, match="Give a folder") as caught:
+        open_releases(url)
+    assert "hush" not in str(caught.value)

@@ -1,0 +1,80 @@
+"""The `menagerie` command, as it is typed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from menagerie.cli import main
+from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.format.folder import open_bundle, seal
+from zoo.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Bundles = Callable[[str], Path]
+
+
+@pytest.fixture
+def published(bundles: Bundles, tmp_path: Path) -> str:
+    """A store that holds the convolutional net as the model `image`."""
+    folder = tmp_path / "made"
+    shutil.copytree(bundles("image"), folder)
+    seal(folder, replace(open_bundle(folder).manifest, state=ReleaseState.VALIDATED))
+    open_store(str(tmp_path / "store")).publish(folder)
+    return str(tmp_path / "store")
+
+
+def test_pull_verify_run_and_bench(
+    published: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The four commands one after another; the output equals eager's."""
+    out = tmp_path / "out"
+    assert main(["pull", "image", "--store", published, "-o", str(out)]) == 0
+    assert main(["verify", str(out)]) == 0
+    assert "verified" in capsys.readouterr().out
+    golden = load_file(out / "programs/main/golden.safetensors")
+    np.save(tmp_path / "x.npy", golden["0/input/image"])
+    files = ["--input", str(tmp_path / "x.npy"), "--output", str(tmp_path / "y.npy")]
+    assert main(["run", str(out), *files]) == 0
+    np.testing.assert_allclose(
+        np.load(tmp_path / "y.npy"), golden["0/output/out0"], rtol=1e-4, atol=1e-5
+    )
+    capsys.readouterr()
+    assert main(["bench", str(out), "--seconds", "0.05", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert 0 < told["minimum_ms"] <= told["median_ms"] <= told["p90_ms"]
+    assert told["threads"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["pull", "image"], 2, "Name one by --store or MENAGERIE_STORE"),
+        (["pull", "image", "--store", "/no/such/store"], 1, "no release of image for cpu"),
+        (["verify", "/no/such/bundle"], 1, "there is no such folder"),
+        (["run", "/no/such/bundle"], 1, "cannot be read"),
+        (["bench", "/no/such/bundle"], 1, "there is no such folder"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(
+    arguments: list[str],
+    code: int,
+    says: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No traceback, the fact, and 2 for misuse."""
+    monkeypatch.delenv("MENAGERIE_STORE", raising=False)
+    assert main(arguments) == code
+    told = capsys.readouterr()
+    assert says in told.err + told.out
+    assert "Traceback" not in told.err

@@ -1,0 +1,151 @@
+"""The wheel that people install: small, for any Linux of the last years, and sufficient by itself."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.format.folder import open_bundle, seal
+from zoo.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Bundles = Callable[[str], Path]
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
+
+from web_server import serving
+
+ROOT = Path(__file__).parents[2]
+MOST_BYTES = 30_000_000
+HEAVY = {"torch", "pydantic", "safetensors", "prefect", "boto3", "typer", "zoo", "flows"}
+
+
+@pytest.fixture(scope="session")
+def wheel() -> Path:
+    """The wheel as `make wheel` builds it."""
+    subprocess.run(
+        [shutil.which("make") or "make", "--silent", "wheel"],
+        cwd=ROOT,
+        check=True,
+        env=_without_make(),
+    )
+    [found] = (ROOT / "dist").glob("menagerie-*.whl")
+    return found
+
+
+@pytest.fixture(scope="session")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of programs of an environment that has numpy and the wheel, and nothing else."""
+    folder = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    packages = next(folder.glob("lib/python3*/site-packages"))
+    installed = Path(sysconfig.get_path("purelib"))
+    for name in ("numpy", "numpy.libs"):  # nothing is fetched in a test
+        (packages / name).symlink_to(installed / name)
+    command = [sys.executable, "-m", "pip", f"--python={folder}/bin/python", "install", "--quiet"]
+    subprocess.run([*command, "--no-deps", "--no-index", wheel], check=True)
+    return folder / "bin"
+
+
+def _without_make() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+
+
+def test_it_is_small_and_says_where_it_runs(wheel: Path) -> None:
+    """Under 30 MB, any Python 3, glibc 2.28; with its header and the licences of what it carries."""
+    assert re.fullmatch(r"menagerie-[\d.]+-py3-none-manylinux_2_28_x86_64\.whl", wheel.name)
+    assert wheel.stat().st_size < MOST_BYTES
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {"menagerie/NOTICE", "menagerie/include/menagerie.h", "menagerie/shims.toml"} <= names
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith((".dist-info", ".data"))} == {"menagerie"}
+
+
+def test_its_libraries_ask_for_no_newer_glibc(wheel: Path, tmp_path: Path) -> None:
+    """No symbol of a version above 2.28, and none of a C++ library that the machine must have."""
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    ours = list(tmp_path.rglob("libmenagerie_*.so"))
+    for path in [*ours, *tmp_path.rglob("lib*.so.*"), *tmp_path.rglob("menagerie-run")]:
+        listing = subprocess.run(
+            [shutil.which("objdump") or "objdump", "-T", path],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        versions = {tuple(map(int, v.split("."))) for v in re.findall(r"GLIBC_([\d.]+)", listing)}
+        assert max(versions) <= (2, 28), path.name
+        if path in ours:
+            assert "GLIBCXX" not in listing, path.name
+    assert len(ours) == 2
+
+
+def test_a_bare_environment_pulls_verifies_and_runs(
+    bare: Path, bundles: Bundles, tmp_path: Path
+) -> None:
+    """Over HTTP, with nothing installed but numpy; the numbers are eager's."""
+    folder = tmp_path / "made"
+    shutil.copytree(bundles("image"), folder)
+    seal(folder, replace(open_bundle(folder).manifest, state=ReleaseState.VALIDATED))
+    open_store(str(tmp_path / "store")).publish(folder)
+    golden = load_file(folder / "programs/main/golden.safetensors")
+    np.save(tmp_path / "x.npy", golden["0/input/image"])
+
+    def menagerie(*arguments: str) -> str:
+        done = subprocess.run(
+            [bare / "menagerie", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    with serving(tmp_path / "store") as server:
+        menagerie("pull", "image", "--store", server.address, "-o", "out")
+    assert "verified" in menagerie("verify", "out")
+    menagerie("run", "out", "--input", "x.npy", "--output", "y.npy")
+    np.testing.assert_allclose(
+        np.load(tmp_path / "y.npy"), golden["0/output/out0"], rtol=1e-4, atol=1e-5
+    )
+    proof = subprocess.run(
+        [bare / "menagerie-run", "out"], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert proof.returncode == 0, proof.stdout + proof.stderr
+
+
+def test_help_imports_next_to_nothing(bare: Path) -> None:
+    """Not even numpy is loaded before a command needs it."""
+    code = (
+        "import sys, menagerie, menagerie.cli\n"
+        "try: menagerie.cli.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        f"print(sorted(({HEAVY!r} | {{'numpy', 'ctypes'}}) & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [bare / "python", "-I", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.strip() == "[]"
+
+
+def test_python_3_10_can_read_every_module() -> None:
+    """No newer syntax in what devices run; the type checker looks at the libraries' names."""
+    for path in (ROOT / "runtime" / "menagerie").rglob("*.py"):
+        ast.parse(path.read_text(), feature_version=(3, 10))

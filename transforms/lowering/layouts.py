@@ -1,0 +1,90 @@
+"""How weights lie in memory while code is generated, and what must not depend on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from transforms.editor import ProgramEditor
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+__all__ = ["let_views_copy", "with_claimed_weights", "with_plain_weights"]
+
+aten = torch.ops.aten
+
+_CONVOLUTIONS = (
+    aten.conv2d.default,
+    aten.convolution.default,
+    aten.conv_transpose2d.input,
+)
+_IMAGE_RANK = 4  # weights of two-dimensional convolutions: out, in, height, width
+_VIEWS = (aten.view.default, aten._unsafe_view.default)
+# They read memory by the strides that export saw.
+_BOUND_TO_STRIDES = (aten.as_strided.default, aten.as_strided_copy.default, aten.view.dtype)
+
+
+def with_plain_weights(program: ExportedProgram) -> ExportedProgram:
+    """Lay every weight out row-major, as the artifact stores it and kernels will index it."""
+    editor = ProgramEditor(program)
+    for node in list(editor.graph.nodes):
+        value = editor.constant(node)
+        if value is not None and not value.is_contiguous():
+            editor.set_constant(node, value.contiguous())
+    return editor.finish()
+
+
+def with_claimed_weights(program: ExportedProgram) -> ExportedProgram:
+    """Tell Inductor that convolution weights are channels-last already, and all others plain.
+
+    Inductor asks for channels-last operands and would reorder plain weights at every call. The
+    runtime's convolution reads any strides and packs the weight once, so only the claim changes:
+    the artifact keeps the plain weights. Only weights that nothing but convolutions use qualify,
+    since generated loops would index by the claimed strides.
+
+    A convolution's result then is channels-last too, where export saw a row-major one. A view of it
+    may copy instead; a program that reads memory by strides gets no claims at all.
+    """
+    if any(node.target in _BOUND_TO_STRIDES for node in program.graph.nodes):
+        return with_plain_weights(program)
+    editor = ProgramEditor(program)
+    for node in list(editor.graph.nodes):
+        value = editor.constant(node)
+        if value is None:
+            continue
+        if value.dim() == _IMAGE_RANK and _only_convolution_weight(node):
+            editor.set_constant(node, _channels_last(value))
+        elif not value.is_contiguous():
+            editor.set_constant(node, value.contiguous())
+    let_views_copy(editor)
+    return editor.finish()
+
+
+def let_views_copy(editor: ProgramEditor) -> None:
+    """Let views be copies where the strides that they will meet allow no view.
+
+    Export proved each of them possible with the strides that it saw.
+    """
+    for node in editor.calls(*_VIEWS):
+        node.target = aten.reshape.default
+
+
+def _channels_last(weight: torch.Tensor) -> torch.Tensor:
+    """`weight` with channels-last strides, spelt out where an axis of size 1 leaves a choice."""
+    out, channels, height, width = weight.shape
+    strides = (height * width * channels, 1, width * channels, channels)
+    return torch.empty_strided((out, channels, height, width), strides, dtype=weight.dtype).copy_(
+        weight
+    )
+
+
+def _only_convolution_weight(node: Node) -> bool:
+    return bool(node.users) and all(
+        user.target in _CONVOLUTIONS
+        and user.args[1] is node
+        and user.all_input_nodes.count(node) == 1
+        for user in node.users
+    )

@@ -1,0 +1,180 @@
+"""How Inductor writes a program for Metal: C++ to compile here, shaders for the device.
+
+By subclasses of torch's own classes, which `inductor.generate_code` registers while it runs. One
+thing has no hook and is changed in the finished text: how an int64 is spelt. Sizes are printed by
+functions that Inductor's modules keep from their import on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+from unittest.mock import patch
+
+from torch._inductor.codegen import mps
+from torch._inductor.codegen.cpp_wrapper_mps import CppWrapperMps
+from torch._inductor.codegen.mps_device_op_overrides import MPSDeviceOpOverrides
+from torch._inductor.virtualized import V
+
+from transforms.lowering.fallback_kernels import CheckedWrapper, inserted
+from zoo.errors import LoweringError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["SHADER_SCHEME", "MetalCode", "MetalScheduling", "MetalWrapper", "metal_code"]
+
+# What the wrapper calls its shaders when it asks the runtime for them; see FORMAT.md, rule 10.
+SHADER_SCHEME = "menagerie"
+
+_BEGIN, _END = '(R"MTL(', ')MTL");'
+_KERNEL_NAME = "kernel void generated_kernel("
+_LITERAL = re.compile(r"\b(\d+)LL?\b")
+# Whatever of these is left shows that torch writes its wrapper past the methods that we replace.
+_FOREIGN = ("MTL(", "generated_kernel", "shared_callback", "MTLFunction_t", "ATen/")
+
+
+@dataclass(frozen=True)
+class MetalCode:
+    """A program's wrapper, which both its libraries are compiled from, and its shaders.
+
+    `shaders` is empty for a program without generated kernels.
+    """
+
+    wrapper: str
+    shaders: str
+    kernels: tuple[str, ...]
+
+    @property
+    def sha256(self) -> str:
+        """Of the wrapper."""
+        return hashlib.sha256(self.wrapper.encode()).hexdigest()
+
+
+class _NoDriver(MPSDeviceOpOverrides):
+    """Metal without a header of ATen's."""
+
+    def kernel_driver(self) -> str:
+        return ""
+
+
+class MetalWrapper(CheckedWrapper, CppWrapperMps):
+    """Launches each kernel of one shader library with every step checked; see metal_codegen.h.
+
+    Made by `of`, which gives it the program's name, from which its kernels get theirs.
+    """
+
+    program: ClassVar[str]
+
+    @classmethod
+    def of(cls, program: str) -> type[MetalWrapper]:
+        """The wrapper's class for a program."""
+        return type("ProgramWrapper", (cls,), {"program": program})
+
+    def __init__(self) -> None:
+        self.shaders: dict[str, str] = {}  # text by kernel
+        super().__init__()
+
+    def write_header(self) -> None:
+        """Torch's includes and ours."""
+        self.device_codegen = _NoDriver()
+        super().write_header()
+        if not V.graph.is_const_graph:
+            self.header.splice(inserted(Path(__file__).with_suffix(".h")))
+
+    def shader(self, source: str) -> str:
+        """The name of the kernel with a source, under which it is added where it is new."""
+        known = {text: name for name, text in self.shaders.items()}
+        name = known.get(source, f"{self.program}_mps_lib_{len(self.shaders)}")
+        self.shaders[name] = source
+        return name
+
+    def codegen_additional_funcs(self) -> None:
+        """One function for each kernel that gives its handle."""
+        for name in self.shaders:
+            self.prefix.splice(f"""
+AOTIMetalKernelFunctionHandle get_{name}_handle() {{
+    static const auto handle = program_shaders().kernel("{name}");
+    return handle;
+}}
+""")
+
+    def write_mps_kernel_call(self, name: str, call_args: Sequence[str]) -> None:
+        """One launch; `call_args` are the statements that give it its arguments and its size."""
+        write: Callable[[str], None] = self.writeline
+        write(f"run_kernel(get_{name}_handle(), [&](AOTIMetalKernelFunctionHandle handle) {{")
+        for statement in ("aoti_torch_mps_start_encoding(handle);", *call_args):
+            call = statement.strip()
+            if call.startswith("aoti_torch_"):
+                call = f"AOTI_TORCH_ERROR_CODE_CHECK({call.removesuffix(';')});"
+            write(f"    {call}")
+        write("});")
+
+
+class _Kernel(mps.MetalKernel):
+    """A shader without the headers that all share: they are kept once a bundle."""
+
+    def codegen_kernel(self, name: str = "generated_kernel") -> str:
+        with patch.object(mps, "_embed_headers", lambda *_: ""):
+            text: str = super().codegen_kernel(name)
+        return text
+
+
+class MetalScheduling(mps.MetalScheduling):
+    """Torch's own generation of shaders; their text goes beside the wrapper, not into it."""
+
+    kernel_type = _Kernel
+
+    def define_kernel(self, src_code: str, node_schedule: Any, kernel: Any) -> str:  # noqa: ARG002
+        """Add a kernel to the program's shaders; its name."""
+        wrapper = V.graph.wrapper_code
+        if not isinstance(wrapper, MetalWrapper):
+            raise TypeError("Metal's scheduling is registered without its wrapper")
+        return wrapper.shader(src_code)
+
+
+def metal_code(
+    wrapper: str, shaders: Mapping[str, str], program: str, shaders_path: str
+) -> MetalCode:
+    """What Inductor wrote under this file's classes, ready to compile.
+
+    Args:
+        wrapper: the C++.
+        shaders: `MetalWrapper.shaders`.
+        program: the program's name.
+        shaders_path: where the bundle will hold the shaders.
+
+    Raises:
+        LoweringError: if the wrapper is not built as torch's pinned version builds it.
+    """
+    place = f"program {program}"
+    text = "\n".join(_shader(place, name, source) for name, source in shaders.items())
+    portable = _LITERAL.sub(r"INT64_C(\1)", wrapper)  # int64_t is another type on macOS
+    if left := [word for word in _FOREIGN if word in portable]:
+        raise _unknown(place, f"{left[0]!r} where none was expected")
+    source = f"{SHADER_SCHEME}:{shaders_path}:{hashlib.sha256(text.encode()).hexdigest()}"
+    head = f'#define MENAGERIE_SHADERS "{source}"\n' if shaders else ""
+    return MetalCode(head + portable, text, tuple(shaders))
+
+
+def _shader(place: str, name: str, source: str) -> str:
+    """One kernel under its own name."""
+    text = source.strip()
+    known = text.startswith(_BEGIN) and text.endswith(_END) and text.count(_KERNEL_NAME) == 1
+    if not known or "#include" in text:
+        raise _unknown(place, f"shader {name} is not one kernel without headers")
+    bare = text.removeprefix(_BEGIN).removesuffix(_END)
+    named = bare.replace(_KERNEL_NAME, f"kernel void {name}(")
+    return textwrap.dedent(named.lstrip("\n")).strip() + "\n"
+
+
+def _unknown(place: str, fact: str) -> LoweringError:
+    return LoweringError(
+        place,
+        f"Inductor's wrapper for Metal is not built as it was: {fact}",
+        "Use the torch that pyproject.toml pins, or adapt transforms/lowering/metal_codegen.py",
+    )
