@@ -12,12 +12,12 @@ from menagerie.store.layout import blob_key, parse_release_key, release_key
 from menagerie.store.releases import Build, Release, ReleaseReader
 from zoo.errors import StoreError
 from zoo.store.base import Meter, ObjectStore, Progress, silent
-from zoo.store.census import census
+from zoo.store.garbage_collection import KeepRule, Swept, announce, sweep
+from zoo.store.inventory import inventory
 from zoo.store.latest import write_latest
 from zoo.store.lease import Patience, hold_lease
 from zoo.store.probe import StoreCheck, probe
-from zoo.store.sweep import KeepRule, Swept, announce, sweep
-from zoo.store.verdicts import ReleaseVerdict, read_verdict, write_verdict
+from zoo.store.verification_records import ReleaseVerdict, read_verdict, write_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +90,7 @@ class Store(ReleaseReader):
 
         Two listings and, at most, a document for each release, where `has` asks for every file.
         """
-        return census(self._objects)
+        return inventory(self._objects)
 
     def claim(
         self,
@@ -102,7 +102,7 @@ class Store(ReleaseReader):
         return hold_lease(self._objects, build_key, patience, waiting)
 
     def sweep(self, rule: KeepRule, *, dry_run: bool) -> Swept:
-        """Removes what no release needs; see `zoo.store.sweep.sweep`."""
+        """Removes what no release needs; see `zoo.store.garbage_collection.sweep`."""
         swept = sweep(self._objects, rule, dry_run=dry_run)
         if not dry_run:
             for model, target in sorted({names[:2] for names in map(_names, swept.releases)}):
