@@ -120,6 +120,7 @@ def _publish(cluster: ToyCluster) -> None:
 
     from flows.planning import plan as planning
     from flows.request.parameters import ConversionOptions
+    from transforms.targets import target_named
     from zoo.store import open_store
 
     planning.code_digest = lambda: "0" * 64  # as the toys' flows have it
@@ -131,7 +132,8 @@ def _publish(cluster: ToyCluster) -> None:
         with tempfile.TemporaryDirectory() as folder:
             weights = {"weights.safetensors": f"{one.model} {one.target}".encode()}
             facts = {"model": one.model, "target": one.target, "build_key": one.build_key}
-            facts["state"] = "emulated" if one.target == "metal" else "validated"
+            emulated = target_named(one.target).emulated_here
+            facts["state"] = "emulated" if emulated else "validated"
             store.publish(make_bundle(Path(folder) / "bundle", weights, **facts))
 
 
