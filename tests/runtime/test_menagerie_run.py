@@ -215,7 +215,8 @@ def test_what_is_no_bundle_ends_with_1(bundle: Path, tmp_path: Path) -> None:
 def test_bundle_for_another_device_is_refused(bundle: Path) -> None:
     """A Metal bundle says where it can be proven instead, before anything of it is used."""
     path = bundle / "manifest.json"
-    path.write_text(path.read_text().replace('"target": "cpu"', '"target": "metal"'))
+    text = path.read_text().replace('"target": "cpu"', '"target": "metal"')
+    path.write_text(text.replace('"runtime": "cpu"', '"runtime": "metal"'))
     done = run(bundle)
     assert done.returncode == 1
     assert "is for target metal, this tool runs cpu. Use menagerie-run on" in done.stderr
