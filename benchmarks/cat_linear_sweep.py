@@ -2,10 +2,10 @@
 
     python benchmarks/cat_linear_sweep.py --widths 64x2 16x3 --features 4 64 --rows 256 65536
 
-Each pair of widths and features is lowered twice, with and without the rewrite (the gate is off),
+Each pair of widths and features is lowered twice, with and without the rewrite (the gate is open),
 with a dynamic number of rows, exactly as a model is. Both bundles are then run in turns in one
 process without torch (`alternating.py`); the table shows the median of the ratios pair by pair, and
-what the model of `transforms.passes.cat_linear_cost` makes of the shape.
+what the model of `cat_linear_cost.py` and the gate make of the shape.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def main() -> None:
 
 
 def _sweep(widths: str, features: int, choice: argparse.Namespace) -> None:
-    from transforms.passes.cat_linear_cost import Limits, Shape, denial, gain
+    from cat_linear_cost import gain
+
+    from transforms.passes.cat_linear_gate import Shape, denial
 
     width, parts = map(int, widths.split("x"))
     with tempfile.TemporaryDirectory(prefix="menagerie-") as folder:
@@ -45,7 +47,7 @@ def _sweep(widths: str, features: int, choice: argparse.Namespace) -> None:
         )
     for rows, timing in zip(choice.rows, timings, strict=True):
         shape = Shape(rows, (width,) * parts, features, 4)
-        verdict = "shut" if denial(shape, Limits()) else "open"
+        verdict = "shut" if denial(shape) else "open"
         print(
             f"{rows:7} {widths:>8} {features:5} {timing.before_ms:9.3f} {timing.speedup:9.2f}"
             f" {gain(shape):9.2f}  {verdict}",
@@ -73,7 +75,7 @@ def _lower(folder: Path, widths: list[int], features: int) -> tuple[Path, Path]:
     program = torch.export.export(
         Joined().eval(), inputs, dynamic_shapes=(tuple({0: rows} for _ in widths),), strict=False
     ).run_decompositions({})
-    parted, _ = FuseCatLinear(gated=False)(program)
+    parted, _ = FuseCatLinear(gate="open")(program)
     lower_piece(folder / "as is", program, inputs)
     lower_piece(folder / "parted", parted, inputs)
     return folder / "as is", folder / "parted"

@@ -28,7 +28,7 @@ class Case:
     what: str
     module: Callable[[], nn.Module]
     inputs: Callable[[], Tensors]
-    options: tuple[tuple[str, bool], ...] = ()  # of the pass
+    options: tuple[tuple[str, str], ...] = ()  # of the pass
 
     @property
     def choice(self) -> PassChoice:
@@ -173,7 +173,7 @@ def _weighted(
     return lambda: _Function(function, *shapes)
 
 
-_UNGATED = (("gated", False),)
+_UNGATED = (("gate", "open"),)
 
 CASES: tuple[Case, ...] = (
     Case(

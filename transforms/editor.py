@@ -44,6 +44,12 @@ def fake_value(node: Node) -> Any:
     return node.meta["val"]
 
 
+def _same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether dtype, strides and bytes agree, but for the sign of zeros and NaN."""
+    alike = (one.dtype, one.stride()) == (other.dtype, other.stride())
+    return alike and torch.equal(one, other)
+
+
 class ProgramEditor:
     """An editable copy of a program; the program it was made from is never touched.
 
@@ -63,6 +69,7 @@ class ProgramEditor:
         self._constants: dict[str, Any] = dict(program.constants)
         self._by_name = {spec.arg.name: spec for spec in self._specs}
         self._mutated = self._find_mutated()
+        self._added: dict[str, Node] = {}
 
     # Looking
 
@@ -187,9 +194,14 @@ class ProgramEditor:
                 stale.add(node)
 
     def add_constant(self, name: str, value: torch.Tensor) -> Node:
-        """Add a frozen weight and return its placeholder; `name` is made unique."""
+        """Add a frozen weight and return its placeholder; `name` is made unique.
+
+        One that was added by this name and is equal is returned instead.
+        """
         fqn, count = name, 0
         while fqn in self._state or fqn in self._constants:
+            if fqn in self._added and _same_tensor(self._state[fqn], value):
+                return self._added[fqn]
             count += 1
             fqn = f"{name}_{count}"
         first = next(iter(self.graph.nodes))
@@ -202,6 +214,7 @@ class ProgramEditor:
         self._specs.insert(0, spec)
         self._by_name[node.name] = spec
         self._state[fqn] = torch.nn.Parameter(value.detach(), requires_grad=False)
+        self._added[fqn] = node
         return node
 
     def set_constant(self, node: Node, value: torch.Tensor) -> None:

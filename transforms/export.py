@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.export import ExportedProgram
 
+from transforms.guards import transforms_of_any_length
 from transforms.refusals import refuse_unsupported
 from transforms.signature import Signature, output_names, signature_of
 from zoo.errors import ExportError
@@ -176,7 +177,7 @@ def trace(
             no target has.
     """
     try:
-        with torch.no_grad():
+        with torch.no_grad(), transforms_of_any_length():
             exported = (
                 module
                 if isinstance(module, ExportedProgram)

@@ -1,10 +1,11 @@
-"""Trials on fake values that may not assume anything new of a dynamic size."""
+"""What keeps torch from assuming more of a dynamic size than a program asks for."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import torch
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-__all__ = ["no_new_guards"]
+__all__ = ["no_new_guards", "transforms_of_any_length"]
 
 _LOUD = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
 
@@ -25,6 +26,16 @@ def no_new_guards(mode: FakeTensorMode) -> Iterator[None]:
     guarded = contextlib.nullcontext() if env is None else env.error_on_new_guards()
     with mode, torch.no_grad(), guarded, _quiet():
         yield
+
+
+def transforms_of_any_length() -> contextlib.AbstractContextManager[object]:
+    """Trace Fourier transforms with no assumption on how many frames there are.
+
+    torch 2.13 follows the steps of the MKL kernel on fake values, where a reshape asks whether the
+    number of frames divides the batch (`_exec_fft` of torch/_meta_registrations.py): an STFT would
+    be fit for some lengths of a signal only. Without MKL it says the shape alone.
+    """
+    return mock.patch("torch.backends.mkl.is_available", return_value=False)
 
 
 @contextlib.contextmanager

@@ -103,9 +103,9 @@ def _check_indifferent(node: Node) -> None:
         raise Unfit(f"{node.name} depends on the strides of its operand")
     if schema_of(node.target) is None:
         if getattr(node.target, "__name__", "") != "getitem":
-            raise Unfit(f"{node.name} is not an ATen operator: it may rely on strides")
+            raise Unfit(f"{node.name} is no ATen operator: it may rely on the strides it has now")
     elif not name.startswith(_ANY_STRIDES):
-        raise Unfit(f"{node.name} is a custom operator: it may rely on strides")
+        raise Unfit(f"{node.name} is a custom operator: it may rely on the strides it has now")
     elif not is_functional(node) and list(nodes_in(node.args)) and "assert" not in name:
         raise Unfit(f"{node.name} writes or draws random numbers in the order of memory")
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "bound_arguments",
     "has_effect",
+    "is_elementwise",
     "is_functional",
     "is_quantisation",
     "is_random",
@@ -50,6 +51,12 @@ _RANDOM_WHEN = {
     "aten::scaled_dot_product_attention": "dropout_p",
 }
 _STATISTICS = ("running_mean", "running_var")
+
+# Elementwise, though torch does not tag them so; dropout where it is off.
+_UNTAGGED = frozenset({
+    aten.log_sigmoid.default, aten.hardswish.default, aten.dropout.default,
+    aten._to_copy.default, aten.to.dtype,
+})  # fmt: skip
 
 
 def underlying(target: Any) -> Any:
@@ -126,6 +133,14 @@ def is_quantisation(target: Any) -> bool:
     Backends recognise a quantised operator by these nodes around it, so passes leave them be.
     """
     return "quantize" in qualified_name(target) or "choose_qparams" in qualified_name(target)
+
+
+def is_elementwise(node: Node) -> bool:
+    """Whether the call maps each element alone, wherever it lies, and does nothing else."""
+    if torch.Tag.pointwise not in getattr(node.target, "tags", ()) and node.target not in _UNTAGGED:
+        return False
+    laid_out = bound_arguments(node).get("memory_format") is not None
+    return is_functional(node) and not laid_out and not is_quantisation(node.target)
 
 
 def is_transposed_matrix(node: Node) -> bool:

@@ -29,7 +29,7 @@ def _traced(
     names: list[str] = []
 
     def backend(module: Any, _: Any) -> Any:
-        (CatLinearPreGradPass(None) if ungated else cat_linear_pre_grad_pass)(module.graph)
+        (CatLinearPreGradPass(gate="open") if ungated else cat_linear_pre_grad_pass)(module.graph)
         module.graph.lint()
         module.recompile()
         calls = [n for n in module.graph.nodes if n.op == "call_function"]
@@ -62,7 +62,9 @@ def test_inductor_runs_it_and_gradients_are_right() -> None:
 
     ours = [t.clone().requires_grad_() for t in (_A, _B, _W, _BIAS)]
     theirs = [t.clone().requires_grad_() for t in (_A, _B, _W, _BIAS)]
-    with torch._inductor.config.patch(pre_grad_custom_pass=Watched(None), fx_graph_cache=False):
+    with torch._inductor.config.patch(
+        pre_grad_custom_pass=Watched(gate="open"), fx_graph_cache=False
+    ):
         result = torch.compile(body)(*ours)
         result.sum().backward()
     expected = body(*theirs)
@@ -106,6 +108,55 @@ def test_left_alone_where_it_would_be_wrong(case: str) -> None:
     torch.testing.assert_close(result, _LEFT[case](_A.clone(), _B, _W))
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_exported_program_is_parted_before_autograd(dynamic: bool) -> None:
+    """Its values stand in meta["val"] and its operators are ATen's; new nodes say their values."""
+
+    class Joined(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(7, 6)
+
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.linear(torch.cat((a, b), -1))
+            return result
+
+    module = Joined().eval()
+    rows = ({0: torch.export.Dim("rows", max=64)},) * 2 if dynamic else None
+    program = torch.export.export(module, (_A, _B), dynamic_shapes=rows, strict=False)
+    graph_module = program.module(check_guards=False)
+    ours = CatLinearPreGradPass(gate="open")
+    ours(graph_module.graph)
+    graph_module.graph.lint()
+    graph_module.recompile()
+    assert len(ours.journal.changes) == 1
+    assert not any(n.target is torch.ops.aten.cat.default for n in graph_module.graph.nodes)
+    calls = [n for n in graph_module.graph.nodes if n.op == "call_function"]
+    assert all(n.meta["val"] is not None for n in calls)
+    torch.testing.assert_close(graph_module(_A, _B), module(_A, _B))
+
+
+def test_what_was_done_is_counted() -> None:
+    """Rewrites and refusals are noted over all graphs, with the reason."""
+    big, w = torch.zeros(80000, 64), torch.zeros(8, 128)
+    ours = CatLinearPreGradPass()
+
+    def backend(module: Any, _: Any) -> Any:
+        ours(module.graph)
+        module.recompile()
+        return module.forward
+
+    def body(a: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.linear(torch.cat((a, a), -1), w)
+
+    for rows in (big, big[:5]):
+        torch._dynamo.reset()
+        torch.compile(body, backend=backend)(rows, w)
+    assert len(ours.journal.changes) == 1
+    [refusal] = ours.journal.refusals
+    assert "stays in the caches" in refusal.reason
+
+
 def test_gate_is_asked() -> None:
     """Small operands, and parts computed elementwise, are left alone by the default pass."""
     names, _ = _traced(
@@ -122,4 +173,4 @@ def test_gate_is_asked() -> None:
 def test_caches_tell_limits_apart() -> None:
     """Inductor's caches key the pass by its code and its limits."""
     assert CatLinearPreGradPass().uuid() == cat_linear_pre_grad_pass.uuid()
-    assert CatLinearPreGradPass(None).uuid() != cat_linear_pre_grad_pass.uuid()
+    assert CatLinearPreGradPass(gate="open").uuid() != cat_linear_pre_grad_pass.uuid()

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from transforms.check import check_program
+from transforms.export import export_program
 from transforms.lowering.cpu import BACKEND
 from transforms.lowering.inductor import generate_code
 from transforms.passes.decompose_stft import DecomposeStft
+from zoo.spec import Dimension, InputSpec, ProgramSpec
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -347,3 +349,57 @@ def test_quantised_spectrum_keeps_its_quantisation() -> None:
     expected = module(signal)
     assert (result.module()(signal) - expected).abs().max() <= 0.25
     assert ((result.module()(signal) - expected).abs() > 0).float().mean() < 0.01
+
+
+_LENGTHS = (600, 601, 639, 640, 641, 703, 720, 1599, 1600)
+
+
+@pytest.mark.parametrize(
+    ("center", "pad_mode"), [(True, "reflect"), (True, "constant"), (False, "reflect")]
+)
+@pytest.mark.parametrize(
+    ("n_fft", "hop", "width"), [(256, 160, 256), (400, 160, 400), (127, 50, 100), (64, 48, 33)]
+)
+def test_one_program_serves_every_length(
+    n_fft: int, hop: int, width: int, center: bool, pad_mode: str
+) -> None:
+    """Signals of any length in the range, multiples of the hop or not, down to two frames."""
+
+    class Power(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("window", torch.hann_window(width))
+
+        def forward(self, signal: torch.Tensor) -> torch.Tensor:
+            options = {"center": center, "pad_mode": pad_mode, "return_complex": True}
+            return torch.stft(signal, n_fft, hop, width, self.window, **options).abs().square()
+
+    module = Power()
+    spec = ProgramSpec(
+        inputs=(InputSpec(name="signal", shape=("batch", "samples")),),
+        dimensions={
+            "batch": Dimension(low=1, high=3),
+            "samples": Dimension(low=_LENGTHS[0], high=_LENGTHS[-1]),
+        },
+    )
+    draw = torch.Generator().manual_seed(0)
+    example = {"signal": torch.randn(2, 733, generator=draw)}
+    program = export_program(module, spec, example).program
+    result, record = DecomposeStft()(program)
+    assert record.modified
+    assert result.range_constraints == program.range_constraints
+    assert {(r.lower, r.upper) for r in result.range_constraints.values()} == {(1, 3), (600, 1600)}
+    call = result.module()
+    for length in _LENGTHS:
+        signal = torch.randn(1 + length % 3, length, generator=draw)
+        _assert_equal(call(signal)["output"], module(signal))
+
+
+def test_half_a_frame_is_multiplied() -> None:
+    """Two products with pairs of samples, without those that the window makes zero at both ends."""
+    module = Spectrum(torch.abs, torch.hann_window(40), n_fft=64, win_length=40, hop_length=16)
+    program = torch.export.export(module, (torch.randn(1, 400),), strict=False)
+    result, _ = DecomposeStft()(program)
+    shapes = {n: tuple(v.shape) for n, v in result.state_dict.items() if "sines" in n}
+    # samples 13 to 32 of 64 with their partners: a Hann window's first is zero, too
+    assert shapes == {"fourier_cosines_64": (20, 33), "fourier_sines_64": (20, 33)}

@@ -128,6 +128,55 @@ def test_every_transposition_goes(case: str) -> None:
         assert all(_calls(result, name) == 0 for name in ("mm", "linear", "matmul"))
 
 
+_BIASES: dict[str, Callable[[Any, torch.Tensor], Any]] = {
+    "beside a product": lambda m, x: _image(_rows(x) @ m.square + m.vector, x),
+    "in front": lambda m, x: _image(m.vector + m.bare(_rows(x)), x),
+    "scaled, beside another": lambda m, x: _image(torch.add(m.one(_rows(x)), m.vector, alpha=2), x),
+    "in the image": lambda m, x: _image(m.bare(_rows(x)), x) + m.vector.reshape(1, 6, 1, 1),
+    "of the last axis": lambda m, x: (
+        x.reshape(2, 6, 25).permute(2, 0, 1).transpose(1, 2).transpose(1, 2) @ m.square + m.vector
+    ).permute(1, 2, 0).relu().reshape(2, 6, 5, 5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", _BIASES)
+@pytest.mark.parametrize("dialect", _DIALECTS)
+def test_a_separate_bias_becomes_the_convolution_s(case: str, dialect: str) -> None:
+    """One value a channel, added beside the map: no addition is left, the numbers stay."""
+    result, record = _run(_BIASES[case], _IMAGE, dialect)
+    assert record.modified
+    assert _calls(result, "aten.add") == 0
+    [convolution] = [n for n in result.graph.nodes if "conv" in str(n.target)]
+    assert convolution.args[2] is not None
+
+
+_NO_BIAS: dict[str, Callable[[Any, torch.Tensor], Any]] = {
+    "other user": lambda m, x: (
+        y := m.one(_rows(x)), _image(y, x) * _image(y + m.vector, x)
+    )[1],
+    "by position": lambda m, x: _image(m.one(_rows(x)) + m.square[:2, :1].repeat(25, 1), x),
+    "one for all": lambda m, x: _image(m.one(_rows(x)) + m.vector[:1], x),
+    "scaled map": lambda m, x: _image(torch.add(m.vector, m.one(_rows(x)), alpha=2), x),
+    "wider": lambda m, x: _image(m.one(_rows(x)) + m.vector.double(), x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", _NO_BIAS)
+def test_what_is_no_bias_stays_an_addition(case: str) -> None:
+    """Read elsewhere, of other values or another dtype: added where it was, equal to eager."""
+    result, _ = _run(_NO_BIAS[case], _IMAGE)
+    assert _calls(result, "aten.add.Tensor") == 1
+
+
+def test_constant_over_exchanged_axes_is_exchanged() -> None:
+    """A constant that varies along two axes of one size is laid out anew though its sizes stay."""
+    grid = torch.randn(1, 5, 5, 1, generator=torch.Generator().manual_seed(2))
+    x = torch.randn(2, 5, 5, 6)
+    result, record = _run(lambda m, x: (m.one(x.transpose(1, 2)) + grid).transpose(1, 2), x)
+    assert record.modified
+    assert _moves(result) == []
+
+
 def _swapped(m: Any, x: torch.Tensor) -> torch.Tensor:
     """Height and width, of one size, come out exchanged."""
     return m.one(x.permute(0, 3, 2, 1)).reshape(2, 5, 5, 6).permute(0, 3, 1, 2)

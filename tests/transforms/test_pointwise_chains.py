@@ -256,7 +256,7 @@ def _check_all(module: _Replay, x: torch.Tensor, *, dynamic: bool, core: bool | 
         assert result.range_constraints == program.range_constraints
 
 
-_PARTED = PassChoice(name="fuse_cat_linear", options={"gated": False})
+_PARTED = PassChoice(name="fuse_cat_linear", options={"gate": "open"})
 _LISTS = (
     *[(name,) for name in available_passes()],
     (_PARTED,),

@@ -1,11 +1,12 @@
-"""The rewrite of FuseCatLinear for users of `torch.compile` on the CPU.
+"""The rewrite of FuseCatLinear for users of Inductor.
 
 ::
 
-    torch._inductor.config.pre_grad_custom_pass = cat_linear_pre_grad_pass
+    torch._inductor.config.pre_grad_custom_pass = CatLinearPreGradPass(gate="open")
 
-The graph is then Dynamo's, before autograd: weights are inputs that training may change, so their
-columns are taken by views in the graph, and gradients come out as they should.
+Before autograd the graph is Dynamo's, whose values stand in `meta["example_value"]`, or an exported
+program's, with `meta["val"]`. Weights are inputs that training may change, so their columns are
+taken by views in the graph, and gradients come out as they should.
 """
 
 from __future__ import annotations
@@ -17,18 +18,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 
-from transforms.passes import cat_linear_cost
+from transforms.base import Journal
+from transforms.passes import cat_linear_gate
 from transforms.passes.axis_provenance import sizes_of
-from transforms.passes.cat_linear_cost import Limits, Shape, denial, least
+from transforms.passes.cat_linear_gate import Shape, checked_gate, denial, least
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
 
 __all__ = ["CatLinearPreGradPass", "cat_linear_pre_grad_pass"]
 
-_CATS = frozenset({torch.cat, torch.concat, torch.concatenate})
-_LINEARS = frozenset({torch.nn.functional.linear, torch._C._nn.linear})
+aten = torch.ops.aten
+
+_CATS = frozenset({torch.cat, torch.concat, torch.concatenate, aten.cat.default})
+_LINEARS = frozenset({torch.nn.functional.linear, torch._C._nn.linear, aten.linear.default})
 _WRITERS = frozenset({operator.setitem, operator.delitem})
+_VALUES = ("example_value", "val")  # where a graph keeps its fake tensors
 
 
 class _Match(NamedTuple):
@@ -40,61 +45,78 @@ class _Match(NamedTuple):
 
 
 # With torch's own kernels and two threads a concatenation of 29 MiB still gained nothing (0.98x).
-_LIMITS = Limits(min_bytes=32 * 2**20)
+_LEAST_BYTES = 32 * 2**20
 
 
 class CatLinearPreGradPass(CustomGraphPass):
-    """Replaces Linear(Cat(x, y), w, b) with Linear(x, w_x, b) + Linear(y, w_y) in Dynamo's graph.
+    """Replaces Linear(Cat(x, y), w, b) with Linear(x, w_x, b) + Linear(y, w_y) in place.
 
-    Left alone is whatever FuseCatLinear refuses; anything not on the CPU; and a concatenation
-    behind which something is written before the linear.
+    Left alone is whatever FuseCatLinear refuses, and a concatenation behind which something is
+    written before the linear. `journal` notes over all graphs what was rewritten, and what was
+    refused and why.
 
     Args:
-        limits: what the gate asks for; None rewrites every correct match.
+        gate: "measured", on the CPU alone; or "open" to rewrite every correct match anywhere.
     """
 
-    def __init__(self, limits: Limits | None = _LIMITS) -> None:
-        self._limits = limits
+    def __init__(self, *, gate: str = "measured") -> None:
+        self._gate = checked_gate("fuse_cat_linear before autograd", gate)
+        self.journal = Journal()
 
     def __call__(self, graph: Graph) -> None:
         """Rewrite `graph` in place."""
         for node in list(graph.nodes):
             match = _match(node)
-            if match and _is_right(match) and not self._denied(match):
-                _part(graph, match)
+            if match is None:
+                continue
+            reason = _fault(match) or self._denial(match)
+            if reason:
+                self.journal.refused(node, reason)
+                continue
+            _part(graph, match)
+            self.journal.changed(
+                f"applied {node.name} to the {len(match.parts)} parts of {match.cat.name}"
+            )
 
     def uuid(self) -> Any:
-        """What Inductor's caches key this pass by: its code and its limits."""
-        files = (__file__, str(Path(cat_linear_cost.__file__)))
-        return get_hash_for_files(files, extra=repr(self._limits))
+        """What Inductor's caches key this pass by: its code and its gate."""
+        files = (__file__, str(Path(cat_linear_gate.__file__)))
+        return get_hash_for_files(files, extra=self._gate)
 
-    def _denied(self, match: _Match) -> bool:
-        if self._limits is None:
-            return False
-        if any(_is_elementwise(part) for part in match.parts):
-            return True
+    def _denial(self, match: _Match) -> str | None:
+        """Why it would not pay."""
+        if self._gate == "open":
+            return None
         value = _value(match.cat)
+        if value.device.type != "cpu":
+            return f"it runs on {value.device.type}, where nothing was measured"
+        computed = next((part for part in match.parts if _is_elementwise(part)), None)
+        if computed is not None:
+            return f"{computed} is computed elementwise, straight into the concatenation"
         shape = Shape(
             rows=least(value.shape[:-1]),
             widths=tuple(int(_value(part).shape[-1]) for part in match.parts),
             features=int(_value(match.weight).shape[0]),
             itemsize=value.element_size(),
         )
-        return denial(shape, self._limits) is not None
+        return denial(shape, _LEAST_BYTES)
 
 
 cat_linear_pre_grad_pass = CatLinearPreGradPass()
 
 
+def _key(node: Node) -> str:
+    """Where the graph keeps the value of `node`."""
+    return next((key for key in _VALUES if node.meta.get(key) is not None), _VALUES[0])
+
+
 def _value(node: Any) -> torch.Tensor:
-    """The fake tensor that Dynamo says `node` yields."""
-    return node.meta["example_value"]  # type: ignore[no-any-return]
+    """The fake tensor that `node` is said to yield."""
+    return node.meta[_key(node)]  # type: ignore[no-any-return]
 
 
 def _is_tensor(node: Any) -> bool:
-    return isinstance(node, torch.fx.Node) and isinstance(
-        node.meta.get("example_value"), torch.Tensor
-    )
+    return isinstance(node, torch.fx.Node) and isinstance(node.meta.get(_key(node)), torch.Tensor)
 
 
 def _match(node: Node) -> _Match | None:
@@ -113,29 +135,34 @@ def _match(node: Node) -> _Match | None:
     return _Match(node, cat, list(parts), weight, bias)
 
 
-def _is_right(match: _Match) -> bool:
-    """Whether the parted linears yield the same."""
+def _fault(match: _Match) -> str | None:
+    """Why the parted linears would not yield the same, or might not."""
+    if len(match.cat.users) > 1:
+        return f"{match.cat} has other users, which need it joined"
+    node = match.cat.next
+    while node is not match.linear:
+        if _may_write(node):
+            return f"{node} between them may write a part"
+        node = node.next
+    return _misfit(match)
+
+
+def _misfit(match: _Match) -> str | None:
+    """Where axes, sizes or dtypes do not allow it."""
     value, weight = _value(match.cat), _value(match.weight)
-    kwargs = match.cat.kwargs
-    axis = (
-        match.cat.args[1] if len(match.cat.args) > 1 else kwargs.get("dim", kwargs.get("axis", 0))
-    )
-    if axis not in {-1, value.dim() - 1} or len(match.cat.users) > 1 or weight.dim() != 2:  # noqa: PLR2004
-        return False
+    named = dict(zip(("tensors", "dim"), match.cat.args, strict=False)) | match.cat.kwargs
+    if named.get("dim", named.get("axis", 0)) not in {-1, value.dim() - 1}:
+        return f"{match.cat} does not join the last axis"
     tensors = [_value(part) for part in match.parts]
     shapes = [sizes_of(t.shape) for t in tensors]
     if any(s[:-1] != sizes_of(value.shape)[:-1] or not isinstance(s[-1], int) for s in shapes):
-        return False
-    if sizes_of(weight.shape[1:]) != (sum(int(s[-1]) for s in shapes),):
-        return False
+        return f"a part has another leading shape than {match.cat}, or a dynamic width"
+    if weight.dim() != 2 or sizes_of(weight.shape[1:]) != (sum(int(s[-1]) for s in shapes),):  # noqa: PLR2004
+        return f"the map does not contract the axis that {match.cat} joins"
     everything = [value, weight, _value(match.linear), *tensors]
-    if any(t.dtype != value.dtype or t.device.type != "cpu" for t in everything):
-        return False
-    between, node = [], match.cat.next
-    while node is not match.linear:
-        between.append(node)
-        node = node.next
-    return not any(_may_write(n) for n in between)
+    if len({(t.dtype, t.device) for t in everything}) > 1:
+        return f"the parts of {match.cat} and the weight are not all of one dtype and device"
+    return None
 
 
 def _may_write(node: Node) -> bool:
@@ -183,8 +210,9 @@ def _part(graph: Graph, match: _Match) -> None:
 def _call(graph: Graph, target: Any, *args: Any) -> Node:
     """A call with its fake value, as Dynamo's own nodes have."""
     node = graph.call_function(target, args)
+    key = _key(next(a for a in args if isinstance(a, torch.fx.Node)))
     values = [_value(a) if isinstance(a, torch.fx.Node) else a for a in args]
     mode = next(v for v in values if isinstance(v, torch.Tensor)).fake_mode  # type: ignore[attr-defined]
     with mode, torch.no_grad():
-        node.meta["example_value"] = target(*values)
+        node.meta[key] = target(*values)
     return node

@@ -1,4 +1,13 @@
-"""Turns short-time Fourier transforms into matrix products with cosines and sines."""
+"""Turns short-time Fourier transforms into matrix products with cosines and sines.
+
+A cosine is even about the middle of a frame of N samples and a sine is odd, so that
+
+    Re X[k] = sum_n (x[n] + x[N - n]) cos(2 pi k n / N)      n from 1 to N / 2
+    Im X[k] = sum_n (x[n] - x[N - n]) (-sin(2 pi k n / N))
+
+with x[0] added to every Re X[k], and x[N / 2], its own partner, counted once: two products with
+half a frame each, half the multiplications of one with cosines and sines of a whole frame.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +19,6 @@ import torch
 from transforms.base import GraphPass, Journal
 from transforms.complex_planes import Planes, is_written, refusal, replace_complex
 from transforms.editor import fake_value
-from zoo.errors import PassError
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -40,12 +48,13 @@ class _Transform(NamedTuple):
 
 
 class DecomposeStft(GraphPass):
-    """Replaces STFT(x) with Unfold(x) @ [cos, -sin], and its complex consumers with real ones.
+    """Replaces STFT(x) with Unfold(x) @ cos and @ -sin, and its complex consumers with real ones.
 
     `torch.stft` (with or without `center`), the real FFT that it decomposes to and
-    `torch.fft.rfft` become one matrix product: the frames, which are views of the signal, times
-    the Fourier basis, into which a constant window and the normalisation are multiplied. The basis
-    is formed in float64 from exactly reduced angles and rounded once. Magnitudes, powers, parts,
+    `torch.fft.rfft` become two matrix products: the frames, which are windowed views of the signal
+    without what the window makes zero, folded in the middle, times the Fourier basis, into which
+    the normalisation is multiplied. The basis is formed in float64 from exactly reduced angles and
+    rounded once. Magnitudes, powers, parts,
     conjugates, products and layout operators of the spectrum are carried out on real and imaginary
     planes, so that no complex number is left.
 
@@ -80,10 +89,12 @@ class DecomposeStft(GraphPass):
             if fake_value(node).is_complex():
                 fresh = replace_complex(editor, node, planes)
             else:
-                fresh = [_pair(planes)]
+                with editor.graph.inserting_before(node):
+                    both = [planes.real, planes.imag]
+                    fresh = [editor.call(aten.stack.default, both, -1, like=node)]
                 editor.replace(node, fresh[0])
             _refresh_strides(editor, fresh)
-            journal.changed(f"replaced {node.name} by a product with a Fourier basis")
+            journal.changed(f"replaced {node.name} by products with a Fourier basis")
 
     def _refusal(self, node: Node) -> str | None:
         signal = fake_value(node.args[0])  # type: ignore[arg-type]
@@ -162,26 +173,30 @@ def _stft(editor: ProgramEditor, node: Node) -> Planes:
     signal, length = arguments["self"], transform.length
     if arguments.get("center"):
         signal = _padded(editor, node, signal, length // 2, arguments["pad_mode"])
-    hop = arguments["hop_length"] or length // 4
-    frames = editor.call(aten.unfold.default, signal, -1, length, hop, like=node)
     window = _centred_window(editor, arguments, length)
-    if window is None:
+    fold = _Fold.of(length, window)
+    left, right = fold.first, length - fold.last
+    if left or right:
+        signal = editor.call(aten.slice.Tensor, signal, -1, left, -right or None, like=node)
+    hop = arguments["hop_length"] or length // 4
+    frames = editor.call(aten.unfold.default, signal, -1, length - left - right, hop, like=node)
+    if window is not None:
+        held = window[left : length - right].to(fake_value(signal).dtype)
+        named = f"fourier_window_{length}"
+        frames = editor.call(aten.mul.Tensor, frames, editor.add_constant(named, held), like=node)
+    elif arguments["window"] is not None:
         moving = _computed_window(editor, node, arguments["window"], length)
         frames = editor.call(aten.mul.Tensor, frames, moving, like=node)
-        window = torch.ones(length, dtype=torch.float64)
-    pair = _product(editor, node, frames, window, transform)
-    return _planes(editor, node, _swap(editor, node, pair, -3, -2))
+    planes = _products(editor, node, frames, fold, transform)
+    return Planes(*(_swap(editor, node, plane, -2, -1) for plane in planes))
 
 
 def _rfft(editor: ProgramEditor, node: Node) -> Planes:
     arguments, transform = _arguments(node), _read(node)
     frames, axis = arguments["self"], _axis(arguments)
-    rank = fake_value(frames).dim()
-    axis = axis % rank - rank  # from the end
     frames = _swap(editor, node, frames, axis, -1)
-    window = torch.ones(transform.length, dtype=torch.float64)
-    pair = _product(editor, node, frames, window, transform)
-    return _planes(editor, node, _swap(editor, node, pair, axis - 1, -2))
+    planes = _products(editor, node, frames, _Fold.of(transform.length, None), transform)
+    return Planes(*(_swap(editor, node, plane, axis, -1) for plane in planes))
 
 
 def _padded(editor: ProgramEditor, node: Node, signal: Node, amount: int, mode: str) -> Node:
@@ -196,17 +211,16 @@ def _padded(editor: ProgramEditor, node: Node, signal: Node, amount: int, mode: 
 def _centred_window(
     editor: ProgramEditor, arguments: dict[str, Any], length: int
 ) -> torch.Tensor | None:
-    """The window in float64, zeros around it up to `length`; None where it is not a constant."""
+    """The window with zeros around it up to `length`; None where it is not a constant, or all 1."""
     width = arguments["win_length"] or length
-    if arguments["window"] is None:
-        values = torch.ones(width, dtype=torch.float64)
+    if arguments["window"] is not None:
+        values = editor.constant(arguments["window"])
     else:
-        constant = editor.constant(arguments["window"])
-        if constant is None:
-            return None
-        values = constant.detach().double().cpu()
+        values = torch.ones(width) if width < length else None
+    if values is None:
+        return None
     left = (length - width) // 2
-    return torch.nn.functional.pad(values, (left, length - width - left))
+    return torch.nn.functional.pad(values.detach().cpu(), (left, length - width - left))
 
 
 def _computed_window(editor: ProgramEditor, node: Node, window: Node, length: int) -> Node:
@@ -218,32 +232,66 @@ def _computed_window(editor: ProgramEditor, node: Node, window: Node, length: in
     return editor.call(aten.constant_pad_nd.default, window, margins, like=node)
 
 
-def _product(
-    editor: ProgramEditor, node: Node, frames: Node, window: torch.Tensor, transform: _Transform
-) -> Node:
-    """Frames (..., N) times the basis: (..., bins, 2), real and imaginary parts side by side."""
-    value = fake_value(frames)
-    basis = _basis(window, transform).to(value.dtype)
-    constant = editor.add_constant(f"fourier_basis_{transform.length}", basis)
-    product = editor.call(aten.matmul.default, frames, constant, like=node)
-    sizes = [
-        s if isinstance(s, int) else editor.call(aten.sym_size.int, product, axis, like=node)
-        for axis, s in enumerate(fake_value(product).shape[:-1])
-    ]
-    return editor.call(aten.view.default, product, [*sizes, transform.bins, 2], like=node)
+class _Fold(NamedTuple):
+    """Which samples of a frame are read, and from which on they are added to their partners."""
+
+    length: int  # N
+    first: int
+    last: int  # the first that is not read any more
+    start: int  # n, from which pairs (n, N - n) are taken
+
+    @classmethod
+    def of(cls, length: int, window: torch.Tensor | None) -> _Fold:
+        """All samples but those that a constant window makes zero at both ends."""
+        if window is None or not window.any():
+            return cls(length, 0, length, 1)
+        where = window.nonzero().flatten().tolist()
+        start = min(min(n, length - n) for n in where if n) if where[1:] or where[0] else 1
+        return cls(length, start if window[0] == 0 else 0, length - start + 1, start)
 
 
-def _basis(window: torch.Tensor, transform: _Transform) -> torch.Tensor:
-    """The windowed basis in float64, (N, 2 bins): columns cos and -sin of each bin in turn.
+def _products(
+    editor: ProgramEditor, node: Node, frames: Node, fold: _Fold, transform: _Transform
+) -> tuple[Node, Node]:
+    """Windowed frames (..., samples that are read) to (..., bins): real and imaginary parts."""
+    value, half = fake_value(frames), fold.length // 2
+
+    def call(target: Any, *args: Any) -> Node:
+        return editor.call(target, *args, like=node)
+
+    def cut(first: int, last: int) -> Node:
+        return call(aten.slice.Tensor, frames, -1, first - fold.first, last - fold.first)
+
+    def times(name: str, rows: Node, basis: torch.Tensor) -> Node:
+        held = editor.add_constant(f"fourier_{name}_{fold.length}", basis.to(value.dtype))
+        return call(aten.matmul.default, rows, held)
+
+    front = cut(fold.start, half + 1)
+    back = call(aten.flip.default, cut(fold.length - half, fold.last), [-1])
+    cosines, sines = _basis(fold, transform)
+    real = times("cosines", call(aten.add.Tensor, front, back), cosines)
+    imag = times("sines", call(aten.sub.Tensor, front, back), sines)
+    if fold.first == 0:
+        first = cut(0, 1)
+        if transform.scale != 1.0:
+            first = call(aten.mul.Tensor, first, transform.scale)
+        real = call(aten.add.Tensor, real, first)
+    return real, imag
+
+
+def _basis(fold: _Fold, transform: _Transform) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and negative sines of each bin in float64, (pairs, bins).
 
     The angle's multiple k n is reduced modulo N in integers, so that sines of whole turns are 0.
     """
-    length = transform.length
-    turns = torch.outer(torch.arange(length), torch.arange(transform.bins)) % length
+    length, half = fold.length, fold.length // 2
+    samples = torch.arange(fold.start, half + 1)
+    turns = torch.outer(samples, torch.arange(transform.bins)) % length
     angles = turns.double() * (2.0 * math.pi / length)
-    sines = torch.where(turns * 2 % length == 0, 0.0, angles.sin())
-    columns = torch.stack([angles.cos(), -sines], dim=-1).reshape(length, -1)
-    return columns * (window * transform.scale).unsqueeze(1)
+    cosines = angles.cos() * transform.scale
+    sines = torch.where(turns * 2 % length == 0, 0.0, angles.sin()) * -transform.scale
+    cosines[samples * 2 == length] *= 0.5  # the middle of the frame is its own partner
+    return cosines, sines
 
 
 def _swap(editor: ProgramEditor, node: Node, value: Node, left: int, right: int) -> Node:
@@ -253,17 +301,6 @@ def _swap(editor: ProgramEditor, node: Node, value: Node, left: int, right: int)
     if order == sorted(order):
         return value
     return editor.call(aten.permute.default, value, order, like=node)
-
-
-def _planes(editor: ProgramEditor, node: Node, pair: Node) -> Planes:
-    real, imag = (editor.call(aten.select.int, pair, -1, part, like=node) for part in (0, 1))
-    return Planes(real, imag, pair)
-
-
-def _pair(planes: Planes) -> Node:
-    if planes.pair is None:
-        raise PassError("pass decompose_stft", "has planes that were not made by a product")
-    return planes.pair
 
 
 def _refresh_strides(editor: ProgramEditor, fresh: list[Node]) -> None:

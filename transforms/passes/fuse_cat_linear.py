@@ -9,9 +9,9 @@ import torch
 
 from transforms.base import GraphPass, Journal
 from transforms.editor import fake_value
-from transforms.operators import bound_arguments
+from transforms.operators import bound_arguments, is_elementwise
 from transforms.passes.axis_provenance import sizes_of
-from transforms.passes.cat_linear_cost import Limits, Shape, denial, least
+from transforms.passes.cat_linear_gate import Shape, checked_gate, denial, least
 from transforms.passes.pointwise_steps import Affine, read_step
 
 if TYPE_CHECKING:
@@ -49,42 +49,21 @@ class FuseCatLinear(GraphPass):
     constants of their own; the bias is added once. Linear, mm, addmm and matmul by a constant, also
     behind a view that keeps the last axis.
 
-    Whether it pays is a matter of the target: `cat_linear_cost` holds the model and how it was
-    measured. Sizes are never specialised: a dynamic number of rows counts as its lower bound.
+    Whether it pays is a matter of the target: `cat_linear_gate` says what was measured on the CPU.
+    Sizes are never specialised: a dynamic number of rows counts as its lower bound.
 
     Refuses, with a reason, another axis than the last, parts of other leading shapes or dtypes,
     a concatenation with other users, parts that are written in place, and what the gate denies.
 
     Args:
-        gated: whether to ask the cost model; without it every correct match is rewritten.
-        min_bytes: how large the concatenation must be, at the fewest rows that may come.
-        min_gain: the speed-up that the model must promise.
-        max_parts: more parts than this are left alone.
-        min_width: no part may be narrower than this.
-        max_width: the concatenation may not be wider than this.
+        gate: "measured", or "open" to rewrite every correct match, as suits other targets.
     """
 
     name = "fuse_cat_linear"
     summary = "Replaces Linear(Cat(x, y)) with Linear(x) + Linear(y)"
 
-    def __init__(
-        self,
-        *,
-        gated: bool = True,
-        min_bytes: int = Limits.min_bytes,
-        min_gain: float = Limits.min_gain,
-        max_parts: int = Limits.max_parts,
-        min_width: int = Limits.min_width,
-        max_width: int = Limits.max_width,
-    ) -> None:
-        self._gated = gated
-        self._limits = Limits(
-            min_bytes=min_bytes,
-            min_gain=min_gain,
-            max_parts=max_parts,
-            min_width=min_width,
-            max_width=max_width,
-        )
+    def __init__(self, *, gate: str = "measured") -> None:
+        self._gate = checked_gate(f"pass {self.name}", gate)
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Rewrite every concatenation that is correct to part and worth it."""
@@ -103,26 +82,27 @@ class FuseCatLinear(GraphPass):
 
     def _denial(self, match: _Match) -> str | None:
         """Why it would not pay."""
-        if not self._gated:
+        if self._gate == "open":
             return None
+        computed = next((part for part in match.parts if is_elementwise(part)), None)
+        if computed is not None:
+            return f"{computed} is computed elementwise, straight into the concatenation"
         shape = Shape(
             rows=least(fake_value(match.cat).shape[:-1]),
             widths=tuple(int(fake_value(part).shape[-1]) for part in match.parts),
             features=match.step.weight.shape[0],
             itemsize=fake_value(match.cat).element_size(),
         )
-        computed = next((part for part in match.parts if _is_elementwise(part)), None)
-        if computed is not None:
-            return f"{computed} is computed elementwise, straight into the concatenation"
-        return denial(shape, self._limits)
+        return denial(shape)
 
 
 def _match(editor: ProgramEditor, node: Node) -> _Match | None:
     step = read_step(editor, node) if node.op == "call_function" else None
-    if not isinstance(step, Affine) or step.axis != fake_value(step.operand).dim() - 1:
+    if not isinstance(step, Affine) or step.axis != fake_value(step.operands[0]).dim() - 1:
         return None
-    view = step.operand if step.operand.target in _VIEWS else None
-    cat: Any = step.operand if view is None else view.args[0]
+    [operand] = step.operands
+    view = operand if operand.target in _VIEWS else None
+    cat: Any = operand if view is None else view.args[0]
     if cat.target is not aten.cat.default or len(cat.args[0]) < 2:  # noqa: PLR2004
         return None
     if view is not None and not _keeps_last_axis(view, step.weight.shape[1]):
@@ -165,10 +145,6 @@ def _unequal(match: _Match) -> str | None:
         if tuple(lead) != sizes_of(value.shape)[:-1] or not isinstance(width, int):
             return f"{part} has another leading shape than {match.cat}, or a dynamic width"
     return None
-
-
-def _is_elementwise(node: Node) -> bool:
-    return node.op == "call_function" and torch.Tag.pointwise in getattr(node.target, "tags", ())
 
 
 def _part(editor: ProgramEditor, match: _Match) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from transforms.editor import fake_value
-from transforms.operators import is_random, qualified_name
 from transforms.passes.axis_provenance import Axes, Size, permuted, regrouped, sizes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from torch.fx import Node
 
     from transforms.editor import ProgramEditor
@@ -27,7 +23,6 @@ __all__ = [
     "is_layout",
     "is_tensor",
     "pinned_nodes",
-    "stride_reader",
 ]
 
 aten = torch.ops.aten
@@ -60,10 +55,6 @@ _STORAGE_READERS = frozenset({
     aten.sym_stride.default, aten.sym_stride.int,
     aten.sym_storage_offset.default, aten.is_contiguous.default,
 })  # fmt: skip
-
-
-# Namespaces whose operators take operands of any strides.
-_ANY_STRIDES = ("aten::", "prims::", "quantized_decomposed::")
 
 
 def is_tensor(node: Any) -> bool:
@@ -157,25 +148,3 @@ def is_dtype_assertion(node: Node) -> bool:
         and node.args[1:3] in {(), (None,), (None, None)}
         and not {"size", "stride"} & node.kwargs.keys()
     )
-
-
-def stride_reader(nodes: Iterable[Node]) -> Node | None:
-    """A call downstream of `nodes` whose numbers may change with the strides of its operands.
-
-    Custom operators and calls with subgraphs may rely on the strides they were traced with, and
-    random numbers are drawn in the order of memory.
-    """
-    reached = set(nodes)
-    graph = next(iter(reached)).graph if reached else None
-    nodes_in_order: list[Node] = list(graph.nodes) if graph else []
-    for node in nodes_in_order:
-        if node.op != "call_function" or reached.isdisjoint(node.all_input_nodes):
-            continue
-        if not isinstance(node.meta.get("val"), (torch.Tensor, tuple, list)):
-            continue
-        name = qualified_name(node.target)
-        known = name.startswith(_ANY_STRIDES) or node.target is operator.getitem
-        if not known or (name and is_random(node)):
-            return node
-        reached.add(node)
-    return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,6 +12,7 @@ from torch.utils._pytree import tree_map
 
 from transforms.base import GraphPass, Journal
 from transforms.editor import fake_value
+from transforms.layouts import Unfit, downstream_values, same_layout
 from transforms.passes.axis_provenance import (
     Digit,
     flat,
@@ -18,12 +21,12 @@ from transforms.passes.axis_provenance import (
     plain,
     sizes_of,
 )
-from transforms.passes.layout_operators import is_dtype_assertion, stride_reader
-from transforms.passes.pointwise_plan import BATCHED_MATRIX, Chain, Placed, Plan, make_plan, relaid
+from transforms.passes.layout_operators import is_dtype_assertion, pinned_nodes
+from transforms.passes.pointwise_plan import BATCHED_MATRIX, Chain, Placed, Plan, relaid
 from transforms.passes.pointwise_steps import Affine, ChannelNorm, Elementwise, weight_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from torch.fx import Node
 
@@ -48,11 +51,14 @@ class PointwiseAffineToConv(GraphPass):
     is computed in the frame: along axis 1 of a tensor of rank 4 or 5 as a convolution with a
     kernel of one position, along the last axis as a linear; a layer norm along another axis than
     the last by its formula, (x - mean) / sqrt(var + eps) * weight + bias with the biased variance
-    (Ba et al., "Layer Normalization", 2016), in float32 for half precision.
+    (Ba et al., "Layer Normalization", 2016), in float32 for half precision. A constant of one value
+    a feature that is added to a map becomes its bias, or is added to it.
 
-    Chains are rewritten as a whole, and only where that takes away more transpositions than it
-    needs at the values that others use in another order than the frame's. Weights stay as they
-    are; the rewritten operators get constants of their own.
+    Chains are rewritten one after another until none is left that pays: as a whole, and only where
+    that takes away more transpositions than it needs at the values that others use in another order
+    than the frame's. A step that gains nothing in one frame may gain in a nearer one, so it is then
+    taken for a frame of its own. Weights stay as they are; the rewritten operators get constants
+    of their own.
 
     Refuses, with a reason, affine maps behind a transposition whose weight, bias or addend is not
     a constant; that contract anything but one whole axis of the frame, one of those above; whose
@@ -72,23 +78,41 @@ class PointwiseAffineToConv(GraphPass):
         self._left_products = left_products
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Rewrite every chain that pays."""
-        plan = make_plan(editor, left_products=self._left_products)
-        held = _Constants(editor)
-        for chain in plan.chains:
-            maps = [n for n in chain.steps if isinstance(plan.steps[n], Affine)]
-            reader = _Builder(editor, plan, chain, held).build()
-            if reader is not None:
-                plan.refusals |= dict.fromkeys(maps, f"{reader} may rely on the strides it has now")
-                held = _Constants(editor)  # the chain took its constants along
-                continue
-            journal.changed(
-                f"computed {_listed(maps)} in the layout of their input: "
-                f"{chain.removed - chain.added} transpositions fewer"
-            )
-        editor.graph.eliminate_dead_code()
-        for node, reason in plan.refusals.items():
-            journal.refused(node, reason)
+        """Rewrite chains until none is left that pays."""
+        pinned = pinned_nodes(editor)
+        frames: set[Node] = set()
+        refused: dict[Node, str] = {}
+        while True:
+            plan = Plan(editor, pinned, frames, left_products=self._left_products)
+            useless: dict[Node, str] = {}
+            for chain in plan.chains():
+                reason = _rewrite(editor, chain, journal)
+                if reason is None:
+                    break
+                useless |= dict.fromkeys(chain.useless(), reason)
+            else:
+                if not useless:
+                    break
+            frames |= {n for n in useless if useless.keys().isdisjoint(plan.anchors(n))}
+            refused |= {n: why for n, why in useless.items() if isinstance(plan.steps[n], Affine)}
+        for node, reason in {**refused, **plan.refusals}.items():
+            if not node._erased:
+                journal.refused(node, reason)
+
+
+def _rewrite(editor: ProgramEditor, chain: Chain, journal: Journal) -> str | None:
+    """Compute the steps of a chain in their frames; or leave it and say why."""
+    counted = f"a rewrite would remove {chain.removed} transpositions and add {chain.added}"
+    if chain.removed <= chain.added:
+        return f"{counted}: no gain"
+    maps = _listed(chain.maps)
+    try:
+        _Writer(editor, chain).write()
+    except Unfit as fault:
+        return str(fault)
+    saved = f"{chain.removed - chain.added} transpositions fewer"
+    journal.changed(f"computed {maps} in the layout of their input: {saved}")
+    return None
 
 
 def _listed(nodes: list[Node]) -> str:
@@ -98,146 +122,114 @@ def _listed(nodes: list[Node]) -> str:
     return f"{names[0]} to {names[-1]}, {len(names)} maps,"
 
 
-class _Constants:
-    """New constants, each made once however often its weight is used."""
-
-    def __init__(self, editor: ProgramEditor) -> None:
-        self._editor = editor
-        self._made: dict[str, list[tuple[torch.Tensor, Node]]] = {}
-
-    def node(self, name: str, value: torch.Tensor) -> Node:
-        """The placeholder of a constant with this value."""
-        made = self._made.setdefault(name, [])
-        for other, node in made:
-            if other.dtype == value.dtype and torch.equal(other, value):
-                return node
-        value = value.clone(memory_format=torch.contiguous_format)
-        made.append((value, self._editor.add_constant(name, value)))
-        return made[-1][1]
-
-
-class _Builder:
+class _Writer:
     """Writes the twins of one chain into the graph and hands their values to the chain's users."""
 
-    def __init__(
-        self, editor: ProgramEditor, plan: Plan, chain: Chain, constants: _Constants
-    ) -> None:
-        self._editor = editor
-        self._constant = constants.node
-        self._plan = plan
-        self._chain = chain
+    def __init__(self, editor: ProgramEditor, chain: Chain) -> None:
+        self._editor, self._chain, self._plan = editor, chain, chain.plan
+        self._call = editor.call
         self._twins: dict[Node, Node] = {}
-        self._returned: set[Node] = set()  # twins whose storage a caller gets
+        self._returned: set[Node] = set()  # steps whose twin's storage a caller gets
 
-    def build(self) -> Node | None:
-        """Replace the chain, unless a node downstream may rely on strides: then return that."""
-        exits, steps = set(self._chain.exits), set(self._chain.steps)
-        made: list[tuple[Node, Node]] = []
+    def write(self) -> None:
+        """Replace the chain.
+
+        Raises:
+            Unfit: a node downstream cannot take the new strides; the graph is as it was.
+        """
+        editor, made = self._editor, self._make()
+        members = set(self._chain.members)
+        old = {n: p for n, p in self._plan.placed.items() if p.anchor in members}
+        stays = {node: fake_value(node) for node in old}
+        try:
+            values = downstream_values(editor, stays | {n: fake_value(made[n]) for n in made})
+        except Unfit:
+            editor.graph.eliminate_dead_code()  # the twins, of which nobody knows yet
+            editor.drop_unused_constants()
+            raise
+        for node in values.keys() - old.keys():
+            node.meta["val"] = values[node]
+        self._hand_over(old, made)
+
+    def _make(self) -> dict[Node, Node]:
+        """The twins of all steps; and by each node that others use, what takes its place."""
+        editor, members, exits = self._editor, set(self._chain.members), set(self._chain.exits)
+        made: dict[Node, Node] = {}
         for node, place in self._plan.placed.items():
-            with self._editor.graph.inserting_before(node):
-                if node in steps:
+            with editor.graph.inserting_before(node):
+                if node in members and node not in self._plan.joined:
                     self._twins[node] = self._twin(node)
                 if node in exits:
-                    made.append((node, self._arranged(place, node)))
-        restrided = [(node, fresh) for node, fresh in made if not _same_strides(fresh, node)]
-        reader = stride_reader(node for node, _ in restrided)
-        if reader is not None:
-            self._editor.graph.eliminate_dead_code()  # the twins, of which nobody knows yet
-            self._editor.drop_unused_constants()
-            return reader
-        self._clear(made)
-        self._refresh({fresh for _, fresh in restrided})
-        return None
+                    made[node] = self._arranged(place, node)
+        return made
 
-    def _clear(self, made: list[tuple[Node, Node]]) -> None:
-        """Hand over to the new values and take away the chain, assertions on its dtypes included.
-
-        Not before the last twin is made: that is done from the old operators' arguments.
-        """
-        places = {n: p for n, p in self._plan.placed.items() if p.anchor in self._twins}
-        for node, place in places.items():
+    def _hand_over(self, old: dict[Node, Placed], made: dict[Node, Node]) -> None:
+        """Let users read the new values, and take away the chain, assertions of dtypes included."""
+        graph = self._editor.graph
+        for node, place in old.items():
             for user in [u for u in node.users if is_dtype_assertion(u)]:
-                user.replace_input_with(node, self._twins[place.anchor])
-        for node, fresh in made:
+                user.replace_input_with(node, self._frame(place))
+        for node, fresh in made.items():
             node.replace_all_uses_with(fresh)
-        for node in reversed(places):
+        for node in reversed(old):
             if not node.users:  # dead code removal would keep what may draw random numbers
-                self._editor.graph.erase_node(node)
-        self._editor.graph.eliminate_dead_code()
-
-    def _refresh(self, stale: set[Node]) -> None:
-        """Compute the fake values downstream anew; copy what a view can no longer be taken of."""
-        for node in self._editor.graph.nodes:
-            if node.op != "call_function" or stale.isdisjoint(node.all_input_nodes):
-                continue
-            try:
-                self._editor.refresh(node)
-            except (RuntimeError, ValueError):
-                with self._editor.graph.inserting_before(node):
-                    copied = self._plain(node.all_input_nodes[0], node)
-                node.replace_input_with(node.all_input_nodes[0], copied)
-                self._editor.refresh(node)
-            stale.add(node)
+                graph.erase_node(node)
+        graph.eliminate_dead_code()
 
     def _twin(self, node: Node) -> Node:
         step = self._plan.steps[node]
         if isinstance(step, Elementwise):
             return self._elementwise(node, step)
-        base = self._plan.place(step.operand)
+        base = self._plan.place(step.operands[0])
         frame = self._frame(base)
-        if isinstance(step, ChannelNorm):
-            axis = base.axes[-1][0].axis
-            if axis == len(base.sizes) - 1:
-                return self._last_axis_norm(node, frame)
-            return self._channel_norm(node, step, frame, axis)
-        axis = base.axes[step.axis][0].axis
-        return self._affine(node, step, frame, axis)
+        if isinstance(step, Affine):
+            return self._affine(node, step, frame, base.axes[step.axis][0].axis)
+        axis = base.axes[-1][0].axis
+        if axis == len(base.sizes) - 1:
+            return self._last_axis_norm(node, frame)
+        return self._channel_norm(node, step, frame, axis)  # type: ignore[arg-type]
 
     def _frame(self, place: Placed) -> Node:
         return self._twins.get(place.anchor, place.anchor)
 
-    def _affine(self, node: Node, step: Affine, frame: Node, axis: int) -> Node:
-        rank = fake_value(frame).dim()
-        bias = None
-        if step.bias is not None:
-            column = step.bias.reshape(-1, 1) if axis == rank - 2 else step.bias
-            bias = self._constant(f"{step.name}_pointwise_bias", column)
-        if axis == rank - 1:
-            held = self._constant(f"{step.name}_pointwise", step.weight)
-            return self._call(aten.linear.default, frame, held, bias, like=node)
-        if axis == rank - 2:
-            return self._matmul(node, step, frame, bias)
-        ones = [1] * (rank - 2)
-        zeros = [0] * (rank - 2)
-        kernel = step.weight.reshape(*step.weight.shape, *ones)
-        held = self._constant(f"{step.name}_pointwise", kernel)
-        return self._call(
-            aten.convolution.default,
-            *(frame, held, bias, ones, zeros, ones, False, zeros, 1),
-            like=node,
-        )
+    def _constant(self, name: str, value: torch.Tensor) -> Node:
+        return self._editor.add_constant(name, value.clone(memory_format=torch.contiguous_format))
 
-    def _matmul(self, node: Node, step: Affine, frame: Node, bias: Node | None) -> Node:
+    def _affine(self, node: Node, step: Affine, frame: Node, axis: int) -> Node:
+        rank, weight, bias = fake_value(frame).dim(), step.weight, None
+        left = axis == rank - 2 and axis != rank - 1
+        if step.bias is not None:
+            column = step.bias.reshape(-1, 1) if left else step.bias
+            bias = self._constant(f"{step.name}_pointwise_bias", column)
+        ones, zeros = [1] * (rank - 2), [0] * (rank - 2)
+        if axis not in {rank - 1, rank - 2}:
+            weight = weight.reshape(*weight.shape, *ones)
+        held = self._constant(f"{step.name}_pointwise", weight)
+        if axis == rank - 1:
+            return self._call(aten.linear.default, frame, held, bias, like=node)
+        if left:
+            product = self._left_product(node, held, frame)
+            return self._call(aten.add.Tensor, product, bias, like=node) if bias else product
+        geometry = (ones, zeros, ones, False, zeros, 1)
+        return self._call(aten.convolution.default, frame, held, bias, *geometry, like=node)
+
+    def _left_product(self, node: Node, held: Node, frame: Node) -> Node:
         """Weight @ frame, for the axis before the last of a matrix or of a batch of them."""
-        held = self._constant(f"{step.name}_pointwise", step.weight)
-        target = aten.mm.default
-        if fake_value(frame).dim() == BATCHED_MATRIX:
-            batch = fake_value(frame).shape[0]
-            if isinstance(batch, torch.SymInt):
-                batch = self._call(aten.sym_size.int, frame, 0, like=node)
-            held = self._call(aten.expand.default, held, [batch, *step.weight.shape], like=node)
-            target = aten.bmm.default
-        product = self._call(target, held, frame, like=node)
-        if bias is None:
-            return product
-        return self._call(aten.add.Tensor, product, bias, like=node)
+        if fake_value(frame).dim() < BATCHED_MATRIX:
+            return self._call(aten.mm.default, held, frame, like=node)
+        batch = fake_value(frame).shape[0]
+        if isinstance(batch, torch.SymInt):
+            batch = self._call(aten.sym_size.int, frame, 0, like=node)
+        sizes = [batch, *fake_value(held).shape]
+        held = self._call(aten.expand.default, held, sizes, like=node)
+        return self._call(aten.bmm.default, held, frame, like=node)
 
     def _elementwise(self, node: Node, step: Elementwise) -> Node:
         place = self._plan.place(node)
         swapped = {operand: self._frame(self._plan.place(operand)) for operand in step.operands}
         for operand, value in step.constants.items():
             laid = relaid(value, place) if value.dim() else None
-            if laid is not None and laid.shape != value.shape:
+            if laid is not None and not torch.equal(laid, value):
                 name = weight_name(self._editor, operand)
                 swapped[operand] = self._constant(f"{name}_relaid", laid)
         args, kwargs = tree_map(
@@ -255,110 +247,78 @@ class _Builder:
         return self._call(operator.getitem, fresh, 0, like=node)
 
     def _channel_norm(self, node: Node, step: ChannelNorm, frame: Node, axis: int) -> Node:
-        value = fake_value(frame)
+        def call(target: Any, *args: Any, **kwargs: Any) -> Node:
+            return self._call(target, *args, like=node, **kwargs)
+
+        value, dtype = fake_value(frame), fake_value(node).dtype
         wide = _WIDE.get(value.dtype, value.dtype)
-        x = frame if wide == value.dtype else self._cast(frame, wide, node)
-        both = self._call(
-            aten.var_mean.correction, x, [axis], like=node, correction=0, keepdim=True
-        )
-        var = self._call(operator.getitem, both, 0, like=node)
-        mean = self._call(operator.getitem, both, 1, like=node)
-        y = self._call(aten.sub.Tensor, x, mean, like=node)
-        var = self._call(aten.add.Tensor, var, step.eps, like=node)
-        y = self._call(
-            aten.mul.Tensor, y, self._call(aten.rsqrt.default, var, like=node), like=node
-        )
+        x = frame if wide == value.dtype else call(aten._to_copy.default, frame, dtype=wide)
+        both = call(aten.var_mean.correction, x, [axis], correction=0, keepdim=True)
+        var, mean = (call(operator.getitem, both, index) for index in (0, 1))
+        scale = call(aten.rsqrt.default, call(aten.add.Tensor, var, step.eps))
+        y = call(aten.mul.Tensor, call(aten.sub.Tensor, x, mean), scale)
         shape = [-1] + [1] * (value.dim() - 1 - axis)
         for constant, apply in ((step.weight, aten.mul.Tensor), (step.bias, aten.add.Tensor)):
             if constant is not None:
                 held = self._constant(f"{step.name}_channels", constant.to(wide).reshape(shape))
-                y = self._call(apply, y, held, like=node)
-        dtype = fake_value(node).dtype
-        return y if fake_value(y).dtype == dtype else self._cast(y, dtype, node)
-
-    def _cast(self, node: Node, dtype: torch.dtype, like: Node) -> Node:
-        return self._call(aten._to_copy.default, node, like=like, dtype=dtype)
+                y = call(apply, y, held)
+        return y if wide == dtype else call(aten._to_copy.default, y, dtype=dtype)
 
     def _arranged(self, place: Placed, node: Node) -> Node:
         """The value of `node`, made of the twin that is its frame."""
         value = self._frame(place)
         if not is_row_major(place.axes):
             order = in_frame_order(place.axes)
-            value = self._viewed(value, [[d] for d in order], place, node)
+            value = self._viewed(value, [[digit] for digit in order], place, node)
             moved = [order.index(digit) for digit in flat(place.axes)]
             value = self._call(aten.permute.default, value, moved, like=node)
         value = self._viewed(value, place.axes, place, node)
-        plain = _is_plain(value) or _same_strides(value, node)
-        if not plain or self._shares_a_result(place.anchor, node):
-            value = self._plain(value, node)
-        return value
+        if any(user.op == "output" for user in node.users):
+            if place.anchor in self._returned:
+                return self._cloned(value, node)
+            self._returned.add(place.anchor)
+        same = same_layout(fake_value(value), fake_value(node))
+        return value if same or _is_contiguous(value) else self._cloned(value, node)
 
     def _viewed(
         self, value: Node, groups: Sequence[Sequence[Digit]], place: Placed, like: Node
     ) -> Node:
-        wanted = [_product(d.size for d in group) for group in groups]
-        if tuple(wanted) == sizes_of(fake_value(value).shape):
+        wanted = tuple(plain(math.prod(digit.size for digit in group)) for group in groups)
+        if wanted == sizes_of(fake_value(value).shape):
             return value
-        if not _is_plain(value):
-            value = self._plain(value, like)
-        frame = self._frame(place)
-        sizes = [self._size([*group], frame, place, like) for group in groups]
+        value = value if _is_contiguous(value) else self._cloned(value, like)
+        sizes = [self._size(group, place, like) for group in groups]
         return self._call(aten.view.default, value, sizes, like=like)
 
-    def _size(self, group: list[Digit], frame: Node, place: Placed, like: Node) -> Node | int:
+    def _size(self, group: Sequence[Digit], place: Placed, like: Node) -> Node | int:
         """The size of an axis as an argument: a number, or nodes that compute it at run time."""
-        factor: int = 1
-        product: Node | None = None
+        factors: list[Any] = [math.prod(d.size for d in group if isinstance(d.size, int))]
         for digit in group:
             if isinstance(digit.size, int):
-                factor *= digit.size
                 continue
-            size = self._call(aten.sym_size.int, frame, digit.axis, like=like)
+            size = self._call(aten.sym_size.int, self._frame(place), digit.axis, like=like)
             others = plain(place.sizes[digit.axis] / digit.size)  # a number: see `regrouped`
             if others != 1:
                 size = self._call(operator.floordiv, size, int(others), like=like)
-            product = (
-                size if product is None else self._call(operator.mul, product, size, like=like)
-            )
-        if product is None or factor == 1:
-            return factor if product is None else product
-        return self._call(operator.mul, product, factor, like=like)
+            factors.append(size)
+        factors = factors[factors[0] == 1 and len(factors) > 1 :]
+        product: Node | int = reduce(
+            lambda a, b: self._call(operator.mul, a, b, like=like), factors
+        )
+        return product
 
-    def _plain(self, value: Node, like: Node) -> Node:
+    def _cloned(self, value: Node, like: Node) -> Node:
         return self._call(
             aten.clone.default, value, like=like, memory_format=torch.contiguous_format
         )
 
-    def _shares_a_result(self, anchor: Node, node: Node) -> bool:
-        """Whether a caller already gets the storage of this twin under another name."""
-        if not any(user.op == "output" for user in node.users):
-            return False
-        shared = anchor in self._returned
-        self._returned.add(anchor)
-        return shared
 
-    def _call(self, target: Any, *args: Any, like: Node, **kwargs: Any) -> Node:
-        return self._editor.call(target, *args, like=like, **kwargs)
-
-
-def _product(sizes: Iterable[Size]) -> Size:
-    product: Size = 1
-    for size in sizes:
-        product = plain(product * size)
-    return product
-
-
-def _is_plain(node: Node) -> bool:
-    """Whether the fake value is contiguous; decided on expressions, so nothing is specialised."""
-    value = fake_value(node)
+def _is_contiguous(node: Node) -> bool:
+    """Decided on expressions, so that nothing is specialised."""
     wanted: Size = 1
-    shape, strides = sizes_of(value.shape), sizes_of(value.stride())
+    shape, strides = (sizes_of(of) for of in (fake_value(node).shape, fake_value(node).stride()))
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
         if size != 1 and stride != wanted:
             return False
         wanted = plain(wanted * size)
     return True
-
-
-def _same_strides(node: Node, other: Node) -> bool:
-    return sizes_of(fake_value(node).stride()) == sizes_of(fake_value(other).stride())

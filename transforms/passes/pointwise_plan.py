@@ -1,47 +1,43 @@
-"""Decides which pointwise chains are computed in the layout of the tensor they started from.
+"""Finds chains of pointwise steps that are cheaper in the layout of the tensor they started from.
 
 Every value is *placed*: seen as another tensor, its frame, with axes rearranged. Layout operators
 keep the frame and rearrange; a step (affine map, norm, elementwise) on a placed value has a twin
-that does the same in the frame itself, along the frame's own axis. A set of connected steps pays
-when computing the twins needs fewer transpositions than the layout operators that become dead.
+that does the same in the frame itself, along the frame's own axis. A chain, a set of connected
+steps, pays when its twins need fewer transpositions than there are now.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from transforms.editor import fake_value
+from transforms.operators import bound_arguments
 from transforms.passes.axis_provenance import (
     Axes,
     Size,
+    flat,
     identity_axes,
+    in_frame_order,
     is_row_major,
     same_order,
     sizes_of,
     whole,
     whole_axis,
 )
-from transforms.passes.layout_operators import (
-    follow,
-    is_dtype_assertion,
-    is_layout,
-    is_tensor,
-    pinned_nodes,
-)
-from transforms.passes.pointwise_steps import Affine, ChannelNorm, Elementwise, Step, read_step
+from transforms.passes.layout_operators import follow, is_dtype_assertion, is_layout, is_tensor
+from transforms.passes.pointwise_steps import Affine, Elementwise, Step, read_step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from torch.fx import Node
 
     from transforms.editor import ProgramEditor
 
-__all__ = ["BATCHED_MATRIX", "Chain", "Placed", "Plan", "make_plan"]
+__all__ = ["BATCHED_MATRIX", "Chain", "Placed", "Plan", "relaid"]
 
 aten = torch.ops.aten
 
@@ -57,30 +53,28 @@ class Placed:
     sizes: tuple[Size, ...]  # of the frame
     axes: Axes
 
-    @property
-    def rearranged(self) -> bool:
-        """Whether the value differs from the frame at all."""
-        return self.axes != identity_axes(self.sizes)
 
-
-@dataclass
-class Chain:
-    """Connected steps that are rewritten together or not at all."""
-
-    steps: list[Node]
-    exits: list[Node]  # values that others use and that must be made from a frame
-    removed: int  # transpositions that become dead
-    added: int  # transpositions at the exits
-
-
-@dataclass
 class Plan:
-    """The chains to rewrite, and why the others stay."""
+    """Where every value of a graph stands, and what the steps on the placed ones are.
 
-    placed: dict[Node, Placed] = field(default_factory=dict)
-    steps: dict[Node, Step] = field(default_factory=dict)
-    refusals: dict[Node, str] = field(default_factory=dict)
-    chains: list[Chain] = field(default_factory=list)
+    Args:
+        editor: the program; not changed.
+        pinned: nodes that stay as they are in memory: neither placed nor a frame.
+        frames: steps that are not placed, but start a frame of their own.
+        left_products: as PointwiseAffineToConv's.
+    """
+
+    def __init__(
+        self, editor: ProgramEditor, pinned: set[Node], frames: set[Node], *, left_products: bool
+    ) -> None:
+        self._editor, self._pinned, self._left_products = editor, pinned, left_products
+        self.placed: dict[Node, Placed] = {}
+        self.steps: dict[Node, Step] = {}
+        self.joined: dict[Node, Node] = {}  # a map, by the addition that is read as a map with it
+        self.refusals: dict[Node, str] = {}
+        for node in editor.graph.nodes:
+            if node.op == "call_function" and is_tensor(node) and node not in pinned | frames:
+                self._visit(node)
 
     def place(self, node: Node) -> Placed:
         """Where `node` is placed; a value without a place is its own frame."""
@@ -89,134 +83,172 @@ class Plan:
         sizes = sizes_of(fake_value(node).shape)
         return Placed(node, sizes, identity_axes(sizes))
 
+    def anchors(self, step: Node) -> set[Node]:
+        """The frames that a step reads."""
+        return {self.place(operand).anchor for operand in self.steps[step].operands}
 
-def make_plan(editor: ProgramEditor, *, left_products: bool) -> Plan:
-    """The rewrites that pay.
-
-    A step that gains nothing in one frame may gain in a nearer one, so it is then taken for a
-    frame of its own and everything is placed anew, until nothing is left that does not pay.
-    """
-    planner = _Planner(editor, left_products=left_products)
-    refusals: dict[Node, str] = {}
-    while True:
-        plan = planner.place_all()
-        unpaid: list[Node] = []
-        for members in _connected(plan):
-            if not _could_pay(plan, members):
-                continue
-            chain = _chain(plan, members)
-            if chain is not None and chain.removed > chain.added:
-                plan.chains.append(chain)
-                continue
-            rest = _unprofitable(plan, members)
-            unpaid += _first(plan, rest)
-            refusals |= {n: _why_not(chain) for n in rest if isinstance(plan.steps[n], Affine)}
-        if not unpaid:
-            rewritten = {node for chain in plan.chains for node in chain.steps}
-            found = refusals | plan.refusals
-            plan.refusals = {n: why for n, why in found.items() if n not in rewritten}
-            return plan
-        planner.frames.update(unpaid)
-
-
-class _Planner:
-    """Places every value of a graph."""
-
-    def __init__(self, editor: ProgramEditor, *, left_products: bool) -> None:
-        self._left_products = left_products
-        self.frames: set[Node] = set()  # steps that start a frame of their own
-        self._editor = editor
-        self._pinned = pinned_nodes(editor)
-        self._plan = Plan()
-        self._read: dict[Node, Step | str | None] = {}
-
-    def place_all(self) -> Plan:
-        self._plan = Plan()
-        for node in self._editor.graph.nodes:
-            if node.op == "call_function" and self._may_be_placed(node):
-                self._visit(node)
-        return self._plan
-
-    def _may_be_placed(self, node: Node) -> bool:
-        return is_tensor(node) and node not in self._pinned and node not in self.frames
-
-    def _place(self, node: Node) -> Placed | None:
-        """The place of an operand; None where it cannot be a frame."""
-        empty = is_tensor(node) and any(s == 0 for s in sizes_of(fake_value(node).shape))
-        if not is_tensor(node) or node in self._pinned or empty:
-            return None
-        return None if self._editor.constant(node) is not None else self._plan.place(node)
+    def chains(self) -> Iterator[Chain]:
+        """The connected steps with a map among them and a transposition somewhere about them."""
+        groups: list[tuple[set[Node], list[Node]]] = []  # anchors and steps
+        for node in self.steps:
+            anchors, members = {node, *self.anchors(node)}, [node]
+            for group in [g for g in groups if not anchors.isdisjoint(g[0])]:
+                groups.remove(group)
+                anchors, members = anchors | group[0], [*group[1], *members]
+            groups.append((anchors, members))
+        moved = {p.anchor for p in self.placed.values() if not is_row_major(p.axes)}
+        for anchors, members in groups:
+            maps = any(isinstance(self.steps[node], Affine) for node in members)
+            if maps and not moved.isdisjoint(anchors):
+                yield Chain(self, members)
 
     def _visit(self, node: Node) -> None:
         if is_layout(node):
-            base = self._place(node.args[0])  # type: ignore[arg-type]
+            base = self._frame(node.args[0])  # type: ignore[arg-type]
             axes = follow(node, base.axes) if base else None
             if base and axes is not None:
-                self._plan.placed[node] = Placed(base.anchor, base.sizes, axes)
+                self.placed[node] = replace(base, axes=axes)
             return
-        if node not in self._read:
-            self._read[node] = read_step(self._editor, node)
-        step = self._read[node]
+        step = read_step(self._editor, node)
         if isinstance(step, str):
-            if any(self._transposed(operand) for operand in node.all_input_nodes):
-                self._plan.refusals[node] = step
-        elif step is not None:
-            placed = self._twin(node, step)
-            if isinstance(placed, Placed):
-                self._plan.placed[node], self._plan.steps[node] = placed, step
-            elif placed is not None:
-                self._plan.refusals[node] = placed
+            operands = [self._frame(operand) for operand in node.all_input_nodes]
+            if any(place and not is_row_major(place.axes) for place in operands):
+                self.refusals[node] = step
+            return
+        place = None if step is None else self._twin(node, step)
+        if isinstance(place, str):
+            self.refusals[node] = place
+        elif step is not None and place is not None:
+            if isinstance(step, Elementwise):
+                step = self._with_bias(node, step, self.place(step.operands[0])) or step
+            self.placed[node], self.steps[node] = place, step
 
-    def _transposed(self, node: Node) -> bool:
-        placed = self._place(node)
-        return placed is not None and not is_row_major(placed.axes)
+    def _frame(self, node: Node) -> Placed | None:
+        """The place of an operand; None where it cannot be a frame."""
+        if not is_tensor(node) or node in self._pinned or self._editor.constant(node) is not None:
+            return None
+        place = self.place(node)
+        return None if 0 in place.sizes else place
+
+    def _leads_on(self, place: Placed) -> bool:
+        """Whether a step on this value may belong to a chain; else it would start a frame."""
+        return place.axes != identity_axes(place.sizes) or place.anchor in self.steps
 
     def _twin(self, node: Node, step: Step) -> Placed | str | None:
         """The place of a step's result; a reason, or None where there is nothing to say."""
         if isinstance(step, Elementwise):
             return self._elementwise(node, step)
-        base = self._place(step.operand)
+        base = self._frame(step.operands[0])
         if base is None or not self._leads_on(base):
             return None
-        position = step.axis if isinstance(step, Affine) else len(base.axes) - 1
-        axis = whole_axis(base.axes[position], base.sizes)
-        if isinstance(step, ChannelNorm):
-            return None if axis is None else Placed(node, base.sizes, base.axes)
+        if isinstance(step, Affine):
+            return self._affine(node, step, base)
+        whole_last = whole_axis(base.axes[-1], base.sizes) is not None
+        return replace(base, anchor=node) if whole_last else None
+
+    def _affine(self, node: Node, step: Affine, base: Placed) -> Placed | str | None:
+        axis = whole_axis(base.axes[step.axis], base.sizes)
         if axis is None:
-            mixes = not is_row_major(base.axes)
-            return (
-                f"the axis it contracts is not one whole axis of {base.anchor}" if mixes else None
-            )
+            mixes = f"the axis it contracts is not one whole axis of {base.anchor}"
+            return None if is_row_major(base.axes) else mixes
         rank = len(base.sizes)
         left = self._left_products and axis == rank - 2 and rank <= BATCHED_MATRIX
         if not (axis == rank - 1 or left or (axis == 1 and rank in _IMAGES)):
             return f"it contracts axis {axis} of {base.anchor}, which is neither channels nor last"
-        features = step.weight.shape[0]
-        sizes = (*base.sizes[:axis], features, *base.sizes[axis + 1 :])
-        axes = (*base.axes[:position], whole(axis, features), *base.axes[position + 1 :])
-        return Placed(node, sizes, axes)
-
-    def _leads_on(self, place: Placed) -> bool:
-        """Whether a step on this value may belong to a chain; else it would start a frame."""
-        return place.rearranged or place.anchor in self._plan.steps
+        sizes, axes = list(base.sizes), list(base.axes)
+        sizes[axis] = step.weight.shape[0]
+        axes[step.axis] = whole(axis, sizes[axis])
+        return Placed(node, tuple(sizes), tuple(axes))
 
     def _elementwise(self, node: Node, step: Elementwise) -> Placed | None:
-        places = [self._place(operand) for operand in step.operands]
-        first = places[0]
-        shape = sizes_of(fake_value(node).shape)
-        if first is None or not shape:
+        places = [place for operand in step.operands if (place := self._frame(operand))]
+        sizes = {sizes_of(fake_value(n).shape) for n in (node, *step.operands)}
+        if len(places) < len(step.operands) or len(sizes) != 1 or () in sizes:
             return None
-        if not any(place and self._leads_on(place) for place in places):
+        if len({(p.axes, p.sizes) for p in places}) != 1 or not any(map(self._leads_on, places)):
             return None
-        for operand, place in zip(step.operands, places, strict=True):
-            if place is None or (place.axes, place.sizes) != (first.axes, first.sizes):
-                return None
-            if sizes_of(fake_value(operand).shape) != shape:
-                return None
-        for value in step.constants.values():
-            if value.dim() and relaid(value, first) is None:
-                return None
-        return Placed(node, first.sizes, first.axes)
+        if any(v.dim() and relaid(v, places[0]) is None for v in step.constants.values()):
+            return None
+        return replace(places[0], anchor=node)
+
+    def _with_bias(self, node: Node, step: Elementwise, place: Placed) -> Affine | None:
+        """map(x) + b, with a constant b of one value a feature, read as one map."""
+        source, inner = step.operands[0], self.steps.get(place.anchor)
+        if node.target is not aten.add.Tensor or not isinstance(inner, Affine):
+            return None
+        while source is not place.anchor and len(source.users) == 1:
+            source = source.all_input_nodes[0]
+        alpha = bound_arguments(node)["alpha"]
+        if len(source.users) > 1 or len(step.constants) != 1 or not isinstance(alpha, (int, float)):
+            return None
+        [(held, constant)] = step.constants.items()
+        if constant.dtype != inner.weight.dtype or (alpha != 1 and held is node.args[0]):
+            return None
+        base = self.place(inner.operands[0])
+        laid, axis = relaid(constant, place), base.axes[inner.axis][0].axis
+        if laid is None or not laid.numel() == laid.shape[axis] == inner.weight.shape[0]:
+            return None
+        bias = laid.double().reshape(-1) * alpha
+        bias = bias if inner.bias is None else bias + inner.bias.double()
+        self.joined[place.anchor] = node
+        return replace(inner, bias=bias.to(constant.dtype))
+
+
+class Chain:
+    """Connected steps, rewritten together or not at all, and whether that pays.
+
+    Args:
+        plan: where everything is placed.
+        members: the steps, in graph order.
+    """
+
+    def __init__(self, plan: Plan, members: list[Node]) -> None:
+        self.plan, self.members, self._within = plan, members, set(members)
+        self.maps = [node for node in members if isinstance(plan.steps[node], Affine)]
+        own = [node for node, place in plan.placed.items() if place.anchor in self._within]
+        self.exits = [node for node in own if self._is_read(node)]  # to be made from a frame
+        self.removed = self._count_removed()
+        self.added = sum(not is_row_major(plan.placed[node].axes) for node in self.exits)
+
+    def useless(self) -> list[Node]:
+        """The steps that lead to no result which stands in its frame's own order; else all."""
+        places, joined = self.plan.placed, self.plan.joined
+        useful = {places[n].anchor for n in self.exits if is_row_major(places[n].axes)}
+        for node in reversed(self.members):
+            if node in useful or joined.get(node) in useful:
+                useful |= {node, *self.plan.anchors(node)}
+        return [node for node in self.members if node not in useful] or self.members
+
+    def _is_read(self, node: Node) -> bool:
+        """Whether someone takes `node` as it is, not from its frame."""
+        placed, steps = self.plan.placed, self.plan.steps
+        anchor = placed[node].anchor
+        return any(
+            user not in placed or not (user in steps or placed[user].anchor is anchor)
+            for user in _readers(node)
+        )
+
+    def _count_removed(self) -> int:
+        """How many transpositions nobody needs once the steps are done in their frames."""
+        plan, dead, count = self.plan, set(self._within), 0
+        sources = {anchor for n in self.members for anchor in plan.anchors(n)}
+        for node in reversed(plan.placed):
+            place = plan.placed[node]
+            if node in plan.steps or place.anchor not in self._within | sources:
+                continue
+            if place.anchor in self._within or dead.issuperset(_readers(node)):
+                dead.add(node)
+                count += not same_order(plan.place(node.args[0]).axes, place.axes)  # type: ignore[arg-type]
+        return count
+
+
+def _readers(node: Node) -> Iterator[Node]:
+    """The users that look at elements; of a native norm, what picks its results."""
+    for user in node.users:
+        if user.target is aten.native_layer_norm.default:
+            yield from user.users
+        elif not is_dtype_assertion(user):
+            yield user
 
 
 def relaid(value: torch.Tensor, place: Placed) -> torch.Tensor | None:
@@ -227,138 +259,19 @@ def relaid(value: torch.Tensor, place: Placed) -> torch.Tensor | None:
     if value.dim() > len(place.axes):
         return None
     value = value.reshape((1,) * (len(place.axes) - value.dim()) + tuple(value.shape))
-    digits, parts = [], []
-    for group, size in zip(place.axes, value.shape, strict=True):
-        for digit in group:
-            if size != 1 and not isinstance(digit.size, int):
-                return None
-            digits.append(digit)
-            parts.append(digit.size if size != 1 else 1)
-    order = sorted(
-        range(len(digits)), key=lambda i: (digits[i].axis, _minor_last(digits[i].stride))
-    )
+    varies = {d: s != 1 for group, s in zip(place.axes, value.shape, strict=True) for d in group}
+    if any(varies[d] and not isinstance(d.size, int) for d in varies):
+        return None
     sizes = []
     for axis, size in enumerate(place.sizes):
-        held = [part != 1 for digit, part in zip(digits, parts, strict=True) if digit.axis == axis]
-        if any(held) and not all(held):
+        along = {varies[d] for d in varies if d.axis == axis}
+        if len(along) > 1:
             return None
-        sizes.append(size if any(held) else 1)
-    return value.reshape(parts).permute(order).reshape(sizes)
-
-
-def _minor_last(stride: Size) -> int:
-    return -stride if isinstance(stride, int) else 0  # a symbolic digit is broadcast: no matter
-
-
-def _connected(plan: Plan) -> list[list[Node]]:
-    """The steps in groups that share a frame or hand values to each other, in graph order."""
-    group: dict[Node, Node] = {}
-
-    def root(node: Node) -> Node:
-        while group.get(node, node) is not node:
-            node = group[node]
-        return node
-
-    for node in plan.steps:
-        for operand in _operands(plan, node):
-            group[root(plan.place(operand).anchor)] = root(node)
-    groups = defaultdict(list)
-    for node in plan.steps:
-        groups[root(node)].append(node)
-    return list(groups.values())
-
-
-def _operands(plan: Plan, node: Node) -> tuple[Node, ...]:
-    step = plan.steps[node]
-    return step.operands if isinstance(step, Elementwise) else (step.operand,)
-
-
-def _could_pay(plan: Plan, members: list[Node]) -> bool:
-    """Whether there is an affine map among the steps, and a transposition before or behind it."""
-    anchors = set(members)
-    anchors |= {plan.place(o).anchor for n in members for o in _operands(plan, n)}
-    return any(isinstance(plan.steps[node], Affine) for node in members) and any(
-        p.anchor in anchors and not is_row_major(p.axes) for p in plan.placed.values()
+        sizes.append(size if True in along else 1)
+    digits = flat(place.axes)
+    parts = [d.size if varies[d] else 1 for d in digits]
+    return (
+        value.reshape(parts)
+        .permute([digits.index(d) for d in in_frame_order(place.axes)])
+        .reshape(sizes)
     )
-
-
-def _chain(plan: Plan, members: list[Node]) -> Chain | None:
-    """The chain of `members` if all its results can be had; None if some steps do not belong."""
-    useful = _useful(plan, members)
-    exits = _exits(plan, members)
-    if len(useful) == len(members) or (not useful and len(exits) == 1):
-        added = sum(not is_row_major(plan.place(n).axes) for n in exits)
-        return Chain(members, exits, _removed(plan, members), added)
-    return None
-
-
-def _useful(plan: Plan, members: list[Node]) -> set[Node]:
-    """The steps that lead to some result which stands in its frame's own order."""
-    useful = {
-        plan.place(node).anchor
-        for node in _exits(plan, members)
-        if is_row_major(plan.place(node).axes)
-    }
-    for node in reversed(members):
-        if node in useful:
-            useful |= {plan.place(operand).anchor for operand in _operands(plan, node)}
-    return useful.intersection(members)
-
-
-def _exits(plan: Plan, members: Iterable[Node]) -> list[Node]:
-    anchors = set(members)
-    return [
-        node
-        for node, place in plan.placed.items()
-        if place.anchor in anchors and any(not _absorbed(plan, node, u) for u in _users(node))
-    ]
-
-
-def _absorbed(plan: Plan, node: Node, user: Node) -> bool:
-    """Whether `user` takes `node` from its frame, not as it is."""
-    if user not in plan.placed:
-        return False
-    return user in plan.steps or plan.placed[user].anchor is plan.place(node).anchor
-
-
-def _users(node: Node) -> Iterator[Node]:
-    for user in node.users:
-        if is_dtype_assertion(user):
-            continue
-        if user.target is aten.native_layer_norm.default:
-            yield from user.users
-        else:
-            yield user
-
-
-def _removed(plan: Plan, members: list[Node]) -> int:
-    """How many transpositions nobody needs once the steps are done in their frames."""
-    anchors = set(members)
-    sources = {plan.place(o).anchor for n in members for o in _operands(plan, n)} - anchors
-    dead, count = set(members), 0
-    for node in reversed(plan.placed):
-        anchor = plan.placed[node].anchor
-        if node in plan.steps or anchor not in anchors | sources:
-            continue
-        if anchor in anchors or all(user in dead for user in _users(node)):
-            dead.add(node)
-            before = plan.place(node.args[0])  # type: ignore[arg-type]
-            count += not same_order(before.axes, plan.placed[node].axes)
-    return count
-
-
-def _unprofitable(plan: Plan, members: list[Node]) -> set[Node]:
-    """The steps of a chain that does not pay which are to be left; all, if none is useless."""
-    useful = _useful(plan, members)
-    return set(members) - useful or set(members)
-
-
-def _first(plan: Plan, steps: set[Node]) -> list[Node]:
-    """Those of `steps` that take nothing from the others."""
-    return [n for n in steps if not any(plan.place(o).anchor in steps for o in _operands(plan, n))]
-
-
-def _why_not(chain: Chain | None) -> str:
-    if chain is None:
-        return "its result is needed in another order than that of the tensor it comes from"
-    return f"a rewrite would remove {chain.removed} transpositions and add {chain.added}: no gain"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from transforms.editor import fake_value
-from transforms.operators import bound_arguments
+from transforms.operators import bound_arguments, is_elementwise
 from transforms.passes.layout_operators import (
     constant_matrix,
     constant_value,
@@ -28,29 +28,18 @@ aten = torch.ops.aten
 
 _MATRIX = 2  # rank
 
-_ELEMENTWISE = frozenset({
-    aten.relu.default, aten.relu6.default, aten.gelu.default, aten.silu.default,
-    aten.mish.default, aten.elu.default, aten.selu.default, aten.celu.default,
-    aten.leaky_relu.default, aten.softplus.default, aten.log_sigmoid.default,
-    aten.sigmoid.default, aten.tanh.default, aten.erf.default,
-    aten.hardswish.default, aten.hardsigmoid.default, aten.hardtanh.default,
-    aten.clamp.default, aten.clamp_min.default, aten.clamp_max.default,
-    aten.abs.default, aten.neg.default, aten.exp.default, aten.log.default,
-    aten.sqrt.default, aten.rsqrt.default, aten.reciprocal.default, aten.square.default,
-    aten.sin.default, aten.cos.default, aten.pow.Tensor_Scalar, aten.rsub.Scalar,
-    aten.add.Scalar, aten.sub.Scalar, aten.mul.Scalar, aten.div.Scalar,
-    aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.div.Tensor_mode,
-    aten.maximum.default, aten.minimum.default, aten.where.self,
-})  # fmt: skip
 
-_CASTS = frozenset({aten._to_copy.default, aten.to.dtype})
+@dataclass(frozen=True, eq=False)
+class Step:
+    """An operator on each position of `operands`; what is not among them is constant."""
+
+    operands: tuple[Node, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Affine:
+class Affine(Step):
     """y[..., o, ...] = sum over c of weight[o, c] * x[..., c, ...] + bias[o], along one axis."""
 
-    operand: Node
     axis: int  # of the operand, not negative
     weight: torch.Tensor  # (out features, in features)
     bias: torch.Tensor | None  # (out features,)
@@ -58,10 +47,9 @@ class Affine:
 
 
 @dataclass(frozen=True, eq=False)
-class ChannelNorm:
+class ChannelNorm(Step):
     """Layer normalisation over the operand's last axis."""
 
-    operand: Node
     weight: torch.Tensor | None
     bias: torch.Tensor | None
     eps: float
@@ -69,14 +57,10 @@ class ChannelNorm:
 
 
 @dataclass(frozen=True, eq=False)
-class Elementwise:
+class Elementwise(Step):
     """An operator on tensors of one shape and on constants that broadcast to it."""
 
-    operands: tuple[Node, ...]
     constants: dict[Node, torch.Tensor]
-
-
-Step = Affine | ChannelNorm | Elementwise
 
 
 def read_step(editor: ProgramEditor, node: Node) -> Step | str | None:
@@ -94,9 +78,7 @@ def read_step(editor: ProgramEditor, node: Node) -> Step | str | None:
         return _channel_norm(editor, node)
     if _is_norm_result(node):
         return _channel_norm(editor, node.args[0])
-    if _is_elementwise(node):
-        return _elementwise(editor, node)
-    return None
+    return _elementwise(editor, node) if is_elementwise(node) else None
 
 
 def weight_name(editor: ProgramEditor, node: Node) -> str:
@@ -126,8 +108,6 @@ def _addmm(editor: ProgramEditor, node: Node) -> Affine | str:
     weight = constant_value(editor, named["mat2"])
     if weight is None:
         return f"its second factor {named['mat2']} is not a constant"
-    if alpha != 1:
-        weight = (weight.double() * alpha).to(weight.dtype)
     bias = None
     if beta != 0:
         added = constant_value(editor, named["self"])
@@ -135,9 +115,13 @@ def _addmm(editor: ProgramEditor, node: Node) -> Affine | str:
             return f"what it adds, {named['self']}, is not a constant"
         if added.dim() == _MATRIX and added.shape[0] != 1:
             return "what it adds differs from row to row"
-        bias = added.reshape(-1).expand(weight.shape[1])
-        bias = bias if beta == 1 else (bias.double() * beta).to(weight.dtype)
-    return _affine(editor, named["mat2"], weight.t(), operand=named["mat1"], bias=bias)
+        bias = _times(added.reshape(-1).expand(weight.shape[1]), beta)
+    weight = _times(weight, alpha).t()
+    return _affine(editor, named["mat2"], weight, operand=named["mat1"], bias=bias)
+
+
+def _times(value: torch.Tensor, factor: float) -> torch.Tensor:
+    return value if factor == 1 else (value.double() * factor).to(value.dtype)
 
 
 def _product(editor: ProgramEditor, node: Node) -> Affine | str | None:
@@ -168,7 +152,7 @@ def _affine(
     if constant_value(editor, operand) is not None:
         return "it maps a constant"
     rank = fake_value(operand).dim()
-    return Affine(operand, axis % rank, weight, bias, weight_name(editor, source))
+    return Affine((operand,), axis % rank, weight, bias, weight_name(editor, source))
 
 
 _AFFINE = {
@@ -201,28 +185,12 @@ def _channel_norm(editor: ProgramEditor, node: Any) -> ChannelNorm | None:
         return None
     source = next((o for o in affine if o is not None), None)
     name = weight_name(editor, source) if source is not None else f"{node.name}.weight"
-    return ChannelNorm(named["input"], values[0], values[1], named["eps"], name)
-
-
-def _is_elementwise(node: Node) -> bool:
-    if node.target in _ELEMENTWISE:
-        return True
-    if node.target is aten.dropout.default:
-        return not bound_arguments(node)["train"]
-    if node.target not in _CASTS:
-        return False
-    extra = {k: v for k, v in bound_arguments(node).items() if v not in {None, False}}
-    return set(extra) == {"self", "dtype"}
+    return ChannelNorm((named["input"],), values[0], values[1], named["eps"], name)
 
 
 def _elementwise(editor: ProgramEditor, node: Node) -> Elementwise | None:
-    operands, constants = [], {}
-    for operand in node.all_input_nodes:
-        value = constant_value(editor, operand)
-        if value is not None:
-            constants[operand] = value
-        elif is_tensor(operand):
-            operands.append(operand)
-    if not operands or not is_tensor(node):
-        return None
-    return Elementwise(tuple(operands), constants)
+    tensors = [n for n in node.all_input_nodes if is_tensor(n)]
+    values = {n: constant_value(editor, n) for n in tensors}
+    constants = {n: v for n, v in values.items() if v is not None}
+    operands = tuple(n for n in tensors if n not in constants)
+    return Elementwise(operands, constants) if operands and is_tensor(node) else None

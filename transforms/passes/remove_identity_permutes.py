@@ -10,8 +10,8 @@ from transforms.base import GraphPass, Journal
 from transforms.layouts import Unfit, downstream_values, layout, same_layout
 from transforms.operators import (
     bound_arguments,
+    is_elementwise,
     is_functional,
-    is_quantisation,
     qualified_name,
     schema_of,
 )
@@ -329,16 +329,7 @@ def _pointwise_before(node: Node) -> list[Node]:
 
 
 def _is_unary_pointwise(node: Node) -> bool:
-    if node.op != "call_function" or len(node.all_input_nodes) != 1:
-        return False
-    tags = getattr(node.target, "tags", ())
-    return (
-        torch.Tag.pointwise in tags
-        and _source(node) is node.args[0]
-        and node.kwargs.get("memory_format") is None
-        and is_functional(node)
-        and not is_quantisation(node.target)
-    )
+    return is_elementwise(node) and node.all_input_nodes == [node.args[0]]
 
 
 def _is_permuted_view(node: Node) -> bool:
