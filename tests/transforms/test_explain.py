@@ -10,7 +10,7 @@ from transforms import run_passes
 from transforms.explain import Explanation, OperatorCount, explain_program
 from transforms.passes.fold_batch_norm import FoldBatchNorm
 from zoo.errors import UsageError
-from zoo.spec import PassChoice, Target
+from zoo.spec import PassChoice
 
 
 class _TwoNorms(nn.Module):
@@ -71,7 +71,7 @@ def test_explanation_of_a_model_survives_json() -> None:
     """Programs keep their order and names; the record can be written and read back."""
     program = _program()
     programs = tuple(explain_program(name, program)[1] for name in ("encoder", "decoder"))
-    told = Explanation(model="two_norms", target=Target.CPU, programs=programs)
+    told = Explanation(model="two_norms", target="cpu", programs=programs)
     assert [p.program for p in told.programs] == ["encoder", "decoder"]
     assert Explanation.model_validate_json(told.model_dump_json()) == told
 

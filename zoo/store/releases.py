@@ -73,7 +73,7 @@ class Store(ReleaseReader):
             with announce(self._objects, (e.sha256 for e in release.manifest.files.values())):
                 self._put_files(opened, meter)
                 self._objects.put_small(key, release.document)
-        write_latest(self._objects, release.model, release.target, self._manifest)
+        self._write_latest(release.model, release.target, release.platform)
         return release
 
     def has(self, model: str, target: str, build_key: str) -> bool:
@@ -106,7 +106,8 @@ class Store(ReleaseReader):
         swept = sweep(self._objects, rule, dry_run=dry_run)
         if not dry_run:
             for model, target in sorted({names[:2] for names in map(_names, swept.releases)}):
-                write_latest(self._objects, model, target, self._manifest)
+                for platform in sorted({r.platform for r in self.releases(model, target)}):
+                    self._write_latest(model, target, platform)
         return swept
 
     def note(self, verdict: ReleaseVerdict) -> None:
@@ -130,6 +131,9 @@ class Store(ReleaseReader):
     def check(self) -> StoreCheck:
         """Tries all that publishing and pulling need of the store, on a scratch key."""
         return probe(self._objects)
+
+    def _write_latest(self, model: str, target: str, platform: str) -> None:
+        write_latest(self._objects, model, target, platform, self._manifest)
 
     def _put_files(self, bundle: Bundle, meter: Meter) -> None:
         files = {entry.sha256: name for name, entry in bundle.manifest.files.items()}
