@@ -120,7 +120,7 @@ def _publish(cluster: ToyCluster) -> None:
 
     from flows.planning import plan as planning
     from flows.request.parameters import ConversionOptions
-    from zoo.spec import Target
+    from transforms.targets import target_named
     from zoo.store import open_store
 
     planning.code_digest = lambda: "0" * 64  # as the toys' flows have it
@@ -131,8 +131,9 @@ def _publish(cluster: ToyCluster) -> None:
     for one in planning.plan([], [], options):
         with tempfile.TemporaryDirectory() as folder:
             weights = {"weights.safetensors": f"{one.model} {one.target}".encode()}
-            facts = {"model": one.model, "target": one.target.value, "build_key": one.build_key}
-            facts["state"] = "emulated" if one.target is Target.METAL else "validated"
+            facts = {"model": one.model, "target": one.target, "build_key": one.build_key}
+            emulated = target_named(one.target).emulated_here
+            facts["state"] = "emulated" if emulated else "validated"
             store.publish(make_bundle(Path(folder) / "bundle", weights, **facts))
 
 

@@ -22,13 +22,12 @@ from flows.outcome.rows import this_run
 from flows.planning.costs import known_seconds, remember_seconds
 from flows.planning.placement import load_placement
 from flows.planning.plan import PlannedModel, plan, sort_out
-from flows.request.choices import ModelChoice, TagChoice
+from flows.request.choices import ModelChoice, TagChoice, TargetChoice
 from flows.request.parameters import ConversionOptions, RunLimits
 from flows.running.listener import Recorder, Silence
 from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed
 from tasks.retries import patiently
-from zoo.spec import Target
 
 __all__ = ["convert_zoo"]
 
@@ -37,7 +36,7 @@ __all__ = ["convert_zoo"]
 def convert_zoo(
     models: list[ModelChoice] = [],  # noqa: B006 - Prefect reads the defaults for its form
     selected_tags: list[TagChoice] = [],  # noqa: B006
-    targets: list[Target] = [],  # noqa: B006
+    targets: list[TargetChoice] = [],  # noqa: B006
     options: ConversionOptions = ConversionOptions(),  # noqa: B008 - frozen
     *,
     limits: RunLimits = RunLimits(),  # noqa: B008

@@ -8,14 +8,13 @@ from pydantic import Field
 from flows.machine.work import new_work_folder
 from flows.names import FlowName
 from flows.outcome.artifacts import leave_artifact
-from flows.request.choices import ModelChoice
+from flows.request.choices import ModelChoice, TargetChoice
 from flows.request.parameters import default_store
 from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed
 from flows.verification import VerifyResult, verification_markdown, verify_all
 from tasks.retries import run_as_task
 from tasks.verify import Proof, verify_release
-from zoo.spec import Target
 from zoo.store import Release
 
 __all__ = ["verify_releases"]
@@ -24,7 +23,7 @@ __all__ = ["verify_releases"]
 @flow(name=FlowName.VERIFY_RELEASES.value, **NOTHING_KEPT)
 def verify_releases(
     models: list[ModelChoice] = [],  # noqa: B006 - Prefect reads the defaults for its form
-    targets: list[Target] = [],  # noqa: B006
+    targets: list[TargetChoice] = [],  # noqa: B006
     *,
     every_build: bool = False,
     threads: Annotated[int, Field(ge=1, le=256)] = 1,

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zoo.spec import Target
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -23,6 +21,9 @@ __all__ = [
     "TargetOption",
     "absolute",
     "complete_models",
+    "complete_targets",
+    "known_target",
+    "known_targets",
     "store_url",
     "use_cluster",
 ]
@@ -40,6 +41,29 @@ def complete_models(incomplete: str) -> list[str]:
         return [name for name in load_manifest().models if name.startswith(incomplete)]
     except MenagerieError:
         return []
+
+
+def complete_targets(incomplete: str) -> list[str]:
+    """Names of targets for the shell's completion."""
+    from transforms.targets import all_targets
+
+    return [name for name in all_targets() if name.startswith(incomplete)]
+
+
+def known_target(name: str | None) -> str | None:
+    """The name of a target.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    from transforms.targets import target_named
+
+    return None if name is None else target_named(name).name
+
+
+def known_targets(names: list[str] | None) -> list[str] | None:
+    """Names of targets; see `known_target`."""
+    return None if names is None else [known_target(name) or "" for name in names]
 
 
 ModelArgument = Annotated[
@@ -72,7 +96,16 @@ SeedOption = Annotated[
 FactoriesOption = Annotated[
     bool, typer.Option("--allow-factories", help="Run code that the manifest names.")
 ]
-TargetOption = Annotated[Target, typer.Option("--target", "-t", help="Where the artifact runs.")]
+TargetOption = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        "-t",
+        help="Where the artifact runs: cpu, metal.",
+        callback=known_target,
+        autocompletion=complete_targets,
+    ),
+]
 
 
 def store_url(given: str | None) -> str:

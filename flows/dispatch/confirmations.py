@@ -115,7 +115,7 @@ class Confirmations(Policy[Asked]):
         self._done[row.model, row.target] = row.model_copy(update=update)
 
     def _is_unconfirmed(self, row: ModelResult) -> bool:
-        asks = self._placement.targets[row.target].confirm is not None
+        asks = self._placement.places(row.target).confirm is not None
         return asks and row.succeeded and row.proof is ReleaseState.EMULATED
 
     def _ask(self, rows: list[ModelResult]) -> list[Asked]:
@@ -141,7 +141,7 @@ class Confirmations(Policy[Asked]):
     def _submit(self, row: ModelResult, key: str, deployment: UUID) -> Run | None:
         parameters = {
             "model": row.model,
-            "target": row.target.value,
+            "target": row.target,
             "build_key": row.build_key,
             "store": self._store,
         }
@@ -150,7 +150,7 @@ class Confirmations(Policy[Asked]):
                 deployment,
                 parameters,
                 name=f"{row.model} for {row.target}: confirm",
-                tags=[row.model, row.target.value],
+                tags=[row.model, row.target],
                 key=key,
                 linked=False,
             )
@@ -159,7 +159,7 @@ class Confirmations(Policy[Asked]):
             return None
 
     def _pool(self, row: ModelResult) -> str:
-        return self._placement.targets[row.target].confirm or ""
+        return self._placement.places(row.target).confirm or ""
 
     def _key(self, row: ModelResult, attempt: int) -> str:
         """The same for the same build in the same store."""

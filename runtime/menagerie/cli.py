@@ -62,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     pull.add_argument("model", help="name of a published model")
     pull.add_argument("--target", "-t", default="cpu", help="cpu or metal (default: cpu)")
     pull.add_argument("--output", "-o", type=Path, metavar="DIR", help="default: MODEL-TARGET")
+    pull.add_argument(
+        "--platform", help="for another machine, e.g. cpu-linux-arm64; default: what this one runs"
+    )
     pull.add_argument("--build", metavar="KEY", help="not the latest, but this build")
     pull.add_argument(
         "--store",
@@ -112,18 +115,19 @@ def _threads(text: str) -> int:
 
 
 def _pull(order: argparse.Namespace) -> int:
+    from menagerie.figures import size
     from menagerie.store import open_releases
 
     if not order.store:
         raise UsageError("menagerie pull", "no store", "Name one by --store or MENAGERIE_STORE")
     releases = open_releases(order.store)
-    release = releases.find(order.model, order.target, order.build)
+    release = releases.find(order.model, order.target, order.build, platform=order.platform)
     place = order.output or Path(f"{order.model}-{order.target}")
     releases.pull(release, place, _Bar(order.model))
     manifest = release.manifest
     _say(
         order,
-        f"{place}: {order.model} for {order.target}, {release.size / 1e6:.1f} MB, {manifest.state}",
+        f"{place}: {order.model} for {order.target}, {size(release.size)}, {manifest.state}",
         model=order.model,
         target=order.target,
         build_key=release.build_key,
@@ -135,13 +139,14 @@ def _pull(order: argparse.Namespace) -> int:
 
 
 def _verify(order: argparse.Namespace) -> int:
+    from menagerie.figures import decibels, error
     from menagerie.typed_json import plain
     from menagerie.validation import Limits, validate
 
     report = validate(order.bundle, limits=Limits(threads=order.threads))
     lines = [
-        f"{p.program}, case {o.case}, {o.output}: max abs {o.max_abs:.1e}, SNR {o.snr_db:.0f} dB, "
-        + ("ok" if o.passed else o.fact)
+        f"{p.program}, case {o.case}, {o.output}: max abs error {error(o.max_abs)}, "
+        f"SNR {decibels(o.snr_db)}, " + ("ok" if o.passed else o.fact)
         for p in report.programs
         for o in p.parity
     ]
@@ -171,16 +176,18 @@ def _run(order: argparse.Namespace) -> int:
 
 
 def _bench(order: argparse.Namespace) -> int:
+    from menagerie.figures import count, milliseconds
     from menagerie.latency import measure
     from menagerie.typed_json import plain
 
     found = measure(order.bundle, order.program, threads=order.threads, seconds=order.seconds)
-    processor = "" if found.processor_ms is None else f", processor {found.processor_ms:.2f} ms"
     text = (
-        f"{order.program}: minimum {found.minimum_ms:.2f} ms, median {found.median_ms:.2f} ms, "
-        f"90 % below {found.p90_ms:.2f} ms{processor}, {found.runs} runs on "
-        f"{found.threads} thread(s)"
+        f"{order.program}: minimum {milliseconds(found.minimum_ms)}, "
+        f"median {milliseconds(found.median_ms)}, 90 % below {milliseconds(found.p90_ms)}"
     )
+    if found.processor_ms is not None:
+        text += f", processor {milliseconds(found.processor_ms)}"
+    text += f", {count(found.runs, 'run')} on {count(found.threads, 'thread')}"
     _say(order, text, **plain(found))
     return 0
 

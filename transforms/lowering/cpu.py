@@ -17,7 +17,6 @@ from transforms.lowering.lowered import LoweredProgram
 from transforms.lowering.toolchain import Compiler, Source, find_compiler
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,7 +104,7 @@ def lower(
     code = generate_code(
         with_claimed_weights(program), {**_OPTIONS, "cpp.simdlen": baseline.vector_bits}, BACKEND
     )
-    check_kernels(place, code.kernel_uses, Target.CPU)
+    check_kernels(place, code.kernel_uses, "cpu")
     flags = (*_FLAGS, *baseline.flags)
     sources = [
         Source("kernels", FAULTS + code.kernels, flags, header="torch/csrc/inductor/cpp_prefix.h"),
@@ -125,7 +124,7 @@ def lower(
         record=LoweringRecord(
             program=name,
             library_bytes=library.stat().st_size,
-            symbols=check_library(place, library, Target.CPU),
+            symbols=check_library(place, library, "cpu"),
             fallback_kernels=tuple(sorted(code.kernel_uses)),
             generated_kernels=code.generated_kernels,
             seconds=time.perf_counter() - started,

@@ -9,12 +9,12 @@ from menagerie.store.releases import Release
 from menagerie.store.s3_options import Addressing, Checksums, S3Options
 from zoo.errors import UsageError
 from zoo.store.base import ObjectStore, Progress, silent
+from zoo.store.garbage_collection import KeepRule, Swept
 from zoo.store.lease import Patience
 from zoo.store.local import LocalObjects
 from zoo.store.probe import Finding, StoreCheck
 from zoo.store.releases import Store
-from zoo.store.sweep import KeepRule, Swept
-from zoo.store.verdicts import ReleaseVerdict
+from zoo.store.verification_records import ReleaseVerdict
 
 __all__ = [
     "Addressing",

@@ -12,12 +12,12 @@ from menagerie.store.layout import blob_key, parse_release_key, release_key
 from menagerie.store.releases import Build, Release, ReleaseReader
 from zoo.errors import StoreError
 from zoo.store.base import Meter, ObjectStore, Progress, silent
-from zoo.store.census import census
+from zoo.store.garbage_collection import KeepRule, Swept, announce, sweep
+from zoo.store.inventory import inventory
 from zoo.store.latest import write_latest
 from zoo.store.lease import Patience, hold_lease
 from zoo.store.probe import StoreCheck, probe
-from zoo.store.sweep import KeepRule, Swept, announce, sweep
-from zoo.store.verdicts import ReleaseVerdict, read_verdict, write_verdict
+from zoo.store.verification_records import ReleaseVerdict, read_verdict, write_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +73,7 @@ class Store(ReleaseReader):
             with announce(self._objects, (e.sha256 for e in release.manifest.files.values())):
                 self._put_files(opened, meter)
                 self._objects.put_small(key, release.document)
-        write_latest(self._objects, release.model, release.target, self._manifest)
+        self._write_latest(release.model, release.target, release.platform)
         return release
 
     def has(self, model: str, target: str, build_key: str) -> bool:
@@ -90,7 +90,7 @@ class Store(ReleaseReader):
 
         Two listings and, at most, a document for each release, where `has` asks for every file.
         """
-        return census(self._objects)
+        return inventory(self._objects)
 
     def claim(
         self,
@@ -102,11 +102,12 @@ class Store(ReleaseReader):
         return hold_lease(self._objects, build_key, patience, waiting)
 
     def sweep(self, rule: KeepRule, *, dry_run: bool) -> Swept:
-        """Removes what no release needs; see `zoo.store.sweep.sweep`."""
+        """Removes what no release needs; see `zoo.store.garbage_collection.sweep`."""
         swept = sweep(self._objects, rule, dry_run=dry_run)
         if not dry_run:
             for model, target in sorted({names[:2] for names in map(_names, swept.releases)}):
-                write_latest(self._objects, model, target, self._manifest)
+                for platform in sorted({r.platform for r in self.releases(model, target)}):
+                    self._write_latest(model, target, platform)
         return swept
 
     def note(self, verdict: ReleaseVerdict) -> None:
@@ -130,6 +131,9 @@ class Store(ReleaseReader):
     def check(self) -> StoreCheck:
         """Tries all that publishing and pulling need of the store, on a scratch key."""
         return probe(self._objects)
+
+    def _write_latest(self, model: str, target: str, platform: str) -> None:
+        write_latest(self._objects, model, target, platform, self._manifest)
 
     def _put_files(self, bundle: Bundle, meter: Meter) -> None:
         files = {entry.sha256: name for name, entry in bundle.manifest.files.items()}

@@ -14,12 +14,11 @@ from flows.outcome.results import Confirmation, ModelResult, Outcome
 from flows.planning.placement import load_placement
 from flows.request.parameters import RunLimits
 from menagerie.format.bundle_manifest import ReleaseState
-from zoo.spec import Target
 
 EMULATED = ReleaseState.EMULATED
 
 
-def row(model: str, target: Target = Target.METAL, **more: Any) -> ModelResult:
+def row(model: str, target: str = "metal", **more: Any) -> ModelResult:
     """A published row."""
     fields = {"outcome": Outcome.PUBLISHED, "proof": EMULATED, "build_key": "a" * 64} | more
     return ModelResult(model=model, target=target, **fields)
@@ -45,7 +44,7 @@ def told(server: FakeRuns, model: str, **more: Any) -> None:
 def test_without_a_device_the_confirmation_stays_in_the_queue() -> None:
     """At once, not cancelled; the model counts as published, and its row says what is to come."""
     server = FakeRuns(lambda _: [])
-    [metal, cpu] = confirm(server, row("ant"), row("ant", Target.CPU, proof=None))
+    [metal, cpu] = confirm(server, row("ant"), row("ant", "cpu", proof=None))
     assert (metal.outcome, metal.confirmation) == (Outcome.PUBLISHED, Confirmation.WAITING)
     assert "waiting for a device of metal" in metal.remark
     assert metal.succeeded

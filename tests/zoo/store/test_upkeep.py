@@ -1,4 +1,4 @@
-"""Confirmations, the census and links; each test on a folder and on S3."""
+"""Confirmations, the inventory and links; each test on a folder and on S3."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from menagerie.store.layout import blob_key, release_key
 
 @pytest.fixture(autouse=True)
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the census keeps documents."""
+    """Where the inventory keeps documents."""
     monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
@@ -54,7 +54,7 @@ def test_a_damaged_confirmation_hides_nothing(place: Any, tmp_path: Path) -> Non
     assert store.find("tiny", "cpu", key).manifest.state is ReleaseState.EMULATED
 
 
-def test_the_census_says_what_has_says(place: Any, tmp_path: Path, own_home: Path) -> None:
+def test_the_inventory_says_what_has_says(place: Any, tmp_path: Path, own_home: Path) -> None:
     """Whole builds with their states; one that lost a file, and a stranger, are not among them."""
     store = place.store()
     assert store.builds() == {}
@@ -78,7 +78,7 @@ def test_the_census_says_what_has_says(place: Any, tmp_path: Path, own_home: Pat
     assert all(store.has(*build) for build in expected)
 
 
-def test_a_second_census_reads_no_document(
+def test_a_second_inventory_reads_no_document(
     place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the two listings are asked of the store."""
@@ -90,7 +90,7 @@ def test_a_second_census_reads_no_document(
 
 
 @pytest.mark.parametrize("taken", ["documents", "documents/store"])
-def test_a_census_needs_no_place_to_keep_documents(
+def test_an_inventory_needs_no_place_to_keep_documents(
     place: Any, tmp_path: Path, own_home: Path, taken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nothing can be written, as on a full disk, it reads the documents each time."""

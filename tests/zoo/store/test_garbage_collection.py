@@ -12,8 +12,7 @@ from bundle_maker import BUILD_KEY, make_bundle, published
 from menagerie.format.folder import open_bundle
 from menagerie.store.layout import blob_key, is_note_key, lease_key, release_key
 from zoo.errors import ArtifactError, StoreError
-from zoo.store import KeepRule, ReleaseVerdict, Store
-from zoo.store import sweep as sweeping
+from zoo.store import KeepRule, ReleaseVerdict, Store, garbage_collection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +76,7 @@ def test_a_sweep_removes_nothing_of_others(
 ) -> None:
     """In a folder or bucket that is none of ours, however old its files; in ours beside our own."""
     store = place.store()
-    monkeypatch.setattr(sweeping, "_FORGOTTEN_HOURS", -1.0)
+    monkeypatch.setattr(garbage_collection, "_FORGOTTEN_HOURS", -1.0)
     for key in STRANGERS:
         store._objects.put_small(key, b"somebody's")
     swept = store.sweep(NO_GRACE, dry_run=False)
@@ -144,13 +143,13 @@ def test_a_sweep_leaves_what_a_publisher_counts_on(
     bundle = make_bundle(tmp_path / "bundle")
     digest = open_bundle(bundle).manifest.files["weights.safetensors"].sha256
     store._objects.put_file(bundle / "weights.safetensors", blob_key(digest), lambda _: None)
-    real = sweeping._remove
+    real = garbage_collection._remove
 
     def publishing(objects: Any, batch: Any) -> Any:
-        with sweeping.announce(objects, [digest]):
+        with garbage_collection.announce(objects, [digest]):
             return real(objects, batch)
 
-    monkeypatch.setattr(sweeping, "_remove", publishing)
+    monkeypatch.setattr(garbage_collection, "_remove", publishing)
     assert store.sweep(NO_GRACE, dry_run=False).blobs == 0
     assert store._objects.size_of(blob_key(digest)) == len(b"the weights")
 
@@ -162,7 +161,7 @@ def test_a_publisher_waits_for_a_sweep(
     store = place.store()
     bundle = make_bundle(tmp_path / "bundle")
     digest = open_bundle(bundle).manifest.files["weights.safetensors"].sha256
-    monkeypatch.setattr(sweeping, "_WAIT_SECONDS", (0.01, 0.1))
+    monkeypatch.setattr(garbage_collection, "_WAIT_SECONDS", (0.01, 0.1))
     flag = f"sweeping/{'0' * 32}.json"
     store._objects.put_small(flag, json.dumps([digest]).encode())
     with pytest.raises(StoreError, match="the sweep does not end"):
@@ -186,7 +185,7 @@ def test_a_release_that_cannot_be_read_stops_the_sweep(place: Any, tmp_path: Pat
 
 def test_uploads_of_others_are_left_alone(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweep ends those to keys of blobs, and no others below its prefix."""
-    monkeypatch.setattr(sweeping, "_store_time", lambda _: time.time() + 3600)
+    monkeypatch.setattr(garbage_collection, "_store_time", lambda _: time.time() + 3600)
     objects = s3.objects()
     for key in ("blobs/sha256/x", "backup.tar", blob_key(DIGEST)):
         objects._client.create_multipart_upload(Bucket="zoo", Key=objects._prefix + key)

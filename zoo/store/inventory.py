@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from menagerie.store.releases import Build
     from zoo.store.base import ObjectStore
 
-__all__ = ["census"]
+__all__ = ["inventory"]
 
 _READERS = 16  # a document may come from across an ocean
 
 
-def census(objects: ObjectStore) -> dict[Build, ReleaseState]:
+def inventory(objects: ObjectStore) -> dict[Build, ReleaseState]:
     """Every build whose document is sound and whose files all are there, by their sizes.
 
-    The documents are kept under `menagerie.home`: a second census reads none of them again, as long
+    The documents are kept under `menagerie.home`: a second look reads none of them again, as long
     as the files that they name are there. Where they cannot be kept, it reads them again.
     """
     documents = [
