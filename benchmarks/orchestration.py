@@ -30,9 +30,9 @@ sys.path.insert(0, str(TESTS / "faults"))
 
 from toy_cluster import ToyCluster  # noqa: E402
 
-from flows.cluster.server import database_url  # noqa: E402
+from infra.local.up import database_url  # noqa: E402
 
-_MIB = 2**20
+_MB = 10**6
 _DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 
 
@@ -58,8 +58,8 @@ class Figures:
     parent_cpu_seconds: float
     server_cpu_seconds: float
     flow_runs: int
-    server_mib: float
-    parent_mib: float
+    server_mb: float
+    parent_mb: float
 
     @property
     def name(self) -> tuple[str, str, int]:
@@ -169,8 +169,8 @@ def _run(cluster: ToyCluster, size: int, kind: Kind) -> Figures:
         parent_cpu_seconds=round(busy["parent"], 2),
         server_cpu_seconds=round(busy["server"] - idle, 2),
         flow_runs=_flow_runs(cluster) - before,
-        server_mib=round(most["server"] / _MIB, 1),
-        parent_mib=round(most["parent"] / _MIB, 1),
+        server_mb=round(most["server"] / _MB, 1),
+        parent_mb=round(most["parent"] / _MB, 1),
     )
 
 

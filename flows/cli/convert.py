@@ -23,7 +23,7 @@ from zoo.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flows.cluster import Connection
+    from flows.connection import Connection
     from flows.outcome.results import ModelResult, RunResult
     from flows.planning.plan import PlannedModel
     from flows.request.parameters import ConversionOptions
@@ -145,7 +145,7 @@ def _require_reachable(store: str, cluster: "Connection") -> None:
     Raises:
         UsageError: another S3 store is meant.
     """
-    from flows.cluster.connection import Origin
+    from flows.connection import Origin
 
     foreign = os.environ.get("MENAGERIE_S3_ENDPOINT") != cluster.s3_endpoint
     if cluster.origin is Origin.LOCAL_CLUSTER and store.startswith("s3://") and foreign:

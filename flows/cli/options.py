@@ -9,7 +9,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flows.cluster import Connection
+    from flows.connection import Connection
 
 __all__ = [
     "FactoriesOption",
@@ -24,6 +24,7 @@ __all__ = [
     "complete_targets",
     "known_target",
     "known_targets",
+    "require_checkout",
     "store_url",
     "use_cluster",
 ]
@@ -113,7 +114,10 @@ def store_url(given: str | None) -> str:
     from flows.request.parameters import default_store
 
     if given:
-        return absolute(given)
+        place = absolute(given)
+        if place.startswith("s3://"):  # the cluster's own by its address, as a run's page has it
+            use_cluster(lambda found: found.store_environment() if found.store == place else {})
+        return place
     use_cluster(lambda found: found.store_environment())
     return default_store()
 
@@ -125,7 +129,7 @@ def use_cluster(wanted: "Callable[[Connection], dict[str, str]]") -> "Connection
     set to something else, none of the cluster's is added, or its store would be asked with the keys
     of another.
     """
-    from flows.cluster import connection
+    from flows.connection import connection
 
     if (found := connection()) is None:
         return None
@@ -141,3 +145,18 @@ def use_cluster(wanted: "Callable[[Connection], dict[str, str]]") -> "Connection
 def absolute(location: str) -> str:
     """A path as seen from anywhere; URLs are left as they are."""
     return location if "://" in location else str(Path(location).expanduser().resolve())
+
+
+def require_checkout(command: str) -> None:
+    """The local cluster lies beside the packages, in `infra`.
+
+    Raises:
+        UsageError: Menagerie was installed without it.
+    """
+    import importlib.util
+
+    from zoo.errors import UsageError
+
+    if importlib.util.find_spec("infra") is None:
+        fact = "needs the files of the cluster, and they are not there"
+        raise UsageError(command, fact, "Run from a checkout, `make setup`")

@@ -85,6 +85,16 @@ class Confirmations(Policy[Asked]):
             self._log.warning("Confirmations could not be followed: %s", error)
         return list(self._done.values())
 
+    def ask_again(self, rows: Sequence[ModelResult]) -> None:
+        """Ask for what awaits a device by the store's word, and wait for none of it.
+
+        Those that wait on this server are found; after a change of database there are none.
+        """
+        try:
+            self._ask([row for row in rows if self._is_unconfirmed(row)])
+        except Exception as error:  # noqa: BLE001 - whatever the way to the server can fail in
+            self._log.warning("Confirmations could not be asked for: %s", error)
+
     def take(self, child: Asked, rows: Sequence[ModelResult]) -> None:
         """Remember what it said; it counts when its run has ended."""
         child.told = next((row for row in rows if row.confirmation is not None), None)

@@ -36,6 +36,7 @@ from zoo.records import ConversionReport
 if os.environ.get("MENAGERIE_TOYS") == "instant":  # edits of the stages' code change no toy
     planning.code_digest = lambda: "0" * 64
 
+TOLD: list[Any] = []  # what convert_zoo gave in this process, whatever became of it on the way
 COMMAND = (sys.executable, str(Path(__file__).with_name("faulty_model.py")))
 
 
@@ -68,7 +69,7 @@ def convert_model(
         return modelling.convert_model.fn(model, target, options)  # type: ignore[no-any-return]
 
 
-@flow(name="convert-batch", flow_run_name="{target} batch", **NOTHING_KEPT)
+@flow(name="convert-batch", flow_run_name=batching._run_name, **NOTHING_KEPT)
 def convert_batch(
     models: list[str], target: str = "cpu", options: ConversionOptions = ConversionOptions()
 ) -> State[Any]:
@@ -96,4 +97,6 @@ def convert_zoo(
 ) -> State[Any]:
     """See `flows.convert_zoo`."""
     with use_services(place()):
-        return zoo.convert_zoo.fn(models, selected_tags, targets, options, limits=limits)  # type: ignore[no-any-return]
+        ended = zoo.convert_zoo.fn(models, selected_tags, targets, options, limits=limits)
+    TOLD.append(ended)
+    return ended  # type: ignore[return-value]

@@ -340,3 +340,25 @@ def test_a_run_that_ends_without_a_row_says_why() -> None:
     assert str(state_error(Failed(data=ValueError("bad")))) == "Prefect: ValueError: bad"
     assert str(state_error(Cancelled())).startswith("Prefect: ")
     assert str(state_error(Completed())).startswith("Prefect: ")
+
+
+def test_misuse_is_a_failed_run_with_one_line(
+    options: ConversionOptions, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever misspelt a name reads what was wrong, and no traceback."""
+    with use_services(toy_services()):
+        state = convert_zoo(models=["annt"], options=options, return_state=True)
+    assert state.is_failed()
+    assert "annt" in (state.message or "")
+    assert "Traceback" not in caplog.text
+
+
+def test_a_run_is_called_what_it_does(options: ConversionOptions) -> None:
+    """As anybody who looks at the list of runs wants to know, scheduled or not."""
+    from prefect.client.orchestration import get_client
+
+    many(toy_services(), options, models=["ant", "bee"], targets=["cpu"])
+    many(toy_services(), options)
+    with get_client(sync_client=True) as client:
+        names = {run.name for run in client.read_flow_runs()}
+    assert {"convert ant and 1 more for cpu", "convert the default models"} <= names

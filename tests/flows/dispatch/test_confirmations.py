@@ -152,3 +152,21 @@ def test_what_failed_or_is_validated_is_not_asked_for() -> None:
 def test_a_server_that_is_away_leaves_the_rows_as_they_are() -> None:
     """A confirmation that cannot be asked for is asked for by the next run."""
     assert confirm(FakeRuns(lambda _: [], away=99), row("ant")) == [row("ant")]
+
+
+def test_after_a_change_of_database_it_is_asked_for_again() -> None:
+    """What the store holds as emulated waits on the new server, once; nobody waits for it."""
+    server = FakeRuns(lambda _: [])
+    asking = Confirmations(
+        server,  # type: ignore[arg-type]
+        load_placement(),
+        RunLimits(),
+        "",
+        server.clock(),
+    )
+    for _ in range(2):
+        asking.ask_again([row("ant"), row("bee", proof=ReleaseState.VALIDATED)])
+    assert server.names == ["ant for metal: confirm"]
+    assert server.time == 0.0
+    confirm(server, row("ant"))  # the week's run finds it
+    assert len(server.runs) == 1
