@@ -115,7 +115,7 @@ def _measure(cluster: ToyCluster, size: int, *, convert: bool) -> list[Figures]:
 
 def _publish(cluster: ToyCluster) -> None:
     """Releases of all models, as if they had been converted."""
-    sys.path.insert(0, str(TESTS / "zoo" / "artifact"))
+    sys.path.insert(0, str(TESTS / "runtime" / "format"))
     from bundle_maker import make_bundle
 
     from flows.planning import plan as planning

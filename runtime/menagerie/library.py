@@ -89,7 +89,7 @@ def library(target: str = "cpu") -> ctypes.CDLL:
     except OSError as error:
         raise SessionError(str(path), f"cannot be loaded: {error}") from error
     _declare(loaded)
-    if target == "metal" and sys.platform != "darwin":
+    if hasattr(loaded, "menagerie_emulator_configure"):
         from menagerie.emulator import configure
 
         configure(loaded)  # the emulated device, which stands in for the GPU here
