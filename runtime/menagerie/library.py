@@ -59,7 +59,7 @@ def library_path(target: str = "cpu") -> Path:
         path = Path(folder) / name
         if path.is_file():
             return path
-    raise SessionError(name, "is not built", "Install the package: pip install menagerie")
+    raise SessionError(name, "is not built", "Build and install the package: make setup")
 
 
 def available_targets() -> tuple[str, ...]:

@@ -22,9 +22,7 @@ def native_tool() -> Path:
         path = Path(folder) / "menagerie-run"
         if path.is_file():
             return path
-    raise SessionError(
-        "menagerie-run", "is not built", "Install the package: pip install menagerie"
-    )
+    raise SessionError("menagerie-run", "is not built", "Build and install the package: make setup")
 
 
 def main() -> None:
