@@ -39,7 +39,7 @@ dist/.built: $(VENV)/.ready $(RUNTIME_SOURCES) $(shell find runtime -name '*.py'
 	  --wheel-dir build/plain --config-settings build-dir=$(CURDIR)/build/portable \
 	  --config-settings cmake.args="-DCMAKE_TOOLCHAIN_FILE=$(CURDIR)/runtime/portable.cmake;-DMENAGERIE_PORTABLE=ON;-DMENAGERIE_LIBGOMP=$$($(BIN)/python -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')/lib/libgomp.so.1" \
 	  ./runtime
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --plat manylinux_2_28_x86_64 --wheel-dir dist build/plain/menagerie-*.whl
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --only-plat --plat manylinux_2_28_x86_64 --wheel-dir dist build/plain/menagerie-*.whl
 	touch $@
 
 convert: setup ## convert, prove and publish the default models

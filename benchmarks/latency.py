@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from menagerie.figures import milliseconds, speed
+from menagerie.figures import count, milliseconds, speed
 from menagerie.home import home
 from menagerie.validation.turns import Partner, artifact, time_in_turns
 from zoo.report.summary import Latencies
@@ -68,7 +68,7 @@ def main() -> None:
                 times = compare(model, bundle, others, threads, options.seconds)
                 rows.append({"model": model, "threads": threads} | _plain(times))
                 if not options.json:
-                    print(f"{model}, {threads} thread(s): {_line(times)}", flush=True)
+                    print(f"{model}, {count(threads, 'thread')}: {_line(times)}", flush=True)
     if options.json:
         print(json.dumps(rows, indent=2))
 

@@ -30,9 +30,9 @@ sys.path.insert(0, str(TESTS / "faults"))
 
 from toy_cluster import ToyCluster  # noqa: E402
 
-from flows.cluster.server import database_url  # noqa: E402
+from infra.local.up import database_url  # noqa: E402
 
-_MIB = 2**20
+_MB = 10**6
 _DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 
 
@@ -58,8 +58,8 @@ class Figures:
     parent_cpu_seconds: float
     server_cpu_seconds: float
     flow_runs: int
-    server_mib: float
-    parent_mib: float
+    server_mb: float
+    parent_mb: float
 
     @property
     def name(self) -> tuple[str, str, int]:
@@ -115,12 +115,12 @@ def _measure(cluster: ToyCluster, size: int, *, convert: bool) -> list[Figures]:
 
 def _publish(cluster: ToyCluster) -> None:
     """Releases of all models, as if they had been converted."""
-    sys.path.insert(0, str(TESTS / "zoo" / "artifact"))
+    sys.path.insert(0, str(TESTS / "runtime" / "format"))
     from bundle_maker import make_bundle
 
     from flows.planning import plan as planning
     from flows.request.parameters import ConversionOptions
-    from zoo.spec import Target
+    from transforms.targets import target_named
     from zoo.store import open_store
 
     planning.code_digest = lambda: "0" * 64  # as the toys' flows have it
@@ -131,8 +131,9 @@ def _publish(cluster: ToyCluster) -> None:
     for one in planning.plan([], [], options):
         with tempfile.TemporaryDirectory() as folder:
             weights = {"weights.safetensors": f"{one.model} {one.target}".encode()}
-            facts = {"model": one.model, "target": one.target.value, "build_key": one.build_key}
-            facts["state"] = "emulated" if one.target is Target.METAL else "validated"
+            facts = {"model": one.model, "target": one.target, "build_key": one.build_key}
+            emulated = target_named(one.target).emulated_here
+            facts["state"] = "emulated" if emulated else "validated"
             store.publish(make_bundle(Path(folder) / "bundle", weights, **facts))
 
 
@@ -168,8 +169,8 @@ def _run(cluster: ToyCluster, size: int, kind: Kind) -> Figures:
         parent_cpu_seconds=round(busy["parent"], 2),
         server_cpu_seconds=round(busy["server"] - idle, 2),
         flow_runs=_flow_runs(cluster) - before,
-        server_mib=round(most["server"] / _MIB, 1),
-        parent_mib=round(most["parent"] / _MIB, 1),
+        server_mb=round(most["server"] / _MB, 1),
+        parent_mb=round(most["parent"] / _MB, 1),
     )
 
 

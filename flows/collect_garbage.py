@@ -1,6 +1,7 @@
 """The flow that removes what no release needs, from the store and from the worker's own folder."""
 
 from prefect import State, flow
+from prefect.runtime import flow_run
 from prefect.states import Failed
 
 from flows.machine.upkeep import Collected, collect
@@ -14,7 +15,11 @@ from zoo.store import KeepRule
 __all__ = ["collect_garbage"]
 
 
-@flow(name=FlowName.COLLECT_GARBAGE.value, **NOTHING_KEPT)
+def _run_name() -> str:
+    return "list garbage" if flow_run.get_parameters().get("dry_run") else "collect garbage"
+
+
+@flow(name=FlowName.COLLECT_GARBAGE.value, flow_run_name=_run_name, **NOTHING_KEPT)
 def collect_garbage(
     keep: KeepRule = KeepRule(),  # noqa: B008 - frozen
     *,

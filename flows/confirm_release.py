@@ -9,7 +9,7 @@ from flows.machine.work import new_work_folder
 from flows.names import FlowName
 from flows.outcome.results import Confirmation, ModelResult, Outcome, Step
 from flows.outcome.rows import leave_row, this_run
-from flows.request.choices import ModelChoice
+from flows.request.choices import ModelChoice, TargetChoice
 from flows.request.parameters import default_store
 from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed
@@ -18,11 +18,14 @@ from tasks.failures import explain
 from tasks.retries import patiently, run_as_task
 from tasks.verify import ProofOutcome
 from tasks.verify import confirm_release as confirm
+from transforms.targets import all_targets
 from zoo.errors import MenagerieError, StoreUnreachable
-from zoo.spec import Target
 from zoo.store import Release, open_store
 
 __all__ = ["confirm_release"]
+
+# The first target whose conversion validates nothing by itself.
+_UNCONFIRMED = next(name for name, target in all_targets().items() if target.confirm_pool)
 
 
 @flow(
@@ -32,7 +35,7 @@ __all__ = ["confirm_release"]
 )
 def confirm_release(
     model: ModelChoice,
-    target: Target = Target.METAL,
+    target: TargetChoice = _UNCONFIRMED,
     build_key: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")] = "",
     store: str = "",
 ) -> ModelResult | State[ModelResult]:
@@ -48,7 +51,7 @@ def confirm_release(
     """
     place = store or default_store()
     try:
-        release = patiently(lambda: open_store(place).find(model, target.value, build_key or None))
+        release = patiently(lambda: open_store(place).find(model, target, build_key or None))
         row = _confirmed(place, release, target)
     except StoreUnreachable as error:  # says nothing of the release: to be asked for again
         row = _failed(model, target, build_key, error, Confirmation.WAITING)
@@ -62,7 +65,7 @@ def confirm_release(
     return failed(row.confirmation_detail or "not confirmed", row)
 
 
-def _confirmed(store: str, release: Release, target: Target) -> ModelResult:
+def _confirmed(store: str, release: Release, target: str) -> ModelResult:
     row = ModelResult(
         model=release.model,
         target=target,
@@ -94,7 +97,7 @@ def _confirmed(store: str, release: Release, target: Target) -> ModelResult:
 
 def _failed(
     model: str,
-    target: Target,
+    target: str,
     build_key: str,
     error: MenagerieError,
     confirmation: Confirmation = Confirmation.FAILED,

@@ -149,7 +149,7 @@ class Conversion:
             Event(
                 event=EventKind.STAGE,
                 model=self._job.model,
-                target=self._job.target.value,
+                target=self._job.target,
                 build_key=self._job.build_key,
                 stage=stage.value,
                 outcome=outcome,

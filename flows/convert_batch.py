@@ -17,7 +17,6 @@ from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed, without_heartbeats
 from tasks.retries import patiently
 from zoo.errors import MenagerieError
-from zoo.spec import Target
 
 __all__ = ["convert_batch"]
 
@@ -33,7 +32,7 @@ def _run_name() -> str:
 @flow(name=FlowName.CONVERT_BATCH.value, flow_run_name=_run_name, **NOTHING_KEPT)
 def convert_batch(
     models: list[str],
-    target: Target = Target.CPU,
+    target: str = "cpu",
     options: ConversionOptions = ConversionOptions(),  # noqa: B008 - frozen
 ) -> RunResult | State[RunResult]:
     """Convert models one after another; each leaves its row on this run as soon as it is done.
@@ -58,7 +57,7 @@ def convert_batch(
 
 
 def _planned(
-    models: list[str], target: Target, options: ConversionOptions, recorder: Recorder
+    models: list[str], target: str, options: ConversionOptions, recorder: Recorder
 ) -> list[PlannedModel]:
     """What is to be done; where that cannot be found out nothing, and a row for each model."""
     if not models:

@@ -24,7 +24,7 @@ from flows.planning.plan import (
     skipped_row,
     unplanned_row,
 )
-from flows.request.choices import ModelChoice
+from flows.request.choices import ModelChoice, TargetChoice
 from flows.request.operator import factories_allowed
 from flows.request.parameters import ConversionOptions
 from flows.running.services import services
@@ -35,7 +35,6 @@ from tasks.retries import patiently
 from zoo.errors import MenagerieError, UsageError
 from zoo.records import ConversionReport
 from zoo.report import markdown
-from zoo.spec import Target
 from zoo.store import open_store
 
 __all__ = ["convert_model"]
@@ -46,7 +45,7 @@ _Ended = tuple[ModelResult, ConversionReport | None]
 @flow(name=FlowName.CONVERT_MODEL.value, flow_run_name="{model} for {target}", **NOTHING_KEPT)
 def convert_model(
     model: ModelChoice,
-    target: Target = Target.CPU,
+    target: TargetChoice = "cpu",
     options: ConversionOptions = ConversionOptions(),  # noqa: B008 - frozen
 ) -> ModelResult | State[ModelResult]:
     """Convert one model: pull, export, transform, lower, validate, publish.
@@ -71,7 +70,7 @@ def convert_model(
     return failed(f"{result.outcome} in {result.stage}: {result.reason}", result)
 
 
-def _convert(model: str, target: Target, options: ConversionOptions) -> _Ended:
+def _convert(model: str, target: str, options: ConversionOptions) -> _Ended:
     try:
         planned = services().planned.get((model, target)) or patiently(
             lambda: _plan_single(model, target, options)
@@ -134,7 +133,7 @@ def _say_who_converts(holder: str) -> None:
     get_run_logger().info("The same build is being converted by %s: waiting for it", holder)
 
 
-def _plan_single(model: str, target: Target, options: ConversionOptions) -> PlannedModel:
+def _plan_single(model: str, target: str, options: ConversionOptions) -> PlannedModel:
     planned = plan([model], [target], options)
     if len(planned) != 1:
         raise UsageError(model, f"is not one model for {target}", "Run `zoo list` to see them")

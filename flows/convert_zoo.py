@@ -5,7 +5,8 @@ from typing import Annotated
 
 from prefect import State, flow
 from prefect.client.orchestration import get_client
-from prefect.runtime import deployment
+from prefect.runtime import deployment, flow_run
+from prefect.states import Failed
 from pydantic import Field
 
 from flows.dispatch.clock import Clock
@@ -22,22 +23,32 @@ from flows.outcome.rows import this_run
 from flows.planning.costs import known_seconds, remember_seconds
 from flows.planning.placement import load_placement
 from flows.planning.plan import PlannedModel, plan, sort_out
-from flows.request.choices import ModelChoice, TagChoice
+from flows.request.choices import ModelChoice, TagChoice, TargetChoice
 from flows.request.parameters import ConversionOptions, RunLimits
 from flows.running.listener import Recorder, Silence
 from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed
 from tasks.retries import patiently
-from zoo.spec import Target
+from zoo.errors import MenagerieError
 
 __all__ = ["convert_zoo"]
 
 
-@flow(name=FlowName.CONVERT_ZOO.value, **NOTHING_KEPT)
+def _run_name() -> str:
+    """What it does, e.g. `convert resnet18 and 3 more for metal`."""
+    asked = flow_run.get_parameters()
+    models = [*asked.get("models", ()), *(f"tag {tag}" for tag in asked.get("selected_tags", ()))]
+    more = f" and {len(models) - 1} more" if len(models) > 1 else ""
+    targets = ", ".join(map(str, asked.get("targets", ())))
+    what = f"{models[0]}{more}" if models else "the default models"
+    return f"convert {what}" + (f" for {targets}" if targets else "")
+
+
+@flow(name=FlowName.CONVERT_ZOO.value, flow_run_name=_run_name, **NOTHING_KEPT)
 def convert_zoo(
     models: list[ModelChoice] = [],  # noqa: B006 - Prefect reads the defaults for its form
     selected_tags: list[TagChoice] = [],  # noqa: B006
-    targets: list[Target] = [],  # noqa: B006
+    targets: list[TargetChoice] = [],  # noqa: B006
     options: ConversionOptions = ConversionOptions(),  # noqa: B008 - frozen
     *,
     limits: RunLimits = RunLimits(),  # noqa: B008
@@ -57,9 +68,12 @@ def convert_zoo(
         jobs: Models converted at a time where there are no workers.
     """
     began = time.perf_counter()
-    planned = list(services().planned.values()) or patiently(
-        lambda: plan(models, targets, options, tags=selected_tags)
-    )
+    try:
+        planned = list(services().planned.values()) or patiently(
+            lambda: plan(models, targets, options, tags=selected_tags)
+        )
+    except MenagerieError as error:  # raised, it would be a traceback in the run's log
+        return Failed(message=str(error), data=error)
     results = _convert_all(planned, options, limits, jobs)
     remember_seconds(results)
     page = refresh_index()

@@ -21,7 +21,6 @@ from zoo.store import Release, Store, open_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from zoo.spec import Target
 
 __all__ = ["VerifyResult", "verification_markdown", "verify_all"]
 
@@ -53,7 +52,7 @@ class VerifyResult(BaseModel):
 def verify_all(
     store: str,
     models: Sequence[str],
-    targets: Sequence[Target],
+    targets: Sequence[str],
     prove: Callable[[Release], Proof],
     *,
     every_build: bool,
@@ -81,7 +80,7 @@ def verify_all(
 
 
 def _chosen(
-    store: Store, models: Sequence[str], targets: Sequence[Target], *, every_build: bool
+    store: Store, models: Sequence[str], targets: Sequence[str], *, every_build: bool
 ) -> list[Release]:
     releases = [
         release
@@ -90,8 +89,10 @@ def _chosen(
     ]
     if every_build:
         return releases
-    pairs = dict.fromkeys((release.model, release.target) for release in releases)
-    return [store.find(model, target) for model, target in pairs]
+    places = dict.fromkeys(
+        (release.model, release.target, release.platform) for release in releases
+    )
+    return [store.find(model, target, platform=platform) for model, target, platform in places]
 
 
 def _proof(release: Release, prove: Callable[[Release], Proof]) -> Proof:

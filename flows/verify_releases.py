@@ -3,28 +3,40 @@
 from typing import Annotated
 
 from prefect import State, flow
+from prefect.client.orchestration import get_client
+from prefect.runtime import flow_run
 from pydantic import Field
 
+from flows.dispatch.clock import Clock
+from flows.dispatch.confirmations import Confirmations
+from flows.dispatch.runs import Runs
 from flows.machine.work import new_work_folder
 from flows.names import FlowName
 from flows.outcome.artifacts import leave_artifact
-from flows.request.choices import ModelChoice
-from flows.request.parameters import default_store
+from flows.outcome.results import ModelResult, Outcome
+from flows.outcome.rows import this_run
+from flows.planning.placement import load_placement
+from flows.request.choices import ModelChoice, TargetChoice
+from flows.request.parameters import RunLimits, default_store
 from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed
 from flows.verification import VerifyResult, verification_markdown, verify_all
 from tasks.retries import run_as_task
-from tasks.verify import Proof, verify_release
-from zoo.spec import Target
+from tasks.verify import Proof, ProofOutcome, verify_release
 from zoo.store import Release
 
 __all__ = ["verify_releases"]
 
 
-@flow(name=FlowName.VERIFY_RELEASES.value, **NOTHING_KEPT)
+def _run_name() -> str:
+    """What it does, e.g. `verify all releases`."""
+    return f"verify {', '.join(flow_run.get_parameters().get('models', ())) or 'all releases'}"
+
+
+@flow(name=FlowName.VERIFY_RELEASES.value, flow_run_name=_run_name, **NOTHING_KEPT)
 def verify_releases(
     models: list[ModelChoice] = [],  # noqa: B006 - Prefect reads the defaults for its form
-    targets: list[Target] = [],  # noqa: B006
+    targets: list[TargetChoice] = [],  # noqa: B006
     *,
     every_build: bool = False,
     threads: Annotated[int, Field(ge=1, le=256)] = 1,
@@ -60,6 +72,25 @@ def verify_releases(
         f"Verification: {result.summary}",
         lambda: verification_markdown(result),
     )
+    _ask_devices(result, store)
     if not result.succeeded:
         return failed(result.summary, result)
     return result
+
+
+def _ask_devices(result: VerifyResult, store: str) -> None:
+    """Have devices confirm what is published as emulated, as far as the server waits for none."""
+    rows = [
+        ModelResult(
+            model=proof.model,
+            target=proof.target,
+            outcome=Outcome.SKIPPED,
+            build_key=proof.build_key,
+            proof=proof.state,
+        )
+        for proof in result.proofs
+        if proof.outcome in (ProofOutcome.PROVEN, ProofOutcome.ELSEWHERE)
+    ]
+    with get_client(sync_client=True) as client:
+        runs, placement = Runs(client, this_run()), load_placement()
+        Confirmations(runs, placement, RunLimits(), store, Clock()).ask_again(rows)

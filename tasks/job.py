@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from menagerie.format.bundle_manifest import ReleaseState
 from zoo.records import LoweringRecord, Measurement, PassLog, ProgramGraphs, StageTime
-from zoo.spec import ModelSpec, Target
+from zoo.spec import ModelSpec
 
 __all__ = [
     "Evidence",
@@ -51,7 +51,7 @@ class Job(_Record):
     """
 
     model: str
-    target: Target
+    target: str
     spec: ModelSpec
     origin: Path
     build_key: str = Field(pattern=r"^[0-9a-f]{64}$")

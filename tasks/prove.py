@@ -80,7 +80,7 @@ def _report(
     return ConversionReport(
         model=job.model,
         summary=job.spec.summary,
-        target=job.target.value,
+        target=job.target,
         build_key=job.build_key,
         source=evidence.pulled.source,
         random_weights=evidence.pulled.random_weights,

@@ -1,4 +1,4 @@
-"""How long and how freely property tests search, and how much a file of tests may cost."""
+"""How freely property tests search, what a file of tests may cost, and a Prefect server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 # Processor seconds, children included: a busy machine does not make them more. What a file needs
 # beyond the budget belongs behind `make test-all`, or is made once and shared.
 BUDGET = 240.0
-UNLIMITED = ("tests/sweep/", "tests/faults/", "tests/ui/", "tests/flows/cluster/")
+UNLIMITED = ("tests/sweep/", "tests/faults/", "tests/ui/", "tests/infra/local/")
 _COST = "processor_seconds"
 _costs: defaultdict[str, float] = defaultdict(float)
 
@@ -75,3 +75,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"dearest by processor time: {listing}")
     for file, seconds in _over_budget().items():
         terminalreporter.write_line(f"OVER BUDGET: {file} took {seconds:.0f} of {BUDGET:.0f} s")
+
+
+@pytest.fixture(scope="session")
+def prefect_server() -> Iterator[None]:
+    """A Prefect API on a database that goes with the session."""
+    from prefect.testing.utilities import prefect_test_harness
+
+    from flows.running.settings import without_heartbeats
+
+    with prefect_test_harness(server_startup_timeout=90), without_heartbeats(when=True):
+        yield

@@ -97,6 +97,7 @@ def write_bundle(
     draft = BundleManifest(
         model=identity.model,
         target=target.name,
+        runtime=target.runtime,
         build_key=identity.build_key,
         state=ReleaseState.LOWERED,
         requires=target.requirements(),

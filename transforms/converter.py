@@ -112,8 +112,11 @@ def convert(
         ValidationError: the artifact differs from eager: which output, by how much, what to do.
     """
     folder = _free(Path(out))
+    alone: Any = None if isinstance(module, Mapping) else module
+    single = Program(alone, inputs, kwargs or {}, dynamic_shapes, names or {})
+    programs = _programs(module, single)
     wish = _Wish(
-        name=_model_name(model, module),
+        name=_model_name(model, programs),
         target=target_named(target),
         passes=passes,
         tolerances=_tolerances(tolerances),
@@ -121,9 +124,6 @@ def convert(
         threads=threads,
         measure_seconds=measure_seconds,
     )
-    alone: Any = None if isinstance(module, Mapping) else module
-    single = Program(alone, inputs, kwargs or {}, dynamic_shapes, names or {})
-    programs = _programs(module, single)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
         bundle = Path(temporary) / "bundle"
@@ -294,8 +294,8 @@ def _checked(place: str, program: Program) -> Program:
     return program
 
 
-def _model_name(wanted: str, module: Any) -> str:
-    """What the bundle calls its model.
+def _model_name(wanted: str, programs: Mapping[str, Program]) -> str:
+    """What the bundle calls its model: what is wanted, else the class of its only module.
 
     Raises:
         UsageError: the wanted name is none.
@@ -304,7 +304,8 @@ def _model_name(wanted: str, module: Any) -> str:
         if not _NAME.fullmatch(wanted):
             raise UsageError(_PLACE, f"a model cannot be called {wanted!r}", _NAMES)
         return wanted
-    kind = type(module).__name__ if isinstance(module, torch.nn.Module) else "model"
+    modules = [p.module for p in programs.values() if isinstance(p.module, torch.nn.Module)]
+    kind = type(modules[0]).__name__ if len(modules) == len(programs) == 1 else "model"
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind).lower()
     return snake if _NAME.fullmatch(snake) else "model"
 

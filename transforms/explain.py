@@ -11,7 +11,7 @@ from transforms.pipeline import available_passes, chosen_passes, run_passes
 from zoo.records import PassRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from torch.export import ExportedProgram
 
@@ -23,7 +23,6 @@ __all__ = [
     "OperatorCount",
     "PassExplanation",
     "ProgramExplanation",
-    "explain",
     "explain_program",
     "operator_counts",
 ]
@@ -67,32 +66,6 @@ class Explanation(_Record):
     programs: tuple[ProgramExplanation, ...]
 
 
-def explain(
-    model: str,
-    programs: Mapping[str, ExportedProgram],
-    passes: Sequence[str | PassChoice] | None = None,
-    *,
-    target: Target | str = "cpu",
-) -> Explanation:
-    """Run the passes over every program of a model and say what they did.
-
-    Args:
-        model: its name.
-        programs: exported programs by name, before any pass; never changed.
-        passes: names or choices with options, in order; None for the target's default list.
-        target: whose default list to take.
-
-    Raises:
-        UsageError: for a pass that does not exist or an option it does not take.
-        PassError: if a pass broke its contract.
-    """
-    explained = tuple(
-        explain_program(name, program, passes, target=target)[1]
-        for name, program in programs.items()
-    )
-    return Explanation(model=model, target=str(target), programs=explained)
-
-
 def explain_program(
     name: str,
     program: ExportedProgram,
@@ -100,9 +73,20 @@ def explain_program(
     *,
     target: Target | str = "cpu",
 ) -> tuple[ExportedProgram, ProgramExplanation]:
-    """Run the passes over one program; return what became of it, and why.
+    """Run the passes over one program and say what they did.
 
-    The arguments and errors are those of `explain`.
+    Args:
+        name: of the program.
+        program: exported, before any pass; never changed.
+        passes: names or choices with options, in order; None for the target's default list.
+        target: whose default list to take.
+
+    Returns:
+        What became of the program, and why.
+
+    Raises:
+        UsageError: for a pass that does not exist or an option it does not take.
+        PassError: if a pass broke its contract.
     """
     before, current = program, program
     steps = []

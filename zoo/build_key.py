@@ -12,7 +12,7 @@ from zoo.spec import Dtype
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from zoo.spec import ModelSpec, Target
+    from zoo.spec import ModelSpec
 
 __all__ = ["build_key"]
 
@@ -23,7 +23,7 @@ _NO_PART_OF_IT = {"tags", "targets"}  # of the artifact; all else is in it or in
 def build_key(
     name: str,
     spec: ModelSpec,
-    target: Target,
+    target: str,
     *,
     weights: str,
     code: str,
@@ -47,7 +47,7 @@ def build_key(
         "name": name,
         "entry": spec.model_dump(mode="json", exclude=_NO_PART_OF_IT),
         "tolerances": {dtype.value: plain(spec.tolerance(dtype)) for dtype in Dtype},
-        "target": target.value,
+        "target": target,
         "weights": weights,
         "code": code,
         "versions": dict(versions),

@@ -18,7 +18,7 @@ from zoo.spec import ModelSpec, Name
 from zoo.yaml_source import Fault, YamlFile, read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = ["DEFAULT_TAG", "Manifest", "Origin", "json_schema", "load_manifest"]
 
@@ -112,11 +112,12 @@ class Manifest:
             raise UsageError(name, "there is no such model", step)
 
 
-def load_manifest(folder: Path | None = None) -> Manifest:
+def load_manifest(folder: Path | None = None, *, targets: Iterable[str] = ()) -> Manifest:
     """Read every `*.yaml` of a folder.
 
     Args:
         folder: None for the models that come with Menagerie.
+        targets: those that entries may name; left out: any.
 
     Raises:
         UsageError: if the folder does not exist or holds no YAML file.
@@ -133,7 +134,7 @@ def load_manifest(folder: Path | None = None) -> Manifest:
     schema = json_schema()
     for path in paths:
         file = read_yaml(path)
-        for name, spec in _entries(file, schema).items():
+        for name, spec in _entries(file, schema, targets).items():
             here = Origin(path, file.line(("models", name)))
             if name in origins:
                 first = f"{_shown(origins[name].file)}:{origins[name].line}"
@@ -154,7 +155,9 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def _entries(file: YamlFile, schema: dict[str, Any]) -> Mapping[str, ModelSpec]:
+def _entries(
+    file: YamlFile, schema: dict[str, Any], targets: Iterable[str]
+) -> Mapping[str, ModelSpec]:
     """The file's entries; none, and its faults noted, if anything in it is wrong."""
     value = file.value
     known = {fault.location for fault in file.faults}  # these read as None: say it once
@@ -166,7 +169,9 @@ def _entries(file: YamlFile, schema: dict[str, Any]) -> Mapping[str, ModelSpec]:
         return {}
     try:
         # As JSON and strictly: lists become tuples and text enums, but '1' never a number.
-        read = ManifestFile.model_validate_json(json.dumps(value), strict=True)
+        read = ManifestFile.model_validate_json(
+            json.dumps(value), strict=True, context={"targets": tuple(targets)}
+        )
     except ValidationError as error:
         for location, fact in explain(error, schema):
             if location not in known:

@@ -52,8 +52,8 @@ def _fact(detail: ErrorDetails, location: Location, node: Schema) -> str:
         return "is missing; known: " + ", ".join(_choices(node))
     if kind == "union_tag_invalid":
         value = detail["ctx"]["tag"]
-    if kind in ("enum", "literal_error", "union_tag_invalid"):
-        known = _choices(node)
+    if kind in ("enum", "literal_error", "union_tag_invalid", "unknown_target"):
+        known = detail["ctx"]["known"] if kind == "unknown_target" else _choices(node)
         hint = suggestion(value, known) or f"; known: {', '.join(known)}"
         return f"{_show(value)} is not a {_noun(detail, location)}{hint}"
     if kind == "too_short":

@@ -7,9 +7,10 @@ line in every complaint, is `zoo.manifest`'s work.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
+from pydantic_core import PydanticCustomError
 
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
 from zoo.spec_base import Axis, Frozen, Name, Sha256
@@ -38,18 +39,10 @@ __all__ = [
     "SampleKind",
     "Sha256",
     "SourceSpec",
-    "Target",
     "Tolerance",
     "TorchvisionSource",
     "TransformersSource",
 ]
-
-
-class Target(StrEnum):
-    """Where an artifact runs."""
-
-    CPU = "cpu"
-    METAL = "metal"
 
 
 class Dimension(Frozen):
@@ -175,6 +168,17 @@ class ProgramSpec(Frozen):
         return self
 
 
+def _known_target(name: str, info: ValidationInfo) -> str:
+    """A target's name, if those who read the manifest say which there are; see `load_manifest`."""
+    known = (info.context or {}).get("targets", ())
+    if known and name not in known:
+        raise PydanticCustomError("unknown_target", "is not a target", {"known": list(known)})
+    return name
+
+
+TargetName = Annotated[Name, AfterValidator(_known_target)]
+
+
 class PassChoice(Frozen):
     """A graph pass by name, with its options."""
 
@@ -208,7 +212,7 @@ class ModelSpec(Frozen):
     source: SourceSpec
     programs: tuple[ProgramSpec, ...] = Field(min_length=1)
     dtype: Dtype = Dtype.FLOAT32
-    targets: tuple[Target, ...] = (Target.CPU,)
+    targets: tuple[TargetName, ...] = Field(default=("cpu",), examples=[["cpu", "metal"]])
     passes: tuple[PassChoice, ...] | None = Field(
         default=None, description="graph passes in order; left out: the target's default list"
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from flows.cli.bisect import bisect
+from flows.cli.compile import compile_model
 from flows.cli.convert import convert
 from flows.cli.doctor import doctor
 from flows.cli.down import down
@@ -49,6 +50,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 all that was asked for is done, 1 a model failed, 2 misuse.",
 )
 app.command("list")(list_models)
+app.command("compile")(compile_model)
 for command in (
     show,
     convert,

@@ -16,7 +16,6 @@ from flows.cli.options import (
 )
 from flows.cli.output import emit, messages, results
 from zoo.errors import UsageError
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +31,7 @@ __all__ = ["bisect"]
 def bisect(
     model: ModelArgument,
     *,
-    target: TargetOption = Target.CPU,
+    target: TargetOption = "cpu",
     program: Annotated[str | None, typer.Option(help="Default: every program in turn.")] = None,
     random_weights: SeedOption = None,
     allow_factories: FactoriesOption = False,
@@ -87,7 +86,7 @@ def _chosen(prepared: "PreparedModel", program: str | None) -> "list[Prepared]":
 def _first(
     spec: "ModelSpec",
     programs: "Sequence[Prepared]",
-    target: Target,
+    target: str,
     output: Path,
     *,
     seconds: float | None,

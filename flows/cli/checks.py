@@ -6,12 +6,10 @@ import importlib.metadata
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import time
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -21,7 +19,7 @@ from flows.running.prefect_api import prefect_api
 from menagerie.figures import milliseconds, seconds, size
 from menagerie.home import home
 from menagerie.host_compiler import find_host_compiler
-from menagerie.zig import zig_environment, zig_version
+from transforms.targets import all_targets
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
@@ -32,7 +30,6 @@ __all__ = ["checks"]
 _SPACE_WARN = 10_000_000_000  # the largest model of our own needs 9.6 GB of bundle, work and store
 _SPACE_FAIL = 1_000_000_000
 _SKEW_SECONDS = 5.0
-_X86_BASELINE = frozenset({"avx2", "bmi2", "f16c", "fma"})
 
 
 def checks(store: str, status: Callable[[str], None] = lambda _: None) -> Iterator[Check]:
@@ -42,7 +39,10 @@ def checks(store: str, status: Callable[[str], None] = lambda _: None) -> Iterat
         store: URL or folder of the store to probe.
         status: told what is being looked at, for the slow ones.
     """
-    for look in (_python, _packages, _compiler, _metal, _processor, _runtime, _home):
+    for look in (_python, _packages, _compiler):
+        yield look()
+    yield from _targets()
+    for look in (_runtime, _home):
         yield look()
     status(f"probing the store {store}")
     yield _store(store)
@@ -94,52 +94,16 @@ def _compiler() -> Check:
     return Check(name="compiler", health=Health.OK, detail=f"{version} at {path}")
 
 
-def _metal() -> Check:
-    """What compiles for Metal here: zig, or on a Mac the compiler above."""
-    if platform.system() == "Darwin":
-        return Check(name="metal", health=Health.OK, detail="this Mac's own device and compiler")
-    found = zig_version()
-    if found == "absent":
-        return Check(
-            name="metal",
-            health=Health.WARN,
-            detail="the package ziglang is missing",
-            advice="pip install ziglang; only converting for Metal and emulating it need it",
-        )
-    detail = f"zig {found}, emulated device"
-    if not (Path(zig_environment()["ZIG_GLOBAL_CACHE_DIR"]) / "o").is_dir():
-        detail += "; the first conversion compiles libc++ for macOS, a minute or two"
-    return Check(name="metal", health=Health.OK, detail=detail)
-
-
-def _processor() -> Check:
-    machine = platform.machine()
-    if machine != "x86_64":
-        return Check(name="processor", health=Health.OK, detail=machine)
-    missing = sorted(_X86_BASELINE - _instructions())
-    if missing:
-        return Check(
-            name="processor",
-            health=Health.FAIL,
-            detail=f"{machine} without {', '.join(missing)}",
-            advice="Artifacts for x86-64 need AVX2 and FMA: use a processor of 2013 or later",
-        )
-    return Check(name="processor", health=Health.OK, detail=f"{machine} with AVX2 and FMA")
-
-
-def _instructions() -> frozenset[str]:
-    try:
-        listing = Path("/proc/cpuinfo").read_text()
-    except OSError:  # macOS
-        shown = subprocess.run(
-            ["/usr/sbin/sysctl", "-n", "machdep.cpu.features", "machdep.cpu.leaf7_features"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return frozenset(shown.stdout.lower().split())
-    flags = next((line for line in listing.splitlines() if line.startswith("flags")), "")
-    return frozenset(flags.split())
+def _targets() -> Iterator[Check]:
+    """What each target has to say of this machine."""
+    for target in all_targets().values():
+        for found in target.checks():
+            yield Check(
+                name=found.name,
+                health=Health(found.health.value),
+                detail=found.detail,
+                advice=found.advice,
+            )
 
 
 def _runtime() -> Check:

@@ -14,15 +14,16 @@ from flows.cli.options import (
     StoreOption,
     absolute,
     complete_models,
+    complete_targets,
+    known_targets,
     use_cluster,
 )
 from zoo.errors import UsageError
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flows.cluster import Connection
+    from flows.connection import Connection
     from flows.outcome.results import ModelResult, RunResult
     from flows.planning.plan import PlannedModel
     from flows.request.parameters import ConversionOptions
@@ -42,8 +43,14 @@ def convert(
     *,
     tag: Annotated[list[str] | None, typer.Option("--tag", help="All with this tag.")] = None,
     target: Annotated[
-        list[Target] | None,
-        typer.Option("--target", "-t", help="May be repeated. Default: cpu."),
+        list[str] | None,
+        typer.Option(
+            "--target",
+            "-t",
+            help="May be repeated. Default: cpu.",
+            callback=known_targets,
+            autocompletion=complete_targets,
+        ),
     ] = None,
     random_weights: SeedOption = None,
     allow_factories: FactoriesOption = False,
@@ -105,7 +112,7 @@ def convert(
     if cluster is not None:
         _require_reachable(options.store_url, cluster)
     began = time.perf_counter()
-    planned = plan(models or [], target or [Target.CPU], options, tags=tag or [])
+    planned = plan(models or [], target or ["cpu"], options, tags=tag or [])
     announce_weights(planned, random_weights, quiet=as_json)
     result = _convert(planned, options, jobs).model_copy(
         update={"seconds": time.perf_counter() - began}
@@ -138,7 +145,7 @@ def _require_reachable(store: str, cluster: "Connection") -> None:
     Raises:
         UsageError: another S3 store is meant.
     """
-    from flows.cluster.connection import Origin
+    from flows.connection import Origin
 
     foreign = os.environ.get("MENAGERIE_S3_ENDPOINT") != cluster.s3_endpoint
     if cluster.origin is Origin.LOCAL_CLUSTER and store.startswith("s3://") and foreign:

@@ -1,6 +1,6 @@
 """`zoo down`."""
 
-from flows.cli.options import JsonOption
+from flows.cli.options import JsonOption, require_checkout
 from flows.cli.output import emit, messages, results
 
 __all__ = ["down"]
@@ -11,7 +11,8 @@ def down(*, as_json: JsonOption = False) -> None:
 
     Conversions at work are ended too and run again after the next `zoo up`.
     """
-    from flows.cluster.down import down as bring_down
+    require_checkout("zoo down")
+    from infra.local.down import down as bring_down
 
     with messages().status("ending the cluster"):
         ended = bring_down()

@@ -14,7 +14,6 @@ from flows.cli.options import (
     TargetOption,
 )
 from flows.cli.output import emit, messages, results, table
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from transforms.explain import PassExplanation, ProgramExplanation
@@ -25,7 +24,7 @@ __all__ = ["explain"]
 def explain(
     model: ModelArgument,
     *,
-    target: TargetOption = Target.CPU,
+    target: TargetOption = "cpu",
     random_weights: SeedOption = None,
     allow_factories: FactoriesOption = False,
     picture: Annotated[

@@ -24,12 +24,13 @@ def list_models(
     - `zoo list --tag speech`
     - `zoo list --json | jq '.[].name'`
     """
+    from transforms.targets import all_targets
     from zoo.manifest import load_manifest
 
     wanted = set(tag or ())
     models = {
         name: spec
-        for name, spec in load_manifest(manifest).models.items()
+        for name, spec in load_manifest(manifest, targets=all_targets()).models.items()
         if not wanted or wanted & set(spec.tags)
     }
     if as_json:
@@ -41,7 +42,7 @@ def list_models(
                     "source": spec.source.kind,
                     "programs": [program.name for program in spec.programs],
                     "dtype": spec.dtype.value,
-                    "targets": [target.value for target in spec.targets],
+                    "targets": list(spec.targets),
                     "licence": spec.licence.spdx,
                     "tags": list(spec.tags),
                 }
@@ -51,6 +52,6 @@ def list_models(
         return
     shown = table("model", "source", "targets", "tags", "summary")
     for name, spec in models.items():
-        targets = ", ".join(target.value for target in spec.targets)
+        targets = ", ".join(spec.targets)
         shown.add_row(name, spec.source.kind, targets, ", ".join(spec.tags), spec.summary)
     results().print(shown)

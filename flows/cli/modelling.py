@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from transforms.prepare import Prepared, prepare
+from transforms.targets import all_targets
 from zoo import sources
 from zoo.manifest import load_manifest
 from zoo.sources.fingerprint import seed_used
@@ -36,7 +37,7 @@ def prepare_model(
         SourceError: if its weights cannot be had.
         ExportError: if a program cannot be exported.
     """
-    entries = load_manifest(manifest)
+    entries = load_manifest(manifest, targets=all_targets())
     spec = entries.spec(model)
     loaded = sources.load(
         model,

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zoo.spec import Target
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flows.cluster import Connection
+    from flows.connection import Connection
 
 __all__ = [
     "FactoriesOption",
@@ -23,6 +21,10 @@ __all__ = [
     "TargetOption",
     "absolute",
     "complete_models",
+    "complete_targets",
+    "known_target",
+    "known_targets",
+    "require_checkout",
     "store_url",
     "use_cluster",
 ]
@@ -40,6 +42,29 @@ def complete_models(incomplete: str) -> list[str]:
         return [name for name in load_manifest().models if name.startswith(incomplete)]
     except MenagerieError:
         return []
+
+
+def complete_targets(incomplete: str) -> list[str]:
+    """Names of targets for the shell's completion."""
+    from transforms.targets import all_targets
+
+    return [name for name in all_targets() if name.startswith(incomplete)]
+
+
+def known_target(name: str | None) -> str | None:
+    """The name of a target.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    from transforms.targets import target_named
+
+    return None if name is None else target_named(name).name
+
+
+def known_targets(names: list[str] | None) -> list[str] | None:
+    """Names of targets; see `known_target`."""
+    return None if names is None else [known_target(name) or "" for name in names]
 
 
 ModelArgument = Annotated[
@@ -72,7 +97,16 @@ SeedOption = Annotated[
 FactoriesOption = Annotated[
     bool, typer.Option("--allow-factories", help="Run code that the manifest names.")
 ]
-TargetOption = Annotated[Target, typer.Option("--target", "-t", help="Where the artifact runs.")]
+TargetOption = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        "-t",
+        help="Where the artifact runs: cpu, metal.",
+        callback=known_target,
+        autocompletion=complete_targets,
+    ),
+]
 
 
 def store_url(given: str | None) -> str:
@@ -80,7 +114,10 @@ def store_url(given: str | None) -> str:
     from flows.request.parameters import default_store
 
     if given:
-        return absolute(given)
+        place = absolute(given)
+        if place.startswith("s3://"):  # the cluster's own by its address, as a run's page has it
+            use_cluster(lambda found: found.store_environment() if found.store == place else {})
+        return place
     use_cluster(lambda found: found.store_environment())
     return default_store()
 
@@ -92,7 +129,7 @@ def use_cluster(wanted: "Callable[[Connection], dict[str, str]]") -> "Connection
     set to something else, none of the cluster's is added, or its store would be asked with the keys
     of another.
     """
-    from flows.cluster import connection
+    from flows.connection import connection
 
     if (found := connection()) is None:
         return None
@@ -108,3 +145,18 @@ def use_cluster(wanted: "Callable[[Connection], dict[str, str]]") -> "Connection
 def absolute(location: str) -> str:
     """A path as seen from anywhere; URLs are left as they are."""
     return location if "://" in location else str(Path(location).expanduser().resolve())
+
+
+def require_checkout(command: str) -> None:
+    """The local cluster lies beside the packages, in `infra`.
+
+    Raises:
+        UsageError: Menagerie was installed without it.
+    """
+    import importlib.util
+
+    from zoo.errors import UsageError
+
+    if importlib.util.find_spec("infra") is None:
+        fact = "needs the files of the cluster, and they are not there"
+        raise UsageError(command, fact, "Run from a checkout, `make setup`")

@@ -16,7 +16,6 @@ from flows.cli.options import (
 from flows.cli.output import emit, results
 from flows.cli.transfer import transfer
 from menagerie.figures import size
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from zoo.store import Release, Store
@@ -30,13 +29,19 @@ def pull(
         str, typer.Argument(help="Name of a published model.", autocompletion=complete_models)
     ],
     *,
-    target: TargetOption = Target.CPU,
+    target: TargetOption = "cpu",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="PLACE", help="Folder or zip file to make."),
     ] = None,
     build: Annotated[
         str | None, typer.Option("--build", metavar="KEY", help="Not the latest, but this build.")
+    ] = None,
+    platform: Annotated[
+        str | None,
+        typer.Option(
+            help="For another machine, e.g. cpu-linux-arm64. Default: what this one can run."
+        ),
     ] = None,
     as_zip: Annotated[
         bool, typer.Option("--zip", help="One zip file instead of a folder.")
@@ -50,14 +55,15 @@ def pull(
 
     - `zoo pull resnet18 -o out`
     - `zoo pull resnet18 --zip -o resnet18.zip`
+    - `zoo pull resnet18 --platform cpu-linux-arm64`
     - `zoo pull resnet18 --store s3://models/zoo`
     """
     from zoo.store import open_store
 
     opened = open_store(store_url(store))
-    release = opened.find(model, target.value, build)
-    place = output or Path(f"{model}-{target.value}" + (".zip" if as_zip else ""))
-    with transfer(f"{model} for {target.value}") as progress:
+    release = opened.find(model, target, build, platform=platform)
+    place = output or Path(f"{model}-{target}" + (".zip" if as_zip else ""))
+    with transfer(f"{model} for {target}") as progress:
         if as_zip:
             _pull_zip(opened, release, place, progress)
         else:
@@ -66,7 +72,8 @@ def pull(
         emit(
             {
                 "model": model,
-                "target": target.value,
+                "target": target,
+                "platform": release.platform,
                 "build_key": release.build_key,
                 "path": str(place.resolve()),
                 "bytes": release.size,
@@ -76,7 +83,7 @@ def pull(
         return
     seed = release.manifest.random_weights
     weights = "" if seed is None else f", random weights (seed {seed})"
-    results().print(f"{place}: {model} for {target.value}, {size(release.size)}{weights}")
+    results().print(f"{place}: {model} for {release.platform}, {size(release.size)}{weights}")
 
 
 def _pull_zip(store: "Store", release: "Release", place: Path, progress: "Progress") -> None:

@@ -12,7 +12,6 @@ from flows.cli.bundles import bundle_at, model_name
 from flows.cli.options import JsonOption, StoreOption, TargetOption, complete_models, store_url
 from flows.cli.output import emit, results
 from zoo.errors import ArtifactError
-from zoo.spec import Target
 
 __all__ = ["report"]
 
@@ -29,7 +28,7 @@ def report(
         ),
     ],
     *,
-    target: TargetOption = Target.CPU,
+    target: TargetOption = "cpu",
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -43,7 +42,7 @@ def report(
     - `zoo report resnet18 --open`
     - `zoo report out --json | jq .validation.verdict`
     """
-    folder = _folder(what, target.value, store_url(store))
+    folder = _folder(what, target, store_url(store))
     page = folder / "report.html"
     if as_json:
         emit(json.loads((folder / "report.json").read_text()))

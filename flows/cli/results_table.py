@@ -78,7 +78,7 @@ def _cells(row: ModelResult) -> tuple[Text | str, ...]:
         outcome += ", emulated"
     return (
         row.model,
-        row.target.value,
+        row.target,
         Text(outcome, style=_STYLES[row.outcome]),
         figure(row.worst_absolute, error),
         figure(row.worst_snr_db, decibels),

@@ -28,10 +28,11 @@ def show(
     - `zoo show resnet18`
     - `zoo show resnet18 --json`
     """
+    from transforms.targets import all_targets
     from zoo.manifest import load_manifest
     from zoo.store import open_store
 
-    entries = load_manifest(manifest)
+    entries = load_manifest(manifest, targets=all_targets())
     spec, origin = entries.spec(model), entries.origin(model)
     releases = open_store(store_url(store)).releases(model)
     if as_json:

@@ -2,7 +2,7 @@
 
 import typer
 
-from flows.cli.options import JsonOption
+from flows.cli.options import JsonOption, require_checkout
 from flows.cli.output import emit, results
 
 __all__ = ["status"]
@@ -15,8 +15,9 @@ def status(*, as_json: JsonOption = False) -> None:
     """
     from rich.text import Text
 
-    from flows.cluster.status import status as look
+    require_checkout("zoo status")
     from flows.machine.health import Health
+    from infra.local.status import status as look
 
     found = look()
     if as_json:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import JsonOption
+from flows.cli.options import JsonOption, require_checkout
 from flows.cli.output import emit, messages, results
 
 __all__ = ["up"]
@@ -43,10 +43,11 @@ def up(
     - `zoo up --port 4300`
     - `MENAGERIE_POSTGRES=postgresql://user:password@host/prefect zoo up`
     """
-    from flows.cluster.credentials import credentials_path
-    from flows.cluster.state import ClusterState
-    from flows.cluster.up import Change
-    from flows.cluster.up import up as bring_up
+    from flows.local_cluster import ClusterState, credentials_path
+
+    require_checkout("zoo up")
+    from infra.local.up import Change
+    from infra.local.up import up as bring_up
 
     database = "sqlite" if sqlite else postgres
     said = messages()

@@ -5,11 +5,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.bundles import bundle_at
-from flows.cli.options import JsonOption, StoreOption, complete_models, store_url
+from flows.cli.options import (
+    JsonOption,
+    StoreOption,
+    complete_models,
+    complete_targets,
+    known_target,
+    store_url,
+)
 from flows.cli.output import emit, figure, messages, results, table
 from menagerie.figures import count, decibels, error, milliseconds, size
 from zoo.errors import UsageError
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from tasks.verify import Proof
@@ -35,8 +41,14 @@ def verify(
         bool, typer.Option("--all", help="The latest release of every model and target.")
     ] = False,
     target: Annotated[
-        Target | None,
-        typer.Option("--target", "-t", help="Default: cpu; with --all: each there is."),
+        str | None,
+        typer.Option(
+            "--target",
+            "-t",
+            help="Default: cpu; with --all: each there is.",
+            callback=known_target,
+            autocompletion=complete_targets,
+        ),
     ] = None,
     threads: Annotated[int, typer.Option(min=1, max=256, help="Threads to run with.")] = 1,
     store: StoreOption = None,
@@ -60,7 +72,7 @@ def verify(
     from menagerie.validation import Limits, validate
 
     with (
-        bundle_at(bundle, (target or Target.CPU).value, store_url(store)) as folder,
+        bundle_at(bundle, target or "cpu", store_url(store)) as folder,
         messages().status(f"running the golden cases of {bundle}"),
     ):
         report = validate(folder, limits=Limits(threads=threads))
@@ -72,7 +84,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _verify_all(store: str, targets: tuple[Target, ...], threads: int, *, as_json: bool) -> None:
+def _verify_all(store: str, targets: tuple[str, ...], threads: int, *, as_json: bool) -> None:
     from flows.machine.work import new_work_folder
     from flows.verification import verify_all
     from tasks.verify import verify_release

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     from flows.planning.placement import BatchRule
     from flows.planning.plan import PlannedModel
-    from zoo.spec import Target
 
 __all__ = ["Batch", "share_out"]
 
@@ -20,7 +19,7 @@ __all__ = ["Batch", "share_out"]
 class Batch:
     """Models that one deployment run converts for one target, one after another."""
 
-    target: Target
+    target: str
     models: tuple[PlannedModel, ...]
 
     @property
@@ -55,7 +54,7 @@ def share_out(
         group: list[PlannedModel] = []
         expected = 0.0
         for one in (w for w in work if w.target is target):
-            cost = seconds.get((one.model, target.value), rule.unknown_seconds)
+            cost = seconds.get((one.model, target), rule.unknown_seconds)
             if group and (expected + cost > rule.seconds or len(group) == rule.most):
                 batches.append(Batch(target, tuple(group)))
                 group, expected = [], 0.0

@@ -85,6 +85,16 @@ class Confirmations(Policy[Asked]):
             self._log.warning("Confirmations could not be followed: %s", error)
         return list(self._done.values())
 
+    def ask_again(self, rows: Sequence[ModelResult]) -> None:
+        """Ask for what awaits a device by the store's word, and wait for none of it.
+
+        Those that wait on this server are found; after a change of database there are none.
+        """
+        try:
+            self._ask([row for row in rows if self._is_unconfirmed(row)])
+        except Exception as error:  # noqa: BLE001 - whatever the way to the server can fail in
+            self._log.warning("Confirmations could not be asked for: %s", error)
+
     def take(self, child: Asked, rows: Sequence[ModelResult]) -> None:
         """Remember what it said; it counts when its run has ended."""
         child.told = next((row for row in rows if row.confirmation is not None), None)
@@ -115,7 +125,7 @@ class Confirmations(Policy[Asked]):
         self._done[row.model, row.target] = row.model_copy(update=update)
 
     def _is_unconfirmed(self, row: ModelResult) -> bool:
-        asks = self._placement.targets[row.target].confirm is not None
+        asks = self._placement.places(row.target).confirm is not None
         return asks and row.succeeded and row.proof is ReleaseState.EMULATED
 
     def _ask(self, rows: list[ModelResult]) -> list[Asked]:
@@ -141,7 +151,7 @@ class Confirmations(Policy[Asked]):
     def _submit(self, row: ModelResult, key: str, deployment: UUID) -> Run | None:
         parameters = {
             "model": row.model,
-            "target": row.target.value,
+            "target": row.target,
             "build_key": row.build_key,
             "store": self._store,
         }
@@ -150,7 +160,7 @@ class Confirmations(Policy[Asked]):
                 deployment,
                 parameters,
                 name=f"{row.model} for {row.target}: confirm",
-                tags=[row.model, row.target.value],
+                tags=[row.model, row.target],
                 key=key,
                 linked=False,
             )
@@ -159,7 +169,7 @@ class Confirmations(Policy[Asked]):
             return None
 
     def _pool(self, row: ModelResult) -> str:
-        return self._placement.targets[row.target].confirm or ""
+        return self._placement.places(row.target).confirm or ""
 
     def _key(self, row: ModelResult, attempt: int) -> str:
         """The same for the same build in the same store."""

@@ -93,7 +93,7 @@ class Conversions(Policy[BatchChild]):
         known = {key for child in supervisor.children for key in child.missing} | {
             (model, str(target)) for model, target in self._recorder.rows
         }
-        rest = [one for one in work if (one.model, one.target.value) not in known]
+        rest = [one for one in work if (one.model, one.target) not in known]
         self._waiting = share_out(rest, self._placement.batches, seconds)
         try:
             supervisor.watch(until)

@@ -85,7 +85,7 @@ def _convert(one: PlannedModel, options: ConversionOptions, recorder: Recorder) 
 def _run_child(one: PlannedModel, options: ConversionOptions) -> MenagerieError:
     """Run the flow of one model; what it returns counts only if the model left no row."""
     try:
-        with tags(one.model, one.target.value):
+        with tags(one.model, one.target):
             state = convert_model(one.model, one.target, options, return_state=True)
     except Exception as error:  # noqa: BLE001 - Prefect's API can fail in any way
         return explain(error, "Prefect")

@@ -34,12 +34,12 @@ class BatchChild(Child):
     missing: dict[tuple[str, str], PlannedModel] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.missing = {(p.model, p.target.value): p for p in self.batch.models}
+        self.missing = {(p.model, p.target): p for p in self.batch.models}
 
     def take_rows(self, rows: Iterable[ModelResult], tell: Callable[[ModelResult], object]) -> None:
         """A row is the last word: of two, from before and after a crash of the run, the first."""
         for row in rows:
-            if self.missing.pop((row.model, row.target.value), None) is not None:
+            if self.missing.pop((row.model, row.target), None) is not None:
                 tell(row)
         self.done = not self.missing
 
@@ -65,7 +65,7 @@ class Submission:
         Raises:
             MenagerieError: the pool has no such deployment.
         """
-        pool = self._placement.targets[batch.target].convert
+        pool = self._placement.places(batch.target).convert
         single = len(batch.models) == 1 and not self._options.manifest
         flow = _SINGLE if single and pool in self._deployments[_SINGLE] else _BATCH
         deployment = self._deployments[flow].get(pool)
@@ -80,9 +80,9 @@ class Submission:
         for attempt in range(_ATTEMPTS):
             run = self._runs.submit(
                 deployment,
-                {**models, "target": batch.target.value, "options": options},
+                {**models, "target": batch.target, "options": options},
                 name=batch.name,
-                tags=[*names[:3], batch.target.value],
+                tags=[*names[:3], batch.target],
                 key=f"{batch.key}-{attempt}",
                 linked=True,
             )
@@ -97,7 +97,7 @@ class Submission:
 
         What they said already counts, and is told: a model that failed is not converted again.
         """
-        planned = {(one.model, one.target.value): one for one in work}
+        planned = {(one.model, one.target): one for one in work}
         children = []
         submitted = self._runs.children()
         rows = self._runs.rows([run.id for run in submitted])
@@ -107,7 +107,7 @@ class Submission:
             if not found:
                 continue
             batch = Batch(found[0].target, tuple(found))
-            pool = self._placement.targets[batch.target].convert
+            pool = self._placement.places(batch.target).convert
             child = BatchChild(run, pool, now, batch=batch)
             child.take_rows(rows.get(run.id, ()), tell)
             again = child.missing if run.phase is Phase.ENDED else {}

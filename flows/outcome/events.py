@@ -48,7 +48,7 @@ def model_event(row: ModelResult) -> Event:
     return Event(
         event=EventKind.MODEL,
         model=row.model,
-        target=row.target.value,
+        target=row.target,
         build_key=row.build_key,
         outcome=row.outcome.value,
         seconds=round(row.seconds, 3),

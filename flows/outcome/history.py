@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from flows.names import EventKind, FlowName
 from menagerie.home import home
-from zoo.spec import Target
+from transforms.targets import all_targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +105,7 @@ def local_history(limit: int, model: str | None) -> list[RunRecord]:
 
 def _names(model: str) -> list[str]:
     """What runs of one model are called, whoever started them."""
-    conversions = [f"{model} for {target}" for target in Target]
+    conversions = [f"{model} for {target}" for target in all_targets()]
     return [*conversions, *(f"{name}: confirm" for name in conversions)]
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from menagerie.figures import size
+from menagerie.format.paths import MANIFEST
 from zoo.report import plain_text
 from zoo.store import open_store
 
@@ -17,6 +19,7 @@ __all__ = ["LINK_DAYS", "Links", "release_links"]
 
 LINK_DAYS = 7  # S3 gives no presigned address a longer life
 _REPORT = "report.html"
+_ENDPOINT = "MENAGERIE_S3_ENDPOINT"  # no secret; without it the address means AWS
 
 
 class Links:
@@ -35,7 +38,7 @@ class Links:
         opened = open_store(store)
         self._addresses = {
             name: address
-            for name in release.manifest.files
+            for name in (MANIFEST, *release.manifest.files)
             if (address := opened.link(release, name, seconds)) is not None
         }
 
@@ -47,14 +50,17 @@ class Links:
     def markdown(self) -> str:
         """How to get the artifact, for the end of a page."""
         release = self._release
+        endpoint = os.environ.get(_ENDPOINT)
+        where = [f"{_ENDPOINT}={endpoint}"] if endpoint and "://" in self._store else []
         pull = ["zoo", "pull", release.model, "--target", release.target, "--store", self._store]
         # An indented line shows all as it is; a line break is the one thing that could end it.
-        lines = ["## Get it", "", f"    {' '.join(shlex.join(pull).split())}", ""]
+        lines = ["## Get it", "", f"    {' '.join(shlex.join([*where, *pull]).split())}", ""]
         if self._addresses:
             until = f"{self._until:%Y-%m-%d %H:%M} UTC"
             lines += [f"Or file by file, until {until}; whoever has an address can read it:", ""]
             for name, address in sorted(self._addresses.items()):
-                taken = size(release.manifest.files[name].bytes)
+                entry = release.manifest.files.get(name)
+                taken = size(len(release.document) if entry is None else entry.bytes)
                 lines.append(f"- [{plain_text(name)}]({address}) ({taken})")
         return "\n".join(lines) + "\n"
 

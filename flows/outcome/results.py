@@ -12,7 +12,6 @@ from menagerie.format.bundle_manifest import ReleaseState
 from tasks.job import Stage
 from zoo.records import Diagnosis, StageTime
 from zoo.report import plain_text, summarise
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,7 +56,7 @@ class ModelResult(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     model: str
-    target: Target
+    target: str
     outcome: Outcome
     stage: Stage | Step | None = None  # where it failed or crashed
     reason: str | None = None  # one line

@@ -39,7 +39,7 @@ def remember_seconds(results: Iterable[ModelResult]) -> None:
     seconds = dict(known_seconds())
     for row in results:
         if row.outcome is Outcome.PUBLISHED:
-            seconds[row.model, row.target.value] = round(row.seconds, 1)
+            seconds[row.model, row.target] = round(row.seconds, 1)
     nested: dict[str, dict[str, float]] = {}
     for (model, target), taken in sorted(seconds.items()):
         nested.setdefault(model, {})[target] = taken

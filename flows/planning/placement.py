@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from transforms.targets import all_targets, target_named
 from zoo.errors import UsageError
-from zoo.spec import Target
 
 __all__ = ["BatchRule", "Placement", "Pool", "TargetPlaces", "load_placement"]
 
@@ -44,20 +44,27 @@ class BatchRule(_Frozen):
 class Placement(_Frozen):
     """Who works where."""
 
-    targets: dict[Target, TargetPlaces]
+    targets: dict[str, TargetPlaces] = {}
     pools: dict[str, Pool]
     batches: BatchRule
 
     @model_validator(mode="after")
     def _complete(self) -> Placement:
-        for target in Target:
-            if target not in self.targets:
-                raise ValueError(f"target {target} has no place")
-        for target, places in self.targets.items():
+        if strange := sorted(self.targets.keys() - all_targets().keys()):
+            raise ValueError(f"there is no target {strange[0]!r}")
+        for target in all_targets():
+            places = self.places(target)
             for pool in (places.convert, places.confirm):
                 if pool is not None and pool not in self.pools:
                     raise ValueError(f"target {target} names the unknown pool {pool!r}")
         return self
+
+    def places(self, target: str) -> TargetPlaces:
+        """Where a target's work is done: as the operator says, else as the target itself does."""
+        if target in self.targets:
+            return self.targets[target]
+        known = target_named(target)
+        return TargetPlaces(convert=known.convert_pool, confirm=known.confirm_pool)
 
 
 def load_placement() -> Placement:

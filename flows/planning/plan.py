@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from flows.outcome.reports import known_report, report_folder
 from flows.outcome.results import ModelResult, Outcome, Step
 from flows.planning.toolchain import code_digest, versions
+from transforms.targets import all_targets, target_named
 from zoo.build_key import build_key
 from zoo.errors import MenagerieError, UsageError
 from zoo.manifest import load_manifest
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from flows.request.parameters import ConversionOptions
     from menagerie.format.bundle_manifest import ReleaseState
-    from zoo.spec import ModelSpec, Target
+    from zoo.spec import ModelSpec
     from zoo.store import Store
 
 __all__ = [
@@ -48,7 +49,7 @@ class PlannedModel:
     """
 
     model: str
-    target: Target
+    target: str
     spec: ModelSpec
     origin: Path
     seed: int | None
@@ -60,7 +61,7 @@ class PlannedModel:
 
 def plan(
     patterns: Sequence[str],
-    targets: Sequence[Target],
+    targets: Sequence[str],
     options: ConversionOptions,
     *,
     tags: Sequence[str] = (),
@@ -78,7 +79,7 @@ def plan(
         ManifestError: if the manifest has faults.
         StoreError: if the store cannot be asked.
     """
-    manifest = load_manifest(options.manifest_folder)
+    manifest = load_manifest(options.manifest_folder, targets=all_targets())
     code = code_digest()
     wanted = [
         (name, target)
@@ -92,7 +93,7 @@ def plan(
             asked, "no selected model is for this target", "`zoo list` shows what each is for"
         )
 
-    def one(pair: tuple[str, Target]) -> PlannedModel:
+    def one(pair: tuple[str, str]) -> PlannedModel:
         name, target = pair
         spec, origin = manifest.spec(name), manifest.origin(name).file
         seed = seed_used(spec, options.random_weights)
@@ -100,7 +101,9 @@ def plan(
             weights = fingerprint(spec, origin=origin, random_weights=seed)
         except MenagerieError as error:
             return PlannedModel(name, target, spec, origin, seed, "", False, str(error))
-        key = build_key(name, spec, target, weights=weights, code=code, versions=versions())
+        key = build_key(
+            name, spec, target, weights=weights, code=code, versions=versions(target_named(target))
+        )
         return PlannedModel(name, target, spec, origin, seed, key, in_store=False)
 
     return _looked_up([one(pair) for pair in wanted], open_store(options.store_url), options)
@@ -167,7 +170,7 @@ def failed_row(planned: PlannedModel) -> ModelResult:
     return _row(planned, Outcome.FAILED, Step.PLAN, planned.error)
 
 
-def unplanned_row(model: str, target: Target, error: MenagerieError) -> ModelResult:
+def unplanned_row(model: str, target: str, error: MenagerieError) -> ModelResult:
     """The row of a model that nothing could be planned for, with its store away, say."""
     return ModelResult(
         model=model, target=target, outcome=Outcome.FAILED, stage=Step.PLAN, reason=str(error)

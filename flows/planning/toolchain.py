@@ -8,23 +8,29 @@ import importlib.metadata
 import importlib.util
 import platform
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from menagerie.abi import RUNTIME_ABI
 from menagerie.host_compiler import find_host_compiler
 from zoo.errors import UsageError
 
+if TYPE_CHECKING:
+    from transforms.targets import Target
+
 __all__ = ["code_digest", "versions"]
 
-_PACKAGES = ("torch", "torchvision", "transformers", "numpy", "safetensors", "ziglang")
+_PACKAGES = ("torch", "torchvision", "transformers", "numpy", "safetensors")
 
 
 @functools.cache
-def versions() -> dict[str, str]:
-    """Packages, compiler, host and runtime ABI by name; `absent` for what is not installed."""
+def versions(target: Target) -> dict[str, str]:
+    """Packages, compiler, platform and runtime ABI by name; `absent` for what is not installed."""
     found = {name: _version(name) for name in _PACKAGES}
     compiler = find_host_compiler()
     found["compiler"] = compiler.version if compiler is not None else "absent"
     found["host"] = f"{platform.system().lower()}-{platform.machine()}"
+    found["platform"] = target.platform
+    found |= target.versions()
     found["runtime abi"] = str(RUNTIME_ABI)  # an artifact of another number does not load
     return found
 

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 
 from pydantic import WithJsonSchema
 
+from transforms.targets import all_targets
 from zoo.errors import MenagerieError
 from zoo.manifest import Manifest, load_manifest
 
-__all__ = ["ModelChoice", "TagChoice"]
+__all__ = ["ModelChoice", "TagChoice", "TargetChoice"]
 
 
 def _manifest() -> Manifest | None:
@@ -38,3 +39,4 @@ _TAGS = sorted({tag for spec in _KNOWN.models.values() for tag in spec.tags}) if
 
 ModelChoice = Annotated[str, WithJsonSchema(_one_of(_MODELS, "Model"))]
 TagChoice = Annotated[str, WithJsonSchema(_one_of(_TAGS, "Tag"))]
+TargetChoice = Annotated[str, WithJsonSchema(_one_of(list(all_targets()), "Target"))]

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from http.client import HTTPException
 from typing import TYPE_CHECKING
 
-from flows.cluster.state import ClusterState
+from flows.local_cluster import ClusterState
 from menagerie.home import home
 from zoo.errors import MenagerieError
 

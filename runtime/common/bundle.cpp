@@ -36,7 +36,7 @@ bool is_emulated(const Manifest& manifest, const ProgramSpec& program) {
 }
 
 void check_requirements(const Manifest& manifest) {
-  require(manifest.target == backend::kTarget, "the bundle is for target ", manifest.target,
+  require(manifest.runtime == backend::kTarget, "the bundle is for target ", manifest.runtime,
           ", this runtime is for ", backend::kTarget);
   for (const ProgramSpec& program : manifest.programs) {
     check_machine(is_emulated(manifest, program) ? program.emulation->needs : manifest.needs);

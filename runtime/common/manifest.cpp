@@ -11,7 +11,7 @@
 namespace menagerie {
 namespace {
 
-constexpr int64_t kFormatVersion = 1;
+constexpr int64_t kFormatVersion = 2;  // 1, which names no platform and no runtime, is read too
 constexpr size_t kMostFiles = 10'000;
 
 struct Range {
@@ -204,24 +204,31 @@ void check_listed(const Manifest& manifest, const std::optional<std::string>& ac
 }
 
 // Before any other member: a later version may have others.
-void check_version(const Json& value) {
+int64_t read_version(const Json& value) {
   require(value.at("format", "manifest").string("format") == "menagerie-bundle",
           "format is not menagerie-bundle");
   const int64_t version = value.at("version", "manifest").integer("version");
-  require(version == kFormatVersion, "version is ", version, "; this runtime reads ",
-          kFormatVersion);
+  require(version >= 1 && version <= kFormatVersion, "version is ", version,
+          "; this runtime reads 1 to ", kFormatVersion);
+  return version;
 }
 
 Manifest read_manifest(const Json& value) {
-  check_version(value);
+  const int64_t version = read_version(value);
   const Fields fields(value, "manifest",
                       {"format", "version", "model", "target", "build_key", "state", "requires",
                        "programs", "weights", "tolerances", "random_weights", "source", "licence",
                        "versions", "created", "files"},
-                      {"accuracy", "shader_header"});
+                      {"accuracy", "shader_header", "platform", "runtime"});
+  for (const std::string_view name : {"platform", "runtime"}) {
+    require((fields.given(name) != nullptr) == (version > 1), name, " and version ", version,
+            " do not go together");
+  }
   Manifest manifest;
   manifest.model = fields.name("model");
   manifest.target = fields.name("target");
+  manifest.runtime = version > 1 ? fields.name("runtime") : manifest.target;
+  if (version > 1) fields.text("platform");
   manifest.needs = read_requirements(fields.at("requires"), "requires");
   manifest.programs = read_programs(fields);
   manifest.weights = fields.path("weights");

@@ -77,6 +77,7 @@ struct Manifest {
   std::filesystem::path path;  // of manifest.json itself
   std::string model;
   std::string target;
+  std::string runtime;  // whose library runs it: the target's own, for most
   Requirements needs;
   std::vector<ProgramSpec> programs;
   std::string weights;

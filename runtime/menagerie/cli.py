@@ -62,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     pull.add_argument("model", help="name of a published model")
     pull.add_argument("--target", "-t", default="cpu", help="cpu or metal (default: cpu)")
     pull.add_argument("--output", "-o", type=Path, metavar="DIR", help="default: MODEL-TARGET")
+    pull.add_argument(
+        "--platform", help="for another machine, e.g. cpu-linux-arm64; default: what this one runs"
+    )
     pull.add_argument("--build", metavar="KEY", help="not the latest, but this build")
     pull.add_argument(
         "--store",
@@ -118,7 +121,7 @@ def _pull(order: argparse.Namespace) -> int:
     if not order.store:
         raise UsageError("menagerie pull", "no store", "Name one by --store or MENAGERIE_STORE")
     releases = open_releases(order.store)
-    release = releases.find(order.model, order.target, order.build)
+    release = releases.find(order.model, order.target, order.build, platform=order.platform)
     place = order.output or Path(f"{order.model}-{order.target}")
     releases.pull(release, place, _Bar(order.model))
     manifest = release.manifest

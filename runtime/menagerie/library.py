@@ -59,7 +59,7 @@ def library_path(target: str = "cpu") -> Path:
         path = Path(folder) / name
         if path.is_file():
             return path
-    raise SessionError(name, "is not built", "Install the package: pip install menagerie")
+    raise SessionError(name, "is not built", "Build and install the package: make setup")
 
 
 def available_targets() -> tuple[str, ...]:
@@ -89,7 +89,7 @@ def library(target: str = "cpu") -> ctypes.CDLL:
     except OSError as error:
         raise SessionError(str(path), f"cannot be loaded: {error}") from error
     _declare(loaded)
-    if target == "metal" and sys.platform != "darwin":
+    if hasattr(loaded, "menagerie_emulator_configure"):
         from menagerie.emulator import configure
 
         configure(loaded)  # the emulated device, which stands in for the GPU here

@@ -210,11 +210,11 @@ def _read_manifest(folder: Path) -> BundleManifest:
 
 def _known_target(manifest: BundleManifest, folder: Path) -> str:
     known = available_targets()
-    if manifest.target not in known:
+    if manifest.runtime not in known:
         raise SessionError(
-            str(folder), f"is for target {manifest.target}", f"This runtime has {', '.join(known)}"
+            str(folder), f"is for target {manifest.runtime}", f"This runtime has {', '.join(known)}"
         )
-    return manifest.target
+    return manifest.runtime
 
 
 def _program_named(name: str, manifest: BundleManifest, folder: Path) -> BundleProgram:

@@ -172,7 +172,7 @@ void bench(menagerie_program* program, const ProgramSpec& spec, const SafeTensor
 // This tool holds one runtime, that of the platform's own device.
 void check_target(const Manifest& manifest, const std::string& folder) {
   constexpr std::string_view kTarget = MENAGERIE_TARGET;
-  require(manifest.target == kTarget, folder, ": is for target ", manifest.target,
+  require(manifest.runtime == kTarget, folder, ": is for target ", manifest.runtime,
           ", this tool runs ", kTarget,
           ". Use menagerie-run on a machine of that target, or `zoo verify` here");
 }

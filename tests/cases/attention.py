@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from case import FLOATS, Table, floats, short
 
-from zoo.spec import Target
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -82,14 +80,14 @@ def _flash(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **rest: 
 
 
 for name, arguments in _operands():
-    TABLE.add(_FLASH, name, arguments, _flash, tolerance=1e-4, targets=(Target.CPU,))
+    TABLE.add(_FLASH, name, arguments, _flash, tolerance=1e-4, targets=("cpu",))
     TABLE.add(
         _MATH,
         name,
         {**arguments, "dropout_mask": None},
         _math,
         tolerance=1e-4,
-        targets=(Target.METAL,),
+        targets=("metal",),
     )
     TABLE.add(
         f"{_MATH}_v2",
@@ -97,7 +95,7 @@ for name, arguments in _operands():
         {**arguments, "dropout_mask": None, "enable_gqa": 0},
         _math,
         tolerance=1e-4,
-        targets=(Target.METAL,),
+        targets=("metal",),
     )
 _, _PLAIN = next(_operands())
 _GROUPED = {
@@ -119,7 +117,7 @@ for name, change in _CHANGES:
         {**_GROUPED, **change, "enable_gqa": 1},
         _math,
         tolerance=1e-4,
-        targets=(Target.METAL,),
+        targets=("metal",),
     )
 for dtype in FLOATS[1:]:
     halved = {name: _PLAIN[name].to(dtype) for name in ("query", "key", "value")}
@@ -128,7 +126,7 @@ for dtype in FLOATS[1:]:
         short(dtype),
         {**_PLAIN, **halved, "dropout_mask": None},
         _math,
-        targets=(Target.METAL,),
+        targets=("metal",),
     )
     TABLE.add(
         _FLASH,
@@ -137,7 +135,7 @@ for dtype in FLOATS[1:]:
         lambda query, key, value, **rest: (
             _flash(query.float(), key.float(), value.float(), **rest)[0].to(query.dtype),
         ),
-        targets=(Target.CPU,),
+        targets=("cpu",),
     )
 
 _MISFITS: tuple[tuple[dict[str, Any], str], ...] = (

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@pytest.fixture(scope="session", params=built_kinds(), ids=lambda kind: kind.target.value)
+@pytest.fixture(scope="session", params=built_kinds(), ids=lambda kind: kind.target)
 def device(request: pytest.FixtureRequest) -> Device:
     """Each device whose runtime is built."""
     return Device(request.param)

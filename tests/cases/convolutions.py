@@ -8,10 +8,8 @@ import torch
 import torch.nn.functional as F
 from case import FLOATS, Table, floats, short
 
-from zoo.spec import Target
-
 TABLE = Table()
-_CPU = (Target.CPU,)
+_CPU = ("cpu",)
 
 
 def _arguments(

@@ -12,7 +12,6 @@ import torch
 from menagerie.library import library, library_path
 from menagerie.shims import Shim, load
 from zoo.errors import SessionError
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,12 +66,12 @@ class Handle:
 class Kind:
     """A device: the target of its runtime, its name in symbols, the number of its type."""
 
-    target: Target
+    target: str
     symbol: str
     number: int
 
 
-KINDS = (Kind(Target.CPU, "cpu", _HOST), Kind(Target.METAL, "mps", 13))
+KINDS = (Kind("cpu", "cpu", _HOST), Kind("metal", "mps", 13))
 
 
 def built_kinds() -> tuple[Kind, ...]:
@@ -80,7 +79,7 @@ def built_kinds() -> tuple[Kind, ...]:
     return tuple(kind for kind in KINDS if _is_built(kind.target))
 
 
-def _is_built(target: Target) -> bool:
+def _is_built(target: str) -> bool:
     try:
         return library_path(target).is_file()
     except SessionError:

@@ -8,13 +8,11 @@ import torch
 import torch.nn.functional as F
 from case import FLOATS, Table, floats, integers, numbers, short
 
-from zoo.spec import Target
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 TABLE = Table()
-_CPU = (Target.CPU,)
+_CPU = ("cpu",)
 
 
 def _mm(self: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from menagerie.format.bundle_manifest import ReleaseState
-from zoo.spec import Target
 from zoo.store import open_store
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def test_confirmations_wait_for_a_mac_and_then_run_by_themselves(cluster: ToyClu
     cluster.start_worker("mac", pool="macos-metal")
     cluster.wait_for(lambda: cluster.state(waiting["id"]) == "Completed", "it is confirmed")
     key = rows["ant_metal metal"]["build_key"]
-    state = open_store(cluster.store).state("ant_metal", Target.METAL, key)
+    state = open_store(cluster.store).state("ant_metal", "metal", key)
     assert state is ReleaseState.VALIDATED
     cluster.convert()
     again = cluster.table()["ant_metal metal"]

@@ -29,22 +29,6 @@ def outcomes(table: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {key.split()[0]: str(row["outcome"]) for key, row in table.items()}
 
 
-def test_a_killed_flow_process_is_run_again(cluster: ToyCluster) -> None:
-    """Crashed, revived by the automation, done by the same run; what was done is not done again."""
-    cluster.write_manifest(ant="fine", asp="segfaults", bee="sleeps 6")
-    cluster.convert()
-    flow = cluster.flow_process("bee")
-    held = int(cluster.noted("bee")[-1].split()[0])
-    flow.send_signal(signal.SIGKILL)
-    ended = {"ant": "published", "asp": "crashed", "bee": "published"}
-    assert outcomes(cluster.table()) == ended
-    assert not cluster.is_running(held)
-    assert len(cluster.noted("asp")) == 1
-    assert cluster.noted("ant").count("done") == 1
-    assert cluster.noted("bee").count("done") == 1
-    assert published(cluster) == ["ant", "bee"]
-
-
 def test_a_killed_worker_leaves_its_run_to_finish_or_to_another(cluster: ToyCluster) -> None:
     """The worker alone is killed; a new one comes; at most the stage at hand is done twice."""
     cluster.write_manifest(cat="sleeps 6")

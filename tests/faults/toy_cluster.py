@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from flows.cluster.connection import OF_ALL_WORKERS
-from flows.cluster.server import SPARING_SETTINGS
+from flows.connection import OF_ALL_WORKERS
+from infra.local.processes import SPARING_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,9 +35,9 @@ START_SECONDS = 180.0
 APPLY = """
 import sys
 from pathlib import Path
-from flows.cluster import apply
-from flows.cluster.plan import Plan
-apply.load_plan = lambda: Plan(Path(sys.argv[1]))
+from infra import apply
+from infra.wanted import Wanted
+apply.load_wanted = lambda: Wanted(Path(sys.argv[1]))
 sys.exit(apply.main())
 """
 

@@ -1,18 +1,14 @@
-"""A home of its own for every test, a manifest of toys, and one Prefect server a session."""
+"""A home of its own for every test, and a manifest of toys."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tasks"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime" / "format"))
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ENTRY = """
   {name}:
@@ -44,14 +40,3 @@ def manifest(tmp_path: Path) -> Path:
     text = "".join(ENTRY.format(name=name, tags=tags) for name, tags in entries)
     (folder / "toys.yaml").write_text(f"version: 1\nfamily: toys\nmodels:{text}")
     return folder
-
-
-@pytest.fixture(scope="session")
-def prefect_server() -> Iterator[None]:
-    """A Prefect API on a database that goes with the session."""
-    from prefect.testing.utilities import prefect_test_harness
-
-    from flows.running.settings import without_heartbeats
-
-    with prefect_test_harness(server_startup_timeout=90), without_heartbeats(when=True):
-        yield

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 COMMANDS = (
     "list",
     "show",
+    "compile",
     "convert",
     "pull",
     "verify",
@@ -192,12 +193,11 @@ def test_what_is_in_the_store_is_skipped_without_a_run(
     """All planned models are there: exit code 0, no Prefect API needed, the weights are named."""
     from flows.planning.plan import plan
     from flows.request.parameters import ConversionOptions
-    from zoo.spec import Target
 
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")  # would fail if asked
     place = str(tmp_path / "store")
     options = ConversionOptions(random_weights=0, manifest=str(manifest), store=place)
-    for planned in plan([], [Target.CPU], options):
+    for planned in plan([], ["cpu"], options):
         job = toy_job(
             tmp_path / planned.model,
             model=planned.model,

@@ -31,7 +31,6 @@ from tasks.prove import prove
 from tasks.publish import publish_bundle
 from zoo.errors import ExportError, SourceError, StoreUnreachable, UsageError
 from zoo.records import Verdict
-from zoo.spec import Target
 from zoo.store import open_store
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def one(place: Services, model: str, options: ConversionOptions) -> ModelResult:
     """The row of a run of convert_model, whose state must say whether it succeeded."""
     recorder = Recorder(place.listener)
     with use_services(dataclasses.replace(place, listener=recorder)):
-        state = convert_model(model, Target.CPU, options, return_state=True)
+        state = convert_model(model, "cpu", options, return_state=True)
     [result] = recorder.rows.values()
     assert state.is_completed() == result.succeeded
     return result
@@ -260,7 +259,7 @@ def test_what_others_converted_in_the_meantime_is_not_done_again(
     options: ConversionOptions,
 ) -> None:
     """A batch is planned at its start: before a model's turn the store is asked once more."""
-    [planned] = plan(["ant"], [Target.CPU], options)
+    [planned] = plan(["ant"], ["cpu"], options)
     assert not planned.in_store
     one(toy_services(), "ant", options)
     late = dataclasses.replace(toy_services(), planned={("ant", "cpu"): planned})
@@ -284,13 +283,13 @@ def test_a_store_that_was_away_for_a_moment_is_asked_again(
     monkeypatch.setattr(zoo.store.Store, "state", asked)
     models = "ant" if flow is convert_model else ["ant"]
     with use_services(toy_services()):
-        state = flow(models, Target.CPU, options, return_state=True)
+        state = flow(models, "cpu", options, return_state=True)
     assert (state.is_completed(), errors) == (True, [])
 
 
 def test_hours_that_are_over_leave_rows(options: ConversionOptions) -> None:
     """Also where there is no worker: what has not begun has timed out, and the table is whole."""
-    planned = plan(["*"], [Target.CPU], options)
+    planned = plan(["*"], ["cpu"], options)
     recorder = Recorder(Notes())
     with use_services(toy_services()):
         convert_here(planned, options, recorder, until=-math.inf)
@@ -341,3 +340,25 @@ def test_a_run_that_ends_without_a_row_says_why() -> None:
     assert str(state_error(Failed(data=ValueError("bad")))) == "Prefect: ValueError: bad"
     assert str(state_error(Cancelled())).startswith("Prefect: ")
     assert str(state_error(Completed())).startswith("Prefect: ")
+
+
+def test_misuse_is_a_failed_run_with_one_line(
+    options: ConversionOptions, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever misspelt a name reads what was wrong, and no traceback."""
+    with use_services(toy_services()):
+        state = convert_zoo(models=["annt"], options=options, return_state=True)
+    assert state.is_failed()
+    assert "annt" in (state.message or "")
+    assert "Traceback" not in caplog.text
+
+
+def test_a_run_is_called_what_it_does(options: ConversionOptions) -> None:
+    """As anybody who looks at the list of runs wants to know, scheduled or not."""
+    from prefect.client.orchestration import get_client
+
+    many(toy_services(), options, models=["ant", "bee"], targets=["cpu"])
+    many(toy_services(), options)
+    with get_client(sync_client=True) as client:
+        names = {run.name for run in client.read_flow_runs()}
+    assert {"convert ant and 1 more for cpu", "convert the default models"} <= names

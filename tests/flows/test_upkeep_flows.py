@@ -28,7 +28,6 @@ from tasks.verify import ProofOutcome, verify_release
 from zoo.errors import StoreUnreachable
 from zoo.records import GraphNode, GraphRecord, NodeKind, ProgramGraphs
 from zoo.report import read_report
-from zoo.spec import Target
 from zoo.store import KeepRule, open_store
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def verified(place: Services, store: Store, **arguments: Any) -> VerifyResult:
 def confirmed(place: Services, store: Store) -> ModelResult:
     """The row of a confirmation of ant."""
     with use_services(place):
-        state = confirm_release("ant", Target.CPU, store=store.url, return_state=True)
+        state = confirm_release("ant", "cpu", store=store.url, return_state=True)
     row: ModelResult = result_of(state)
     assert state.is_completed() == row.succeeded
     return row
@@ -195,7 +194,7 @@ def test_a_device_that_disagrees_changes_nothing(store: Store, tmp_path: Path) -
     assert "off by 0.5" in (row.confirmation_detail or "")
     assert store.find("ant", "cpu").manifest.state is ReleaseState.EMULATED
     with use_services(judging()):
-        state = confirm_release("yak", Target.CPU, store=store.url, return_state=True)
+        state = confirm_release("yak", "cpu", store=store.url, return_state=True)
     assert state.is_failed()
     assert "no release of yak" in (state.message or "")
 

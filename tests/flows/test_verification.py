@@ -85,3 +85,21 @@ def test_the_way_to_a_release_is_a_command(release: Release) -> None:
     assert tokens[-1].content == (
         "zoo pull tiny --target cpu --store '/a`b`/[c](d)/<img>/e f # g'\n"
     )
+
+
+def test_the_command_says_where_the_store_is(
+    release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An s3:// address alone means AWS: whose server it is stands before it. No key does."""
+    monkeypatch.setenv("MENAGERIE_S3_ENDPOINT", "https://s3.example.org")
+    monkeypatch.setenv("MENAGERIE_S3_ACCESS_KEY", "owner")
+    monkeypatch.setenv("MENAGERIE_S3_SECRET_KEY", "hush")
+    page = Links("s3://models/zoo", release).markdown()
+    [command] = [line.strip() for line in page.splitlines() if "zoo pull" in line]
+    assert command == (
+        "MENAGERIE_S3_ENDPOINT=https://s3.example.org "
+        "zoo pull tiny --target cpu --store s3://models/zoo"
+    )
+    assert "hush" not in page
+    linked = {line.partition("]")[0].removeprefix("- [") for line in page.splitlines()}
+    assert {name.replace("\\", "") for name in linked} >= {"manifest.json", *release.manifest.files}

@@ -13,9 +13,9 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.events.schemas.automations import AutomationCore
 from ruamel.yaml import YAML
 
-from flows.cluster.plan import Plan, load_plan
 from flows.names import FlowName
 from flows.planning.placement import load_placement
+from infra.wanted import Wanted, load_wanted
 from zoo.errors import UsageError
 
 INFRA = Path(__file__).parents[2] / "infra"
@@ -24,9 +24,9 @@ NAMES = [deployment["name"] for deployment in DEPLOYMENTS]
 
 
 @pytest.fixture(scope="module")
-def plan() -> Plan:
+def wanted() -> Wanted:
     """The files in `infra`."""
-    return load_plan()
+    return load_wanted()
 
 
 def test_all_that_is_promised_is_deployed() -> None:
@@ -36,13 +36,13 @@ def test_all_that_is_promised_is_deployed() -> None:
     assert len(set(NAMES)) == len(NAMES)
 
 
-def test_the_history_knows_every_flow(plan: Plan) -> None:
+def test_the_history_knows_every_flow(wanted: Wanted) -> None:
     """What is deployed is what `zoo runs` asks for, by the same names."""
-    assert {each.flow for each in plan.deployments} == set(FlowName)
+    assert {each.flow for each in wanted.deployments} == set(FlowName)
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=NAMES)
-def test_a_deployment_is_of_a_flow(deployment: dict[str, Any], plan: Plan) -> None:
+def test_a_deployment_is_of_a_flow(deployment: dict[str, Any], wanted: Wanted) -> None:
     """Importable on a worker, called as our own reading of the file says.
 
     A schedule gives all parameters that have no default.
@@ -50,27 +50,27 @@ def test_a_deployment_is_of_a_flow(deployment: dict[str, Any], plan: Plan) -> No
     module, _, name = deployment["entrypoint"].rpartition(".")
     flow = getattr(importlib.import_module(module), name)
     assert isinstance(flow, Flow)
-    assert any(d.flow == flow.name and d.name == deployment["name"] for d in plan.deployments)
+    assert any(d.flow == flow.name and d.name == deployment["name"] for d in wanted.deployments)
     for schedule in deployment.get("schedules", []):  # nobody fills in a form then
         flow.validate_parameters(deployment.get("parameters", {}) | schedule.get("parameters", {}))
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=NAMES)
-def test_a_deployment_has_a_place(deployment: dict[str, Any], plan: Plan) -> None:
+def test_a_deployment_has_a_place(deployment: dict[str, Any], wanted: Wanted) -> None:
     """Its pool and its queue exist."""
     place = deployment["work_pool"]
-    assert place["work_queue_name"] in plan.work_pools[place["name"]].queues
+    assert place["work_queue_name"] in wanted.work_pools[place["name"]].queues
 
 
-def test_pools_are_those_of_the_placement(plan: Plan) -> None:
+def test_pools_are_those_of_the_placement(wanted: Wanted) -> None:
     """Where flows send work, there is a pool for it."""
-    assert set(load_placement().pools) <= set(plan.work_pools)
+    assert set(load_placement().pools) <= set(wanted.work_pools)
 
 
-def test_who_waits_takes_no_place_of_what_it_waits_for(plan: Plan) -> None:
+def test_who_waits_takes_no_place_of_what_it_waits_for(wanted: Wanted) -> None:
     """convert-zoo submits runs and waits: its queue has no limit, nor its pool."""
     [own] = [d for d in DEPLOYMENTS if d["name"] == "convert-zoo"]
-    pool = plan.work_pools[own["work_pool"]["name"]]
+    pool = wanted.work_pools[own["work_pool"]["name"]]
     assert pool.concurrency_limit is None
     assert pool.queues[own["work_pool"]["work_queue_name"]].concurrency_limit is None
     [model] = [d for d in DEPLOYMENTS if d["name"] == "convert-model"]
@@ -86,7 +86,7 @@ def test_schedules_have_a_time_zone(name: str) -> None:
         ZoneInfo(schedule["timezone"])
 
 
-def test_automations_are_prefects(plan: Plan) -> None:
+def test_automations_are_prefects(wanted: Wanted) -> None:
     """Each is taken whole: no key is ignored, and every event is one that Prefect emits."""
     emitted = {
         f"prefect.flow-run.{state}"
@@ -105,33 +105,33 @@ def test_automations_are_prefects(plan: Plan) -> None:
             "Suspended",
         )
     }
-    for wanted in plan.automations:
-        made = AutomationCore.model_validate(wanted)
-        assert set(wanted) <= set(AutomationCore.model_fields)
-        assert set(wanted["trigger"]) <= set(type(made.trigger).model_fields)
+    for one in wanted.automations:
+        made = AutomationCore.model_validate(one)
+        assert set(one) <= set(AutomationCore.model_fields)
+        assert set(one["trigger"]) <= set(type(made.trigger).model_fields)
         assert set(made.trigger.expect) <= emitted  # type: ignore[union-attr]
 
 
-def test_crashed_runs_are_run_again_a_bounded_number_of_times(plan: Plan) -> None:
+def test_crashed_runs_are_run_again_a_bounded_number_of_times(wanted: Wanted) -> None:
     """Only runs of deployments that began to run, and only while few were tried."""
-    [again] = [a for a in plan.automations if a["trigger"]["posture"] == "Reactive"]
+    [again] = [a for a in wanted.automations if a["trigger"]["posture"] == "Reactive"]
     assert again["trigger"]["match"]["prefect.run-count"] == ["1", "2"]
     assert again["trigger"]["match_related"]["prefect.resource.role"] == "deployment"
 
 
-def test_the_digest_is_of_what_is_applied(plan: Plan, tmp_path: Path) -> None:
+def test_the_digest_is_of_what_is_applied(wanted: Wanted, tmp_path: Path) -> None:
     """The same for the same files, another for another cron line or job template."""
     template = "kubernetes/base-job-template.json"
     (tmp_path / "kubernetes").mkdir()
     for name in ("prefect.yaml", "work_pools.yaml", "automations.yaml", template):
         (tmp_path / name).write_text((INFRA / name).read_text())
-    assert Plan(tmp_path).digest == plan.digest
+    assert Wanted(tmp_path).digest == wanted.digest
     text = (tmp_path / "prefect.yaml").read_text()
     (tmp_path / "prefect.yaml").write_text(text.replace("0 2 * * 6", "0 3 * * 6"))
-    changed = Plan(tmp_path).digest
-    assert changed != plan.digest
+    changed = Wanted(tmp_path).digest
+    assert changed != wanted.digest
     (tmp_path / template).write_text("{}")
-    assert Plan(tmp_path).digest != changed
+    assert Wanted(tmp_path).digest != changed
 
 
 @pytest.mark.parametrize(
@@ -153,5 +153,5 @@ def test_faulty_work_pools(tmp_path: Path, text: str, said: str) -> None:
     """File and place in one line."""
     (tmp_path / "work_pools.yaml").write_text(text)
     with pytest.raises(UsageError, match=said) as caught:
-        _ = Plan(tmp_path).work_pools
+        _ = Wanted(tmp_path).work_pools
     assert str(caught.value).startswith(str(tmp_path / "work_pools.yaml"))

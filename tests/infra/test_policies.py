@@ -42,7 +42,8 @@ HELPERS = {"get_paginator", "exceptions", "close", "generate_presigned_url"}
 def requests_made() -> set[str]:
     """Every request of boto3's client in the store's code, by name."""
     found = set()
-    for path in (ROOT / "zoo" / "store").glob("*.py"):
+    folders = (ROOT / "zoo" / "store", ROOT / "runtime" / "menagerie" / "store")
+    for path in (path for folder in folders for path in folder.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute):
                 if node.value.attr in ("_client", "client"):

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from flows.cluster.connection import OF_ALL_WORKERS
+from flows.connection import OF_ALL_WORKERS
 
 ROOT = Path(__file__).parents[2]
 INFRA = ROOT / "infra"

@@ -170,7 +170,10 @@ FILES = listed({
 })  # fmt: skip
 MANIFEST_FAULTS: list[tuple[str, Any, str]] = [
     ("format", "zip", "format is not menagerie-bundle"),
-    ("version", 2, "version is 2; this runtime reads 1"),
+    ("version", 3, "version is 3; this runtime reads 1 to 2"),
+    ("version", 2, "platform and version 2 do not go together"),
+    ("platform", "cpu-linux-x86_64", "platform and version 1 do not go together"),
+    ("runtime", "cpu", "runtime and version 1 do not go together"),
     ("model", None, 'manifest lacks "model"'),
     ("model", 3, "model is not a string"),
     ("target", "metal", "the bundle is for target metal"),

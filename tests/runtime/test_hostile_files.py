@@ -219,7 +219,7 @@ MANIFESTS: dict[str, tuple[Edit, str]] = {
     "huge whole number": (text(lambda t: t.replace(b": 1,", b": 1" + b"0" * 400 + b",")), "range"),
     "huge number": (text(lambda t: t.replace(b": 1,", b": 1e999,")), "a number out of range"),
     "another format": (put("format", value="zip"), "format is not menagerie-bundle"),
-    "a later version": (put("version", value=2), "version is 2"),
+    "a later version": (put("version", value=3), "version is 3"),
     "version as text": (put("version", value="1"), "version is not an integer"),
     "no programs": (without("programs"), 'lacks "programs"'),
     "programs no list": (put("programs", value={}), "programs is not an array"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from menagerie import version
 from menagerie.format.document import parse_manifest
 from menagerie.format.folder import open_bundle, seal
-from menagerie.library import library_path
+from menagerie.native_tool import native_tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,9 +28,8 @@ LIBRARY = "programs/main/model.so"
 
 
 def tool() -> Path:
-    """The built tool: among the environment's commands, or beside the library it needs."""
-    folders = (Path(sysconfig.get_path("scripts")), library_path().parent)
-    return next(f / "menagerie-run" for f in folders if (f / "menagerie-run").is_file())
+    """The built tool, beside the library it needs."""
+    return native_tool()
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -217,7 +215,8 @@ def test_what_is_no_bundle_ends_with_1(bundle: Path, tmp_path: Path) -> None:
 def test_bundle_for_another_device_is_refused(bundle: Path) -> None:
     """A Metal bundle says where it can be proven instead, before anything of it is used."""
     path = bundle / "manifest.json"
-    path.write_text(path.read_text().replace('"target": "cpu"', '"target": "metal"'))
+    text = path.read_text().replace('"target": "cpu"', '"target": "metal"')
+    path.write_text(text.replace('"runtime": "cpu"', '"runtime": "metal"'))
     done = run(bundle)
     assert done.returncode == 1
     assert "is for target metal, this tool runs cpu. Use menagerie-run on" in done.stderr

@@ -17,7 +17,6 @@ import menagerie
 from menagerie.library import library, library_path
 from menagerie.shim_list import RUNTIME_ABI, kernel_symbols, supported_symbols
 from menagerie.shims import SHIMS_FILE, header, load, main, table
-from zoo.spec import Target
 
 ROOT = SHIMS_FILE.parents[1]
 SHIMS = load()
@@ -31,11 +30,11 @@ def _exported(library: Path) -> set[str]:
     return {line.split()[0] for line in listing.splitlines()}
 
 
-@pytest.mark.parametrize("target", Target)
-def test_library_exports_exactly_the_list(target: Target) -> None:
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_library_exports_exactly_the_list(target: str) -> None:
     """Every shim listed for a target is in its library, and nothing else but the C API is."""
     public = set(re.findall(r"\bmenagerie_\w+(?=\()", (ROOT / "include/menagerie.h").read_text()))
-    if target is Target.METAL:  # the device that stands in for the GPU here is told its compiler
+    if target == "metal":  # the device that stands in for the GPU here is told its compiler
         public.add("menagerie_emulator_configure")
     assert _exported(library_path(target)) == supported_symbols(target) | public
 
@@ -105,7 +104,7 @@ def test_numbers_are_torchs(name: str) -> None:
     """Device types, dtypes, layouts and memory formats bear the numbers that torch gives them."""
     theirs = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
     arguments = [6] if name == "aoti_torch_dtype_element_size" else []
-    for target in Target:
+    for target in ("cpu", "metal"):
         assert getattr(library(target), name)(*arguments) == getattr(theirs, name)(*arguments)
 
 
@@ -125,7 +124,7 @@ def test_allow_list_holds_kernels_and_handles() -> None:
     """Lowering may use what the list gives its target, and nothing for a target without runtime."""
     assert "aoti_torch_cpu_convolution" in kernel_symbols("cpu")
     assert "aoti_torch_mps_convolution" in kernel_symbols("metal")
-    for target in Target:
+    for target in ("cpu", "metal"):
         assert kernel_symbols(target) < supported_symbols(target)
     assert supported_symbols("abacus") == frozenset()
 
@@ -155,10 +154,10 @@ def test_command_prints_what_is_asked_for(capsys: pytest.CaptureFixture[str]) ->
     assert "usage" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("target", Target)
-def test_runtime_needs_neither_torch_nor_its_libraries(target: Target) -> None:
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_runtime_needs_neither_torch_nor_its_libraries(target: str) -> None:
     """Importing the runtime loads no torch, and its libraries need none of torch's."""
-    code = "from zoo.spec import Target; import sys, menagerie; menagerie.version(Target(sys.argv[1])); print('torch' in sys.modules)"
+    code = "import sys, menagerie; menagerie.version(sys.argv[1]); print('torch' in sys.modules)"
     command = [sys.executable, "-c", code, target]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

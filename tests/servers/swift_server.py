@@ -12,9 +12,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from flows.cluster import swift
-from flows.cluster.certificates import ensure_certificate
-from flows.cluster.ports import free_ports
+from infra.local import swift
+from infra.local.processes import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +35,7 @@ class SwiftServer:
         """Writes certificates, rings and configuration files."""
         names = (*swift.STORAGE, "http", "tls")
         self.ports = dict(zip(names, free_ports(len(names)), strict=True))
-        certificate = ensure_certificate(self.folder / "tls")
+        certificate = swift.ensure_certificate(self.folder / "tls")
         self.ca_bundle = certificate.authority
         self._server = swift.SwiftServer(
             self.folder, self.ports, ACCESS_KEY, certificates={"tls": certificate}

@@ -21,7 +21,6 @@ from transforms.lowering import cpu
 from transforms.passes.fold_batch_norm import FoldBatchNorm
 from zoo.manifest import load_manifest
 from zoo.records import DivergenceStage, Verdict
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +55,7 @@ def digits(tmp_path: Path) -> Job:
     folder.mkdir()
     return Job(
         model="digits_cnn",
-        target=Target.CPU,
+        target="cpu",
         spec=zoo.spec("digits_cnn"),
         origin=zoo.origin("digits_cnn").file,
         build_key="a" * 64,

@@ -40,7 +40,6 @@ from zoo.spec import (
     Licence,
     ModelSpec,
     ProgramSpec,
-    Target,
     TorchvisionSource,
 )
 
@@ -54,7 +53,7 @@ def toy_job(folder: Path, **changes: Any) -> Job:
     """A job for a model called `toy`; `changes` replace its fields."""
     fields: dict[str, Any] = {
         "model": "toy",
-        "target": Target.CPU,
+        "target": "cpu",
         "spec": ModelSpec(
             summary="a toy",
             source=TorchvisionSource(kind="torchvision", builder="resnet18"),
@@ -155,7 +154,7 @@ def toy_bundle(job: Job) -> Path:
     return make_bundle(
         job.bundle,
         model=job.model,
-        target=job.target.value,
+        target=job.target,
         build_key=job.build_key,
         state="lowered",
         random_weights=job.seed,

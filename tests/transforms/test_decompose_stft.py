@@ -403,3 +403,5 @@ def test_half_a_frame_is_multiplied() -> None:
     shapes = {n: tuple(v.shape) for n, v in result.state_dict.items() if "sines" in n}
     # samples 13 to 32 of 64 with their partners: a Hann window's first is zero, too
     assert shapes == {"fourier_cosines_64": (20, 33), "fourier_sines_64": (20, 33)}
+    # a library is given each weight's memory whole
+    assert all(v.untyped_storage().nbytes() == v.nbytes for v in result.state_dict.values())

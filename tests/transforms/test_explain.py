@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from transforms import run_passes
-from transforms.explain import Explanation, OperatorCount, explain, explain_program
+from transforms.explain import Explanation, OperatorCount, explain_program
 from transforms.passes.fold_batch_norm import FoldBatchNorm
 from zoo.errors import UsageError
-from zoo.spec import PassChoice, Target
+from zoo.spec import PassChoice
 
 
 class _TwoNorms(nn.Module):
@@ -70,7 +70,8 @@ def test_result_is_that_of_running_all_passes_at_once() -> None:
 def test_explanation_of_a_model_survives_json() -> None:
     """Programs keep their order and names; the record can be written and read back."""
     program = _program()
-    told = explain("two_norms", {"encoder": program, "decoder": program}, target=Target.CPU)
+    programs = tuple(explain_program(name, program)[1] for name in ("encoder", "decoder"))
+    told = Explanation(model="two_norms", target="cpu", programs=programs)
     assert [p.program for p in told.programs] == ["encoder", "decoder"]
     assert Explanation.model_validate_json(told.model_dump_json()) == told
 

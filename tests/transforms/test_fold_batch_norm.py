@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -258,6 +259,40 @@ def test_training_statistics_are_left_alone() -> None:
     program = _export(Training(), torch.randn(2, 3, 6, 6), functional=False)
     _, log = run_passes(program, [FOLD])
     assert not log.records[0].modified
+
+
+def _small_gain(layer: nn.Module, norm: nn.Module) -> nn.Sequential:
+    """Normal numbers in float16, whose products with one channel's gain are not."""
+    nn.init.normal_(layer.weight, std=1e-2)
+    norm.running_var[0] = 6e4
+    norm.weight.data[0] = 1e-2
+    norm.bias.data[0] = 0.0
+    return nn.Sequential(layer, norm).eval().half()
+
+
+@pytest.mark.parametrize(
+    ("layer", "norm", "shape"),
+    [
+        (nn.Conv2d(8, 4, 3, bias=False), nn.BatchNorm2d(4), (2, 8, 9, 9)),
+        (nn.ConvTranspose2d(8, 4, 3, groups=2, bias=False), nn.BatchNorm2d(4), (2, 8, 9, 9)),
+        (nn.Linear(64, 4, bias=False), nn.BatchNorm1d(4), (16, 64)),
+    ],
+    ids=["conv", "transposed", "linear"],
+)
+@pytest.mark.parametrize("core", [False, True])
+def test_half_precision_keeps_its_digits(
+    layer: nn.Module, norm: nn.Module, shape: tuple[int, ...], core: bool
+) -> None:
+    """A gain that would make float16's subnormal numbers of the weights is not folded."""
+    torch.manual_seed(0)
+    module, x = _small_gain(layer, norm), torch.randn(shape).half()
+    exact = copy.deepcopy(module).double()(x.double())[:, 0]
+    program = torch.export.export(module, (x,), strict=False)
+    program = program.run_decompositions() if core else program
+    result, log = run_passes(program, ["fold_batch_norm"])
+    errors = [(m(x)[:, 0].double() - exact).norm() for m in (result.module(), module)]
+    assert errors[0] < 2 * errors[1]
+    assert "few of its digits" in log.records[0].refusals[0].reason
 
 
 def test_half_precision_keeps_its_dtype() -> None:

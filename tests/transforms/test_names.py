@@ -8,7 +8,6 @@ from torch import nn
 
 from transforms import run_passes
 from transforms.bisect.piece import run_piece
-from zoo.spec import Target
 
 
 class _Dashes(nn.Module):
@@ -28,8 +27,8 @@ class _Dashes(nn.Module):
         return y * self.get_buffer("a-scale")
 
 
-@pytest.mark.parametrize("target", list(Target))
-def test_names_with_dashes(target: Target) -> None:
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_names_with_dashes(target: str) -> None:
     """Through every pass, lowered and run: eager's numbers."""
     torch.manual_seed(2)
     module, x = _Dashes().eval(), torch.randn(2, 3, 8, 8)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Any
 
 import pytest
 
 from zoo.build_key import build_key
-from zoo.spec import DEFAULT_TOLERANCES, Dtype, ModelSpec, Target, Tolerance
+from zoo.spec import DEFAULT_TOLERANCES, Dtype, ModelSpec, Tolerance
 
 _ENTRY: dict[str, Any] = {
     "summary": "a model",
@@ -20,15 +19,11 @@ _ENTRY: dict[str, Any] = {
 }
 _FACTS: dict[str, Any] = {
     "name": "one",
-    "target": Target.CPU,
+    "target": "cpu",
     "weights": "random 0",
     "code": "c0de",
     "versions": {"torch": "2.13.0", "gcc": "12"},
 }
-
-
-class _Metal(Enum):
-    METAL = "metal"
 
 
 def _key(entry: dict[str, Any] | None = None, **changes: Any) -> str:
@@ -51,7 +46,7 @@ def test_equal_facts_equal_key() -> None:
     "changes",
     [
         {"name": "two"},
-        {"target": _Metal.METAL},
+        {"target": "metal"},
         {"weights": "random 1"},
         {"code": "c0df"},
         {"versions": {"torch": "2.13.1", "gcc": "12"}},

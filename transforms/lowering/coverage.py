@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from zoo.spec import Target
 
 __all__ = ["check_imports", "check_kernels", "check_library"]
 
@@ -22,15 +21,15 @@ _SHIM_PREFIXES = ("aoti_torch_", "Sleef_", "menagerie_")
 _FOREIGN_PREFIXES = ("_ZN2at", "_ZN3c10", "_ZN5torch", "_ZNK2at", "_ZNK3c10", "_ZNK5torch")
 
 
-def check_kernels(place: str, uses: Mapping[str, tuple[str, ...]], target: Target) -> None:
+def check_kernels(place: str, uses: Mapping[str, tuple[str, ...]], target: str) -> None:
     """Raise UnsupportedKernels with every fallback kernel that `target` lacks, and its users."""
-    offered = supported_symbols(target.value)
+    offered = supported_symbols(target)
     missing = {kernel: sites for kernel, sites in uses.items() if kernel not in offered}
     if missing:
         raise UnsupportedKernels(place, missing)
 
 
-def check_library(place: str, library: Path, target: Target) -> tuple[str, ...]:
+def check_library(place: str, library: Path, target: str) -> tuple[str, ...]:
     """The shim symbols that a finished library imports, sorted.
 
     Raises:
@@ -46,7 +45,7 @@ def check_library(place: str, library: Path, target: Target) -> tuple[str, ...]:
     return check_imports(place, [line.split()[0] for line in listing.splitlines()], target)
 
 
-def check_imports(place: str, undefined: Collection[str], target: Target) -> tuple[str, ...]:
+def check_imports(place: str, undefined: Collection[str], target: str) -> tuple[str, ...]:
     """Those of a library's undefined symbols that are shims, sorted.
 
     Raises:

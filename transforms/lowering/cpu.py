@@ -14,10 +14,10 @@ from transforms.lowering.fallback_kernels import CheckedWrapper
 from transforms.lowering.inductor import Backend, generate_code
 from transforms.lowering.layouts import with_claimed_weights
 from transforms.lowering.lowered import LoweredProgram
+from transforms.lowering.recurrent import write_out_lstm
 from transforms.lowering.toolchain import Compiler, Source, find_compiler
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,10 +102,9 @@ def lower(
     started = time.perf_counter()
     place = f"program {name}"
     baseline = _baseline()
-    code = generate_code(
-        with_claimed_weights(program), {**_OPTIONS, "cpp.simdlen": baseline.vector_bits}, BACKEND
-    )
-    check_kernels(place, code.kernel_uses, Target.CPU)
+    prepared = with_claimed_weights(write_out_lstm(program))
+    code = generate_code(prepared, {**_OPTIONS, "cpp.simdlen": baseline.vector_bits}, BACKEND)
+    check_kernels(place, code.kernel_uses, "cpu")
     flags = (*_FLAGS, *baseline.flags)
     sources = [
         Source("kernels", FAULTS + code.kernels, flags, header="torch/csrc/inductor/cpp_prefix.h"),
@@ -125,7 +124,7 @@ def lower(
         record=LoweringRecord(
             program=name,
             library_bytes=library.stat().st_size,
-            symbols=check_library(place, library, Target.CPU),
+            symbols=check_library(place, library, "cpu"),
             fallback_kernels=tuple(sorted(code.kernel_uses)),
             generated_kernels=code.generated_kernels,
             seconds=time.perf_counter() - started,

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from transforms.lowering.mach_o import MachLibrary
     from transforms.lowering.toolchain import Source
-    from zoo.spec import Target
 
 __all__ = ["RUNTIME_INSTALL_NAME", "link_mach_library", "mach_compiler"]
 
@@ -51,7 +50,7 @@ def mach_compiler() -> Compiler:
 
 
 def link_mach_library(
-    place: str, sources: Sequence[Source], output: Path, target: Target
+    place: str, sources: Sequence[Source], output: Path, target: str
 ) -> MachLibrary:
     """Compile and link `sources`, sign the library ad hoc and read it back.
 
@@ -69,7 +68,7 @@ def link_mach_library(
     """
     with tempfile.TemporaryDirectory(prefix="menagerie-") as folder:
         stub = Path(folder) / "libmenagerie_metal.tbd"
-        stub.write_text(_stub(sorted(supported_symbols(target.value))))
+        stub.write_text(_stub(sorted(supported_symbols(target))))
         name = f"-Wl,-install_name,@rpath/{output.name}"
         mach_compiler().link_library(sources, output, [str(stub), name, *_LINK_FLAGS])
     if platform.system() == "Darwin":  # stripping broke the linker's own signature

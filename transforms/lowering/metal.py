@@ -24,7 +24,6 @@ from transforms.lowering.mps_host import provide_mps
 from transforms.lowering.toolchain import Source, find_compiler
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -87,7 +86,7 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
     code = _generate(name, program)
     path = shaders.relative_to(folder).as_posix()
     metal = metal_code(code.wrapper, code.shaders, name, path)
-    check_kernels(place, code.kernel_uses, Target.METAL)
+    check_kernels(place, code.kernel_uses, "metal")
     if metal.shaders:
         shaders.write_text(metal.shaders)
     with ThreadPoolExecutor(max_workers=1) as beside:
@@ -101,7 +100,7 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
             program=name,
             library_bytes=library.stat().st_size,
             symbols=symbols,
-            fallback_kernels=tuple(s for s in symbols if s in kernel_symbols(Target.METAL.value)),
+            fallback_kernels=tuple(s for s in symbols if s in kernel_symbols("metal")),
             generated_kernels=len(metal.kernels),
             seconds=time.perf_counter() - started,
         ),
@@ -150,8 +149,8 @@ def _sources(metal: MetalCode) -> list[Source]:
 
 def _mach_library(place: str, metal: MetalCode, folder: Path) -> tuple[Path, tuple[str, ...]]:
     library = folder / "model.dylib"
-    found = mach_toolchain.link_mach_library(place, _sources(metal), library, Target.METAL)
-    return library, check_imports(place, found.imports, Target.METAL)
+    found = mach_toolchain.link_mach_library(place, _sources(metal), library, "metal")
+    return library, check_imports(place, found.imports, "metal")
 
 
 def _emulation(place: str, metal: MetalCode, folder: Path) -> Path | None:
@@ -165,5 +164,5 @@ def _emulation(place: str, metal: MetalCode, folder: Path) -> Path | None:
         compiler.link_library([Source("stub", "", ("-fPIC",))], stub, [f"-Wl,-soname,{_RUNTIME}"])
         needed = [f"-L{scratch}", "-Wl,--no-as-needed", f"-l:{_RUNTIME}", "-Wl,-s"]
         compiler.link_library(_sources(metal), library, needed)
-    check_library(place, library, Target.METAL)
+    check_library(place, library, "metal")
     return library

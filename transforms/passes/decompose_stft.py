@@ -181,7 +181,7 @@ def _stft(editor: ProgramEditor, node: Node) -> Planes:
     hop = arguments["hop_length"] or length // 4
     frames = editor.call(aten.unfold.default, signal, -1, length - left - right, hop, like=node)
     if window is not None:
-        held = window[left : length - right].to(fake_value(signal).dtype)
+        held = window[left : length - right].to(fake_value(signal).dtype).clone()  # no view
         named = f"fourier_window_{length}"
         frames = editor.call(aten.mul.Tensor, frames, editor.add_constant(named, held), like=node)
     elif arguments["window"] is not None:

@@ -72,7 +72,8 @@ class FoldBatchNorm(GraphPass):
     Refuses when the layer's result has another user, when a weight or a statistic is not a
     constant, when a weight is shared with another node, when the norm's channels are not the
     layer's (a linear layer over sequences, a convolution without a batch axis), when the norm
-    changes the dtype, and when a folded weight overflows its dtype.
+    changes the dtype, and when a folded weight overflows its dtype or is so small that half
+    precision would keep few of its digits.
     """
 
     name = "fold_batch_norm"
@@ -156,10 +157,12 @@ def _fold(editor: ProgramEditor, node: Node, norm: _Norm, layer: _Layer) -> str 
     shift = torch.zeros_like(mean) if norm.shift is None else _tensor(editor, norm.shift)
     bias = torch.zeros_like(mean) if layer.bias is None else _tensor(editor, layer.bias)
     gain = scale / torch.sqrt(var + norm.eps)
-    weight = _scaled(_tensor(editor, layer.weight), gain, layer).to(dtype)
-    offset = ((bias - mean) * gain + shift).to(dtype)
+    exact = _scaled(_tensor(editor, layer.weight), gain, layer)
+    weight, offset = exact.to(dtype), ((bias - mean) * gain + shift).to(dtype)
     if not (weight.isfinite().all() and offset.isfinite().all()):
         return f"a folded weight is beyond {dtype}"
+    if _is_rounded_away(exact, weight, gain, layer):
+        return f"a folded weight is too small for {dtype}: it would keep few of its digits"
     name = editor.constant_name(layer.weight)
     with editor.graph.inserting_before(layer.node):
         fresh = _call(
@@ -183,6 +186,22 @@ def _scaled(weight: torch.Tensor, gain: torch.Tensor, layer: _Layer) -> torch.Te
     rest = [1] * (weight.dim() - 2)
     grouped = weight.reshape(layer.groups, -1, *weight.shape[1:])
     return (grouped * gain.reshape(layer.groups, 1, -1, *rest)).reshape(weight.shape)
+
+
+def _is_rounded_away(
+    exact: torch.Tensor, rounded: torch.Tensor, gain: torch.Tensor, layer: _Layer
+) -> bool:
+    """Whether more is lost than rounding loses of numbers in the dtype's normal range.
+
+    Half precision has few exponents: a small gain makes subnormal numbers of a channel's weights.
+    Both are seen without the gain, so that no channel hides behind a larger one.
+    """
+    undone = torch.where(gain == 0, 1.0, 1.0 / gain)
+    lost, whole = (
+        float((t * undone if layer.by_column else _scaled(t, undone, layer)).norm())
+        for t in (rounded.double() - exact, exact)
+    )
+    return lost > torch.finfo(rounded.dtype).eps * whole
 
 
 def _call(editor: ProgramEditor, layer: _Layer, weight: Node, bias: Node) -> Node:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
+from menagerie.format.bundle_manifest import platform_name
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
@@ -94,9 +96,8 @@ class Target(ABC):
 
     @property
     def platform(self) -> str:
-        """What an artifact lowered here runs on, e.g. `linux-x86_64`."""
-        needs = self.requirements()
-        return f"{needs.system}-{needs.machine}"
+        """What an artifact lowered here runs on, e.g. `cpu-linux-x86_64`."""
+        return platform_name(self.name, self.requirements())
 
     @property
     def emulated_here(self) -> bool:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import platform
+import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from menagerie.abi import RUNTIME_ABI
 from menagerie.format.bundle_manifest import Requirements
-from transforms.targets.base import Target
+from transforms.targets.base import Finding, Health, Target
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from torch.export import ExportedProgram
 
@@ -66,6 +68,38 @@ class CpuTarget(Target):
     def requirements(self) -> Requirements:
         """See `Target.requirements`."""
         return host_requirements()
+
+    def checks(self) -> Iterator[Finding]:
+        """Whether the processor is one that artifacts run on."""
+        machine = platform.machine()
+        wanted = _INSTRUCTIONS.get(machine, ())
+        missing = sorted(set(wanted) - _has())
+        if missing:
+            yield Finding(
+                "processor",
+                Health.FAIL,
+                f"{machine} without {', '.join(missing)}",
+                "Artifacts for x86-64 need AVX2 and FMA: use a processor of 2013 or later",
+            )
+        else:
+            with_them = " with AVX2 and FMA" if wanted else ""
+            yield Finding("processor", Health.OK, f"{machine}{with_them}")
+
+
+def _has() -> frozenset[str]:
+    """The instruction sets of this machine's processor."""
+    try:
+        listing = Path("/proc/cpuinfo").read_text()
+    except OSError:  # macOS
+        shown = subprocess.run(
+            ["/usr/sbin/sysctl", "-n", "machdep.cpu.features", "machdep.cpu.leaf7_features"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return frozenset(shown.stdout.lower().split())
+    flags = next((line for line in listing.splitlines() if line.startswith("flags")), "")
+    return frozenset(flags.split())
 
 
 def host_requirements() -> Requirements:

@@ -18,7 +18,6 @@ from menagerie.figures import (
 )
 from zoo.records import DivergenceStage, Verdict
 from zoo.report.summary import parities, summarise
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from zoo.records import ConversionReport, Diagnosis, Divergence, OutputParity
@@ -154,7 +153,7 @@ def commands(report: ConversionReport) -> tuple[Command, ...]:
         if found is None or not found.command:
             return (again,)
         return (Command("Run the smallest program that shows the fault", found.command), again)
-    on = "" if target == Target.CPU else f" --target {target}"
+    on = "" if target == "cpu" else f" --target {target}"
     return (
         Command("Download it", f"zoo pull {model} --target {target} -o {model}"),
         Command("Prove it again on this machine", f"zoo verify {model}{on}"),

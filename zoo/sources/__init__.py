@@ -76,9 +76,9 @@ def _random(spec: ModelSpec, context: Context, seed: int) -> nn.Module:
     """Seeded weights; the caller's random numbers go on as if nothing had been drawn."""
     import torch
 
-    from zoo.sources.random_weights import enliven
+    from zoo.sources.random_weights import enliven, one_thread
 
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), one_thread():
         torch.manual_seed(seed)
         module: nn.Module = _kind(spec.source).untrained(spec.source, context).float().eval()
         enliven(module, spec, context.model)

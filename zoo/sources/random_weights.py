@@ -10,6 +10,7 @@ batch norm statistics taken from the activations that really arrive: every layer
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,15 +20,32 @@ from zoo.errors import SourceError
 from zoo.spec import SampleKind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from zoo.spec import InputSpec, ModelSpec, ProgramSpec
 
-__all__ = ["enliven"]
+__all__ = ["enliven", "one_thread"]
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _BIAS_STD = 0.1
 _SCALES = (0.5, 1.5)
 _WEAK_GAIN = 0.5
 _FEWEST = 2  # elements of which one can say that they are all alike
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute with one thread inside the block.
+
+    Sums that threads share are added in another order, which would show in the weights' last bits,
+    and so in the build key.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def enliven(module: nn.Module, spec: ModelSpec, model: str) -> None:

@@ -67,7 +67,7 @@ class KeepRule(BaseModel):
         ge=1,
         le=1000,
         title="Releases kept",
-        description="So many of the newest of every model and target; the latest always stays.",
+        description="So many of the newest of every model and platform; the latest always stays.",
     )
     grace_hours: float = Field(
         default=24.0,
@@ -185,10 +185,11 @@ def _superseded(
     documents: dict[str, tuple[StoredFile, BundleManifest]], rule: KeepRule, old: float
 ) -> list[str]:
     """Documents of builds beyond the newest; the latest, which is validated if any is, stays."""
-    by_target: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for key in documents:
-        model, target, build_key = parse_release_key(key) or ("", "", "")
-        by_target.setdefault((model, target), {}).setdefault(build_key, []).append(key)
+    by_platform: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for key, (_, manifest) in documents.items():
+        model, _, build_key = parse_release_key(key) or ("", "", "")
+        builds = by_platform.setdefault((model, manifest.platform), {})
+        builds.setdefault(build_key, []).append(key)
 
     def rank(keys: list[str]) -> tuple[bool, float]:
         manifests = [documents[key][1] for key in keys]
@@ -196,7 +197,7 @@ def _superseded(
         return validated, max(moment(m.created).timestamp() for m in manifests)
 
     going = []
-    for builds in by_target.values():
+    for builds in by_platform.values():
         ranked = sorted(builds.values(), key=rank, reverse=True)
         newest = sorted(builds.values(), key=lambda keys: rank(keys)[1], reverse=True)
         stay = [ranked[0], *newest[: rule.releases]]

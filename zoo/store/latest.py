@@ -1,4 +1,4 @@
-"""Writing the summary of a model's latest release, which `menagerie.store.latest` reads."""
+"""Writing the summary of a platform's latest release, which `menagerie.store.latest` reads."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["write_latest"]
 
 
-def write_latest(objects: ObjectStore, model: str, target: str, read: Read) -> None:
-    """Brings the stored summary up to date; it is written only when it changes."""
-    summary = find_latest(objects, model, target, read)
-    if summary is not None and summary != read_summary(objects, model, target):
-        objects.put_small(latest_key(model, target), document(summary))
+def write_latest(objects: ObjectStore, model: str, target: str, platform: str, read: Read) -> None:
+    """Brings the stored summary of a platform up to date; it is written only when it changes."""
+    summary = find_latest(objects, model, target, platform, read)
+    if summary is not None and summary != read_summary(objects, model, platform):
+        objects.put_small(latest_key(model, platform), document(summary))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
+from menagerie.format.paths import MANIFEST
 from menagerie.store.layout import blob_key, parse_release_key, release_key
 from menagerie.store.releases import Build, Release, ReleaseReader
 from zoo.errors import StoreError
@@ -73,7 +74,7 @@ class Store(ReleaseReader):
             with announce(self._objects, (e.sha256 for e in release.manifest.files.values())):
                 self._put_files(opened, meter)
                 self._objects.put_small(key, release.document)
-        write_latest(self._objects, release.model, release.target, self._manifest)
+        self._write_latest(release.model, release.target, release.platform)
         return release
 
     def has(self, model: str, target: str, build_key: str) -> bool:
@@ -106,7 +107,8 @@ class Store(ReleaseReader):
         swept = sweep(self._objects, rule, dry_run=dry_run)
         if not dry_run:
             for model, target in sorted({names[:2] for names in map(_names, swept.releases)}):
-                write_latest(self._objects, model, target, self._manifest)
+                for platform in sorted({r.platform for r in self.releases(model, target)}):
+                    self._write_latest(model, target, platform)
         return swept
 
     def note(self, verdict: ReleaseVerdict) -> None:
@@ -122,7 +124,13 @@ class Store(ReleaseReader):
 
         Whoever knows it can read that file, and no other, for `seconds`.
         """
-        key = blob_key(release.manifest.files[file].sha256)
+        if file == MANIFEST:  # the document itself; of what was emulated first there may be two
+            late = release_key(*release.names, confirmed=True)
+            twice = any(program.emulation for program in release.manifest.programs)
+            confirmed = twice and self._objects.size_of(late) == len(release.document)
+            key = late if confirmed else release_key(*release.names)
+        else:
+            key = blob_key(release.manifest.files[file].sha256)
         name = f"{release.model}-{release.target}-{PurePosixPath(file).name}"
         kind = "text/html; charset=utf-8" if file.endswith(".html") else "application/octet-stream"
         return self._objects.link(key, name, kind, seconds)
@@ -130,6 +138,9 @@ class Store(ReleaseReader):
     def check(self) -> StoreCheck:
         """Tries all that publishing and pulling need of the store, on a scratch key."""
         return probe(self._objects)
+
+    def _write_latest(self, model: str, target: str, platform: str) -> None:
+        write_latest(self._objects, model, target, platform, self._manifest)
 
     def _put_files(self, bundle: Bundle, meter: Meter) -> None:
         files = {entry.sha256: name for name, entry in bundle.manifest.files.items()}

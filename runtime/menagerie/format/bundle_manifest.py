@@ -26,10 +26,14 @@ __all__ = [
     "Sha256",
     "TensorSpec",
     "moment",
+    "platform_name",
 ]
 
 FORMAT_NAME: Final = "menagerie-bundle"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+# Earlier ones that are read: 1 has neither `platform` nor `runtime`, which its other fields imply.
+READABLE_VERSIONS: Final = (1, 2)
+SINCE_VERSION_2: Final = ("platform", "runtime")
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -121,6 +125,13 @@ class Requirements:
     runtime_abi: int
 
 
+def platform_name(target: str, requires: Requirements) -> str:
+    """Target, system and processor in people's words: `cpu-linux-x86_64`, `metal-macos-arm64`."""
+    system = {"darwin": "macos"}.get(requires.system, requires.system)
+    machine = {"aarch64": "arm64"}.get(requires.machine, requires.machine)
+    return f"{target}-{system}-{machine}"
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """A program's input or output; an axis is a size or the name of a dynamic dimension.
@@ -192,9 +203,11 @@ class BundleManifest:
     """manifest.json: written last, names every other file by path, size and sha256."""
 
     format: Literal["menagerie-bundle"] = FORMAT_NAME
-    version: Literal[1] = FORMAT_VERSION
+    version: Literal[1, 2] = FORMAT_VERSION
     model: Name
     target: Name
+    platform: str = ""  # what it runs on; see `platform_name`
+    runtime: str = ""  # whose library runs it; most targets have their own
     build_key: Sha256
     state: ReleaseState
     requires: Requirements
@@ -211,6 +224,13 @@ class BundleManifest:
     files: dict[BundlePath, FileEntry]
 
     def __post_init__(self) -> None:
+        platform = platform_name(self.target, self.requires)
+        if self.platform not in {"", platform}:
+            raise ValueError(f"platform is {self.platform!r}, but it requires {platform!r}")
+        _name(self.runtime or self.target)
+        current = (FORMAT_VERSION, platform, self.runtime or self.target)
+        for field, value in zip(("version", "platform", "runtime"), current, strict=True):
+            object.__setattr__(self, field, value)
         names = [program.name for program in self.programs]
         if len(set(names)) != len(names):
             raise ValueError("two programs bear the same name")

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from menagerie.errors import ArtifactError
-from menagerie.format.bundle_manifest import FORMAT_NAME, FORMAT_VERSION, BundleManifest
+from menagerie.format.bundle_manifest import (
+    FORMAT_NAME,
+    READABLE_VERSIONS,
+    SINCE_VERSION_2,
+    BundleManifest,
+)
 from menagerie.typed_json import Malformed, check, load
 from menagerie.typed_json import document as json_document
 
@@ -54,9 +59,14 @@ def _check_version(fields: object, place: str) -> None:
     if fields.get("format") != FORMAT_NAME:
         raise ArtifactError(place, f"its format is not {FORMAT_NAME!r}", _DAMAGED)
     version = fields.get("version")
-    if type(version) is not int or version != FORMAT_VERSION:
+    if type(version) is not int or version not in READABLE_VERSIONS:
+        known = " and ".join(map(str, READABLE_VERSIONS))
         raise ArtifactError(
             place,
-            f"format version {repr(version)[:40]}, but only {FORMAT_VERSION} is known here",
+            f"format version {repr(version)[:40]}, but only {known} are known here",
             "Upgrade Menagerie to read it",
         )
+    for name in SINCE_VERSION_2:
+        if (name in fields) != (version > 1):
+            fact = "is missing" if version > 1 else "is no field of version 1"
+            raise ArtifactError(place, f"{name}: {fact}", _DAMAGED)

@@ -57,6 +57,6 @@ def _bucket(name: str, prefix: str) -> ObjectReader:
         from menagerie.store.s3 import S3Reader
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"s3://{name}", f"{error.name} is not installed", "pip install 'menagerie[s3]'"
+            f"s3://{name}", f"{error.name} is not installed", "Install it: pip install boto3"
         ) from None
     return S3Reader(name, prefix, S3Options.from_environment())

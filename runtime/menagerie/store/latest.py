@@ -1,10 +1,10 @@
-"""Which release of a model is the latest: a summary that a late writer cannot falsify.
+"""Which release of a model is a platform's latest: a summary that no late writer can falsify.
 
-`latest/<model>/<target>.json` names the best of the releases that it has *considered*, and lists
-those. A reader asks the store which releases there are and looks at the ones the summary has not
-considered: so a process that was killed before it wrote the summary, or two that wrote it in the
-wrong order, make the next reader's work longer by a document, and never its answer wrong. No lock
-and no conditional write is needed.
+`latest/<model>/<platform>.json` names the platform's best of the releases that it has *considered*,
+and lists those, the ones for other platforms too. A reader asks the store which releases there are
+and looks at the ones the summary has not considered: so a process that was killed before it wrote
+the summary, or two that wrote it in the wrong order, make the next reader's work longer by a
+document, and never its answer wrong. No lock and no conditional write is needed.
 """
 
 from __future__ import annotations
@@ -49,40 +49,56 @@ class Latest:
     considered: tuple[str, ...]  # names of the documents, sorted
 
 
-def find_latest(objects: ObjectReader, model: str, target: str, read: Read) -> Latest | None:
-    """The summary as it ought to be now; None when there is no readable release.
+def find_latest(
+    objects: ObjectReader, model: str, target: str, platform: str, read: Read
+) -> Latest | None:
+    """The summary as it ought to be now; None when there is no readable release for the platform.
 
-    Where nothing can be listed, the stored summary is taken at its word. A validated release goes
+    Where nothing can be listed, the stored summary is taken at its word, or an earlier one of all
+    the target's platforms, if what it names is for this one. A validated release goes
     before an emulated one, then the newer before the older.
 
     Args:
         objects: the store.
         model: name in the manifest.
         target: name of the target.
+        platform: of the release wanted.
         read: gives the manifest of a release, or None when it cannot be read.
     """
     listed = objects.list_keys(releases_prefix(model, target))
     if listed is None:
-        return read_summary(objects, model, target)
+        return read_summary(objects, model, platform) or _earlier(
+            objects, model, target, platform, read
+        )
     keys = {PurePosixPath(key).stem for key in listed if parse_release_key(key) is not None}
-    summary = read_summary(objects, model, target)
+    summary = read_summary(objects, model, platform)
     if summary is not None and keys.issuperset(summary.considered):
         best, seen = [summary], set(summary.considered)
     else:  # no summary yet, or a release that it speaks of was removed
         best, seen = [], set()
     for key in keys - seen:
         if (manifest := read(model, target, key.removesuffix(".confirmed"))) is not None:
-            best.append(_entry(manifest))
             seen.add(key)
+            if manifest.platform == platform:
+                best.append(_entry(manifest))
     if not best:
         return None
     return replace(max(best, key=_rank), considered=tuple(sorted(seen)))
 
 
-def read_summary(objects: ObjectReader, model: str, target: str) -> Latest | None:
+def _earlier(
+    objects: ObjectReader, model: str, target: str, platform: str, read: Read
+) -> Latest | None:
+    """The summary of a store that knew of no platforms, if it names a release for this one."""
+    summary = read_summary(objects, model, target)
+    manifest = None if summary is None else read(model, target, summary.build_key)
+    return summary if manifest is not None and manifest.platform == platform else None
+
+
+def read_summary(objects: ObjectReader, model: str, platform: str) -> Latest | None:
     """The stored summary; None when there is none that can be read, for it can be made again."""
     try:
-        content = objects.read_small(latest_key(model, target), MAX_SUMMARY_BYTES)
+        content = objects.read_small(latest_key(model, platform), MAX_SUMMARY_BYTES)
         return from_json(Latest, content)
     except (NotInStore, TooLarge, Malformed):
         return None

@@ -6,7 +6,10 @@
     releases/<model>/<target>/<build key>.json  a bundle's manifest.json, byte for byte
     releases/<model>/<target>/<build key>.confirmed.json   the same build's, once an emulated one
                                                 was validated on a device; it goes before the other
-    latest/<model>/<target>.json                a summary of the two lines above
+    latest/<model>/<platform>.json              a summary of the two lines above; a platform begins
+                                                with its target: cpu-linux-x86_64. Where a release
+                                                of version 1 is the latest, its target may stand
+                                                there instead, and speaks of all its platforms
     verdicts/<model>/<target>/<build key>.json  how its last verification ended
     publishing/<uuid>.json                      blobs that a publisher counts on just now
     sweeping/<uuid>.json                        blobs that a sweep is removing just now
@@ -90,9 +93,9 @@ def parse_release_key(key: str) -> tuple[str, str, str] | None:
     return None if found is None else (found[1], found[2], found[3])
 
 
-def latest_key(model: str, target: str) -> str:
-    """The key of the summary for a model and a target."""
-    return f"latest/{model}/{target}.json"
+def latest_key(model: str, platform: str) -> str:
+    """The key of the summary for a model and a platform; earlier stores had the target there."""
+    return f"latest/{model}/{platform}.json"
 
 
 def verdict_key(model: str, target: str, build_key: str) -> str:

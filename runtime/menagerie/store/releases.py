@@ -10,6 +10,7 @@ from menagerie.errors import ArtifactError, NotInStore, TooLarge
 from menagerie.format.bundle_manifest import BundleManifest, ReleaseState, moment
 from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
 from menagerie.format.folder import check_references
+from menagerie.platforms import runnable_platforms
 from menagerie.store.base import Meter, ObjectReader, Progress, silent
 from menagerie.store.latest import find_latest
 from menagerie.store.layout import parse_release_key, release_key, releases_prefix
@@ -48,6 +49,11 @@ class Release:
         return self.manifest.target
 
     @property
+    def platform(self) -> str:
+        """What it runs on, e.g. `cpu-linux-x86_64`."""
+        return self.manifest.platform
+
+    @property
     def build_key(self) -> str:
         """Identity of what it was made from, 64 hexadecimal digits."""
         return self.manifest.build_key
@@ -83,20 +89,36 @@ class ReleaseReader:
         ]
         return sorted(found, key=lambda r: (r.model, r.target, moment(r.manifest.created)))
 
-    def find(self, model: str, target: str, build_key: str | None = None) -> Release:
-        """The release of this build; without `build_key`, the latest one.
+    def find(
+        self,
+        model: str,
+        target: str,
+        build_key: str | None = None,
+        *,
+        platform: str | None = None,
+    ) -> Release:
+        """The release of this build; without `build_key`, the latest one for a platform.
+
+        Args:
+            model: its name.
+            target: its target's.
+            build_key: of a certain release, whatever its platform.
+            platform: of the release wanted; left out: this machine's own, else one that is emulated
+                here.
 
         Raises:
             NotInStore: there is no such release.
             ArtifactError: there is one, but its document is damaged.
             TooLarge: there is something else in its place.
         """
-        if build_key is None:
-            latest = find_latest(self._reader, model, target, self._manifest)
-            build_key = latest.build_key if latest is not None else None
-        if build_key is None:
-            raise self._nothing(model, target)
-        return self._read(model, target, build_key)
+        if build_key is not None:
+            return self._read(model, target, build_key)
+        wanted = (platform,) if platform else runnable_platforms(target)
+        for each in wanted:
+            latest = find_latest(self._reader, model, target, each, self._manifest)
+            if latest is not None:
+                return self._read(model, target, latest.build_key)
+        raise self._nothing(model, target, wanted[0])
 
     def pull(self, release: Release, folder: Path, progress: Progress = silent) -> Path:
         """Downloads a release into `folder`, which then is a whole bundle, or as it was.
@@ -166,7 +188,11 @@ class ReleaseReader:
             raise ArtifactError(place, "is the document of another release", "Remove it")
         return Release(manifest, document)
 
-    def _nothing(self, model: str, target: str) -> NotInStore:
+    def _nothing(self, model: str, target: str, platform: str) -> NotInStore:
+        if elsewhere := sorted({r.platform for r in self.releases(model, target)}):
+            fact = f"no release of {model} for {platform}"
+            advice = f"It has {', '.join(elsewhere)}: name one with --platform to get it"
+            return NotInStore(self.url, fact, advice)
         others = sorted({f"{m}/{t}" for m, t, _ in self._listed(releases_prefix())})
         listing = ", ".join(others[:8]) + (", ..." if len(others) > 8 else "")  # noqa: PLR2004
         advice = f"It has {listing}" if others else "It is empty: publish with `zoo convert`"

@@ -140,7 +140,7 @@ class Partner:
 def artifact(bundle: Path, program: str, case: int, threads: int) -> Iterator[Partner]:
     """A process without torch that runs a program of a bundle on one of its golden cases."""
     place = [str(bundle.absolute()), program, str(case), str(threads)]
-    command = [sys.executable, "-P", "-m", "menagerie.validation.turns", *place]
+    command = [sys.executable, "-m", "menagerie.validation.turns", *place]
     partner = Partner(f"program {program}", command, clean_environment())
     try:
         yield partner

@@ -106,7 +106,7 @@ def validate(
 
 def _start(bundle: Path, limits: Limits, pipe: int) -> subprocess.Popen[bytes]:
     memory = limits.memory_bytes or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    command = [sys.executable, "-P", "-m", "menagerie.validation.worker", str(bundle.absolute())]
+    command = [sys.executable, "-m", "menagerie.validation.worker", str(bundle.absolute())]
     options = {
         "pipe": pipe,
         "threads": limits.threads or cores(),
@@ -132,6 +132,7 @@ def clean_environment() -> Mapping[str, str]:
     return kept | {
         "PATH": os.defpath,
         "PYTHONPATH": str(Path(menagerie.__file__).parents[1]),
+        "PYTHONSAFEPATH": "1",  # as -P, which Python 3.10 does not know
         "OPENBLAS_NUM_THREADS": "1",  # numpy's own pool reserves memory for each core
     }
 

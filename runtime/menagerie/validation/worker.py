@@ -123,7 +123,7 @@ def _version(bundle: Path) -> str:
     """
     path = bundle / "manifest.json"
     try:
-        return menagerie.version(parse_manifest(path.read_bytes(), str(path)).target)
+        return menagerie.version(parse_manifest(path.read_bytes(), str(path)).runtime)
     except (MenagerieError, OSError, ValueError):
         return ""
 

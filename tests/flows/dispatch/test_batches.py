@@ -12,7 +12,6 @@ from flows.planning.placement import BatchRule, load_placement
 from flows.planning.plan import PlannedModel, plan
 from flows.request.parameters import ConversionOptions
 from zoo.errors import UsageError
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +23,7 @@ RULE = BatchRule(seconds=100, most=3, unknown_seconds=60)
 def work(manifest: Path, tmp_path: Path) -> list[PlannedModel]:
     """The toys ant, bee and cat."""
     options = ConversionOptions(random_weights=0, manifest=str(manifest), store=str(tmp_path))
-    return plan(["*"], [Target.CPU], options)
+    return plan(["*"], ["cpu"], options)
 
 
 def shared(work: list[PlannedModel], seconds: dict[tuple[str, str], float]) -> list[str]:
@@ -58,17 +57,33 @@ def test_a_batch_has_a_name_and_a_key(work: list[PlannedModel]) -> None:
 def test_our_own_placement_is_sound() -> None:
     """Linux converts for both targets, and Macs confirm."""
     placement = load_placement()
-    assert {t: p.convert for t, p in placement.targets.items()} == dict.fromkeys(
-        Target, "linux-cpu"
-    )
-    assert placement.targets[Target.METAL].confirm == "macos-metal"
+    assert [placement.places(t).convert for t in ("cpu", "metal")] == ["linux-cpu"] * 2
+    assert placement.places("metal").confirm == "macos-metal"
+
+
+def test_the_operator_may_place_a_target_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the file says of a target counts; the others stay where they say themselves."""
+    own = tmp_path / "placement.toml"
+    text = (files("flows.planning") / "placement.toml").read_text()
+    own.write_text(f'{text}\n[targets.metal]\nconvert = "macos-metal"\n')
+    monkeypatch.setenv("MENAGERIE_PLACEMENT", str(own))
+    placement = load_placement()
+    assert placement.places("metal").convert == "macos-metal"
+    assert placement.places("metal").confirm is None
+    assert placement.places("cpu").convert == "linux-cpu"
 
 
 @pytest.mark.parametrize(
     ("change", "fact"),
     [
-        (("[targets.metal]", "[targets.toaster]"), "toaster"),
-        (('confirm = "macos-metal"', 'confirm = "nowhere"'), "unknown pool 'nowhere'"),
+        (("[batches]", '[targets.toaster]\nconvert = "linux-cpu"\n\n[batches]'), "toaster"),
+        (
+            ("[batches]", '[targets.cpu]\nconvert = "nowhere"\n\n[batches]'),
+            "unknown pool 'nowhere'",
+        ),
+        (("[pools.macos-metal]", "[pools.macs]"), "unknown pool 'macos-metal'"),
         (("[batches]", "[batches"), "is no TOML"),
         (("most = 16", "most = 0"), "batches.most"),
     ],

@@ -14,12 +14,11 @@ from flows.outcome.results import Confirmation, ModelResult, Outcome
 from flows.planning.placement import load_placement
 from flows.request.parameters import RunLimits
 from menagerie.format.bundle_manifest import ReleaseState
-from zoo.spec import Target
 
 EMULATED = ReleaseState.EMULATED
 
 
-def row(model: str, target: Target = Target.METAL, **more: Any) -> ModelResult:
+def row(model: str, target: str = "metal", **more: Any) -> ModelResult:
     """A published row."""
     fields = {"outcome": Outcome.PUBLISHED, "proof": EMULATED, "build_key": "a" * 64} | more
     return ModelResult(model=model, target=target, **fields)
@@ -45,7 +44,7 @@ def told(server: FakeRuns, model: str, **more: Any) -> None:
 def test_without_a_device_the_confirmation_stays_in_the_queue() -> None:
     """At once, not cancelled; the model counts as published, and its row says what is to come."""
     server = FakeRuns(lambda _: [])
-    [metal, cpu] = confirm(server, row("ant"), row("ant", Target.CPU, proof=None))
+    [metal, cpu] = confirm(server, row("ant"), row("ant", "cpu", proof=None))
     assert (metal.outcome, metal.confirmation) == (Outcome.PUBLISHED, Confirmation.WAITING)
     assert "waiting for a device of metal" in metal.remark
     assert metal.succeeded
@@ -153,3 +152,21 @@ def test_what_failed_or_is_validated_is_not_asked_for() -> None:
 def test_a_server_that_is_away_leaves_the_rows_as_they_are() -> None:
     """A confirmation that cannot be asked for is asked for by the next run."""
     assert confirm(FakeRuns(lambda _: [], away=99), row("ant")) == [row("ant")]
+
+
+def test_after_a_change_of_database_it_is_asked_for_again() -> None:
+    """What the store holds as emulated waits on the new server, once; nobody waits for it."""
+    server = FakeRuns(lambda _: [])
+    asking = Confirmations(
+        server,  # type: ignore[arg-type]
+        load_placement(),
+        RunLimits(),
+        "",
+        server.clock(),
+    )
+    for _ in range(2):
+        asking.ask_again([row("ant"), row("bee", proof=ReleaseState.VALIDATED)])
+    assert server.names == ["ant for metal: confirm"]
+    assert server.time == 0.0
+    confirm(server, row("ant"))  # the week's run finds it
+    assert len(server.runs) == 1

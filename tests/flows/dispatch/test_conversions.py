@@ -18,7 +18,6 @@ from flows.request.parameters import ConversionOptions, RunLimits
 from flows.running.listener import Recorder, Silence
 from tasks.prove import prove
 from tasks.publish import publish_bundle
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +28,7 @@ ALONE: dict[tuple[str, str], float] = {(name, "cpu"): 999.0 for name in ("ant", 
 
 def row(model: str, outcome: Outcome = Outcome.PUBLISHED, **more: Any) -> ModelResult:
     """A row that a child leaves."""
-    return ModelResult(model=model, target=Target.CPU, outcome=outcome, **more)
+    return ModelResult(model=model, target="cpu", outcome=outcome, **more)
 
 
 def well(models: list[str]) -> list[tuple[Phase, list[ModelResult]]]:
@@ -51,7 +50,7 @@ def options(manifest: Path, tmp_path: Path) -> ConversionOptions:
 @pytest.fixture
 def work(options: ConversionOptions) -> list[PlannedModel]:
     """The toys ant, bee and cat."""
-    return plan(["*"], [Target.CPU], options)
+    return plan(["*"], ["cpu"], options)
 
 
 def dispatch(

@@ -13,7 +13,6 @@ from prefect.states import AwaitingRetry, Crashed, Failed, Pending, Running, Sch
 from flows.dispatch.runs import Runs
 from flows.outcome.results import ModelResult, Outcome
 from flows.outcome.rows import leave_row, rows_left_before
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +71,7 @@ def test_rows_from_before_a_crash_count(
 ) -> None:
     """A run that crashed goes on where it was; one that a person has run again starts afresh."""
     run = made(client, Running(), end, AwaitingRetry(), Running())
-    row = ModelResult(model="ant", target=Target.CPU, outcome=Outcome.FAILED)
+    row = ModelResult(model="ant", target="cpu", outcome=Outcome.FAILED)
     leave_row(row, run)
     monkeypatch.setenv("PREFECT__FLOW_RUN_ID", str(run))
     assert [left.model for left in rows_left_before()] == kept

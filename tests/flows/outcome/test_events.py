@@ -12,7 +12,6 @@ from flows.outcome.events import Event, EventKind, model_event, record
 from flows.outcome.history import local_history, server_history
 from flows.outcome.results import ModelResult, Outcome
 from flows.request.parameters import ConversionOptions
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +35,7 @@ def failed(model: str) -> Event:
     return model_event(
         ModelResult(
             model=model,
-            target=Target.CPU,
+            target="cpu",
             outcome=Outcome.FAILED,
             stage="lower",
             reason="no",
@@ -111,5 +110,5 @@ def test_the_history_of_a_model_has_its_runs_whoever_started_them(own_home: Path
 
     options = ConversionOptions(store=str(own_home / "store"), manifest=str(own_home / "none"))
     for model in ("hoopoe", "wide_hoopoe"):
-        convert_model(model, Target.CPU, options, return_state=True)
+        convert_model(model, "cpu", options, return_state=True)
     assert [r.name for r in server_history(5, "hoopoe")] == ["hoopoe for cpu"]

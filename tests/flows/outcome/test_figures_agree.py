@@ -15,7 +15,6 @@ from flows.outcome.results import ModelResult, Outcome, RunResult, results_markd
 from zoo.records import ConversionReport, StageTime
 from zoo.report import markdown
 from zoo.report.page import IndexRow, render_index, render_report
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,7 +67,7 @@ def test_every_table_has_the_same_figures(
     report: ConversionReport, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """The command line, the page, the index, and the Markdown of a run and of all runs."""
-    row = ModelResult(model="toy", target=Target.CPU, outcome=Outcome.PUBLISHED, seconds=48.2)
+    row = ModelResult(model="toy", target="cpu", outcome=Outcome.PUBLISHED, seconds=48.2)
     row = row.with_report(report, tmp_path)
     print_results(RunResult(results=(row,), store="s", seconds=48.2))
     shown = {
@@ -105,7 +104,7 @@ def test_verifying_prints_what_the_report_prints(
 def test_an_emulated_latency_is_nowhere(report: ConversionReport, tmp_path: Path) -> None:
     """Neither it nor what it would be against eager."""
     emulated = report.model_copy(update={"validation": replace(report.validation, emulated=True)})
-    row = ModelResult(model="toy", target=Target.METAL, outcome=Outcome.PUBLISHED)
+    row = ModelResult(model="toy", target="metal", outcome=Outcome.PUBLISHED)
     row = row.with_report(emulated, tmp_path)
     assert (row.latency_ms, row.ratio) == (None, None)
     assert "eager |  |" not in results_markdown([row])

@@ -13,7 +13,6 @@ from flows.convert_model import convert_model
 from flows.convert_zoo import convert_zoo
 from flows.verify_releases import verify_releases
 from zoo.manifest import load_manifest
-from zoo.spec import Target
 
 FLOWS = (convert_zoo, convert_model, confirm_release, verify_releases, collect_garbage)
 
@@ -50,8 +49,8 @@ def test_models_and_targets_are_chosen_from_lists() -> None:
     zoo = form(convert_zoo)
     assert zoo["properties"]["models"]["items"]["enum"] == names
     assert "default" in zoo["properties"]["selected_tags"]["items"]["enum"]
-    assert zoo["properties"]["targets"]["items"] == {"$ref": "#/definitions/Target"}
-    assert zoo["definitions"]["Target"]["enum"] == [target.value for target in Target]
+    assert zoo["properties"]["targets"]["items"]["enum"] == ["cpu", "metal"]
+    assert form(convert_model)["properties"]["target"]["enum"] == ["cpu", "metal"]
 
 
 def test_only_the_model_must_be_given() -> None:

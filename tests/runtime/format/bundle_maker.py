@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from typing import TYPE_CHECKING, Any
 
 from menagerie.format.bundle_manifest import BundleManifest
@@ -43,7 +44,11 @@ def draft(**changes: Any) -> BundleManifest:
         "target": "cpu",
         "build_key": BUILD_KEY,
         "state": "validated",
-        "requires": {"system": "linux", "machine": "x86_64", "runtime_abi": 1},
+        "requires": {
+            "system": platform.system().lower(),
+            "machine": platform.machine(),
+            "runtime_abi": 1,
+        },
         "programs": [program],
         "weights": "weights.safetensors",
         "tolerances": plain(DEFAULT_TOLERANCES),

@@ -29,7 +29,7 @@ from transforms.lowering import metal
 from transforms.lowering.inductor import metal_header
 from transforms.lowering.metal_codegen import metal_code
 from transforms.targets.cpu import host_requirements
-from zoo.spec import DEFAULT_TOLERANCES, Dtype, Target
+from zoo.spec import DEFAULT_TOLERANCES, Dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def device() -> Device:
     """The Metal runtime's shims, called by name."""
-    return next(Device(kind) for kind in KINDS if kind.target is Target.METAL)
+    return next(Device(kind) for kind in KINDS if kind.target == "metal")
 
 
 class Net(nn.Module):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from menagerie.format.folder import seal
-from menagerie.library import library_path
+from menagerie.native_tool import native_tool
 from zoo.spec import Dtype
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -52,9 +51,9 @@ def test_the_tool_comes_to_the_same_verdicts(tmp_path: Path, libraries: Path, ex
     """Every pair of outputs is equal for it, or differs, just as for the validation."""
     verdicts = [v for v in VERDICTS if (v.tolerance is None) is exact]
     bundle = _bundle(tmp_path / "bundle", libraries / "model.so", verdicts)
-    folders = (Path(sysconfig.get_path("scripts")), library_path().parent)
-    tool = next(f / "menagerie-run" for f in folders if (f / "menagerie-run").is_file())
-    done = subprocess.run([str(tool), bundle], capture_output=True, text=True, check=False, env={})
+    done = subprocess.run(
+        [str(native_tool()), bundle], capture_output=True, text=True, check=False, env={}
+    )
     assert done.stderr == ""
     told = [line.split()[-1] for line in done.stdout.splitlines()[2:]]
     expected = {v.name: "ok" if v.passed else "DIFFERS" for v in verdicts}

@@ -9,7 +9,6 @@ from torch.nn import functional as F
 
 from transforms.bisect.piece import run_piece
 from transforms.lowering.layouts import with_claimed_weights
-from zoo.spec import Target
 
 
 class _Views(nn.Module):
@@ -83,8 +82,8 @@ class _Anchors(nn.Module):
         return x * self.weight + self.kept * self.anchors - self.not_kept
 
 
-@pytest.mark.parametrize("target", list(Target))
-def test_constants_may_be_transposed(target: Target) -> None:
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_constants_may_be_transposed(target: str) -> None:
     """Whatever the module keeps them as; none is contiguous."""
     model, x = _Anchors().eval(), torch.randn(4, 48)
     with torch.no_grad():

@@ -15,7 +15,6 @@ from torch.nn import functional as F
 
 from transforms.bisect.piece import run_piece
 from transforms.pipeline import run_passes
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -173,9 +172,9 @@ def _run(dtype: torch.dtype) -> Results:
     inputs = tuple(torch.randn(shape).to(dtype) for _, shape in _PIECES.values())
     with torch.no_grad():
         program = torch.export.export(module, inputs, strict=False).run_decompositions({})
-        program, _ = run_passes(program, target=Target.METAL)
+        program, _ = run_passes(program, target="metal")
         eager = module(*inputs)
-    found = run_piece(program, inputs, target=Target.METAL)
+    found = run_piece(program, inputs, target="metal")
     return dict(zip(_PIECES, zip(found, eager, strict=True), strict=True))
 
 

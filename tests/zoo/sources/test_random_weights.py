@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -94,3 +96,40 @@ def test_entry_that_does_not_fit(make_spec: Callable[..., ModelSpec]) -> None:
     spec = make_spec(_FACTORY, programs=[{"inputs": [{"name": "y", "shape": [2, 4]}]}])
     with pytest.raises(SourceError, match=r"cannot be called as its entry says .*'y'"):
         enliven(_Net().eval(), spec, "m")
+
+
+_DIGEST = """
+import hashlib
+import sys
+import torch
+from zoo.manifest import load_manifest
+from zoo.sources import load
+
+torch.set_num_threads(int(sys.argv[1]))
+manifest = load_manifest()
+for name in sys.argv[2:]:
+    origin = manifest.origin(name).file
+    module = load(name, manifest.spec(name), origin=origin, random_weights=0,
+                  allow_factories=False).module
+    digest = hashlib.sha256()
+    for _, value in sorted(module.state_dict().items()):
+        digest.update(value.contiguous().numpy().tobytes())
+    print(name, digest.hexdigest())
+assert torch.get_num_threads() == int(sys.argv[1])
+"""
+
+# Each came out differently when its batch norm statistics were taken with all threads.
+_WITH_STATISTICS = ("mobilenet_v3_small", "yolo_style", "parakeet_ctc_small")
+
+
+def test_threads_do_not_show_in_the_weights() -> None:
+    """In fresh processes with one and two threads, a seed gives the same bytes: the same key."""
+    first, second = (
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", _DIGEST, count, *_WITH_STATISTICS],
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for count in ("1", "2")
+    )  # fmt: skip
+    assert len(first.splitlines()) == len(_WITH_STATISTICS)
+    assert first == second

@@ -11,6 +11,7 @@ from bundle_maker import BUILD_KEY, FILES, make_bundle
 
 from menagerie.format.document import MAX_MANIFEST_BYTES
 from menagerie.format.folder import open_bundle
+from menagerie.platforms import host_platform
 from menagerie.store.layout import MAX_SUMMARY_BYTES, blob_key, latest_key, release_key, verdict_key
 from zoo.errors import ArtifactError, HashMismatch, NotInStore, StoreError, TooLarge, UsageError
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from zoo.store import Store
 
-LATEST = latest_key("tiny", "cpu")
+LATEST = latest_key("tiny", host_platform("cpu"))
 RELEASE = release_key("tiny", "cpu", BUILD_KEY)
 
 
@@ -235,12 +236,12 @@ def test_strangers_among_the_releases_do_no_harm(
     published = store.publish(bundle)
     for key in ("releases/notes", "releases/tiny/cpu/notes.txt", "releases/tiny/cpu/x/y/z.json"):
         store._objects.put_small(key, b"hello")
-    later = b'{"format": "menagerie-bundle", "version": 2}'
+    later = b'{"format": "menagerie-bundle", "version": 3}'
     store._objects.put_small(release_key("tiny", "cpu", "cd" * 32), later)
     store._objects.put_small(release_key("tiny", "cpu", "ef" * 32), published.document)
     assert store.releases() == [published]
     assert store.find("tiny", "cpu") == published
-    assert "only 1 is known here" in caplog.text
+    assert "only 1 and 2 are known here" in caplog.text
     assert "is the document of another release" in caplog.text
     with pytest.raises(ArtifactError, match="Upgrade Menagerie"):
         store.find("tiny", "cpu", "cd" * 32)

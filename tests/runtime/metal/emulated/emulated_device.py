@@ -11,7 +11,6 @@ import numpy as np
 
 from menagerie.library import library
 from menagerie.zig import zig_program
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,7 +54,7 @@ class EmulatedDevice:
     """
 
     def __init__(self, cache: Path) -> None:
-        self.lib = library(Target.METAL)
+        self.lib = library("metal")
         self.cache = cache
         self.configure([str(zig_program())], cache)
 

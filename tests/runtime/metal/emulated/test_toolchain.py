@@ -16,7 +16,6 @@ from menagerie import emulator
 from menagerie.library import library
 from menagerie.zig import zig_program
 from zoo.errors import MenagerieError, SessionError
-from zoo.spec import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,17 +163,17 @@ def test_configured_from_python(
 ) -> None:
     """Compiled shaders lie in Menagerie's home; without the wheel the error says what to install."""
     monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path))
-    emulator.configure(library(Target.METAL))
+    emulator.configure(library("metal"))
     assert stored(device, kernel(7)) == 7
     assert len(list(tmp_path.glob("emulator/ziglang-*/*.so"))) == 1
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(MenagerieError, match="pip install ziglang"):
-        emulator.configure(library(Target.METAL))
+        emulator.configure(library("metal"))
 
 
 def test_configuration_refused() -> None:
     """A runtime that refuses is an error of the session."""
-    lib = library(Target.METAL)
+    lib = library("metal")
 
     class Refusing:
         menagerie_last_error = lib.menagerie_last_error

@@ -1,4 +1,4 @@
-"""Tells a Prefect server what to know of Menagerie: `python -m flows.cluster.apply`.
+"""Tells a Prefect server what to know of Menagerie: `python -m infra.apply`.
 
 Work pools and queues, deployments and automations, from the files in `infra`, to the server that
 PREFECT_API_URL names. Whatever is there already is brought to what the files say; limits that
@@ -20,14 +20,14 @@ from prefect.events.schemas.automations import AutomationCore
 from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
-from flows.cluster.plan import PoolType, load_plan
+from infra.wanted import PoolType, load_wanted
 from tasks.failures import explain
 from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
-    from flows.cluster.plan import Plan, WorkPoolPlan
+    from infra.wanted import Wanted, WorkPool
 
 __all__ = ["apply_pools", "deploy", "main"]
 
@@ -41,11 +41,11 @@ def main() -> int:
     try:
         if not os.environ.get("PREFECT_API_URL"):
             raise UsageError("PREFECT_API_URL", "is not set", "Set it to the server's API")
-        plan = load_plan()
+        wanted = load_wanted()
         with get_client(sync_client=True) as client:
-            apply_pools(client, plan)
-            deploy(plan)
-            for automation in plan.automations:
+            apply_pools(client, wanted)
+            deploy(wanted)
+            for automation in wanted.automations:
                 _apply_automation(client, automation)
     except MenagerieError as error:
         print(error, file=sys.stderr)  # noqa: T201 - this is a program
@@ -56,20 +56,20 @@ def main() -> int:
     return 0
 
 
-def apply_pools(client: SyncPrefectClient, plan: Plan) -> None:
+def apply_pools(client: SyncPrefectClient, wanted: Wanted) -> None:
     """Make the work pools and queues, or bring them up to date; all are checked before the first.
 
     Raises:
         UsageError: a pool is of another type on the server, or has no job template.
     """
-    templates = {pool.type: _job_template(pool.type, plan) for pool in plan.work_pools.values()}
-    for name, pool in plan.work_pools.items():
+    templates = {pool.type: _job_template(pool.type, wanted) for pool in wanted.work_pools.values()}
+    for name, pool in wanted.work_pools.items():
         _require_type(client, name, pool)
-    for name, pool in plan.work_pools.items():
+    for name, pool in wanted.work_pools.items():
         _apply_pool(client, name, pool, templates[pool.type])
 
 
-def _require_type(client: SyncPrefectClient, name: str, pool: WorkPoolPlan) -> None:
+def _require_type(client: SyncPrefectClient, name: str, pool: WorkPool) -> None:
     """A server never changes the type of a pool, and would take the other type's template."""
     try:
         known = client.read_work_pool(name).type
@@ -82,7 +82,7 @@ def _require_type(client: SyncPrefectClient, name: str, pool: WorkPoolPlan) -> N
 
 
 def _apply_pool(
-    client: SyncPrefectClient, name: str, pool: WorkPoolPlan, template: dict[str, Any]
+    client: SyncPrefectClient, name: str, pool: WorkPool, template: dict[str, Any]
 ) -> None:
     said = {
         "description": pool.description,
@@ -100,8 +100,8 @@ def _apply_pool(
         "POST", "/work_pools/{work_pool_name}/queues/filter", path_params=place, json={}
     )
     known = {queue["name"] for queue in answer.json()}
-    for queue, wanted in pool.queues.items():
-        said = {"name": queue, **wanted.model_dump()}
+    for queue, rule in pool.queues.items():
+        said = {"name": queue, **rule.model_dump()}
         if queue in known:
             itself = {**place, "name": queue}
             client.request(
@@ -116,24 +116,24 @@ def _apply_pool(
             )
 
 
-def _job_template(kind: PoolType, plan: Plan) -> dict[str, Any]:
+def _job_template(kind: PoolType, wanted: Wanted) -> dict[str, Any]:
     """Our own for pods; Prefect's for processes, with the command named that starts a run.
 
     Left unnamed, a worker prepares a workspace first: it takes seconds more, and writes its whole
     environment, secrets included, into a file. `python` is the worker's, first on its PATH.
     """
     if kind is PoolType.KUBERNETES:
-        return plan.pod_template
+        return wanted.pod_template
     template = ProcessWorker.get_default_base_job_template()
     template["variables"]["properties"]["command"]["default"] = "python -m prefect.engine"
     return template
 
 
-def deploy(plan: Plan) -> None:
+def deploy(wanted: Wanted) -> None:
     """Let Prefect's own command read the file, so that it means the same to everybody."""
     command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
     done = subprocess.run(
-        [*command, "--prefect-file", str(plan.deployment_file)],
+        [*command, "--prefect-file", str(wanted.deployment_file)],
         capture_output=True,
         text=True,
         check=False,
@@ -141,7 +141,7 @@ def deploy(plan: Plan) -> None:
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip()
         sys.stderr.write(f"{said}\n")  # the whole story, for the log
-        raise MenagerieError(str(plan.deployment_file), f"prefect deploy failed: {_reason(said)}")
+        raise MenagerieError(str(wanted.deployment_file), f"prefect deploy failed: {_reason(said)}")
 
 
 def _reason(said: str) -> str:

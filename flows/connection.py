@@ -1,4 +1,8 @@
-"""Which Prefect server and which store are meant, when somebody configured or started one."""
+"""Which Prefect server and store are meant: those that PREFECT_API_URL names, else `zoo up`'s.
+
+Where neither is there, Prefect is embedded. On a worker all is set already, and flows find
+everything in their environment.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from flows.cluster.credentials import ACCESS_KEY, Credentials, credentials_path
-from flows.cluster.processes import alive
-from flows.cluster.state import ClusterState, cluster_folder
+from flows.local_cluster import (
+    ACCESS_KEY,
+    ClusterState,
+    Credentials,
+    cluster_folder,
+    credentials_path,
+    running,
+)
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
@@ -17,7 +26,7 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
-__all__ = ["OF_ALL_WORKERS", "Connection", "Origin", "connection"]
+__all__ = ["OF_ALL_WORKERS", "Connection", "Origin", "connection", "local_connection"]
 
 # The automations in infra count on heartbeats of 30 s. A server answers 500 as long as its database
 # takes nothing, its disk being full, say; 503 is asked again for a minute by itself.
@@ -94,7 +103,7 @@ def connection() -> Connection | None:
     state = ClusterState.load()
     if state is None or not state.up:
         return None
-    if not alive(state.processes.get("server")):
+    if "server" not in running():
         fact = "was started, but its server has ended"
         advice = "Run `zoo up` to go on with it, or `zoo down` to work without it"
         raise MenagerieError("the local cluster", fact, advice)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import SecretStr
 
-from flows.cluster.api import ApiSilent
-from flows.cluster.connection import Connection, Origin
-from flows.cluster.lost_runs import put_back
+from flows.connection import Connection, Origin
+from infra.local.api import ApiSilent
+from infra.local.lost_runs import put_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flows.cluster.api import tell
 from flows.names import MOST_ATTEMPTS
+from infra.local.api import ask
 from zoo.processes import birth
 
 if TYPE_CHECKING:
-    from flows.cluster.connection import Connection
+    from flows.connection import Connection
 
 __all__ = ["put_back"]
 
@@ -33,12 +33,12 @@ def put_back(connection: Connection, pool: str) -> int:
     wanted = {"flow_runs": under_way | deployed, "work_pools": {"name": {"any_": [pool]}}}
     lost = [
         run
-        for run in tell(connection, "/flow_runs/filter", wanted, seconds=_SECONDS)
+        for run in ask(connection, "/flow_runs/filter", wanted, seconds=_SECONDS)
         if not _is_at_work(run["infrastructure_pid"])
     ]
     for run in lost:
         said = {"state": _verdict(run), "force": True}
-        tell(connection, f"/flow_runs/{run['id']}/set_state", said, seconds=_SECONDS)
+        ask(connection, f"/flow_runs/{run['id']}/set_state", said, seconds=_SECONDS)
     return len(lost)
 
 

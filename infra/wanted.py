@@ -17,7 +17,7 @@ from ruamel.yaml.error import YAMLError
 
 from zoo.errors import UsageError
 
-__all__ = ["DeploymentName", "Plan", "PoolType", "QueuePlan", "WorkPoolPlan", "load_plan"]
+__all__ = ["DeploymentName", "PoolType", "Queue", "Wanted", "WorkPool", "load_wanted"]
 
 _CODE = ("flows", "zoo")  # their forms, and the models to choose from, become part of deployments
 
@@ -33,7 +33,7 @@ class PoolType(StrEnum):
     KUBERNETES = "kubernetes"
 
 
-class QueuePlan(_Frozen):
+class Queue(_Frozen):
     """A queue of a work pool; lower priorities are served first."""
 
     priority: int = Field(ge=1)
@@ -41,17 +41,17 @@ class QueuePlan(_Frozen):
     description: str = ""
 
 
-class WorkPoolPlan(_Frozen):
+class WorkPool(_Frozen):
     """A work pool, for workers of one platform."""
 
     type: PoolType
     description: str
     concurrency_limit: int | None = Field(default=None, ge=1)
-    queues: dict[str, QueuePlan]
+    queues: dict[str, Queue]
 
 
 class _WorkPools(_Frozen):
-    work_pools: dict[str, WorkPoolPlan]
+    work_pools: dict[str, WorkPool]
 
 
 class DeploymentName(_Frozen):
@@ -65,7 +65,7 @@ class DeploymentName(_Frozen):
         return f"{self.flow}/{self.name}"
 
 
-class Plan:
+class Wanted:
     """The files of one folder, read when asked for."""
 
     def __init__(self, folder: Path) -> None:
@@ -77,7 +77,7 @@ class Plan:
         return self.folder / "prefect.yaml"
 
     @cached_property
-    def work_pools(self) -> dict[str, WorkPoolPlan]:
+    def work_pools(self) -> dict[str, WorkPool]:
         """Work pools by name."""
         path = self.folder / "work_pools.yaml"
         try:
@@ -114,7 +114,7 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """Changes with everything that a server would be told otherwise."""
-        root = Path(__file__).parents[2]
+        root = Path(__file__).parents[1]
         files = [self.folder / f"{n}.yaml" for n in ("prefect", "work_pools", "automations")]
         files += self.folder.glob("kubernetes/*.json")
         for package in _CODE:
@@ -124,20 +124,20 @@ class Plan:
         return hashlib.sha256("\n".join(sorted(contents)).encode()).hexdigest()
 
 
-def load_plan() -> Plan:
-    """The plan that comes with Menagerie.
+def load_wanted() -> Wanted:
+    """What the files that come with Menagerie say.
 
     Raises:
         UsageError: if it is not there.
     """
-    folder = Path(__file__).parents[2] / "infra"
+    folder = Path(__file__).parent
     if not (folder / "prefect.yaml").exists():
         raise UsageError(
             str(folder),
             "the files of the cluster are not there",
             "Run from a checkout, `make setup`",
         )
-    return Plan(folder)
+    return Wanted(folder)
 
 
 def _read(path: Path) -> Any:

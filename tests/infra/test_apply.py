@@ -10,8 +10,8 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolUpdate
 
-from flows.cluster.apply import apply_pools, deploy
-from flows.cluster.plan import Plan
+from infra.apply import apply_pools, deploy
+from infra.wanted import Wanted
 from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from prefect.client.orchestration import SyncPrefectClient
 
-INFRA = Path(__file__).parents[3] / "infra"
+INFRA = Path(__file__).parents[2] / "infra"
 NAMES = {"on-hosts", "in-pods"}
 PODS = json.loads((INFRA / "kubernetes" / "base-job-template.json").read_text())
 POOLS = """
@@ -38,12 +38,12 @@ def client(prefect_server: None) -> Iterator[SyncPrefectClient]:
             made.delete_work_pool(name)
 
 
-def plan(folder: Path, kind: str) -> Plan:
-    """A plan of which the second pool is of type `kind`."""
+def wanted(folder: Path, kind: str) -> Wanted:
+    """Files of which the second pool is of type `kind`."""
     (folder / "kubernetes").mkdir(exist_ok=True)
     (folder / "kubernetes" / "base-job-template.json").write_text(json.dumps(PODS))
     (folder / "work_pools.yaml").write_text(POOLS.format(type=kind))
-    return Plan(folder)
+    return Wanted(folder)
 
 
 def template(client: SyncPrefectClient, pool: str) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def template(client: SyncPrefectClient, pool: str) -> dict[str, Any]:
 def test_each_pool_gets_the_template_of_its_type(client: SyncPrefectClient, tmp_path: Path) -> None:
     """Pods keep theirs however often it is applied; processes start Prefect's engine."""
     for _ in range(2):
-        apply_pools(client, plan(tmp_path, "kubernetes"))
+        apply_pools(client, wanted(tmp_path, "kubernetes"))
         assert template(client, "in-pods") == PODS
         assert client.read_work_pool("in-pods").type == "kubernetes"
         properties = template(client, "on-hosts")["variables"]["properties"]
@@ -65,29 +65,29 @@ def test_each_pool_gets_the_template_of_its_type(client: SyncPrefectClient, tmp_
 
 def test_a_paused_pool_stays_paused(client: SyncPrefectClient, tmp_path: Path) -> None:
     """Whoever paused it, before an upgrade say, resumes it; all else is told anew."""
-    apply_pools(client, plan(tmp_path, "process"))
+    apply_pools(client, wanted(tmp_path, "process"))
     client.update_work_pool("on-hosts", WorkPoolUpdate(is_paused=True, description="another"))
-    apply_pools(client, plan(tmp_path, "process"))
+    apply_pools(client, wanted(tmp_path, "process"))
     pool = client.read_work_pool("on-hosts")
     assert (pool.is_paused, pool.description) == (True, "d")
 
 
 def test_a_pool_of_another_type_is_refused(client: SyncPrefectClient, tmp_path: Path) -> None:
     """The server would keep the old type and take the new template: nothing is changed at all."""
-    apply_pools(client, plan(tmp_path, "process"))
+    apply_pools(client, wanted(tmp_path, "process"))
     before = {name: template(client, name) for name in NAMES}
     with pytest.raises(UsageError, match="is of type process on the server") as caught:
-        apply_pools(client, plan(tmp_path, "kubernetes"))
+        apply_pools(client, wanted(tmp_path, "kubernetes"))
     assert "prefect work-pool delete in-pods" in str(caught.value)
     assert before == {name: template(client, name) for name in NAMES}
 
 
 def test_a_template_that_lacks(client: SyncPrefectClient, tmp_path: Path) -> None:
     """It is named before the server is told anything."""
-    wanted = plan(tmp_path, "kubernetes")
+    told = wanted(tmp_path, "kubernetes")
     (tmp_path / "kubernetes" / "base-job-template.json").unlink()
     with pytest.raises(UsageError, match=r"base-job-template\.json: cannot be read"):
-        apply_pools(client, wanted)
+        apply_pools(client, told)
     assert not NAMES & {pool.name for pool in client.read_work_pools()}
 
 
@@ -99,5 +99,5 @@ def test_a_deployment_that_cannot_be_read_says_why(
         "deployments: [{name: toy, entrypoint: no_such_module.toy, work_pool: {name: on-hosts}}]"
     )
     with pytest.raises(MenagerieError, match="No module named 'no_such_module'"):
-        deploy(Plan(tmp_path))
+        deploy(Wanted(tmp_path))
     assert "Traceback" in capfd.readouterr().err

@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import SecretStr
 
-from flows.cluster.credentials import Credentials, credentials_path
-from flows.cluster.private_file import write_private
-from flows.cluster.state import ClusterState, Database, ProcessRecord, state_path
+from flows.local_cluster import (
+    ClusterState,
+    Credentials,
+    Database,
+    credentials_path,
+    manager_socket,
+    running,
+    state_path,
+    write_private,
+)
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
@@ -32,11 +39,7 @@ def test_a_cluster_that_never_was() -> None:
 
 def test_state_comes_back_as_it_was() -> None:
     """Every field, from a file that only its owner reads."""
-    record = ProcessRecord(pid=17, started="boot 4")
-    state = ClusterState(
-        database=Database.SQLITE, ports=PORTS, processes={"server": record}, applied="abc"
-    )
-    assert state.up
+    state = ClusterState(database=Database.SQLITE, ports=PORTS, up=True, applied="abc")
     state.save()
     assert ClusterState.load() == state
     assert mode(state_path()) == 0o600
@@ -90,6 +93,16 @@ def test_damaged_secrets_are_not_repeated() -> None:
         Credentials.load()
     assert "hush" not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("name", ["home", "x" * 120])
+def test_who_carries_the_cluster_is_reached_wherever_our_folder_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A socket's name has 104 bytes on macOS; where nobody listens, nothing runs."""
+    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / name))
+    assert len(str(manager_socket())) < 100
+    assert running() == {}
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -15,16 +15,20 @@ import pytest
 from pydantic import SecretStr
 
 from flows.cli import invoke
-from flows.cli.options import use_cluster
-from flows.cluster import connection, server
-from flows.cluster.api import ApiSilent, ask
-from flows.cluster.connection import Connection, Origin, local_connection
-from flows.cluster.credentials import Credentials, credentials_path
-from flows.cluster.state import ClusterState, Database, ProcessRecord, cluster_folder
-from flows.cluster.status import status
-from flows.cluster.up import locked, up
+from flows.cli.options import store_url, use_cluster
+from flows.connection import Connection, Origin, connection
+from flows.local_cluster import (
+    ClusterState,
+    Credentials,
+    Database,
+    cluster_folder,
+    credentials_path,
+)
+from infra.local import processes
+from infra.local.api import ApiSilent, ask
+from infra.local.status import status
+from infra.local.up import database_url, locked, up
 from zoo.errors import MenagerieError, UsageError
-from zoo.processes import birth
 from zoo.store import S3Options
 
 if TYPE_CHECKING:
@@ -46,20 +50,18 @@ def credentials() -> Credentials:
     return made
 
 
-def saved(
-    *processes: tuple[str, ProcessRecord], database: Database = Database.SQLITE
-) -> ClusterState:
+def saved(*, up: bool = False, database: Database = Database.SQLITE) -> ClusterState:
     """A state in its file."""
-    state = ClusterState(database=database, ports=PORTS, processes=dict(processes))
+    state = ClusterState(database=database, ports=PORTS, up=up)
     state.save()
     return state
 
 
-def this_process() -> ProcessRecord:
-    """A record that is alive."""
-    started = birth(os.getpid())
-    assert started is not None
-    return ProcessRecord(pid=os.getpid(), started=started)
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server of the cluster runs."""
+    for place in ("flows.connection.running", "infra.local.up.running"):
+        monkeypatch.setattr(place, lambda: {"server": os.getpid()})
 
 
 def test_no_server_is_meant() -> None:
@@ -69,9 +71,10 @@ def test_no_server_is_meant() -> None:
     assert connection() is None
 
 
+@pytest.mark.usefixtures("runs")
 def test_a_named_server_is_meant(monkeypatch: pytest.MonkeyPatch, credentials: Credentials) -> None:
     """PREFECT_API_URL wins over a cluster that runs, and its secret is left to Prefect."""
-    saved(("server", this_process()))
+    saved(up=True)
     monkeypatch.setenv("PREFECT_API_URL", "https://prefect.example.org/api")
     assert connection() == Connection(Origin.ENVIRONMENT, "https://prefect.example.org/api")
     found = connection()
@@ -83,9 +86,10 @@ def test_a_named_server_is_meant(monkeypatch: pytest.MonkeyPatch, credentials: C
     }
 
 
+@pytest.mark.usefixtures("runs")
 def test_a_running_cluster_is_meant(credentials: Credentials) -> None:
     """Its server and its store, with what a process needs to use them."""
-    saved(("server", this_process()))
+    saved(up=True)
     found = connection()
     assert found is not None
     values = found.environment()
@@ -96,10 +100,12 @@ def test_a_running_cluster_is_meant(credentials: Credentials) -> None:
     (cluster_folder() / "tls" / "ca.pem").write_text("")
     options = S3Options.from_environment(values)
     assert options.endpoint == "https://localhost:2"
-    assert options.secret_key == credentials.s3_secret
+    assert options.secret_key is not None
+    assert options.secret_key.get_secret_value() == credentials.s3_secret.get_secret_value()
     assert credentials.s3_secret.get_secret_value() not in repr(found)
 
 
+@pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize(
     ("theirs", "store"),
     [
@@ -116,7 +122,7 @@ def test_variables_of_a_store_stay_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The cluster's store is never asked at another's address, nor with another's keys."""
-    saved(("server", this_process()))
+    saved(up=True)
     monkeypatch.setattr(os, "environ", {**os.environ, **theirs})
     found = use_cluster(lambda cluster: cluster.environment())
     assert found is not None
@@ -125,11 +131,30 @@ def test_variables_of_a_store_stay_together(
     assert ("MENAGERIE_S3_SECRET_KEY" in os.environ) == (store == "s3://menagerie/zoo")
 
 
+@pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize(
+    ("named", "known"),
+    [("s3://menagerie/zoo", True), ("s3://team/zoo", False), ("/srv/store", False)],
+)
+def test_the_store_of_a_page_is_reached_by_its_address(
+    named: str,
+    known: bool,
+    credentials: Credentials,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Named by --store, the cluster's own brings its endpoint and keys along; no other does."""
+    saved(up=True)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    assert store_url(named) == named
+    assert ("MENAGERIE_S3_SECRET_KEY" in os.environ) == known
+
+
+@pytest.mark.usefixtures("runs")
 def test_another_s3_store_is_not_for_the_workers_of_up(
     credentials: Credentials, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """They have no keys to it: misuse, said before anything is asked of anybody."""
-    saved(("server", this_process()))
+    saved(up=True)
     team = {"MENAGERIE_S3_ENDPOINT": "https://s3.example.org", "MENAGERIE_STORE": "s3://team/zoo"}
     monkeypatch.setattr(os, "environ", {**os.environ, **team})
     assert invoke(["convert", "resnet18", "--random-weights", "0"]) == 2
@@ -140,14 +165,15 @@ def test_another_s3_store_is_not_for_the_workers_of_up(
 
 def test_a_cluster_that_ended_by_itself(credentials: Credentials) -> None:
     """After the host's restart: an error that says how to go on, with it or without it."""
-    saved(("server", ProcessRecord(pid=os.getpid(), started="an earlier boot 1")))
+    saved(up=True)
     with pytest.raises(MenagerieError, match=r"`zoo up`.*`zoo down`"):
         connection()
 
 
+@pytest.mark.usefixtures("runs")
 def test_a_cluster_without_its_secrets() -> None:
     """One error, no traceback of files."""
-    saved(("server", this_process()))
+    saved(up=True)
     with pytest.raises(MenagerieError, match="secrets"):
         connection()
     assert not credentials_path().exists()
@@ -156,7 +182,7 @@ def test_a_cluster_without_its_secrets() -> None:
 def test_the_server_is_closed_to_strangers(credentials: Credentials) -> None:
     """Authentication and CSRF protection on, analytics off, loopback only, own origins only."""
     state = saved()
-    values = server.server_environment(state, credentials)
+    values = processes.server_environment(state, credentials)
     assert values["PREFECT_SERVER_API_AUTH_STRING"] == credentials.api_auth.get_secret_value()
     assert values["PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED"] == "true"
     assert values["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
@@ -171,8 +197,8 @@ def test_every_variable_is_one_that_prefect_knows(credentials: Credentials) -> N
 
     state = saved(database=Database.POSTGRES)
     secrets = credentials.model_copy(update={"database_url": SecretStr("x")})
-    values = server.server_environment(state, secrets) | server.worker_environment(
-        local_connection(state, secrets), 1
+    values = processes.server_environment(state, secrets) | processes.worker_environment(
+        state, secrets
     )
     ours = [name for name in values if name.startswith("PREFECT_")]
     assert len(ours) > 10
@@ -184,9 +210,11 @@ def test_commands_hold_no_secret(credentials: Credentials) -> None:
     """Everybody on a host can list the arguments of processes."""
     secrets = credentials.model_copy(update={"database_url": SecretStr("postgres+asyncpg://hush")})
     state = saved(database=Database.POSTGRES)
-    values = server.server_environment(state, secrets)
+    values = processes.server_environment(state, secrets)
     assert values["PREFECT_SERVER_DATABASE_CONNECTION_URL"] == "postgres+asyncpg://hush"
-    words = " ".join([*server.server_command(state), *server.worker_command()])
+    words = " ".join(
+        word for name in ("server", "worker") for word in processes.PROCESSES[name].command(state)
+    )
     for secret in (secrets.api_auth, secrets.s3_secret, secrets.database_url):
         assert secret is not None
         assert secret.get_secret_value() not in words
@@ -202,14 +230,14 @@ def test_commands_hold_no_secret(credentials: Credentials) -> None:
 )
 def test_addresses_of_databases(given: str, made: str) -> None:
     """As PostgreSQL's own tools take them, or as SQLAlchemy does."""
-    assert server.database_url(given) == made
+    assert database_url(given) == made
 
 
 @pytest.mark.parametrize("given", ["", "sqlite:///x", "postgresql://h", "mysql://u:hush@h/d"])
 def test_what_is_no_database(given: str) -> None:
     """Misuse, and the password in it is not repeated."""
     with pytest.raises(UsageError) as caught:
-        server.database_url(given)
+        database_url(given)
     assert "hush" not in str(caught.value)
 
 
@@ -219,9 +247,10 @@ def test_two_commands_do_not_change_a_cluster_at_once() -> None:
         pass
 
 
+@pytest.mark.usefixtures("runs")
 def test_a_running_cluster_keeps_its_port(credentials: Credentials) -> None:
     """Another one is misuse while it runs, before anything is touched."""
-    before = saved(("server", this_process()))
+    before = saved(up=True)
     for change in ({"port": 4300}, {"database": "postgresql://u:p@h/d"}):
         with pytest.raises(UsageError, match="zoo down"):
             up(**change)

@@ -18,95 +18,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.cluster.private_file import write_private
+from flows.local_cluster import write_private
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from flows.cluster.certificates import Certificate
-
-__all__ = ["PROXY", "STORAGE", "SwiftServer", "answers"]
+__all__ = ["STORAGE", "Certificate", "SwiftServer", "answers", "ensure_certificate"]
 
 STORAGE = ("account", "container", "object")
-PROXY = "proxy"
 _SECRET_VARIABLE = "MENAGERIE_SWIFT_SECRET"  # noqa: S105 - read by `swift_auth`
 _ANSWER_SECONDS = 5.0
-
-_COMMON = """[DEFAULT]
-bind_ip = 127.0.0.1
-bind_port = {port}
-workers = 0
-swift_dir = {folder}
-devices = {folder}/devices
-mount_check = false
-user = {user}
-log_level = WARNING
-log_address = {folder}/no-syslog
-conn_timeout = 30
-node_timeout = 60
-container_update_timeout = 60
-recon_cache_path = {folder}/cache
-"""
-
-_TLS = """cert_file = {chain}
-key_file = {key}
-"""
-
-_STORAGE = """
-[pipeline:main]
-pipeline = {kind}-server
-
-[app:{kind}-server]
-use = egg:swift#{kind}
-"""
-
-# tempauth gets its one user from the environment: no secret stands in a file of Swift's.
-_PROXY = """
-[pipeline:main]
-pipeline = catch_errors healthcheck cache listing_formats s3api tempauth slo dlo proxy-server
-
-[app:proxy-server]
-use = egg:swift#proxy
-allow_account_management = true
-account_autocreate = true
-
-[filter:catch_errors]
-use = egg:swift#catch_errors
-
-[filter:healthcheck]
-use = egg:swift#healthcheck
-
-[filter:cache]
-use = egg:swift#memcache
-memcache_servers = 127.0.0.1:1
-
-[filter:listing_formats]
-use = egg:swift#listing_formats
-
-[filter:s3api]
-use = egg:swift#s3api
-location = us-east-1
-
-[filter:tempauth]
-paste.filter_factory = flows.cluster.swift_auth:filter_factory
-key_name = {access_key}
-
-[filter:slo]
-use = egg:swift#slo
-
-[filter:dlo]
-use = egg:swift#dlo
-"""
-
-_SWIFT_CONF = """[swift-hash]
-swift_hash_path_suffix = loopback
-swift_hash_path_prefix = menagerie
-
-[storage-policy:0]
-name = one
-default = yes
-"""
+_CONF = Path(__file__).with_name("swift_conf")
+_TLS = "cert_file = {0.chain}\nkey_file = {0.key}\n"
 
 # One replica on one device: the smallest ring there is.
 _RINGS = """
@@ -122,6 +46,36 @@ for kind, port in (pair.split("=") for pair in sys.argv[2:]):
     builder.rebalance()
     builder.get_ring().save(f"{sys.argv[1]}/{kind}.ring.gz")
 """
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """PEM files: what clients trust, what the server shows, and its key."""
+
+    authority: Path
+    chain: Path
+    key: Path
+
+
+def ensure_certificate(folder: Path) -> Certificate:
+    """The certificate for `localhost` and 127.0.0.1 in `folder`, made where there is none.
+
+    The key of the authority that signs it is never written: nobody can ever sign another one.
+    """
+    files = Certificate(folder / "ca.pem", folder / "server.pem", folder / "server.key")
+    if all(path.exists() for path in (files.authority, files.chain, files.key)):
+        return files
+    try:
+        import trustme
+    except ImportError:
+        advice = "Run `pip install 'menagerie-zoo[cluster]'`"
+        raise UsageError("trustme", "is not installed", advice) from None
+    authority = trustme.CA(organization_name="Menagerie's local cluster")
+    issued = authority.issue_cert("localhost", "127.0.0.1")
+    write_private(files.key, issued.private_key_pem.bytes().decode())
+    write_private(files.chain, "".join(blob.bytes().decode() for blob in issued.cert_chain_pems))
+    write_private(files.authority, authority.cert_pem.bytes().decode())  # last: all is there
+    return files
 
 
 @dataclass(frozen=True)
@@ -144,24 +98,24 @@ class SwiftServer:
         """Write configuration and rings, where they are not written for these ports yet.
 
         Raises:
-            UsageError: if Swift is not installed.
+            UsageError: if Swift is not installed, as on macOS, where there is none.
         """
         if importlib.util.find_spec("swift") is None:
-            advice = "Run `pip install 'menagerie[cluster]'`"
+            advice = "On Linux run `pip install 'menagerie-zoo[cluster]'`"
             raise UsageError("OpenStack Swift", "is not installed", advice)
         for name in ("devices/d1", "cache"):
             (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         files = {f"{name}.conf": self._configuration(name) for name in self.ports}
-        files["swift.conf"] = _SWIFT_CONF
+        files["swift.conf"] = (_CONF / "swift.conf").read_text()
         stale = {n: text for n, text in files.items() if not _holds(self.folder / n, text)}
-        if stale or not all((self.folder / f"{kind}.ring.gz").exists() for kind in STORAGE):
+        if stale:
             self._write_rings()  # first: a conf file that is there says that all before it is
         for name, text in stale.items():
             write_private(self.folder / name, text)
 
     def command(self, name: str) -> list[str]:
         """How to start one process of the server."""
-        program = name if name in STORAGE else PROXY
+        program = name if name in STORAGE else "proxy"
         # As a file and not a module: three of four then need nothing of Menagerie. -P keeps this
         # folder off the path, where a `swift` lies that is not Swift.
         node = str(Path(__file__).with_name("swift_node.py"))
@@ -174,13 +128,17 @@ class SwiftServer:
         return {"EVENTLET_NO_GREENDNS": "yes", **known}
 
     def _configuration(self, name: str) -> str:
-        port, user = self.ports[name], getpass.getuser()
-        text = _COMMON.format(port=port, folder=self.folder, user=user)
-        if (certificate := self.certificates.get(name)) is not None:
-            text += _TLS.format(chain=certificate.chain, key=certificate.key)
-        if name in STORAGE:
-            return text + _STORAGE.format(kind=name)
-        return text + _PROXY.format(access_key=self.access_key)
+        certificate = self.certificates.get(name)
+        tls = "" if certificate is None else _TLS.format(certificate)
+        text = (_CONF / f"{'storage' if name in STORAGE else 'proxy'}.conf").read_text()
+        return text.format(
+            kind=name,
+            port=self.ports[name],
+            folder=self.folder,
+            user=getpass.getuser(),
+            access_key=self.access_key,
+            tls=tls,
+        )
 
     def _write_rings(self) -> None:
         """In a process of its own: Swift brings eventlet, which must not meet our threads."""

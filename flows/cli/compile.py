@@ -1,0 +1,120 @@
+"""`zoo compile`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.cli.options import JsonOption, TargetOption
+from flows.cli.output import emit, figure, messages, results
+from menagerie.figures import decibels, error, size
+
+if TYPE_CHECKING:
+    from transforms import ConvertedBundle
+
+__all__ = ["compile_model"]
+
+
+def compile_model(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.pt2|PACKAGE.MODULE:CALLABLE",
+            help="A file of torch.export.save, or code that makes the module.",
+        ),
+    ],
+    *,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="The bundle's folder, to be made.")
+    ],
+    target: TargetOption = "cpu",
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="[NAME=]1x3x8[:DTYPE[:LOW..HIGH]]|FILE.npy",
+            help="An example input, in forward's order or by name; once for each.",
+        ),
+    ] = None,
+    dynamic: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME:AXIS=LOW..HIGH",
+            help="A size that may change; `x:0,y:0=1..64` where two are always equal.",
+        ),
+    ] = None,
+    unpickle: Annotated[
+        bool,
+        typer.Option(
+            "--unpickle",
+            help="Open a .pt2 file, of which torch unpickles parts: code in it would run.",
+        ),
+    ] = False,
+    passes: Annotated[
+        list[str] | None,
+        typer.Option("--pass", metavar="PASS", help="In order. Default: the target's list."),
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(min=0, help="Largest error of float32 outputs. Default: 1e-4, or 80 dB."),
+    ] = None,
+    name: Annotated[str, typer.Option(help="Of the model. Default: its class.")] = "",
+    licence: Annotated[str, typer.Option(help="Of the weights, an SPDX identifier.")] = "",
+    threads: Annotated[int, typer.Option(min=1, max=256, help="For measured latencies.")] = 1,
+    search_minutes: Annotated[
+        float, typer.Option(min=0, help="For the wrong node, when the proof fails; 0: none.")
+    ] = 0.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Convert a module of one's own to a proven bundle, without manifest or server.
+
+    The folder appears when the artifact agreed with eager on the inputs and, for dynamic sizes, at
+    their lowest, highest and odd values. `PACKAGE.MODULE:CALLABLE` is imported and called.
+
+    **Examples**
+
+    - `zoo compile torchvision.models:resnet18 -i 1x3x224x224 -o out`
+    - `zoo compile net:make -i x=2x80 -i mask=2x80:bool --dynamic x:0,mask:0=1..64 -t metal -o out`
+    - `zoo compile model.pt2 --unpickle -o out --json`
+    """
+    with messages().status(f"converting {what} for {target}"):
+        from transforms import convert
+        from transforms.loading import load_program
+
+        program = load_program(what, inputs or [], dynamic or [], unpickle=unpickle)
+        bundle = convert(
+            {"main": program},
+            target=target,
+            out=output,
+            passes=passes,
+            tolerances=None if tolerance is None else {"float32": tolerance},
+            model=name,
+            licence=licence,
+            threads=threads,
+            search_seconds=search_minutes * 60,
+        )
+    if as_json:
+        emit(_fields(bundle))
+        return
+    manifest, report = bundle.manifest, bundle.report
+    worst = f"{figure(report.worst_abs, error)}, {figure(report.worst_snr_db, decibels)}"
+    made = f"{manifest.state} for {manifest.target}, {size(_bytes(bundle))}"
+    results().print(f"{output}: {made}; worst against eager {worst}", markup=False)
+
+
+def _fields(bundle: "ConvertedBundle") -> dict[str, object]:
+    manifest, report = bundle.manifest, bundle.report
+    return {
+        "path": str(bundle.folder),
+        "model": manifest.model,
+        "target": manifest.target,
+        "state": manifest.state.value,
+        "worst_abs": report.worst_abs,
+        "worst_snr_db": report.worst_snr_db,
+        "bytes": _bytes(bundle),
+    }
+
+
+def _bytes(bundle: "ConvertedBundle") -> int:
+    return sum(entry.bytes for entry in bundle.manifest.files.values())

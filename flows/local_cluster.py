@@ -1,0 +1,219 @@
+"""What is known here of the local cluster that `zoo up` starts: two files, and who carries it.
+
+`cluster/state.json` under our home holds no secret; those lie in `cluster/secrets.json`, which only
+its owner may read. The processes belong to a supervisord, which is asked over a private socket.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import tempfile
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, field_serializer
+
+from menagerie.home import home
+from zoo.errors import MenagerieError
+
+__all__ = [
+    "ACCESS_KEY",
+    "BUCKET",
+    "ClusterState",
+    "Credentials",
+    "Database",
+    "ask_manager",
+    "cluster_folder",
+    "credentials_path",
+    "manager_socket",
+    "running",
+    "state_path",
+    "write_private",
+]
+
+BUCKET = "menagerie"
+ACCESS_KEY = "menagerie:owner"  # a name, no secret; Swift's form is account:user
+_BYTES = 32
+_OTHERS = 0o077
+_SOCKET_BYTES = 90  # a path to a socket has 104 on macOS, and supervisord's first one is longer
+_ANSWER_SECONDS = 60.0  # stopping a process may take so long
+
+
+class Database(StrEnum):
+    """Where Prefect's server keeps its runs."""
+
+    SQLITE = "sqlite"
+    POSTGRES = "postgres"
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def _read(cls, path: Path, advice: str) -> Self | None:
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (ValidationError, OSError):
+            # Its cause would show the file's content.
+            raise MenagerieError(str(path), "is not readable as written", advice) from None
+
+
+class ClusterState(_File):
+    """Addresses and what was applied; ports outlive `zoo down`."""
+
+    database: Database
+    ports: dict[str, int]  # "api", "worker" (its health), "s3" and the other processes of Swift
+    up: bool = False  # `zoo up` has been, and no `zoo down` since
+    applied: str = ""  # digest of the deployments that the server was told of
+
+    @property
+    def ui_url(self) -> str:
+        """The address to open in a browser."""
+        return f"http://127.0.0.1:{self.ports['api']}"
+
+    @property
+    def api_url(self) -> str:
+        """Prefect's API."""
+        return f"{self.ui_url}/api"
+
+    @property
+    def s3_endpoint(self) -> str:
+        """The S3 server; its certificate is signed by `cluster_folder() / "tls" / "ca.pem"`."""
+        return f"https://localhost:{self.ports['s3']}"
+
+    @property
+    def store(self) -> str:
+        """The store in that server."""
+        return f"s3://{BUCKET}/zoo"
+
+    @classmethod
+    def load(cls) -> ClusterState | None:
+        """Read the file; None if there never was a cluster.
+
+        Raises:
+            MenagerieError: if it is not what was written.
+        """
+        advice = "Run `zoo down`, which ends what it can find, and then `zoo up`"
+        return cls._read(state_path(), advice)
+
+    def save(self) -> None:
+        """Write the file."""
+        write_private(state_path(), self.model_dump_json(indent=2) + "\n")
+
+
+class Credentials(_File):
+    """Handed to processes in their environment, never as arguments, which everybody can list."""
+
+    api_auth: SecretStr  # user:password of Prefect's API and UI
+    s3_secret: SecretStr
+    database_url: SecretStr | None = None  # of PostgreSQL, with its password
+
+    @field_serializer("api_auth", "s3_secret", "database_url", when_used="json")
+    def _revealed(self, secret: SecretStr | None) -> str | None:
+        return None if secret is None else secret.get_secret_value()
+
+    @classmethod
+    def make(cls) -> Credentials:
+        """Fresh ones."""
+        return cls(
+            api_auth=SecretStr(f"zoo:{secrets.token_urlsafe(_BYTES)}"),
+            s3_secret=SecretStr(secrets.token_urlsafe(_BYTES)),
+        )
+
+    @classmethod
+    def load(cls) -> Credentials | None:
+        """Read the file; None if there is none yet.
+
+        Raises:
+            MenagerieError: if others may read it, or it is not what was written.
+        """
+        path = credentials_path()
+        if path.exists() and path.stat().st_mode & _OTHERS:
+            advice = f"Run `chmod 600 {path}`, and rotate the keys if others were on this host"
+            raise MenagerieError(str(path), "others may read the secrets in it", advice)
+        return cls._read(path, "Restore it from a backup, or remove it to have new secrets made")
+
+    def save(self) -> None:
+        """Write the file."""
+        write_private(credentials_path(), self.model_dump_json(indent=2) + "\n")
+
+
+def cluster_folder() -> Path:
+    """Everything of the local cluster lies here: data, logs, certificates, state."""
+    return home() / "cluster"
+
+
+def state_path() -> Path:
+    """Where the state lies."""
+    return cluster_folder() / "state.json"
+
+
+def credentials_path() -> Path:
+    """Where the secrets lie."""
+    return cluster_folder() / "secrets.json"
+
+
+def manager_socket() -> Path:
+    """Where supervisord listens: in our folder, unless that makes too long a name for a socket."""
+    path = cluster_folder() / "manager.sock"
+    if len(os.fsencode(path)) <= _SOCKET_BYTES:
+        return path
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"menagerie-{digest}.sock"
+
+
+def ask_manager(method: str, *arguments: object) -> Any:
+    """Call supervisord by its XML-RPC interface, as `startProcess` or `getPID`.
+
+    Raises:
+        OSError: it does not run.
+    """
+    import http.client
+    import socket
+    import xmlrpc.client
+
+    class OverSocket(http.client.HTTPConnection):
+        def connect(self) -> None:
+            path = manager_socket()
+            if path.stat().st_uid != os.getuid():
+                raise PermissionError(f"{path} is another user's")
+            self.sock = socket.socket(socket.AF_UNIX)
+            self.sock.settimeout(_ANSWER_SECONDS)
+            self.sock.connect(str(path))
+
+    class Transport(xmlrpc.client.Transport):
+        def make_connection(self, host: Any) -> http.client.HTTPConnection:
+            self._connection = host, OverSocket("localhost")
+            return self._connection[1]
+
+    with xmlrpc.client.ServerProxy("http://localhost", transport=Transport()) as manager:
+        return getattr(manager.supervisor, method)(*arguments)
+
+
+def running() -> dict[str, int]:
+    """The processes of the cluster that run, by name, with their ids; none where nothing does."""
+    try:
+        found = ask_manager("getAllProcessInfo")
+    except OSError:
+        return {}
+    return {each["name"]: each["pid"] for each in found if each["statename"] == "RUNNING"}
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write `text` to `path` with mode 0600; a reader sees the old file or the new one."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mkstemp: 0600
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,306 @@
+"""The processes of the local cluster in one table, and who carries them: supervisord.
+
+`python -m infra.local.processes NAME` becomes the process of that name. Only it reads the secrets,
+and each process gets those that it needs: neither supervisord's file nor its environment holds one.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from flows.connection import local_connection
+from flows.local_cluster import (
+    ACCESS_KEY,
+    ClusterState,
+    Credentials,
+    Database,
+    ask_manager,
+    cluster_folder,
+    manager_socket,
+    write_private,
+)
+from infra.local.swift import STORAGE, SwiftServer, ensure_certificate
+from zoo.errors import MenagerieError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = [
+    "MARK",
+    "POOL",
+    "PROCESSES",
+    "SPARING_SETTINGS",
+    "Process",
+    "child_environment",
+    "free_ports",
+    "is_free",
+    "last_line",
+    "log_path",
+    "marked",
+    "quiet_environment",
+    "server_environment",
+    "start_manager",
+    "swift_server",
+    "worker_command",
+    "worker_environment",
+]
+
+MARK = "MENAGERIE_CLUSTER"  # in the environment of all that the cluster runs, with its folder
+POOL = "linux-cpu"
+_PREFECT = [sys.executable, "-m", "prefect", "--no-prompt"]
+_START_SECONDS = 30.0
+_POLL_SECONDS = 0.05
+# Set for another server or store, they would lead our processes astray; and one holds a secret.
+_FOREIGN = ("PREFECT_", "MENAGERIE_S3_", "MENAGERIE_STORE", "MENAGERIE_POSTGRES")
+
+# SQLite has one writer at a time: wait for it, and write seldom. By itself the scheduler writes
+# a hundred runs of every schedule at once, and the recorder one event a transaction. An event
+# that finds the database locked is handled again, with what it caused already done; a request that
+# does is refused, and its client comes back after seconds.
+SPARING_SETTINGS = {
+    "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
+    "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "60",
+    "PREFECT_SERVER_SERVICES_SCHEDULER_MAX_RUNS": "10",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "100",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
+}
+
+_MANAGER = """[unix_http_server]
+file={socket}
+chmod=0700
+[rpcinterface:supervisor]
+supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface
+[supervisord]
+directory={folder}
+logfile={folder}/logs/manager.log
+pidfile={folder}/manager.pid
+umask=077
+"""
+
+# What died stays down until `zoo up`, so that `zoo status` can name it.
+_PROGRAM = """[program:{name}]
+command={command}
+autostart=false
+autorestart=false
+startsecs=0
+startretries=0
+stopwaitsecs={seconds}
+killasgroup=true
+redirect_stderr=true
+stdout_logfile={log}
+stdout_logfile_maxbytes=10MB
+stdout_logfile_backups=1
+"""
+
+
+@dataclass(frozen=True)
+class Process:
+    """How a process is started and ended.
+
+    Attributes:
+        port: the name of the one that it listens on, in `ClusterState.ports`.
+        command: without secrets: everybody on the host can list it.
+        environment: what it needs beside `child_environment`, secrets included.
+        seconds: that it has to end by itself, once it is asked to.
+    """
+
+    port: str
+    command: Callable[[ClusterState], list[str]]
+    environment: Callable[[ClusterState, Credentials], Mapping[str, str]]
+    seconds: int = 5
+
+
+def swift_server(state: ClusterState) -> SwiftServer:
+    """The S3 server: everything but its proxy is for itself, and the proxy speaks TLS alone."""
+    certificate = ensure_certificate(cluster_folder() / "tls")
+    ports = {name: state.ports[name] for name in (*STORAGE, "s3")}
+    return SwiftServer(cluster_folder() / "s3", ports, ACCESS_KEY, {"s3": certificate})
+
+
+def quiet_environment() -> dict[str, str]:
+    """For every process that imports Prefect: its files under our folder, nothing sent home."""
+    return {
+        "PREFECT_HOME": str(cluster_folder() / "prefect"),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "DO_NOT_TRACK": "1",
+        "PREFECT_CLI_COLORS": "false",
+    }
+
+
+def server_environment(state: ClusterState, credentials: Credentials) -> dict[str, str]:
+    """Authentication and protection against forged requests on, loopback and our own pages only."""
+    port, database = str(state.ports["api"]), {}
+    if state.database is Database.POSTGRES and credentials.database_url is not None:
+        url = credentials.database_url.get_secret_value()
+        database["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = url
+    return {
+        **quiet_environment(),
+        "PREFECT_SERVER_API_HOST": "127.0.0.1",
+        "PREFECT_SERVER_API_PORT": port,
+        "PREFECT_SERVER_API_AUTH_STRING": credentials.api_auth.get_secret_value(),
+        "PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED": "true",
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"{state.ui_url},http://localhost:{port}",
+        **SPARING_SETTINGS,
+        "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
+        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+        "PREFECT_SERVER_UI_STATIC_DIRECTORY": str(cluster_folder() / "prefect" / "ui"),
+        **database,
+    }
+
+
+def worker_command(pool: str = POOL) -> list[str]:
+    """Start a worker that runs every flow in a process of its own, and tells of its health."""
+    start = ["worker", "start", "--type", "process", "--with-healthcheck", "--pool", pool]
+    return [*_PREFECT, *start, "--name", f"{platform.node() or 'host'} {pool}"]
+
+
+def worker_environment(
+    state: ClusterState, credentials: Credentials, port: int | None = None
+) -> dict[str, str]:
+    """What a worker and the flows in it need; it tells of its health at `/health` of `port`."""
+    temporary = cluster_folder() / "tmp"
+    temporary.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return {
+        **quiet_environment(),
+        **local_connection(state, credentials).environment(),
+        "PREFECT_WORKER_QUERY_SECONDS": "2",  # on loopback it costs little
+        "PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1",
+        "PREFECT_WORKER_WEBSERVER_PORT": str(port or state.ports["worker"]),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "TMPDIR": str(temporary),
+    }
+
+
+def _swift(name: str) -> Process:
+    return Process(
+        name,
+        lambda state: swift_server(state).command(name),
+        lambda state, secrets: swift_server(state).environment(
+            name, secrets.s3_secret.get_secret_value()
+        ),
+    )
+
+
+PROCESSES = {
+    **{f"s3-{name}": _swift(name) for name in (*STORAGE, "s3")},
+    "server": Process(
+        "api",
+        lambda state: [
+            *(*_PREFECT, "server", "start", "--host", "127.0.0.1"),
+            *("--port", str(state.ports["api"])),
+        ],
+        server_environment,
+        seconds=15,  # to close its database
+    ),
+    "worker": Process("worker", lambda _: worker_command(), worker_environment, seconds=20),
+}
+
+
+def main(name: str) -> None:
+    """Become a process of the cluster."""
+    state, credentials = ClusterState.load(), Credentials.load()
+    if state is None or credentials is None:
+        raise UsageError(name, "is started by `zoo up`")
+    process = PROCESSES[name]
+    command = process.command(state)
+    os.execve(command[0], command, {**os.environ, **process.environment(state, credentials)})  # noqa: S606 - ours
+
+
+def start_manager() -> None:
+    """Start supervisord with the table of processes, unless it runs; none of them runs yet.
+
+    Raises:
+        UsageError: it is not installed.
+        MenagerieError: it does not start.
+    """
+    with suppress(OSError):
+        ask_manager("getPID")
+        return
+    folder = cluster_folder()
+    (folder / "logs").mkdir(mode=0o700, exist_ok=True)
+    text = _MANAGER.format(socket=manager_socket(), folder=folder)
+    for name, process in PROCESSES.items():
+        become = shlex.join([sys.executable, "-m", "infra.local.processes", name])
+        text += _PROGRAM.format(
+            name=name, command=become, seconds=process.seconds, log=log_path(name)
+        )
+    write_private(folder / "manager.conf", text.replace("%", "%%"))
+    command = [sys.executable, "-m", "supervisor.supervisord", "-c", str(folder / "manager.conf")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=child_environment()
+    )
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).strip().splitlines() or ["it said nothing"]
+        raise UsageError("supervisord", said[-1], "Run `pip install 'menagerie-zoo[cluster]'`")
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        with suppress(OSError):
+            ask_manager("getPID")
+            return
+        time.sleep(_POLL_SECONDS)
+    raise MenagerieError("supervisord", "does not answer", f"See {folder / 'logs' / 'manager.log'}")
+
+
+def child_environment(values: Mapping[str, str] | None = None) -> dict[str, str]:
+    """`values` and what of ours is not meant for other servers, with the cluster's mark."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
+    return {**kept, **(values or {}), MARK: str(cluster_folder())}
+
+
+def marked() -> list[psutil.Process]:
+    """All processes of the cluster, also those that its processes started."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):  # gone, or another user's
+            ours = process.environ().get(MARK) == str(cluster_folder())
+            if ours and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def log_path(name: str) -> Path:
+    """Where a process writes."""
+    return cluster_folder() / "logs" / f"{name}.log"
+
+
+def last_line(log: Path) -> str:
+    """The last thing a process said."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return ([line.strip() for line in text.splitlines() if line.strip()] or ["it said nothing"])[-1]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listens on now."""
+    with ExitStack() as open_sockets:
+        sockets = [open_sockets.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on 127.0.0.1 there now."""
+    with socket.socket() as each:
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do it themselves
+        try:
+            each.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

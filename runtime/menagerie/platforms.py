@@ -1,0 +1,26 @@
+"""Which platforms' releases this machine runs: its own, and those that are emulated on it."""
+
+from __future__ import annotations
+
+import platform
+
+from menagerie.abi import RUNTIME_ABI
+from menagerie.format.bundle_manifest import Requirements, platform_name
+
+__all__ = ["host_platform", "runnable_platforms"]
+
+# By target: the platforms whose bundles bring a library for machines without the device.
+_EMULATED = {"metal": ("metal-macos-arm64",)}
+
+
+def host_platform(target: str) -> str:
+    """The platform that this machine is to a target, e.g. `cpu-linux-x86_64`."""
+    here = Requirements(
+        system=platform.system().lower(), machine=platform.machine(), runtime_abi=RUNTIME_ABI
+    )
+    return platform_name(target, here)
+
+
+def runnable_platforms(target: str) -> tuple[str, ...]:
+    """Platforms of a target that this machine can run, its own before those it emulates."""
+    return tuple(dict.fromkeys((host_platform(target), *_EMULATED.get(target, ()))))

@@ -1,0 +1,143 @@
+"""`zoo compile`: a module of one's own from the command line."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from flows.cli import invoke
+from menagerie.format.folder import open_bundle
+from transforms.loading import read_input
+from zoo.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Run = Callable[..., tuple[int, str, str]]
+
+NET = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 2)
+
+    def forward(self, x, mask):
+        return self.linear(x) * mask
+
+class Counter(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
+
+def broken():
+    raise RuntimeError("no weights today")
+
+def number():
+    return 3
+"""
+
+
+@pytest.fixture
+def zoo(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command line in a folder with NET in it: exit code and both outputs."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_net.py").write_text(NET)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = invoke([str(a) for a in arguments])
+        return code, *capfd.readouterr()
+
+    return run
+
+
+def test_a_class_of_ones_own_is_compiled(zoo: Run, tmp_path: Path) -> None:
+    """Named inputs, sizes that two of them share, and a result that a script reads."""
+    sizes = ("--dynamic", "x:0,mask:0=1..5")
+    inputs = ("-i", "x=2x4", "-i", "mask=2x1:float32")
+    code, out, _ = zoo("compile", "my_net:Net", *inputs, *sizes, "-o", "made", "--json")
+    assert code == 0
+    told = json.loads(out)
+    assert told["path"] == str(tmp_path / "made")
+    assert (told["model"], told["target"], told["state"]) == ("net", "cpu", "validated")
+    assert told["worst_abs"] < 1e-5
+    assert told["bytes"] == sum(
+        e.bytes for e in open_bundle(tmp_path / "made").manifest.files.values()
+    )
+    [program] = open_bundle(tmp_path / "made").manifest.programs
+    assert list(program.dimensions.values()) == [(1, 5, 1)]
+    assert [t.shape[1:] for t in program.inputs] == [(4,), (1,)]
+
+
+def test_a_saved_program_is_opened_only_on_demand(zoo: Run, tmp_path: Path) -> None:
+    """Torch unpickles parts of the file; so says the refusal, and the flag lets it."""
+    program = torch.export.export(torch.nn.Linear(4, 2).eval(), (torch.ones(1, 4),), strict=False)
+    torch.export.save(program, tmp_path / "linear.pt2")
+    code, _, err = zoo("compile", "linear.pt2", "-o", "made")
+    assert code == 1
+    assert "unpickles parts" in err
+    assert "--unpickle" in err
+    code, out, _ = zoo("compile", "linear.pt2", "--unpickle", "-o", "made", "--name", "mine")
+    assert code == 0
+    assert out.startswith("made: validated for cpu")
+    assert open_bundle(tmp_path / "made").manifest.model == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("my_net:Net", "-i", "two by four"), 2, "is no input"),
+        (("my_net:Net", "-i", "2x4:float33"), 2, "is no input"),
+        (("my_net:Net", "-i", "x=absent.npy"), 2, "cannot be read as .npy"),
+        (("my_net:Net", "-i", "2x4", "--dynamic", "x:0=1..4"), 2, "does not take these inputs"),
+        (("my_net:Counter", "-i", "2x4", "--dynamic", "y:0=1..4"), 2, "there is no input 'y'"),
+        (("my_net:Counter", "-i", "2x4", "--dynamic", "x:0=4..1"), 2, "is no dynamic size"),
+        (("my_net:Counter", "-i", "2x4"), 1, "buffer 'calls' is written"),
+        (("my_net:Counter", "-i", "2x4", "-t", "tpu"), 2, "there is no such target"),
+        (("my_net:broken", "-i", "2x4"), 1, "no weights today"),
+        (("my_net:number", "-i", "2x4"), 1, "returned a int"),
+        (("my_net:nothing", "-i", "2x4"), 1, "AttributeError"),
+        (("no_such_file.pt2",), 2, "there is no such file"),
+        (("just some words",), 2, "neither a .pt2 file nor code"),
+    ],
+)
+def test_what_is_wrong_is_told_in_a_line(
+    arguments: tuple[str, ...], code: int, words: str, zoo: Run, tmp_path: Path
+) -> None:
+    """Exit code 2 for misuse and 1 for a module that cannot be converted; never a traceback."""
+    ended, out, err = zoo("compile", *arguments, "-o", "made")
+    assert ended == code
+    assert words in " ".join(err.split())
+    assert "Traceback" not in err
+    assert out == ""
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_file_that_is_no_program_is_told(zoo: Run, tmp_path: Path) -> None:
+    """Also when it may be opened."""
+    (tmp_path / "wrong.pt2").write_bytes(b"not an archive")
+    code, _, err = zoo("compile", "wrong.pt2", "--unpickle", "-o", "made")
+    assert code == 1
+    assert "is no exported program" in err
+
+
+def test_inputs_are_drawn_as_written() -> None:
+    """Shapes, dtypes and ranges; floats are the same at every call."""
+    assert read_input("2x3").shape == (2, 3)
+    assert torch.equal(read_input("2x3"), read_input("2x3"))
+    ids = read_input("50:int64:7..9")
+    assert (ids.dtype, set(ids.tolist())) == (torch.int64, {7, 8, 9})
+    assert read_input("8:bool").dtype is torch.bool
+    assert read_input("scalar").shape == ()
+    with pytest.raises(UsageError, match="9 is more than 7"):
+        read_input("5:int64:9..7")

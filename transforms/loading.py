@@ -1,0 +1,162 @@
+"""A program that is named in a line of text: a file of torch.export's, or code to import.
+
+What the command line needs to call `convert`: inputs and dynamic sizes are written as text too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from transforms.own_program import Program
+from zoo.errors import SourceError, SourceRefused, UsageError
+from zoo.spec import Dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["load_program", "read_input"]
+
+_SHAPE = re.compile(r"(\d+(?:x\d+)*|scalar)(?::(\w+)(?::(-?\d+)\.\.(-?\d+))?)?")
+_DYNAMIC = re.compile(r"(\w+:\d+(?:,\w+:\d+)*)=(\d+)\.\.(\d+)")
+_SHAPE_FORM = "Write [NAME=]1x3x224x224, 1x16:int64:0..999 or a .npy file"
+_DYNAMIC_FORM = "Write NAME:AXIS=LOW..HIGH, e.g. x:0=1..64; x:0,mask:0=1..64 where sizes are equal"
+_CODE = "package.module:callable, which returns a torch.nn.Module"
+
+
+def load_program(
+    what: str, inputs: Sequence[str], dynamic: Sequence[str], *, unpickle: bool = False
+) -> Program:
+    """The program to convert.
+
+    Args:
+        what: a .pt2 file of torch.export.save, or `package.module:callable`; the callable returns
+            the module, or is it. The current folder is looked in first.
+        inputs: texts for `read_input`, each with its name or in the order of forward's parameters;
+            a .pt2 file has its own.
+        dynamic: `NAME:AXIS=LOW..HIGH`; axes that are always of one size in one text, with commas.
+        unpickle: whether a .pt2 file may be opened, of which torch unpickles parts.
+
+    Raises:
+        UsageError: one of the texts is wrong.
+        SourceRefused: it is a file, and `unpickle` is not given.
+        SourceError: the file cannot be read, or the code raised.
+    """
+    if what.endswith(".pt2"):
+        if inputs or dynamic:
+            raise UsageError(what, "has inputs and sizes of its own", "Leave --input and --dynamic")
+        return Program(_exported(Path(what), unpickle=unpickle))
+    module = _made(what)
+    arguments, keywords = [], {}
+    for text in inputs:
+        name, equals, rest = text.rpartition("=")
+        if equals:
+            keywords[name] = read_input(rest)
+        else:
+            arguments.append(read_input(text))
+    shapes = _dynamic_shapes(what, module, arguments, keywords, dynamic) if dynamic else None
+    return Program(module, tuple(arguments), keywords, shapes)
+
+
+def read_input(text: str) -> torch.Tensor:
+    """An example tensor: `SHAPE[:DTYPE[:LOW..HIGH]]`, or a .npy file.
+
+    Floats are drawn from the standard normal distribution, always the same; integers from LOW to
+    HIGH, both included, by default 0 and 1.
+
+    Raises:
+        UsageError: the text is neither.
+    """
+    if text.endswith(".npy"):
+        return torch.from_numpy(_array(text))
+    match = _SHAPE.fullmatch(text)
+    if match is None or (match[2] or "float32") not in set(Dtype):
+        raise UsageError(text, "is no input", _SHAPE_FORM)
+    shape = () if match[1] == "scalar" else tuple(int(size) for size in match[1].split("x"))
+    dtype: torch.dtype = getattr(torch, match[2] or "float32")
+    generator = torch.Generator().manual_seed(0)
+    if dtype.is_floating_point:
+        return torch.randn(shape, generator=generator).to(dtype)
+    low, high = int(match[3] or 0), int(match[4] or 1)
+    if low > high:
+        raise UsageError(text, f"{low} is more than {high}", _SHAPE_FORM)
+    return torch.randint(low, high + 1, shape, generator=generator).to(dtype)
+
+
+def _array(path: str) -> np.ndarray[Any, Any]:
+    try:
+        loaded: np.ndarray[Any, Any] = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UsageError(path, f"cannot be read as .npy: {reason}") from error
+    return loaded
+
+
+def _exported(path: Path, *, unpickle: bool) -> torch.export.ExportedProgram:
+    if not path.is_file():
+        raise UsageError(str(path), "there is no such file")
+    if not unpickle:
+        raise SourceRefused(
+            str(path),
+            "is not opened: torch unpickles parts of a .pt2 file, which can run any code",
+            "Give --unpickle if you trust whoever made it",
+        )
+    try:
+        return torch.export.load(path)
+    except Exception as error:  # torch raises many kinds here; all mean the same to the user
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise SourceError(
+            str(path), f"is no exported program: {first}", "Write it with torch.export.save"
+        ) from error
+
+
+def _made(what: str) -> torch.nn.Module:
+    name, colon, attribute = what.partition(":")
+    if not colon or not all(part.isidentifier() for part in [*name.split("."), attribute]):
+        raise UsageError(what, "is neither a .pt2 file nor code", f"Write {_CODE}")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(name), attribute)
+        made = found if isinstance(found, torch.nn.Module) else found()
+    except Exception as error:  # it is not our code
+        fact = f"failed: {type(error).__name__}: {error}"
+        raise SourceError(what, fact, f"It is to be {_CODE} without arguments") from error
+    finally:
+        sys.path.remove(str(Path.cwd()))
+    if not isinstance(made, torch.nn.Module):
+        raise SourceError(what, f"returned a {type(made).__name__}", f"It is to be {_CODE}")
+    return made.eval()
+
+
+def _dynamic_shapes(
+    what: str,
+    module: torch.nn.Module,
+    arguments: Sequence[torch.Tensor],
+    keywords: Mapping[str, torch.Tensor],
+    dynamic: Sequence[str],
+) -> dict[str, dict[int, Any]]:
+    """torch.export's `dynamic_shapes`, by the names of forward's parameters."""
+    try:
+        bound = inspect.signature(module.forward).bind(*arguments, **keywords).arguments
+    except TypeError as error:
+        raise UsageError(what, f"does not take these inputs: {error}") from error
+    shapes: dict[str, dict[int, Any]] = {name: {} for name in bound}
+    for text in dynamic:
+        match = _DYNAMIC.fullmatch(text)
+        if match is None or int(match[2]) >= int(match[3]):
+            raise UsageError(text, "is no dynamic size", _DYNAMIC_FORM)
+        places = [place.split(":") for place in match[1].split(",")]
+        size = torch.export.Dim("_".join(places[0]), min=int(match[2]), max=int(match[3]))
+        for name, axis in places:
+            if name not in shapes:
+                fact = f"there is no input {name!r}"
+                raise UsageError(text, fact, f"{what} takes {', '.join(shapes)}")
+            shapes[name][int(axis)] = size
+    return shapes
