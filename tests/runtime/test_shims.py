@@ -64,8 +64,8 @@ def test_what_targets_share_stands_once() -> None:
         assert homes == [ROOT / shim.source]
 
 
-@pytest.mark.parametrize("target", Target)
-def test_declarations_agree_with_torch(tmp_path: Path, target: Target) -> None:
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_declarations_agree_with_torch(tmp_path: Path, target: str) -> None:
     """The declarations compile beside the pinned torch's own: a drift of the ABI fails here."""
     (tmp_path / "shims.h").write_text(header(SHIMS, target))
     source = tmp_path / "both.cpp"
