@@ -1,5 +1,5 @@
-// The one door to the kernel library: heavy operators over tensors of any strides. Callers have
-// checked shapes; an implementation honours strides and offsets of every operand, or gathers a
+// The one interface to the kernel library: heavy operators over tensors of any strides. Callers
+// have checked shapes; an implementation honours strides and offsets of every operand, or gathers a
 // dense copy. The build chooses the implementation by platform.
 #pragma once
 

@@ -11,7 +11,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from door import Device, built_kinds
+from shim_device import Device, built_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

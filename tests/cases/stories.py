@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from door import DTYPE_NUMBERS, Device, Handle, ShimError, shims
+from shim_device import DTYPE_NUMBERS, Device, Handle, ShimError, shims
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

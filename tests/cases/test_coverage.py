@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from door import KINDS, Device, built_kinds, shims
+from shim_device import KINDS, Device, built_kinds, shims
 from stories import STORIES
 from table import CASES, REFUSALS
 

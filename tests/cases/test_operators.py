@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from case import Case, Refusal, crowded_arguments, may_be_crowded, relaid_arguments
-from door import Device, ShimError, built_kinds, parameters_of, shims
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shim_device import Device, ShimError, built_kinds, parameters_of, shims
 from table import CASES, REFUSALS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from door import Handle, Kind
+    from shim_device import Handle, Kind
 
 
 def has(kind: Kind, operator: str) -> bool:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cases"))
 
-from door import DTYPE_NUMBERS, KINDS, Device, Handle, ShimError
+from shim_device import DTYPE_NUMBERS, KINDS, Device, Handle, ShimError
 
 
 class Abi(Device):

@@ -13,7 +13,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "cases"))
 
-from door import KINDS, Device
+from shim_device import KINDS, Device
 
 from menagerie.format.bundle_manifest import (
     BundleManifest,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from door import DTYPE_NUMBERS, Device, Handle, ShimError
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shim_device import DTYPE_NUMBERS, Device, Handle, ShimError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

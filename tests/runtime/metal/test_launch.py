@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from door import Device, Handle, ShimError
+from shim_device import Device, Handle, ShimError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
