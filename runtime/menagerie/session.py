@@ -73,7 +73,7 @@ class Session:
         )
         try:
             status = self._library.menagerie_program_open(
-                opened, program.encode(), threads or 0, ctypes.byref(self._program)
+                opened, program.encode(), _held(threads or 0), ctypes.byref(self._program)
             )
             self._check(status)
         finally:
@@ -98,7 +98,8 @@ class Session:
     def set_threads(self, threads: int) -> None:
         """Sets how many threads the following runs use; 0 for every processor."""
         with self._one_call:
-            self._check(self._library.menagerie_program_set_threads(self._open_program(), threads))
+            count = _held(threads)
+            self._check(self._library.menagerie_program_set_threads(self._open_program(), count))
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Runs the program once.
@@ -196,6 +197,13 @@ class Session:
             stride >= 0 and stride % array.itemsize == 0 for stride in array.strides
         )
         return array if plain else array.copy(order="C")
+
+
+def _held(threads: int) -> int:
+    """`threads`, if C's int32_t holds it: ctypes would cut it to another number."""
+    if not -(2**31) <= threads < 2**31:
+        raise SessionError("threads", f"{threads} is no number of threads", "Give 1 to 1024")
+    return threads
 
 
 def _read_manifest(folder: Path) -> BundleManifest:

@@ -209,6 +209,18 @@ def test_two_models_share_nothing(bundles: Bundles) -> None:
     sequence.close()
 
 
+@pytest.mark.parametrize("threads", [2**32 + 1, -(2**32), 5000, -1])
+def test_impossible_numbers_of_threads_are_refused(bundles: Bundles, threads: int) -> None:
+    """None wraps round to a number that would be taken: 2^32 + 1 is not 1."""
+    with pytest.raises(SessionError, match="threads"):
+        Session(bundles("image"), threads=threads)
+    with (
+        Session(bundles("image"), threads=1) as session,
+        pytest.raises(SessionError, match="threads"),
+    ):
+        session.set_threads(threads)
+
+
 def test_threads_run_their_own_models_at_once(bundles: Bundles) -> None:
     """Sessions in several threads, and one shared by them, give eager's values."""
     inputs, outputs = golden(bundles("image"))
