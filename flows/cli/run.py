@@ -48,7 +48,7 @@ def run(
     - `zoo run out --input x.npy --output y.npy`
     - `zoo run out -i input_features=f.npy -i attention_mask=m.npy -o all.npz`
     """
-    from menagerie.files import read_inputs, readable, write_outputs
+    from menagerie.tensor_files import read_inputs, readable, write_outputs
     from menagerie.session import Session
 
     with Session(bundle, program, threads) as session:

@@ -157,7 +157,7 @@ def _verify(order: argparse.Namespace) -> int:
 
 
 def _run(order: argparse.Namespace) -> int:
-    from menagerie.files import read_inputs, readable, write_outputs
+    from menagerie.tensor_files import read_inputs, readable, write_outputs
     from menagerie.session import Session
 
     with Session(order.bundle, order.program, order.threads) as session:
