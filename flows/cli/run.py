@@ -48,8 +48,8 @@ def run(
     - `zoo run out --input x.npy --output y.npy`
     - `zoo run out -i input_features=f.npy -i attention_mask=m.npy -o all.npz`
     """
-    from menagerie.tensor_files import read_inputs, readable, write_outputs
     from menagerie.session import Session
+    from menagerie.tensor_files import read_inputs, readable, write_outputs
 
     with Session(bundle, program, threads) as session:
         arrays = read_inputs(inputs or [], session.inputs)

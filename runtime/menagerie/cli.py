@@ -157,8 +157,8 @@ def _verify(order: argparse.Namespace) -> int:
 
 
 def _run(order: argparse.Namespace) -> int:
-    from menagerie.tensor_files import read_inputs, readable, write_outputs
     from menagerie.session import Session
+    from menagerie.tensor_files import read_inputs, readable, write_outputs
 
     with Session(order.bundle, order.program, order.threads) as session:
         given = session.run(read_inputs(order.input, session.inputs))
