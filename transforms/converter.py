@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.export import ExportedProgram
 
+from menagerie.format.archive import require_free_place
 from menagerie.format.bundle_manifest import BundleManifest, ReleaseState
 from menagerie.validation import Limits, validate
 from transforms.build import build, rewrite
@@ -261,8 +262,7 @@ def _free(folder: Path) -> Path:
     Raises:
         UsageError: there is something in its place.
     """
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UsageError(str(folder), "exists", "Remove it or name another folder")
+    require_free_place(folder)
     return folder.absolute()
 
 
@@ -324,6 +324,10 @@ def _tolerances(
         if text not in DEFAULT_TOLERANCES:
             known = ", ".join(DEFAULT_TOLERANCES)
             raise UsageError(_PLACE, f"there is no tolerance for {text!r}", f"Known: {known}")
-        allowed = tolerance if isinstance(tolerance, Tolerance) else Tolerance(absolute=tolerance)
-        made[Dtype(text)] = allowed
+        try:
+            made[Dtype(text)] = (
+                tolerance if isinstance(tolerance, Tolerance) else Tolerance(absolute=tolerance)
+            )
+        except ValueError as error:
+            raise UsageError(_PLACE, str(error)) from None
     return made

@@ -5,6 +5,7 @@ What the command line needs to call `convert`: inputs and dynamic sizes are writ
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import re
@@ -121,7 +122,8 @@ def _made(what: str) -> torch.nn.Module:
     name, colon, attribute = what.partition(":")
     if not colon or not all(part.isidentifier() for part in [*name.split("."), attribute]):
         raise UsageError(what, "is neither a .pt2 file nor code", f"Write {_CODE}")
-    sys.path.insert(0, str(Path.cwd()))
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
     try:
         found = getattr(importlib.import_module(name), attribute)
         made = found if isinstance(found, torch.nn.Module) else found()
@@ -129,7 +131,8 @@ def _made(what: str) -> torch.nn.Module:
         fact = f"failed: {type(error).__name__}: {error}"
         raise SourceError(what, fact, f"It is to be {_CODE} without arguments") from error
     finally:
-        sys.path.remove(str(Path.cwd()))
+        with contextlib.suppress(ValueError):
+            sys.path.remove(here)
     if not isinstance(made, torch.nn.Module):
         raise SourceError(what, f"returned a {type(made).__name__}", f"It is to be {_CODE}")
     return made.eval()

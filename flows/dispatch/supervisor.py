@@ -128,7 +128,10 @@ class Supervisor(Generic[ChildT]):
         ids = [child.run.id for child in self.children]
         runs = self._runs.look(ids)  # first: a run that is seen to have ended has left its rows
         rows = self._runs.rows(ids)
-        for pool in {c.pool for c in self.children if c.run.phase is not Phase.RUNNING}:
+        waiting = {c.pool for c in self.children if c.run.phase is not Phase.RUNNING}
+        for pool in self._alone.keys() - waiting:
+            del self._alone[pool]  # nobody waited there meanwhile
+        for pool in waiting:
             if self._runs.has_worker(pool):
                 self._alone.pop(pool, None)
             else:

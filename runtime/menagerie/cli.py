@@ -168,10 +168,10 @@ def _run(order: argparse.Namespace) -> int:
         write_outputs(answers, order.output)
     lines = [f"{name}: {dtypes[name]} {list(value.shape)}" for name, value in answers.items()]
     described = {
-        name: {"dtype": dtypes[name].value, "shape": value.shape, "values": value.tolist()}
-        for name, value in answers.items()
+        name: {"dtype": dtypes[name], "shape": value.shape, "values": value.tolist()}
+        for name, value in (answers if order.json else {}).items()
     }
-    _say(order, "\n".join(lines), **(described if order.json else {}))
+    _say(order, "\n".join(lines), **described)
     return 0
 
 
@@ -208,7 +208,11 @@ def _version_of(target: str, version: Callable[[str], str]) -> str:
 
 
 def _say(order: argparse.Namespace, text: str, **fields: Any) -> None:
-    sys.stdout.write((json.dumps(fields, indent=2) if order.json else text) + "\n")
+    if order.json:
+        from menagerie.typed_json import plain
+
+        text = json.dumps(plain(fields), indent=2, allow_nan=False)
+    sys.stdout.write(text + "\n")
 
 
 def _told(error: Exception) -> str:

@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import sys
+import threading
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -32,6 +33,7 @@ MAX_DIMENSIONS = 16
 # What CMakeLists.txt compiles for, in the words of /proc/cpuinfo.
 _BASELINE = {"x86_64": ("avx2", "bmi2", "f16c", "fma")}
 _SPIN_COUNT = "GOMP_SPINCOUNT"
+_ONE_LOADS = threading.Lock()  # loading changes the environment for a moment
 
 
 class TensorView(ctypes.Structure):
@@ -73,13 +75,18 @@ def _file_name(target: str) -> str:
     return f"libmenagerie_{target}.{'dylib' if sys.platform == 'darwin' else 'so'}"
 
 
-@cache
 def library(target: str = "cpu") -> ctypes.CDLL:
     """A target's C library, loaded once and for itself: only lowered models see its symbols.
 
     Raises:
         SessionError: it is not built or cannot be loaded.
     """
+    with _ONE_LOADS:
+        return _loaded(target)
+
+
+@cache
+def _loaded(target: str) -> ctypes.CDLL:
     path = library_path(target)
     _check_processor(path)
     try:
@@ -124,7 +131,7 @@ def _short_spinning() -> Iterator[None]:
     try:
         yield
     finally:
-        del os.environ[_SPIN_COUNT]
+        os.environ.pop(_SPIN_COUNT, None)
 
 
 def _declare(loaded: ctypes.CDLL) -> None:

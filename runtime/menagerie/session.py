@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from menagerie.errors import ArtifactError, SessionError
+from menagerie.errors import MenagerieError, SessionError
 from menagerie.format.document import parse_manifest
+from menagerie.format.folder import read_manifest
+from menagerie.format.paths import MANIFEST
 from menagerie.library import TensorView, available_targets, last_error, library
 from menagerie.numerics import Dtype
 
@@ -69,7 +72,7 @@ class Session:
         self._library = library(self._target)
         opened = ctypes.c_void_p()
         self._check(
-            self._library.menagerie_bundle_open(str(self._folder).encode(), ctypes.byref(opened))
+            self._library.menagerie_bundle_open(os.fsencode(self._folder), ctypes.byref(opened))
         )
         try:
             status = self._library.menagerie_program_open(
@@ -207,12 +210,10 @@ def _held(threads: int) -> int:
 
 
 def _read_manifest(folder: Path) -> BundleManifest:
-    path = folder / "manifest.json"
+    path = folder / MANIFEST
     try:
-        return parse_manifest(path.read_bytes(), str(path))
-    except OSError as error:
-        raise SessionError(str(path), f"cannot be read: {error.strerror}") from error
-    except ArtifactError as error:
+        return parse_manifest(read_manifest(path), str(path))
+    except MenagerieError as error:
         raise SessionError(error.place, error.fact, error.next_step) from error
 
 

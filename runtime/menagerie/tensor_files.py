@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,12 +58,22 @@ def write_outputs(answers: Mapping[str, Array], path: Path) -> None:
         UsageError: there are several, and `path` ends in something else than `.npz`.
     """
     if path.suffix == ".npz":
-        np.savez(path, **dict(answers))  # type: ignore[arg-type]
+        _write_archive(answers, path)
     elif len(answers) == 1:
         np.save(path, next(iter(answers.values())), allow_pickle=False)
     else:
         names = ", ".join(answers)
         raise UsageError(str(path), f"there are several outputs ({names})", "Name a .npz file")
+
+
+def _write_archive(answers: Mapping[str, Array], path: Path) -> None:
+    """As `numpy.savez`, which would take an output called `file` for its own argument."""
+    with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
+        for name, value in answers.items():
+            if "/" in name or "\\" in name or name in {"", ".", ".."}:
+                raise UsageError(str(path), f"{name!r} is no name for a file", "Write .npy files")
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(value), allow_pickle=False)
 
 
 def _taken(array: Array, dtype: Dtype) -> Array:
@@ -73,7 +84,7 @@ def _taken(array: Array, dtype: Dtype) -> Array:
 def _load(path: str) -> Array:
     try:
         loaded = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(path, f"cannot be read as .npy: {reason}") from error
     if not isinstance(loaded, np.ndarray):

@@ -185,7 +185,10 @@ def _scalar(kind: Any, value: object, place: str) -> Any:
         if isinstance(value, str) and value in _INFINITIES:
             return _INFINITIES[value]
         if type(value) in (int, float):
-            return float(value)  # type: ignore[arg-type]
+            try:
+                return float(value)  # type: ignore[arg-type]
+            except OverflowError:
+                raise _unfit(place, "is too large a number") from None
         raise _unfit(place, f"is {_quoted(value)}, not a number")
     if kind is type(None):
         kind = types.NoneType
@@ -218,7 +221,10 @@ def _choices(known: tuple[Any, ...]) -> str:
 
 
 def _quoted(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=repr)
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=repr)
+    except RecursionError:
+        return "nested too deep"
     return text if len(text) <= _LONGEST_QUOTE // 3 else text[: _LONGEST_QUOTE // 3] + "..."
 
 

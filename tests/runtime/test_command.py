@@ -61,7 +61,7 @@ def test_pull_verify_run_and_bench(
         (["pull", "image"], 2, "Name one by --store or MENAGERIE_STORE"),
         (["pull", "image", "--store", "/no/such/store"], 1, "no release of image for cpu"),
         (["verify", "/no/such/bundle"], 1, "there is no such folder"),
-        (["run", "/no/such/bundle"], 1, "cannot be read"),
+        (["run", "/no/such/bundle"], 1, "is missing, so this is not a bundle"),
         (["bench", "/no/such/bundle"], 1, "there is no such folder"),
     ],
 )

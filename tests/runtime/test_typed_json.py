@@ -75,6 +75,7 @@ def test_a_document_becomes_its_type() -> None:
         ({"maybe": {"count": 2, "size": 1}}, "maybe.size: is an unknown field"),
         ({"word": "maybe"}, "word: is \"maybe\", not 'yes' or 'no'"),
         ({"word": 1}, "word: is 1"),
+        ({"inner": [{"count": 2, "share": 10**400}]}, "inner.0.share: is too large a number"),
     ],
 )
 def test_what_does_not_fit_is_told_with_its_place(change: dict[str, Any], fact: str) -> None:

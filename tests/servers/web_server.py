@@ -19,7 +19,8 @@ class WebServer(ThreadingHTTPServer):
 
     `ranges`: whether it knows them. `break_after`: bytes of a body after which the next answer
     ends, once. `swap`: bodies by path that are sent instead of the files. `asked`: path and range
-    of each request, and `authorization`: the last header of that name.
+    of each request, and `authorization`: the last header of that name. `absent`: the answer to who
+    asks for nothing; `redirect`: a server to which all are sent.
     """
 
     def __init__(self, root: Path) -> None:
@@ -30,6 +31,8 @@ class WebServer(ThreadingHTTPServer):
         self.swap: dict[str, bytes] = {}
         self.asked: list[tuple[str, str]] = []
         self.authorization = ""
+        self.absent = 404
+        self.redirect = ""
 
     @property
     def address(self) -> str:
@@ -44,9 +47,14 @@ class _Handler(BaseHTTPRequestHandler):
         wanted = self.headers.get("Range", "")
         self.server.asked.append((self.path, wanted))
         self.server.authorization = self.headers.get("Authorization", "")
+        if self.server.redirect:
+            self.send_response(302)
+            self.send_header("Location", self.server.redirect + self.path)
+            self.end_headers()
+            return
         path = self.server.root / self.path.lstrip("/")
         if self.path not in self.server.swap and not path.is_file():
-            self.send_error(404)
+            self.send_error(self.server.absent)
             return
         body = self.server.swap.get(self.path) or path.read_bytes()
         asked = re.fullmatch(r"bytes=(\d+)-(\d+)", wanted)

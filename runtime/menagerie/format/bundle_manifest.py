@@ -38,6 +38,7 @@ SINCE_VERSION_2: Final = ("platform", "runtime")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 T = TypeVar("T")
+_ZONE = re.compile(r"[+-]\d\d:\d\d$")
 _MOST = 2**63 - 1  # what C's readers can hold
 
 
@@ -48,7 +49,7 @@ def moment(text: str) -> datetime:
         ValueError: it names none, or no time zone.
     """
     time = datetime.fromisoformat(text)
-    if time.tzinfo is None:
+    if time.tzinfo is None or not _ZONE.search(text):  # Python 3.10 takes no shorter form
         raise ValueError("a time names its zone, e.g. 2030-01-31T12:00:00+00:00")
     return time
 

@@ -17,7 +17,7 @@ from menagerie.format.paths import MANIFEST, PARTIAL, bundle_path
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["MAX_FILES", "Bundle", "check_references", "open_bundle", "seal"]
+__all__ = ["MAX_FILES", "Bundle", "check_references", "open_bundle", "read_manifest", "seal"]
 
 MAX_FILES = 10_000
 
@@ -93,7 +93,7 @@ def open_bundle(path: Path, *, check_hashes: bool = True) -> Bundle:
     if not path.is_dir():
         fact = "is a file, not a bundle folder" if path.exists() else "there is no such folder"
         raise ArtifactError(str(path), fact, "Name a folder that `zoo pull` or `zoo convert` made")
-    document = _read_manifest(path / MANIFEST)
+    document = read_manifest(path / MANIFEST)
     place = str(path / MANIFEST)
     manifest = parse_manifest(document, place)
     check_references(manifest, place)
@@ -137,7 +137,12 @@ def _referenced(manifest: BundleManifest) -> dict[str, str]:
     return wanted
 
 
-def _read_manifest(path: Path) -> bytes:
+def read_manifest(path: Path) -> bytes:
+    """The bytes of a manifest.json, one more at most than any may have.
+
+    Raises:
+        ArtifactError: it is missing or no regular file.
+    """
     try:
         status = path.lstat()
     except OSError:

@@ -85,7 +85,7 @@ def _entry(name: str, fields: Any) -> tuple[np.dtype[Any], tuple[int, ...], int,
     """A tensor's type, shape and place; its bytes are as many as its shape takes."""
     if not isinstance(fields, dict) or fields.keys() != {"dtype", "shape", "data_offsets"}:
         raise ValueError(f"{name!r} has not dtype, shape and data_offsets")
-    if fields["dtype"] not in _DTYPES:
+    if not isinstance(fields["dtype"], str) or fields["dtype"] not in _DTYPES:
         raise ValueError(f"{name!r} has elements of type {str(fields['dtype'])[:20]!r}")
     dtype = _DTYPES[fields["dtype"]]
     shape: tuple[int, ...] = check(tuple[int, ...], fields["shape"], name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from menagerie.errors import UsageError
 from menagerie.store.folder import FolderReader
@@ -34,11 +34,16 @@ def open_releases(url: str) -> ReleaseReader:
 def _reader(url: str) -> ObjectReader:
     if not url:
         raise UsageError("store", "its address is empty", _FORMS)
-    if "://" not in url:
-        return FolderReader(Path(url).expanduser().absolute(), url)
-    parts = urlsplit(url)
+    try:
+        if "://" not in url:
+            return FolderReader(Path(url).expanduser().absolute(), url)
+        parts = urlsplit(url)
+    except (ValueError, RuntimeError) as error:  # a broken [address], a home of nobody
+        raise UsageError("store", f"its address cannot be meant: {error}", _FORMS) from None
+    host = parts.netloc.rpartition("@")[2]  # no message repeats a user's name or password
+    shown = urlunsplit((parts.scheme, host, parts.path, "", ""))
     if parts.query or parts.fragment:
-        raise UsageError(url.partition("?")[0], "a store's address ends before any `?`", _FORMS)
+        raise UsageError(shown, "a store's address has no query or fragment", _FORMS)
     if parts.scheme == "file" and parts.netloc in {"", "localhost"} and parts.path:
         return FolderReader(Path(unquote(parts.path)), url)
     if parts.scheme in {"http", "https"} and parts.hostname:
@@ -47,7 +52,7 @@ def _reader(url: str) -> ObjectReader:
         return HttpReader(url)
     if parts.scheme == "s3" and parts.netloc:
         return _bucket(parts.netloc, parts.path.strip("/"))
-    raise UsageError(url, "is not the address of a store", _FORMS)
+    raise UsageError(shown, "is not the address of a store", _FORMS)
 
 
 def _bucket(name: str, prefix: str) -> ObjectReader:

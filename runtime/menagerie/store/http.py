@@ -94,9 +94,10 @@ class HttpReader(ObjectReader):
 
     def _answer(self, key: str, wanted: str = "") -> HTTPResponse:
         address = urlunsplit(self._base._replace(path=f"{self._base.path}/{quote(key)}"))
-        headers = {"User-Agent": "menagerie", "Range": wanted, "Authorization": self._credentials}
-        sent = {name: value for name, value in headers.items() if value}
-        request = Request(address, headers=sent)  # noqa: S310 - only http and https get here
+        headers = {"User-Agent": "menagerie", **({"Range": wanted} if wanted else {})}
+        request = Request(address, headers=headers)  # noqa: S310 - only http and https get here
+        if self._credentials:  # for this server alone, not for one that it sends us to
+            request.add_unredirected_header("Authorization", self._credentials)
         try:
             answer: HTTPResponse = urlopen(request, timeout=_SECONDS)  # noqa: S310
         except HTTPError as error:
@@ -109,6 +110,9 @@ class HttpReader(ObjectReader):
     def _refused(self, key: str, error: HTTPError) -> StoreError:
         if error.code in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
             return NotInStore(self._place(key), "there is no such file", "Check the address")
+        if error.code == HTTPStatus.FORBIDDEN:  # what buckets that may not be listed say of both
+            fact = "there is no such file, or it is not shown (403)"
+            return NotInStore(self._place(key), fact, "Check the address")
         if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return StoreUnreachable(self._place(key), f"answers {error.code}", "Try again later")
         return StoreError(self._place(key), f"answers {error.code}", "Check the address")

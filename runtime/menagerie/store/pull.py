@@ -46,6 +46,8 @@ def pull_bundle(
     _require_place(folder)
     partial = folder.with_name(f".{folder.name}.{manifest.build_key[:16]}.partial")
     with disk_errors(folder.parent, total):
+        if partial.is_symlink():
+            partial.unlink()  # whoever put it there, what it leads to is not ours to write
         make_folders(partial)
         with _alone(partial):
             _remove_strangers(partial, manifest)
@@ -99,7 +101,10 @@ def _is_there(folder: Path, document: bytes) -> bool:
 
 def _remove_strangers(partial: Path, manifest: BundleManifest) -> None:
     """An earlier pull may have been of another document of the same build."""
-    for parent, _, names in os.walk(partial):
+    for parent, folders, names in os.walk(partial):
+        for name in folders:
+            if (Path(parent) / name).is_symlink():
+                (Path(parent) / name).unlink()
         for name in names:
             path = Path(parent) / name
             entry = manifest.files.get(path.relative_to(partial).as_posix())

@@ -193,6 +193,9 @@ class ReleaseReader:
             fact = f"no release of {model} for {platform}"
             advice = f"It has {', '.join(elsewhere)}: name one with --platform to get it"
             return NotInStore(self.url, fact, advice)
+        if self._reader.list_keys(releases_prefix()) is None:
+            advice = "Check the model's name: this store cannot be listed"
+            return NotInStore(self.url, f"no release of {model} for {target}", advice)
         others = sorted({f"{m}/{t}" for m, t, _ in self._listed(releases_prefix())})
         listing = ", ".join(others[:8]) + (", ..." if len(others) > 8 else "")  # noqa: PLR2004
         advice = f"It has {listing}" if others else "It is empty: publish with `zoo convert`"

@@ -19,7 +19,7 @@ __all__ = ["Addressing", "Checksums", "S3Options", "Secret"]
 
 _PREFIX = "MENAGERIE_S3_"
 _MIB = 2**20
-_ENDPOINT = re.compile(r"https?://[^/]+/?")
+_ENDPOINT = re.compile(r"https?://[^/@]+/?")
 
 
 class Addressing(TextEnum):
@@ -96,7 +96,7 @@ class S3Options:
 
     def __post_init__(self) -> None:
         if self.endpoint is not None and not _ENDPOINT.fullmatch(self.endpoint):
-            _refuse("endpoint", f"{self.endpoint!r} is not of the form https://host:port")
+            _refuse("endpoint", "is not of the form https://host:port")
         if self.ca_bundle is not None and not self.ca_bundle.is_file():
             _refuse("ca_bundle", f"{self.ca_bundle} is no file")
         for field, (least, most) in _RANGES.items():

@@ -32,6 +32,8 @@ class GoldenCases:
     def __init__(self, path: Path, program: BundleProgram) -> None:
         self._tensors = read_tensors(path)
         self._program = program
+        if program.golden_cases > len(self._tensors):
+            raise ArtifactError(str(path), "has fewer tensors than there are golden cases")
         wanted = {
             f"{case}/{side}/{spec.name}"
             for case in range(program.golden_cases)

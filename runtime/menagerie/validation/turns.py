@@ -108,6 +108,7 @@ class Partner:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=environment,
+            cwd="/" if environment is not None else None,  # Python 3.10 looks for modules there
             text=True,
         )
         self._requests = cast("IO[str]", self._process.stdin)

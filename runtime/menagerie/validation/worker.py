@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import menagerie
 from menagerie.errors import MenagerieError, SessionError
 from menagerie.format.document import parse_manifest
-from menagerie.format.folder import open_bundle
+from menagerie.format.folder import open_bundle, read_manifest
 from menagerie.session import Session
 from menagerie.validation.checks import LoadedProgram, accuracy, coexists, judge_program
 from menagerie.validation.goldens import GoldenCases
@@ -93,11 +93,19 @@ def _parse(arguments: Sequence[str] | None) -> _Order:
 def _confine(order: _Order) -> None:
     """Bounds this process; done here and not between fork and exec, where threads forbid it."""
     processor = math.ceil(order.seconds) * (order.threads + 1)
-    resource.setrlimit(resource.RLIMIT_CPU, (processor, processor + 5))
+    _limit(resource.RLIMIT_CPU, processor, processor + 5)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":  # elsewhere the kernel does not honour it
         # not RLIMIT_AS: weights that are mapped, twice for two sessions, cost no memory
-        resource.setrlimit(resource.RLIMIT_DATA, (order.memory_bytes, order.memory_bytes))
+        _limit(resource.RLIMIT_DATA, order.memory_bytes, order.memory_bytes)
+
+
+def _limit(which: int, soft: int, hard: int) -> None:
+    """Sets a limit, or keeps a lower one that this process was started under."""
+    most = resource.getrlimit(which)[1]
+    if most != resource.RLIM_INFINITY:
+        soft, hard = min(soft, most), min(hard, most)
+    resource.setrlimit(which, (soft, hard))
 
 
 def _die_with_caller() -> None:
@@ -123,7 +131,7 @@ def _version(bundle: Path) -> str:
     """
     path = bundle / "manifest.json"
     try:
-        return menagerie.version(parse_manifest(path.read_bytes(), str(path)).runtime)
+        return menagerie.version(parse_manifest(read_manifest(path), str(path)).runtime)
     except (MenagerieError, OSError, ValueError):
         return ""
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from bundle_maker import published
+from web_server import serving
 
 from menagerie.errors import HashMismatch, NotInStore, StoreError, StoreUnreachable, UsageError
 from menagerie.format.folder import open_bundle
@@ -98,3 +99,43 @@ def test_addresses_that_are_refused(url: str) -> None:
     with pytest.raises(UsageError, match="Give a folder") as caught:
         open_releases(url)
     assert "hush" not in str(caught.value)
+
+
+def test_a_password_goes_to_no_other_server(
+    server: WebServer, tmp_path: Path, store: Store
+) -> None:
+    """Redirected elsewhere, the request follows without the credentials (RFC 9110, 15.4)."""
+    assert store.url
+    (tmp_path / "store" / "x").write_bytes(b"1")
+    with serving(tmp_path / "none") as first:
+        first.redirect = server.address
+        host = first.address.removeprefix("http://")
+        assert HttpReader(f"http://me:hush@{host}").read_small("x", 10) == b"1"
+        assert first.authorization == "Basic bWU6aHVzaA=="
+    assert server.authorization == ""
+
+
+def test_what_is_not_shown_is_not_there(server: WebServer, tmp_path: Path) -> None:
+    """Buckets that may not be listed answer 403 for a missing file: an emulated release is found."""
+    server.absent = 403
+    with pytest.raises(NotInStore, match="403"):
+        HttpReader(server.address).read_small("y", 10)
+    assert open_releases(server.address).find("tiny", "cpu").model == "tiny"
+    assert tmp_path.is_dir()
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://me:hush@x/y", "https://me:hush@x/y?a=b", "https://me:hush@x/y#z"]
+)
+def test_no_message_repeats_a_password(url: str) -> None:
+    """Whatever else is wrong with the address."""
+    with pytest.raises(UsageError) as caught:
+        open_releases(url)
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["https://[host/x", "~nobody-of-this-name/x"])
+def test_addresses_that_cannot_be_read(url: str) -> None:
+    """Told in a line, not by a traceback."""
+    with pytest.raises(UsageError, match="cannot be meant"):
+        open_releases(url)

@@ -88,7 +88,7 @@ def test_options_from_the_environment(tmp_path: Path) -> None:
         (
             "ENDPOINT",
             "s3.example.org",
-            "MENAGERIE_S3_ENDPOINT: 's3.example.org' is not of the form",
+            "MENAGERIE_S3_ENDPOINT: is not of the form",
         ),
         ("PART_BYTES", "1", "1 is not from 5.24288e+06"),
         ("PART_BYTES", "much", "'much' is not a whole number"),
