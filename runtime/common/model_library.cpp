@@ -84,6 +84,7 @@ ModelLibrary::ModelLibrary(const std::shared_ptr<const OpenFile>& file)
   bind(call_->input_count, "AOTInductorModelContainerGetNumInputs");
   bind(call_->output_count, "AOTInductorModelContainerGetNumOutputs");
   bind(call_->last_error, "AOTInductorGetLastError");
+  clear_last_error();  // what another model said is no reason of this one's
   check(call_->create(&container_, 1, backend::kDevice, nullptr), "creating the model");
 }
 
@@ -136,6 +137,7 @@ size_t ModelLibrary::output_count() const {
 
 void ModelLibrary::set_constants(
     const std::vector<std::pair<std::string, TensorHandle>>& constants) {
+  clear_last_error();
   std::vector<ConstantPair> pairs;
   for (const auto& [name, handle] : constants) pairs.push_back({name.c_str(), handle});
   check(call_->set_constants(container_, pairs.data(), pairs.size(), /*inactive=*/false,
