@@ -130,9 +130,7 @@ def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     job = toy_job(tmp_path)
     cases = [GoldenCase({}, {"x": torch.tensor(n)}, {}) for n in range(3)]
-    entry = SimpleNamespace(
-        spec=job.spec.programs[0], exported=SimpleNamespace(program=None), goldens=cases
-    )
+    entry = SimpleNamespace(name="main", exported=SimpleNamespace(program=None), goldens=cases)
     model = SimpleNamespace(spec=job.spec, programs=(entry,))
     monkeypatch.setattr("flows.cli.modelling.prepare_model", lambda *_, **__: model)
     looked: list[int] = []

@@ -92,9 +92,14 @@ def test_a_template_that_lacks(client: SyncPrefectClient, tmp_path: Path) -> Non
 
 
 def test_a_deployment_that_cannot_be_read_says_why(
-    client: SyncPrefectClient, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    client: SyncPrefectClient,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The error of the flow's module in a line, and all that Prefect said in the log."""
+    # the command starts a server of its own, which takes its time where other tests run beside it
+    monkeypatch.setenv("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "180")
     (tmp_path / "prefect.yaml").write_text(
         "deployments: [{name: toy, entrypoint: no_such_module.toy, work_pool: {name: on-hosts}}]"
     )

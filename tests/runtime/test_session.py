@@ -380,13 +380,13 @@ def test_truncated_weights_are_not_mapped(bundles: Bundles, tmp_path: Path) -> N
 
 
 def edited(bundle: Path, folder: Path, **changes: Any) -> Path:
-    """A copy of a bundle with members of `requires` or of the program changed."""
+    """A copy of a bundle with members of `requires`, of the program or its platform changed."""
     shutil.copytree(bundle, folder)
     path = folder / "manifest.json"
     fields = json.loads(path.read_text())
     for name, value in changes.items():
-        place = fields["requires"] if name in fields["requires"] else fields["programs"][0]
-        place[name] = value
+        places = [fields["requires"], fields["programs"][0], fields]
+        next(place for place in places if name in place)[name] = value
     path.write_text(json.dumps(fields))
     return folder
 
@@ -398,7 +398,7 @@ OUTPUT = {"name": "out0", "dtype": "float32", "shape": [1, 5]}
     ("change", "fact"),
     [
         ({"instructions": ["avx2", "avx9000"]}, "needs processor instructions avx9000"),
-        ({"machine": "pdp11"}, "on pdp11, this is"),
+        ({"machine": "pdp11", "platform": "cpu-linux-pdp11"}, "on pdp11, this is"),
         ({"runtime_abi": 7}, "needs runtime ABI 7"),
         ({"constants": {}}, "the manifest gives no weights for"),
         (

@@ -2,6 +2,7 @@
  * a misdeed. It implements the functions of aoti_runtime/interface.h that the runtime calls. */
 #define _GNU_SOURCE /* dladdr */
 #include <dlfcn.h>
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -61,8 +62,8 @@ static void hoard_memory(void) {
 static void load_libtorch(void) {
   Dl_info here;
   dladdr((void*)load_libtorch, &here);
-  char path[4096];
-  snprintf(path, sizeof path, "%s", here.dli_fname);
+  char path[PATH_MAX];
+  if (realpath(here.dli_fname, path) == NULL) abort(); /* it was loaded by a descriptor */
   strcpy(strrchr(path, '/'), "/libtorch_cpu.so");
   if (dlopen(path, RTLD_NOW) == NULL) abort();
 }

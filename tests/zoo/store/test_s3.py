@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,14 +16,13 @@ from forwarder import Forwarder
 
 from menagerie.format.folder import open_bundle
 from menagerie.store.layout import blob_key
-from menagerie.store.s3_options import Secret
+from menagerie.store.s3_options import Checksums, Secret
 from zoo.errors import MenagerieError, NotInStore, StoreError, StoreUnreachable
 from zoo.store import Store, open_store
 from zoo.store.s3 import S3Objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from swift_server import SwiftServer
 
@@ -368,7 +368,9 @@ def test_without_checksums(
 ) -> None:
     """Servers that refuse checksums are served by the other mode, large files included."""
     objects = fresh(
-        endpoint=getattr(swift, endpoint), ca_bundle=swift.ca_bundle, checksums="when_required"
+        endpoint=getattr(swift, endpoint),
+        ca_bundle=Path(swift.ca_bundle),
+        checksums=Checksums.REQUIRED,
     )
     store = Store(objects)
     store.pull(store.publish(large), tmp_path / "out")
