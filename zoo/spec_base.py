@@ -14,25 +14,11 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from menagerie.format.bundle_manifest import NAME, check_name, check_sha256
+
 __all__ = ["Axis", "Frozen", "Name", "Reference", "Sha256"]
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-
-
-def _name(text: str) -> str:
-    if not _NAME.fullmatch(text):
-        raise ValueError(
-            "a name is lower-case letters, digits and underscores, and starts with a letter"
-        )
-    return text
-
-
-def _sha256(text: str) -> str:
-    if not _SHA256.fullmatch(text):
-        raise ValueError("a sha256 is 64 lower-case hexadecimal digits")
-    return text
 
 
 def _reference(text: str) -> str:
@@ -44,15 +30,15 @@ def _reference(text: str) -> str:
 def _axis(value: object) -> int | str:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value
-    if isinstance(value, str) and _NAME.fullmatch(value):
+    if isinstance(value, str) and NAME.fullmatch(value):
         return value
     raise ValueError("an axis is a size of at least 1 or the name of a dimension")
 
 
 Name = Annotated[
-    str, AfterValidator(_name), Field(json_schema_extra={"pattern": f"^{_NAME.pattern}$"})
+    str, AfterValidator(check_name), Field(json_schema_extra={"pattern": f"^{NAME.pattern}$"})
 ]
-Sha256 = Annotated[str, AfterValidator(_sha256)]
+Sha256 = Annotated[str, AfterValidator(check_sha256)]
 Reference = Annotated[str, AfterValidator(_reference)]
 Axis = Annotated[
     int | str,
@@ -61,7 +47,7 @@ Axis = Annotated[
         {
             "anyOf": [
                 {"type": "integer", "minimum": 1},
-                {"type": "string", "pattern": f"^{_NAME.pattern}$"},
+                {"type": "string", "pattern": f"^{NAME.pattern}$"},
             ],
             "description": "a size, or the name of a dimension under `dimensions`",
         }

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
+    "NAME",
     "AccuracyData",
     "BundleManifest",
     "BundleProgram",
@@ -25,6 +26,8 @@ __all__ = [
     "Requirements",
     "Sha256",
     "TensorSpec",
+    "check_name",
+    "check_sha256",
     "moment",
     "platform_name",
 ]
@@ -35,7 +38,7 @@ FORMAT_VERSION: Final = 2
 READABLE_VERSIONS: Final = (1, 2)
 SINCE_VERSION_2: Final = ("platform", "runtime")
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
+NAME = re.compile(r"[a-z][a-z0-9_]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 T = TypeVar("T")
 _ZONE = re.compile(r"[+-]\d\d:\d\d$")
@@ -59,15 +62,17 @@ def _moment(text: str) -> str:
     return text
 
 
-def _name(text: str) -> str:
-    if not _NAME.fullmatch(text):
+def check_name(text: str) -> str:
+    """Returns `text` if it can name a model, a target or a program; else raises ValueError."""
+    if not NAME.fullmatch(text):
         raise ValueError(
             "a name is lower-case letters, digits and underscores, and starts with a letter"
         )
     return text
 
 
-def _sha256(text: str) -> str:
+def check_sha256(text: str) -> str:
+    """Returns `text` if it is a SHA-256 as this project writes them; else raises ValueError."""
     if not _SHA256.fullmatch(text):
         raise ValueError("a sha256 is 64 lower-case hexadecimal digits")
     return text
@@ -93,8 +98,8 @@ def _count(number: int) -> int:
 
 BundlePath = Annotated[str, bundle_path]
 Moment = Annotated[str, _moment]
-Name = Annotated[str, _name]
-Sha256 = Annotated[str, _sha256]
+Name = Annotated[str, check_name]
+Sha256 = Annotated[str, check_sha256]
 Count = Annotated[int, _count]
 Axis = Count | str
 
@@ -228,7 +233,7 @@ class BundleManifest:
         platform = platform_name(self.target, self.requires)
         if self.platform not in {"", platform}:
             raise ValueError(f"platform is {self.platform!r}, but it requires {platform!r}")
-        _name(self.runtime or self.target)
+        check_name(self.runtime or self.target)
         current = (FORMAT_VERSION, platform, self.runtime or self.target)
         for field, value in zip(("version", "platform", "runtime"), current, strict=True):
             object.__setattr__(self, field, value)
