@@ -14,7 +14,10 @@ namespace menagerie::metal {
 class Arguments {
  public:
   Arguments& add(const Tensor& tensor) {
-    all_.push_back({next_index(), region_of(tensor), {}, 0});
+    return add(region_of(tensor));
+  }
+  Arguments& add(const Region& region) {
+    all_.push_back({next_index(), region, {}, 0});
     return *this;
   }
 
