@@ -6,9 +6,9 @@ from menagerie.errors import ArtifactError
 from menagerie.format.bundle_manifest import (
     FORMAT_NAME,
     READABLE_VERSIONS,
-    SINCE_VERSION_2,
     BundleManifest,
 )
+from menagerie.format.first_version import upgraded
 from menagerie.typed_json import Malformed, check, load
 from menagerie.typed_json import document as json_document
 
@@ -44,16 +44,20 @@ def parse_manifest(document: bytes, place: str) -> BundleManifest:
         raise ArtifactError(
             place, f"is not JSON as the format wants it: {error}", _DAMAGED
         ) from None
-    _check_version(fields, place)
+    version = _version(fields, place)
     try:
+        if version == 1:
+            fields = upgraded(fields)
+        elif missing := sorted({"platform", "runtime"} - fields.keys()):
+            raise Malformed(f"{missing[0]}: is missing")  # a draft may leave it out, no document
         manifest: BundleManifest = check(BundleManifest, fields)
     except Malformed as error:
         raise ArtifactError(place, str(error), _DAMAGED) from None
     return manifest
 
 
-def _check_version(fields: object, place: str) -> None:
-    """Checked before all else: a later version may have any other fields."""
+def _version(fields: object, place: str) -> int:
+    """Looked at before all else: a later version may have any other fields."""
     if not isinstance(fields, dict):
         raise ArtifactError(place, "is not a JSON object", _DAMAGED)
     if fields.get("format") != FORMAT_NAME:
@@ -66,7 +70,4 @@ def _check_version(fields: object, place: str) -> None:
             f"format version {repr(version)[:40]}, but only {known} are known here",
             "Upgrade Menagerie to read it",
         )
-    for name in SINCE_VERSION_2:
-        if (name in fields) != (version > 1):
-            fact = "is missing" if version > 1 else "is no field of version 1"
-            raise ArtifactError(place, f"{name}: {fact}", _DAMAGED)
+    return version

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from menagerie.errors import ArtifactError, NotInStore, TooLarge
 from menagerie.format.bundle_manifest import BundleManifest, ReleaseState, moment
 from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
-from menagerie.format.folder import check_references
 from menagerie.platforms import runnable_platforms
 from menagerie.store.base import Meter, ObjectReader, Progress, silent
 from menagerie.store.latest import find_latest
@@ -66,7 +65,7 @@ class Release:
     @property
     def size(self) -> int:
         """Bytes of all its files."""
-        return sum(entry.bytes for entry in self.manifest.files.values())
+        return sum(entry.bytes for entry in self.manifest.listed.values())
 
 
 class ReleaseReader:
@@ -183,7 +182,6 @@ class ReleaseReader:
                 self.url, f"no release {build_key} of {model} for {target}", "See `zoo list`"
             ) from None
         manifest = parse_manifest(document, place)
-        check_references(manifest, place)
         if (manifest.model, manifest.target, manifest.build_key) != (model, target, build_key):
             raise ArtifactError(place, "is the document of another release", "Remove it")
         return Release(manifest, document)
