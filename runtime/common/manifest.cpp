@@ -76,17 +76,25 @@ std::vector<TensorSpec> read_tensors(const Fields& program, std::string_view lis
 }
 
 Requirements read_requirements(const Json& value, std::string place) {
-  const Fields fields(value, std::move(place), {"system", "machine", "instructions", "runtime_abi"},
-                      {"deployment_target"});
+  const Fields fields(value, std::move(place), {"system", "machine", "runtime_abi"},
+                      {"instructions", "deployment_target"});
   Requirements needs;
   needs.system = fields.text("system");
   needs.machine = fields.text("machine");
   needs.deployment_target = fields.optional_text("deployment_target");
   needs.runtime_abi = fields.integer("runtime_abi");
-  for (const Json& name : fields.array("instructions")) {
-    needs.instructions.push_back(name.string(fields.place_of("instructions")));
+  if (value.find("instructions", "requires") != nullptr) {
+    for (const Json& name : fields.array("instructions")) {
+      needs.instructions.push_back(name.string(fields.place_of("instructions")));
+    }
   }
   return needs;
+}
+
+// Target, system and processor in people's words.
+std::string platform_name(const std::string& target, const Requirements& needs) {
+  return target + "-" + (needs.system == "darwin" ? "macos" : needs.system) + "-" +
+         (needs.machine == "aarch64" ? "arm64" : needs.machine);
 }
 
 // The files that a manifest speaks of, gathered while it is read.
@@ -134,10 +142,7 @@ class Files {
 
   FileEntry& at(const std::string& path) { return listed_.at(path); }
 
-  std::map<std::string, FileEntry> listed() && {
-    require(listed_.size() <= kMostFiles, "files lists more than ", kMostFiles);
-    return std::move(listed_);
-  }
+  std::map<std::string, FileEntry> listed() && { return std::move(listed_); }
 
  private:
   static FileEntry read_entry(const Fields& fields) {
@@ -149,6 +154,7 @@ class Files {
   const std::string& add(std::string_view place, const std::string& path, FileEntry entry) {
     const auto [at, added] = listed_.emplace(path, std::move(entry));
     require(added, place, ": ", path, " stands twice");
+    require(listed_.size() <= kMostFiles, "files lists more than ", kMostFiles);
     require(lowered_.insert(in_lower_case(path)).second, place, ": ", path,
             " differs from another only in case");
     return at->first;
@@ -311,8 +317,12 @@ Manifest read_manifest(const Json& value) {
   manifest.model = fields.name("model");
   manifest.target = fields.name("target");
   manifest.runtime = version > 1 ? fields.name("runtime") : manifest.target;
-  if (version > 1) fields.text("platform");
   manifest.needs = read_requirements(fields.at("requires"), "requires");
+  if (version > 1) {
+    const std::string wanted = platform_name(manifest.target, manifest.needs);
+    const std::string& platform = fields.text("platform");
+    require(platform == wanted, "platform is ", platform, ", but it requires ", wanted);
+  }
   Files files;
   if (version == 1) files.read_table(fields);
   manifest.programs = read_programs(fields, version, files);

@@ -50,14 +50,19 @@ def from_json(kind: type[T], text: str | bytes) -> T:
 
 
 def load(text: str | bytes) -> Any:
-    """Parses JSON, keys that stand twice and constants that are no JSON refused.
+    """Parses JSON; keys that stand twice, constants and whole numbers of over 64 bits are refused.
 
     Raises:
         Malformed: in one printable line.
     """
     try:
         decoded = text.decode("utf-8") if isinstance(text, bytes) else text
-        return json.loads(decoded, object_pairs_hook=_unique, parse_constant=_no_constant)
+        return json.loads(
+            decoded,
+            object_pairs_hook=_unique,
+            parse_constant=_no_constant,
+            parse_int=_whole,
+        )
     except RecursionError:
         raise Malformed("is nested too deep") from None
     except ValueError as error:
@@ -235,6 +240,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"key {name!r} stands twice in one object")
         found[name] = value
     return found
+
+
+def _whole(digits: str) -> int:
+    number = int(digits)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError("a whole number has more than 64 bits")
+    return number
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -203,7 +203,7 @@ def in_axis(value: object) -> Edit:
 
 
 MANIFESTS: dict[str, tuple[Edit, str]] = {
-    "empty": (text(lambda _: b""), "unexpected end of input"),
+    "empty": (text(lambda _: b""), "an empty input"),
     "a list": (text(lambda _: b"[]"), "is not an object"),
     "cut in half": (text(lambda t: t[: len(t) // 2]), "not JSON at byte"),
     "byte order mark": (text(lambda t: b"\xef\xbb\xbf" + t), "not JSON at byte 0"),

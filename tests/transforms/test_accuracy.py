@@ -85,9 +85,7 @@ def loaded(model: torch.nn.Module, dtype: Dtype) -> LoadedProgram:
 
 def gate_data(eager: float, output: str = "") -> AccuracyData:
     """The gate as the bundle has it."""
-    return AccuracyData(
-        program="main", output=output, batch=BATCH, eager_accuracy=eager
-    )
+    return AccuracyData(program="main", output=output, batch=BATCH, eager_accuracy=eager)
 
 
 def written(path: Path, **changes: torch.Tensor) -> Path:

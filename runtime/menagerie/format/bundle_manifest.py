@@ -290,7 +290,9 @@ class BundleManifest:
         found: dict[str, str] = {}
         for _, entry in self.uses():
             if (other := found.get(entry.path.lower())) is not None:
-                fact = "stands twice" if other == entry.path else f"and {other!r} differ only in case"
+                fact = (
+                    "stands twice" if other == entry.path else f"and {other!r} differ only in case"
+                )
                 raise ValueError(f"files: {entry.path!r} {fact}")
             found[entry.path.lower()] = entry.path
         if len(found) > MAX_FILES:

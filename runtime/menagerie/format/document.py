@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from menagerie.errors import ArtifactError
 from menagerie.format.bundle_manifest import (
     FORMAT_NAME,
@@ -46,14 +48,20 @@ def parse_manifest(document: bytes, place: str) -> BundleManifest:
         ) from None
     version = _version(fields, place)
     try:
-        if version == 1:
-            fields = upgraded(fields)
-        elif missing := sorted({"platform", "runtime"} - fields.keys()):
-            raise Malformed(f"{missing[0]}: is missing")  # a draft may leave it out, no document
-        manifest: BundleManifest = check(BundleManifest, fields)
+        manifest: BundleManifest = check(
+            BundleManifest, upgraded(fields) if version == 1 else _named(fields)
+        )
     except Malformed as error:
         raise ArtifactError(place, str(error), _DAMAGED) from None
     return manifest
+
+
+def _named(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields, if they have what a draft may leave out."""
+    for name in ("platform", "runtime"):
+        if fields.get(name) in (None, ""):
+            raise Malformed(f"{name}: is missing")
+    return fields
 
 
 def _version(fields: object, place: str) -> int:

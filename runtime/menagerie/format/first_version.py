@@ -29,7 +29,7 @@ class _Digest:
 
 
 def role_of(path: str, taken: Container[str]) -> str:
-    """A role for a file that nobody gave one: `report.html` is `report_html`, never one of `taken`."""
+    """A role, none of `taken`, for a file that nobody gave one: `report.html` is `report_html`."""
     role = re.sub(r"[^a-z0-9_]", "_", path.lower())
     role = role if role[0].isalpha() else f"file_{role}"
     return role if role not in taken else f"file_{sha256(path.encode()).hexdigest()}"

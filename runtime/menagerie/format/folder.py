@@ -109,9 +109,7 @@ def open_bundle(path: Path, *, check_hashes: bool = True) -> Bundle:
     return Bundle(path, manifest, document)
 
 
-def _filled(
-    draft: BundleManifest, entries: Mapping[str, FileEntry], place: str
-) -> BundleManifest:
+def _filled(draft: BundleManifest, entries: Mapping[str, FileEntry], place: str) -> BundleManifest:
     """The draft with what was found out of its files, by path, and a role for every one left."""
     for use, entry in draft.uses():
         if entry.path not in entries:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from menagerie.errors import ArtifactError, NotInStore, TooLarge
+from menagerie.figures import size
 from menagerie.format.bundle_manifest import BundleManifest, ReleaseState, moment
 from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
 from menagerie.platforms import runnable_platforms
@@ -66,6 +67,21 @@ class Release:
     def size(self) -> int:
         """Bytes of all its files."""
         return sum(entry.bytes for entry in self.manifest.listed.values())
+
+    def pulled_to(self, place: Path) -> tuple[str, dict[str, str | int | None]]:
+        """What a pull says when it is done: in a line for people, and as facts for programs."""
+        seed = self.manifest.random_weights
+        weights = "" if seed is None else f", random weights (seed {seed})"
+        facts: dict[str, str | int | None] = {
+            "model": self.model,
+            "target": self.target,
+            "platform": self.platform,
+            "build_key": self.build_key,
+            "path": str(place.resolve()),
+            "bytes": self.size,
+            "random_weights": seed,
+        }
+        return f"{place}: {self.model} for {self.platform}, {size(self.size)}{weights}", facts
 
 
 class ReleaseReader:

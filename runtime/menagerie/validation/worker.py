@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 
 import menagerie
 from menagerie.errors import MenagerieError, SessionError
-from menagerie.format.document import parse_manifest
 from menagerie.format.bundle_manifest import Role
+from menagerie.format.document import parse_manifest
 from menagerie.format.folder import open_bundle, read_manifest
 from menagerie.session import Session
 from menagerie.validation.checks import LoadedProgram, accuracy, coexists, judge_program
@@ -209,7 +209,9 @@ class _Trial:
         if gate is None:
             return None
         self._sender.step(f"program {gate.program}, accuracy gate")
-        result = accuracy(programs[gate.program], gate, self._bundle.file(manifest.files[Role.ACCURACY].path))
+        result = accuracy(
+            programs[gate.program], gate, self._bundle.file(manifest.files[Role.ACCURACY].path)
+        )
         if not result.passed:
             self._note(
                 f"program {gate.program}: accuracy {result.artifact:.6g} on {result.samples} "
