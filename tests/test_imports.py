@@ -139,6 +139,23 @@ def test_commands_that_need_no_torch_load_none(arguments: list[str], tmp_path: P
     assert loaded_after(code, tmp_path) == set()
 
 
+def test_help_builds_no_pydantic_models(tmp_path: Path) -> None:
+    """The manifest's models take longer to build than the whole of `zoo --help`."""
+    code = (
+        "import flows.cli; flows.cli.invoke(['--help'])\n"
+        "print('pydantic' in sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "MENAGERIE_HOME": str(tmp_path)},
+    )
+    assert done.stderr.splitlines()[-1] == "False"
+
+
 @pytest.mark.parametrize(
     "module",
     [
