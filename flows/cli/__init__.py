@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from flows.cli.bisect import bisect
+from flows.cli.cluster import AS_GIVEN, down, status, up
 from flows.cli.compile import compile_model
 from flows.cli.convert import convert
 from flows.cli.doctor import doctor
-from flows.cli.down import down
 from flows.cli.explain import explain
 from flows.cli.gc import gc
 from flows.cli.listing import list_models
@@ -27,8 +27,6 @@ from flows.cli.run import run
 from flows.cli.runs import runs
 from flows.cli.schema import schema
 from flows.cli.show import show
-from flows.cli.status import status
-from flows.cli.up import up
 from flows.cli.verify import verify
 from flows.machine.loopback import keep_off_proxies
 from zoo.errors import MenagerieError
@@ -64,11 +62,10 @@ for command in (
     doctor,
     gc,
     runs,
-    up,
-    down,
-    status,
 ):
     app.command()(command)
+for program in (up, down, status):
+    app.command(context_settings=AS_GIVEN)(program)
 
 
 def main() -> None:
