@@ -16,6 +16,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     Literal,
@@ -26,6 +27,9 @@ from typing import (
     get_origin,
     get_type_hints,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["Malformed", "check", "document", "from_json", "load", "plain"]
 
@@ -49,8 +53,12 @@ def from_json(kind: type[T], text: str | bytes) -> T:
     return value
 
 
-def load(text: str | bytes) -> Any:
-    """Parses JSON; keys that stand twice, constants and whole numbers of over 64 bits are refused.
+def load(text: str | bytes, *, whole: Callable[[str], int] = int) -> Any:
+    """Parses JSON, keys that stand twice and constants that are no JSON refused.
+
+    Args:
+        text: the document.
+        whole: reads a whole number's digits; its ValueError refuses them.
 
     Raises:
         Malformed: in one printable line.
@@ -61,7 +69,7 @@ def load(text: str | bytes) -> Any:
             decoded,
             object_pairs_hook=_unique,
             parse_constant=_no_constant,
-            parse_int=_whole,
+            parse_int=whole,
         )
     except RecursionError:
         raise Malformed("is nested too deep") from None
@@ -240,13 +248,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"key {name!r} stands twice in one object")
         found[name] = value
     return found
-
-
-def _whole(digits: str) -> int:
-    number = int(digits)
-    if not -(2**63) <= number < 2**63:
-        raise ValueError("a whole number has more than 64 bits")
-    return number
 
 
 def _no_constant(name: str) -> NoReturn:

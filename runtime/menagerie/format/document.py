@@ -41,7 +41,7 @@ def parse_manifest(document: bytes, place: str) -> BundleManifest:
             place, f"{len(document):,} bytes, above the {MAX_MANIFEST_BYTES:,} allowed", _DAMAGED
         )
     try:
-        fields = load(document)
+        fields = load(document, whole=_whole)
     except Malformed as error:
         raise ArtifactError(
             place, f"is not JSON as the format wants it: {error}", _DAMAGED
@@ -54,6 +54,13 @@ def parse_manifest(document: bytes, place: str) -> BundleManifest:
     except Malformed as error:
         raise ArtifactError(place, str(error), _DAMAGED) from None
     return manifest
+
+
+def _whole(digits: str) -> int:
+    number = int(digits)
+    if not -(2**63) <= number < 2**63:  # what C's reader holds
+        raise ValueError("a whole number has more than 64 bits")
+    return number
 
 
 def _named(fields: dict[str, Any]) -> dict[str, Any]:
