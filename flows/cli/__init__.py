@@ -74,14 +74,18 @@ def main() -> None:
     sys.exit(invoke(sys.argv[1:]))
 
 
-def invoke(arguments: Sequence[str]) -> int:
+def invoke(arguments: Sequence[str], program: typer.Typer = app) -> int:
     """Run one command line.
+
+    Args:
+        arguments: the command and its options.
+        program: what has the commands.
 
     Returns:
         The exit code: 0 all done, 1 a model failed, 2 misuse, 130 interrupted.
     """
     try:
-        app(args=list(arguments), prog_name="zoo")
+        program(args=list(arguments), prog_name="zoo")
     except SystemExit as finished:
         code = finished.code if isinstance(finished.code, int) else 1
         if code == INTERRUPTED:

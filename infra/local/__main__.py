@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from flows.cli import invoke
 from flows.cli.options import JsonOption
-from flows.cli.output import complain, emit, messages, results
-from zoo.errors import MenagerieError
+from flows.cli.output import emit, messages, results
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -111,23 +111,5 @@ def status(*, as_json: JsonOption = False) -> None:
         raise typer.Exit(1)
 
 
-def main() -> int:
-    """Run one command line.
-
-    Returns:
-        The exit code, as `zoo` has it.
-    """
-    try:
-        app(prog_name="zoo", standalone_mode=True)
-    except SystemExit as finished:
-        return finished.code if isinstance(finished.code, int) else 1
-    except Exception as error:
-        if os.environ.get("MENAGERIE_DEBUG"):
-            raise
-        complain(error)
-        return error.exit_code if isinstance(error, MenagerieError) else 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(invoke(sys.argv[1:], app))
