@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # numpy and torch come first and by pip: some machines offer a CPU build of torch that only pip finds.
 TORCH := torch==2.13.0
 
-.PHONY: help setup wheel convert sweep up down test test-all test-native test-faults test-cluster test-ui check format lock clean
+.PHONY: help setup wheel convert sweep up down test test-all test-native test-faults test-cluster test-ui mac-day check format lock clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -79,6 +79,9 @@ test-faults: setup ## kill flows, workers, servers and networks of a real cluste
 
 test-cluster: setup ## a real cluster, from `zoo up` to `zoo down` (some minutes)
 	$(BIN)/python -m pytest -n0 -m cluster
+
+mac-day: setup ## the first day on a Mac: operators, models and figures into build/mac-day, to send back
+	$(BIN)/python benchmarks/mac_day.py
 
 check: setup ## lint and types
 	$(BIN)/ruff check .

@@ -21,7 +21,8 @@ size_t hash_of_member(const Value& value) {
   }
 }
 
-// As FNV-1 mixes bytes (http://www.isthe.com/chongo/tech/comp/fnv/): a product, then the next value.
+// As FNV-1 mixes bytes (http://www.isthe.com/chongo/tech/comp/fnv/): a product, then the next
+// value.
 template <class... Values>
 size_t hash_of_all(const Values&... values) {
   size_t hash = 14695981039346656037u;

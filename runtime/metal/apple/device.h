@@ -30,16 +30,11 @@ class AppleBuffer final : public Buffer {
 
   // The device's own memory, of which `bytes` are in use.
   AppleBuffer(id<MTLBuffer> buffer, size_t bytes)
-      : contents_(buffer.contents),
-        bytes_(bytes),
-        views_{{buffer, 0, buffer.length}} {}
+      : contents_(buffer.contents), bytes_(bytes), views_{{buffer, 0, buffer.length}} {}
   // Memory of an owner that is kept with it.
   AppleBuffer(std::vector<View> views, void* contents, size_t bytes,
               std::shared_ptr<const void> owner)
-      : contents_(contents),
-        bytes_(bytes),
-        views_(std::move(views)),
-        owner_(std::move(owner)) {}
+      : contents_(contents), bytes_(bytes), views_(std::move(views)), owner_(std::move(owner)) {}
 
   void* contents() const override { return contents_; }
   size_t bytes() const override { return bytes_; }

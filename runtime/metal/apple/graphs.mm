@@ -123,7 +123,8 @@ MPSGraphTensorData* tensor_data(const Region& region, MPSDataType type, NSArray<
 }
 
 // For the GPU alone. Without a descriptor level 1 may place work on the Neural Engine and take
-// convolutions of reduced precision; PyTorch takes level 0 (pytorch: aten/src/ATen/mps/MPSStream.mm).
+// convolutions of reduced precision; PyTorch takes level 0 (pytorch:
+// aten/src/ATen/mps/MPSStream.mm).
 MPSGraphExecutionDescriptor* execution_descriptor() {
   MPSGraphCompilationDescriptor* compilation = [[MPSGraphCompilationDescriptor alloc] init];
   compilation.optimizationLevel = MPSGraphOptimizationLevel0;

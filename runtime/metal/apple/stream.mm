@@ -16,8 +16,9 @@ MTLSize size_of(const std::array<uint64_t, 3>& extents) {
   return MTLSizeMake(extents[0], extents[1], extents[2]);
 }
 
-// The GPU begins while the host goes on encoding, and no command buffer grows into the time that the
-// system grants one. As many as mlx takes for most of Apple's GPUs (mlx: backend/metal/device.cpp).
+// The GPU begins while the host goes on encoding, and no command buffer grows into the time that
+// the system grants one. As many as mlx takes for most of Apple's GPUs (mlx:
+// backend/metal/device.cpp).
 constexpr size_t kMostPieces = 40;
 constexpr size_t kMostBytes = size_t{40} << 20;
 // Copies of 4 GiB and more fail without a word (github.com/pytorch/pytorch, issue 124335).

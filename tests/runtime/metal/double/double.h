@@ -1,7 +1,7 @@
-// Doubles of the Metal and MPSGraph classes that the Apple device uses. They compute by the emulated
-// device, and end the process with a fact wherever Apple's documentation, or Metal's validation,
-// forbids what is done. A rule's source stands beside it: pages of developer.apple.com/documentation
-// by their last part.
+// Doubles of the Metal and MPSGraph classes that the Apple device uses. They compute by the
+// emulated device, and end the process with a fact wherever Apple's documentation, or Metal's
+// validation, forbids what is done. A rule's source stands beside it: pages of
+// developer.apple.com/documentation by their last part.
 #pragma once
 
 #import <MetalPerformanceShadersGraph/MetalPerformanceShadersGraph.h>
@@ -26,9 +26,12 @@ struct Knobs {
 };
 Knobs& knobs();
 
-// What the device was made to do since the last menagerie_double_reset().
+// What the device was made to do since the last menagerie_double_reset(). Bytes are those of the
+// operands that lie in the device's own buffers, whole buffers for kernels; operations are those of
+// products and convolutions, two a term.
 struct Counts {
   int64_t dispatches = 0, encoders = 0, blits = 0, graphs = 0, commits = 0;
+  int64_t bytes = 0, operations = 0;
 };
 Counts& counts();
 
@@ -37,6 +40,7 @@ using Work = std::function<void()>;
 @interface DoubleBuffer : NSObject <MTLBuffer>
 - (instancetype)initWithMemory:(std::shared_ptr<menagerie::metal::emulated::HostBuffer>)memory
                         length:(NSUInteger)length;
+- (BOOL)isLent;
 - (menagerie::metal::Region)regionAt:(NSUInteger)offset length:(NSUInteger)length;
 @end
 
@@ -55,6 +59,7 @@ using Work = std::function<void()>;
 
 @interface MPSNDArray (Double)
 - (menagerie::metal::Region)region;
+- (BOOL)isLent;
 - (MPSDataType)type;
 - (std::vector<int64_t>)shape;
 @end

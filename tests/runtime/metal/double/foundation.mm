@@ -71,7 +71,8 @@ void objc_exception_throw(id object) __attribute__((noreturn));
 }
 - (void)addObject:(id)object {
   // nsmutablearray/addobject(_:): raises NSInvalidArgumentException if the object is nil
-  if (object == nil) objc_exception_throw([NSException exceptionWithReason:"an array takes no nil"]);
+  if (object == nil)
+    objc_exception_throw([NSException exceptionWithReason:"an array takes no nil"]);
   _objects.push_back(object);
 }
 @end

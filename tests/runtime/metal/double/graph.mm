@@ -96,11 +96,18 @@ struct Node {
   MPSDataType type = MPSDataTypeFloat32;
   std::vector<std::shared_ptr<Node>> operands;
   std::function<Value(const std::vector<Value>&)> compute;  // none: fed
+  int64_t operations = 0;
 };
 
 using Nodes = std::map<const Node*, Value>;
 
 namespace {
+
+int64_t operations_of(const Node& node) {
+  int64_t operations = node.operations;
+  for (const auto& operand : node.operands) operations += operations_of(*operand);
+  return operations;
+}
 
 const Value& value_of(const std::shared_ptr<Node>& node, Nodes& known) {
   const auto found = known.find(node.get());
@@ -164,6 +171,9 @@ const Value& value_of(const std::shared_ptr<Node>& node, Nodes& known) {
 }
 - (Region)region {
   return _region;
+}
+- (BOOL)isLent {
+  return _buffer.isLent;
 }
 - (Shape)shape {
   return _shape;
@@ -268,9 +278,9 @@ std::array<int64_t, 4> image_of(const Shape& shape, ImageLayout layout) {
 }
 
 // Extents from which on MPSGraph computes wrong numbers.
-constexpr int64_t kWrongKernel = 256;     // github.com/pytorch/pytorch, issues 188335 and 188359
-constexpr int64_t kWrongExtent = 65536;   // the same, issue 129207
-constexpr int64_t kWrongInner = 32767;    // the same, issues 195163 and 193487
+constexpr int64_t kWrongKernel = 256;    // github.com/pytorch/pytorch, issues 188335 and 188359
+constexpr int64_t kWrongExtent = 65536;  // the same, issue 129207
+constexpr int64_t kWrongInner = 32767;   // the same, issues 195163 and 193487
 
 void refuse_wrong_convolutions(const ConvolutionDescriptor& d) {
   if (d.kernel_height >= kWrongKernel || d.kernel_width >= kWrongKernel) {
@@ -298,23 +308,21 @@ MPSGraphTensor* elementwise(MPSGraphTensor* first, MPSGraphTensor* second, Funct
   const Shape shape = joined(first->node->shape, second->node->shape);
   const MPSDataType type = first->node->type;
   if (second->node->type != type) fault("the operands' types differ");
-  return tensor_of({shape, type, {first->node, second->node}, [=](const std::vector<Value>& of) {
-                      const Value out = fresh(shape, type);
-                      menagerie::with_type(dtype_of(type), [&](auto zero) {
-                        using T = decltype(zero);
-                        auto* to = reinterpret_cast<T*>(bytes_of(out));
-                        const auto* a = reinterpret_cast<const T*>(bytes_of(of[0]));
-                        const auto* b = reinterpret_cast<const T*>(bytes_of(of[1]));
-                        each_broadcast(shape, of[0].shape, [&](int64_t i, int64_t at) {
-                          to[i] = a[at];
-                        });
-                        each_broadcast(shape, of[1].shape, [&](int64_t i, int64_t at) {
-                          to[i] = static_cast<T>(
-                              function(static_cast<float>(to[i]), static_cast<float>(b[at])));
-                        });
-                      });
-                      return out;
-                    }});
+  return tensor_of(
+      {shape, type, {first->node, second->node}, [=](const std::vector<Value>& of) {
+         const Value out = fresh(shape, type);
+         menagerie::with_type(dtype_of(type), [&](auto zero) {
+           using T = decltype(zero);
+           auto* to = reinterpret_cast<T*>(bytes_of(out));
+           const auto* a = reinterpret_cast<const T*>(bytes_of(of[0]));
+           const auto* b = reinterpret_cast<const T*>(bytes_of(of[1]));
+           each_broadcast(shape, of[0].shape, [&](int64_t i, int64_t at) { to[i] = a[at]; });
+           each_broadcast(shape, of[1].shape, [&](int64_t i, int64_t at) {
+             to[i] = static_cast<T>(function(static_cast<float>(to[i]), static_cast<float>(b[at])));
+           });
+         });
+         return out;
+       }});
 }
 
 MPSGraphTensor* transposed(MPSGraphTensor* tensor, const Shape& order) {
@@ -379,15 +387,17 @@ MPSGraphTensor* transposed(MPSGraphTensor* tensor, const Shape& order) {
                                                     name:(NSString*)name {
   const Shape a = primary->node->shape, b = secondary->node->shape;
   const MPSDataType type = primary->node->type;
-  if (a.size() != 3 || b.size() != 3 || a[2] != b[1] ||
-      (a[0] != b[0] && a[0] != 1 && b[0] != 1) || secondary->node->type != type) {
+  if (a.size() != 3 || b.size() != 3 || a[2] != b[1] || (a[0] != b[0] && a[0] != 1 && b[0] != 1) ||
+      secondary->node->type != type) {
     fault("matrices do not fit: " + text_of(a) + " and " + text_of(b));
   }
   if (a[2] >= kWrongInner && a[1] >= 16 && b[2] >= 16) {
     fault("MPSGraph computes products wrong that sum up 32767 terms or more");
   }
   const Shape shape{std::max(a[0], b[0]), a[1], b[2]};
-  return tensor_of({shape, type, {primary->node, secondary->node},
+  return tensor_of({shape,
+                    type,
+                    {primary->node, secondary->node},
                     [=](const std::vector<Value>& of) {
                       const Value out = fresh(shape, type);
                       MatmulDescriptor product;
@@ -402,7 +412,8 @@ MPSGraphTensor* transposed(MPSGraphTensor* tensor, const Shape& order) {
                         stream.matmul(product, {of[0].region, of[1].region, {}, out.region});
                       });
                       return out;
-                    }});
+                    },
+                    2 * elements_of(shape) * a[2]});
 }
 - (MPSGraphTensor*)transposeTensor:(MPSGraphTensor*)tensor
                          dimension:(NSUInteger)dimension
@@ -442,13 +453,17 @@ MPSGraphTensor* transposed(MPSGraphTensor* tensor, const Shape& order) {
   fill_sizes(given, source->node->shape, w, shape);
   if (w[1] * given.groups != given.in_channels) fault("weights of other channels than the image");
   const MPSDataType type = source->node->type;
-  return tensor_of({shape, type, {source->node, weights->node}, [=](const std::vector<Value>& of) {
+  return tensor_of({shape,
+                    type,
+                    {source->node, weights->node},
+                    [=](const std::vector<Value>& of) {
                       const Value out = fresh(shape, type);
                       run([&](Stream& stream) {
                         stream.convolution(given, {of[0].region, of[1].region, {}, out.region});
                       });
                       return out;
-                    }});
+                    },
+                    2 * elements_of(shape) * w[1] * w[2] * w[3]});
 }
 - (MPSGraphTensor*)convolution2DDataGradientWithIncomingGradientTensor:(MPSGraphTensor*)gradient
                                                          weightsTensor:(MPSGraphTensor*)weights
@@ -464,23 +479,26 @@ MPSGraphTensor* transposed(MPSGraphTensor* tensor, const Shape& order) {
   const std::array<int64_t, 2> in{given.in_height, given.in_width};
   const std::array<int64_t, 2> out{given.out_height, given.out_width};
   for (int axis = 0; axis < 2; ++axis) {  // what the forward convolution's division has dropped
-    given.output_padding[axis] = out[axis] - ((in[axis] - 1) * given.stride[axis] -
-                                              2 * given.padding[axis] +
-                                              given.dilation[axis] * (w[2 + axis] - 1) + 1);
+    given.output_padding[axis] =
+        out[axis] - ((in[axis] - 1) * given.stride[axis] - 2 * given.padding[axis] +
+                     given.dilation[axis] * (w[2 + axis] - 1) + 1);
     if (given.output_padding[axis] < 0 || given.output_padding[axis] >= given.stride[axis]) {
       fault("the gradient " + text_of(gradient->node->shape) + " is not of an image " +
             text_of(shape));
     }
   }
   const MPSDataType type = gradient->node->type;
-  return tensor_of({shape, type, {gradient->node, weights->node},
+  return tensor_of({shape,
+                    type,
+                    {gradient->node, weights->node},
                     [=](const std::vector<Value>& of) {
                       const Value out = fresh(shape, type);
                       run([&](Stream& stream) {
                         stream.convolution(given, {of[0].region, of[1].region, {}, out.region});
                       });
                       return out;
-                    }});
+                    },
+                    2 * elements_of(gradient->node->shape) * w[1] * w[2] * w[3]});
 }
 - (void)encodeToCommandBuffer:(MPSCommandBuffer*)buffer
                         feeds:(NSDictionary<MPSGraphTensor*, MPSGraphTensorData*>*)feeds
@@ -503,6 +521,7 @@ MPSGraphTensor* transposed(MPSGraphTensor* tensor, const Shape& order) {
             text_of(node->shape));
     }
     kept.push_back(data);
+    if (![array isLent]) counts().bytes += static_cast<int64_t>([array region].bytes);
     return std::pair(node, Value{[array region], node->shape});
   };
   for (const auto& [tensor, data] : [feeds pairs]) {
@@ -511,6 +530,7 @@ MPSGraphTensor* transposed(MPSGraphTensor* tensor, const Shape& order) {
   }
   std::vector<std::pair<std::shared_ptr<Node>, Value>> targets;
   for (const auto& [tensor, data] : [results pairs]) targets.push_back(port(tensor, data));
+  for (const auto& [node, value] : targets) counts().operations += operations_of(*node);
   if (targets.empty()) fault("a graph without results");
   if (knobs().graph_commits != 0) [buffer commitAndContinue];
   ++counts().graphs;
@@ -522,6 +542,7 @@ MPSGraphTensor* transposed(MPSGraphTensor* tensor, const Shape& order) {
       const Value& made = value_of(node, nodes);
       run([&](Stream& stream) { stream.copy(made.region, value.region, value.region.bytes); });
     }
-  } keeping:self];
+  }
+           keeping:self];
 }
 @end

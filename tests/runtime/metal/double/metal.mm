@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <exception>
 
 #include "common/error.h"
@@ -87,11 +88,11 @@ extern "C" __attribute__((visibility("default"))) void menagerie_double_reset() 
 }
 
 extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count(const char* name) {
-  const std::pair<std::string, int64_t Counts::*> all[] = {{"dispatches", &Counts::dispatches},
-                                                           {"encoders", &Counts::encoders},
-                                                           {"blits", &Counts::blits},
-                                                           {"graphs", &Counts::graphs},
-                                                           {"commits", &Counts::commits}};
+  const std::pair<std::string, int64_t Counts::*> all[] = {
+      {"dispatches", &Counts::dispatches}, {"encoders", &Counts::encoders},
+      {"blits", &Counts::blits},           {"graphs", &Counts::graphs},
+      {"commits", &Counts::commits},       {"bytes", &Counts::bytes},
+      {"operations", &Counts::operations}};
   for (const auto& [known, member] : all) {
     if (known == name) return counts().*member;
   }
@@ -109,6 +110,9 @@ extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count
 }
 - (void*)contents {
   return _memory->contents();
+}
+- (BOOL)isLent {
+  return !_memory->writable();
 }
 - (NSUInteger)length {
   return _length;
@@ -232,8 +236,32 @@ extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count
   if (offset >= bound.length) {
     fault(text("offset", offset) + text(" of a buffer of", bound.length) + " bytes");
   }
-  [self place:{static_cast<uint32_t>(index), [bound regionAt:offset length:0], {}, 0}];
+  [self place:{static_cast<uint32_t>(index), [bound regionAt : offset length : 0], {}, 0}];
   _bound.push_back(bound);
+  if (!bound.isLent) counts().bytes += static_cast<int64_t>(bound.length - offset);
+}
+- (const std::byte*)valueAt:(uint32_t)index {
+  const auto found = std::find_if(_arguments.begin(), _arguments.end(),
+                                  [&](const Argument& other) { return other.index == index; });
+  return found->value.data();
+}
+// Of the kernels of products.metal, by their arguments.
+- (int64_t)operationsOf:(MTLSize)threads {
+  const std::string& name = _pipeline->kernel->name();
+  if (name.starts_with("multiply_")) {
+    std::array<int64_t, 3> sizes;  // m, n, k
+    std::memcpy(sizes.data(), [self valueAt:4], sizeof sizes);
+    return 2 * sizes[0] * sizes[1] * sizes[2] * static_cast<int64_t>(threads.depth);
+  }
+  if (name.starts_with("convolve_")) {
+    std::array<int32_t, 3> image;
+    std::array<int32_t, 11> window;
+    std::memcpy(image.data(), [self valueAt:4], sizeof image);
+    std::memcpy(window.data(), [self valueAt:6], sizeof window);
+    const int64_t terms = int64_t{image[0]} / window[8] * window[0] * window[1];
+    return 2 * terms * static_cast<int64_t>(threads.width);
+  }
+  return 0;
 }
 - (void)dispatchThreads:(MTLSize)threads threadsPerThreadgroup:(MTLSize)group {
   [self mustBeOpenFor:"dispatchThreads"];
@@ -247,6 +275,7 @@ extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count
   const Grid grid{{threads.width, threads.height, threads.depth},
                   {group.width, group.height, group.depth}};
   ++counts().dispatches;
+  counts().operations += [self operationsOf:threads];
   [buffer add:encoded([&](Stream& stream) { stream.dispatch(_pipeline->kernel, _arguments, grid); })
       keeping:_pipeline];
   for (id each : _bound) [buffer add:nullptr keeping:each];
@@ -266,6 +295,7 @@ extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count
   const Region from = [(DoubleBuffer*)source regionAt:source_offset length:size];
   const Region to = [(DoubleBuffer*)destination regionAt:destination_offset length:size];
   ++counts().blits;
+  counts().bytes += 2 * static_cast<int64_t>(size);
   [buffer add:nullptr keeping:source];
   [buffer add:nullptr keeping:destination];
   if (static_cast<int64_t>(size) >= knobs().most_blit_bytes) return;  // without a word

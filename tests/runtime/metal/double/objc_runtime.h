@@ -1,6 +1,6 @@
 // What clang's GNUstep 2.0 object format asks of a runtime, as far as the Apple device and the
-// doubles use it: the layouts that clang writes (clang: lib/CodeGen/CGObjCGNU.cpp) and the functions
-// that it calls (clang.llvm.org/docs/AutomaticReferenceCounting.html, "Runtime support").
+// doubles use it: the layouts that clang writes (clang: lib/CodeGen/CGObjCGNU.cpp) and the
+// functions that it calls (clang.llvm.org/docs/AutomaticReferenceCounting.html, "Runtime support").
 #pragma once
 
 #include <cstddef>

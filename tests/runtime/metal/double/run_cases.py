@@ -5,14 +5,13 @@ Each name is printed before it runs, and its outcome after: a fault of the doubl
 
 from __future__ import annotations
 
-import ctypes
 import json
 import sys
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-_TESTS = Path(__file__).parents[3]
-sys.path[:0] = [str(_TESTS / "cases"), str(Path(__file__).parent)]
+sys.path.append(str(Path(__file__).parents[3] / "cases"))
 
 import shim_device
 from load_double import load_double
@@ -21,31 +20,38 @@ from stories import STORIES
 from table import CASES
 from test_operators import check, has
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 METAL = next(kind for kind in KINDS if kind.target == "metal")
 
 
-def main(path: str, only: str = "") -> None:
-    """Runs all cases whose name contains `only`."""
+def main(path: str, only: str = "") -> int:
+    """Runs all cases whose name contains `only`; 1 if one has failed."""
+    good = True
     shim_device.library = lambda _: load_double(Path(path))
     for case in CASES:
         if not case.runs_on("metal") or not has(METAL, case.operator) or only not in repr(case):
             continue
-        _run(repr(case), lambda case=case: check(Device(METAL), case, dict(case.arguments)))
+        good &= _run(repr(case), lambda case=case: check(Device(METAL), case, dict(case.arguments)))
     for story, names in STORIES:
-        if all("metal" in shim_device.shims()[name].targets for name in names):
-            if only in story.__name__:
-                _run(story.__name__, lambda story=story: story(Device(METAL)))
+        offered = all("metal" in shim_device.shims()[name].targets for name in names)
+        if offered and only in story.__name__:
+            good &= _run(story.__name__, lambda story=story: story(Device(METAL)))
+
+    return 0 if good else 1
 
 
-def _run(name: str, body: object) -> None:
+def _run(name: str, body: Callable[[], None]) -> bool:
     print(json.dumps({"begins": name}), flush=True)
     try:
         body()
-    except Exception:
+    except Exception:  # noqa: BLE001 (each case is told)
         print(json.dumps({"ends": name, "failure": traceback.format_exc(limit=-2)}), flush=True)
-    else:
-        print(json.dumps({"ends": name, "failure": None}), flush=True)
+        return False
+    print(json.dumps({"ends": name, "failure": None}), flush=True)
+    return True
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))

@@ -8,16 +8,21 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-_TESTS = Path(__file__).parents[3]
-sys.path[:0] = [str(_TESTS / "cases"), str(_TESTS / "runtime/metal"), str(Path(__file__).parent)]
+sys.path.append(str(Path(__file__).parents[3] / "cases"))
+sys.path.append(str(Path(__file__).parents[3] / "runtime/metal"))
 
 import shim_device
 import torch
 from load_double import load_double
 from shim_device import DTYPE_NUMBERS, KINDS, Device, Handle, ShimError
 from test_launch import Shaders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 METAL = next(kind for kind in KINDS if kind.target == "metal")
 
@@ -33,8 +38,19 @@ def count(device: Device, name: str) -> int:
     return int(device.lib.menagerie_double_count(name.encode()))
 
 
+@contextmanager
+def fails(fact: str, otherwise: str) -> Iterator[None]:
+    """What happens inside is an error with that fact."""
+    said = ""
+    try:
+        yield
+    except ShimError as error:
+        said = str(error)
+    assert fact in said, said or otherwise
+
+
 def product(device: Device, a: torch.Tensor, b: torch.Tensor) -> Handle:
-    """a @ b, by a graph."""
+    """A product, by a graph."""
     out = device.empty((a.shape[0], b.shape[1]), (b.shape[1], 1), a.dtype)
     return device.operate("mm_out", {"out": out, "self": a, "mat2": b})[0]
 
@@ -68,14 +84,10 @@ def graphs_commit(device: Device) -> None:
 def first_error(device: Device) -> None:
     """A command buffer fails that was committed before the last one: the run fails."""
     tell(device, graph_commits=1, failing_root=0)
-    try:
+    with fails("the double was told to fail", "the GPU's error is lost"):
         for _ in range(2):
             result = product(device, torch.ones(2, 2), torch.ones(2, 2))
         device.value(result)
-    except ShimError as error:
-        assert "the double was told to fail" in str(error), error
-    else:
-        raise AssertionError("the GPU's error is lost")
 
 
 def only_device(device: Device) -> None:
@@ -123,12 +135,8 @@ def long_weights(device: Device) -> None:
         out = device.empty((step,), (1,), torch.float32)
         shaders.launch("scale", out, device.view(lent, (step,), (1,), begin), 2, threads=step)
         torch.testing.assert_close(device.value(out), values[begin : begin + step] * 2)
-    try:
+    with fails("more than the device binds at once", "a tensor longer than a buffer was bound"):
         shaders.launch("scale", device.empty((8,), (1,), torch.float32), lent, 2, threads=8)
-    except ShimError as error:
-        assert "more than the device binds at once" in str(error), error
-    else:
-        raise AssertionError("a tensor longer than a buffer was bound")
 
 
 def nothing_left(device: Device) -> None:
