@@ -208,7 +208,7 @@ def _superseded(
 
 
 def _digests(manifests: Iterable[BundleManifest]) -> set[str]:
-    return {blob_key(entry.sha256) for m in manifests for entry in m.files.values()}
+    return {blob_key(entry.sha256) for m in manifests for entry in m.listed.values()}
 
 
 def _remove(objects: ObjectStore, batch: list[StoredFile]) -> list[StoredFile]:
