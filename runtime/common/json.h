@@ -1,5 +1,6 @@
-// JSON (RFC 8259) for manifests and safetensors headers, which come from outside: nlohmann's parser,
-// and bounded depth, no key twice in an object, whole numbers of 64 bits, nothing after the value.
+// JSON (RFC 8259) for manifests and safetensors headers, which come from outside: nlohmann's
+// parser, and bounded depth, no key twice in an object, whole numbers of 64 bits, nothing after the
+// value.
 #pragma once
 
 #include <cstdint>

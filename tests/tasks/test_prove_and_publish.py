@@ -32,7 +32,7 @@ def _judged(**changes: object) -> ValidationReport:
 
 
 def _change_weights(bundle: Path) -> None:
-    path = bundle / open_bundle(bundle).manifest.weights
+    path = bundle / open_bundle(bundle).manifest.weights.path
     path.write_bytes(b"x" * path.stat().st_size)
 
 
