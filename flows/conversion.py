@@ -34,14 +34,17 @@ T = TypeVar("T")
 class ConversionFailed(MenagerieError):
     """A model's conversion ended before its release was in the store.
 
-    `result` is its row; `report` is there if it came as far as a verdict.
+    `result` is its row, `error` why; `report` is there if it came as far as a verdict.
     """
 
-    def __init__(self, result: ModelResult, report: ConversionReport | None = None) -> None:
+    def __init__(
+        self, result: ModelResult, error: MenagerieError, report: ConversionReport | None = None
+    ) -> None:
         super().__init__(
             f"{result.model} for {result.target}, {result.stage}", result.reason or "no reason"
         )
         self.result = result
+        self.error = error
         self.report = report
 
 
@@ -77,7 +80,7 @@ class Conversion:
             published = self._judged(PUBLISH, evidence)
         finally:
             shutil.rmtree(self._job.folder, ignore_errors=True)
-        row = self._row(Outcome.PUBLISHED if published.kept is None else Outcome.SKIPPED)
+        row = self._row(Outcome.PUBLISHED if published.kept is None else Outcome.PROVEN)
         return row.model_copy(update={"proof": published.state, "kept": published.kept}), report
 
     def _lowered(self, model: ModelHolder) -> Evidence:
@@ -110,7 +113,7 @@ class Conversion:
             if self._report.diagnosis is not None:
                 reason = f"{reason}. {cause(self._report.diagnosis)}"
             row = self._row(failed.result.outcome, Stage.VALIDATE, reason)
-            raise ConversionFailed(row, self._report) from failed.__cause__
+            raise ConversionFailed(row, failed.error, self._report) from failed.__cause__
         return self._report
 
     def _diagnosed(
@@ -133,9 +136,10 @@ class Conversion:
         try:
             result = run_as_task(stage.value, work, retried=kind.retried)
         except Exception as error:
-            row = self._failure(stage, error)
+            ours = error if isinstance(error, MenagerieError) else explain(error, self._job.model)
+            row = self._row(_outcome(error), stage, str(ours))
             self._record(stage, row.outcome, time.perf_counter() - began, row.reason)
-            raise ConversionFailed(row) from error
+            raise ConversionFailed(row, ours) from error
         seconds = time.perf_counter() - began
         self._times.append(StageTime(stage=stage, seconds=seconds))
         self._record(stage, "done", seconds)
@@ -157,10 +161,6 @@ class Conversion:
                 reason=reason,
             )
         )
-
-    def _failure(self, stage: Stage, error: Exception) -> ModelResult:
-        ours = error if isinstance(error, MenagerieError) else explain(error, self._job.model)
-        return self._row(_outcome(error), stage, str(ours))
 
     def _row(
         self, outcome: Outcome, stage: Stage | None = None, reason: str | None = None

@@ -17,6 +17,7 @@ from flows.dispatch.runs import Runs
 from flows.dispatch.stages import StageWatch
 from flows.names import FlowName
 from flows.outcome.artifacts import leave_artifact
+from flows.outcome.failures import failure_report, link_report, with_failure_page
 from flows.outcome.reports import refresh_index
 from flows.outcome.results import ModelResult, RunResult, results_markdown
 from flows.outcome.rows import this_run
@@ -74,7 +75,9 @@ def convert_zoo(
         )
     except MenagerieError as error:  # raised, it would be a traceback in the run's log
         return Failed(message=str(error), data=error)
-    results = _convert_all(planned, options, limits, jobs)
+    results = [
+        _with_page(row, options.store_url) for row in _convert_all(planned, options, limits, jobs)
+    ]
     remember_seconds(results)
     page = refresh_index()
     run = RunResult(
@@ -124,3 +127,10 @@ def _convert_all(
         if after != before:
             recorder.model_ended(after)
     return confirmed
+
+
+def _with_page(row: ModelResult, store: str) -> ModelResult:
+    """The row with a page, if it failed without a run of its own that left one."""
+    if row.succeeded or row.report is not None:
+        return row
+    return link_report(with_failure_page(row, failure_report(row)), store)

@@ -157,12 +157,19 @@ def _convert(
     planned: "Sequence[PlannedModel]", options: "ConversionOptions", jobs: int
 ) -> "RunResult":
     """Rows for what needs no run, and one Prefect run for the rest, in the planned order."""
+    from flows.outcome.failures import failure_report, with_failure_page
     from flows.outcome.reports import index_page
     from flows.outcome.results import RunResult
     from flows.planning.plan import sort_out
 
     rows: dict[tuple[str, str], ModelResult] = {}
-    work = sort_out(planned, lambda row: rows.update({(row.model, row.target): row}))
+
+    def tell(row: "ModelResult") -> None:
+        if not row.succeeded:
+            row = with_failure_page(row, failure_report(row))
+        rows[row.model, row.target] = row
+
+    work = sort_out(planned, tell)
     if work:
         from flows.cli.flow_run import run_flow
 

@@ -24,12 +24,15 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from menagerie.format.bundle_manifest import ReleaseState, moment
 from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
 from menagerie.store.layout import (
+    ARCHIVES,
     BLOBS,
     LEASES,
+    PAGES,
     PUBLISHING,
     SWEEPING,
     VERDICTS,
     blob_key,
+    is_linked_key,
     is_note_key,
     parse_blob_key,
     parse_release_key,
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest
     from zoo.store.base import ObjectStore, StoredFile
 
-__all__ = ["KeepRule", "Swept", "announce", "sweep"]
+__all__ = ["LINKED_DAYS", "KeepRule", "Swept", "announce", "sweep"]
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +57,7 @@ _BATCH = 100  # blobs removed between two looks at who publishes
 _MAX_LIST_BYTES = 8 * 2**20
 _HOUR = 3600.0
 _WAIT_SECONDS = (0.5, 60.0)  # between two looks at a sweep, and in all
+LINKED_DAYS = 21.0  # for which pages and archives stay; no link to one is good for a third of it
 _FORGOTTEN_HOURS = 7 * 24.0  # a note so old was left by a process that was killed
 
 
@@ -88,6 +92,7 @@ class Swept(BaseModel):
     bytes: int = 0
     notes: int = 0  # of processes that were killed, and verdicts over releases that are gone
     uploads: int = 0
+    linked: int = 0  # pages and archives beyond the life of their links
     kept_releases: int = 0
     kept_blobs: int = 0
 
@@ -136,18 +141,20 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> Swept:
     needed = _digests(kept.values())
     spare = [b for b in blobs if b.modified <= old and b.key not in needed]
     notes = _forgotten(objects, now, set(kept))
+    linked = _outlived(objects, now)
     uploads = 0
     if not dry_run:
-        for key in [*going, *notes]:
+        for key in [*going, *notes, *linked]:
             objects.delete(key)
         spare = [b for batch in _batches(spare) for b in _remove(objects, batch)]
-        uploads = objects.abandon_uploads(old, lambda key: parse_blob_key(key) is not None)
+        uploads = objects.abandon_uploads(old, _is_content)
     return Swept(
         releases=tuple(going),
         blobs=len(spare),
         bytes=sum(blob.bytes for blob in spare),
         notes=len(notes),
         uploads=uploads,
+        linked=len(linked),
         kept_releases=len(kept),
         kept_blobs=len(blobs) - len(spare),
     )
@@ -243,6 +250,21 @@ def _forgotten(objects: ObjectStore, now: float, documents: set[str]) -> list[st
     ]
     stay = {None, *map(parse_release_key, documents)}
     return old + [k for k in objects.list_keys(VERDICTS) if parse_verdict_key(k) not in stay]
+
+
+def _is_content(key: str) -> bool:
+    """Whether it is of a file large enough to be uploaded in parts."""
+    return parse_blob_key(key) is not None or is_linked_key(key)
+
+
+def _outlived(objects: ObjectStore, now: float) -> list[str]:
+    before = now - LINKED_DAYS * 24 * _HOUR
+    return [
+        file.key
+        for prefix in (PAGES, ARCHIVES)
+        for file in objects.list_files(prefix)
+        if file.modified < before and is_linked_key(file.key)
+    ]
 
 
 def _await_sweeps(objects: ObjectStore, wanted: set[str]) -> None:

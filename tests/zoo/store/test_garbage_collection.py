@@ -10,7 +10,7 @@ import pytest
 from bundle_maker import BUILD_KEY, make_bundle, published
 
 from menagerie.format.folder import open_bundle
-from menagerie.store.layout import blob_key, is_note_key, lease_key, release_key
+from menagerie.store.layout import blob_key, is_note_key, lease_key, page_key, release_key
 from zoo.errors import ArtifactError, StoreError
 from zoo.store import KeepRule, ReleaseVerdict, Store, garbage_collection
 
@@ -200,6 +200,27 @@ def test_uploads_of_others_are_left_alone(s3: Any, monkeypatch: pytest.MonkeyPat
     [b"{]", b"\xff", b"7", b'["../../x"]', b'{"ab": 1}', b" " * (8 * 2**20 + 1)],
     ids=["no JSON", "no text", "no list", "no digests", "an object", "oversized"],
 )
+def test_pages_and_archives_go_with_the_age_of_their_links(
+    place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not before, and no file under another kind of name."""
+    store = place.store()
+    release = published(store, tmp_path, "aa", 10)
+    archive = tmp_path / "made.zip"
+    archive.write_bytes(b"PK")
+    digest = store.put_page(b"<html>")
+    store.put_archive(release, archive)
+    store._objects.put_small("pages/notes.html", b"somebody's")
+    assert store._objects.read_small(page_key(digest), 100) == b"<html>"
+    assert store.sweep(KeepRule(), dry_run=False).linked == 0
+    monkeypatch.setattr(garbage_collection, "LINKED_DAYS", -1.0)
+    assert store.sweep(KeepRule(), dry_run=True).linked == 2
+    assert store.sweep(KeepRule(), dry_run=False).linked == 2
+    assert store._objects.list_keys("pages/") == ["pages/notes.html"]
+    assert store._objects.list_keys("archives/") == []
+    assert store.has(*release.names)
+
+
 def test_a_damaged_note_stops_nobody(
     place: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
 ) -> None:
