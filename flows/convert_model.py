@@ -120,7 +120,7 @@ def _job(planned: PlannedModel, options: ConversionOptions) -> Job:
         origin=planned.origin,
         build_key=planned.build_key,
         seed=planned.seed,
-        allow_factories=factories_allowed(asked=options.allow_factories),
+        allow_factories=factories_allowed(options.manifest, asked=options.allow_factories),
         store=options.store_url,
         threads=options.threads,
         stage_seconds=options.stage_minutes * 60.0,

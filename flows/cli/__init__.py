@@ -28,6 +28,7 @@ from flows.cli.runs import runs
 from flows.cli.schema import schema
 from flows.cli.show import show
 from flows.cli.status import status
+from flows.cli.submit import submit
 from flows.cli.up import up
 from flows.cli.verify import verify
 from flows.machine.loopback import keep_off_proxies
@@ -63,6 +64,7 @@ for command in (
     schema,
     doctor,
     gc,
+    submit,
     runs,
     up,
     down,

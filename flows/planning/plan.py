@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from flows.outcome.reports import known_report, report_folder
 from flows.outcome.results import ModelResult, Outcome, Step
 from flows.planning.toolchain import code_digest, versions
+from flows.request.own_models import manifest_folder
 from transforms.targets import all_targets, target_named
 from zoo.build_key import build_key
 from zoo.errors import MenagerieError, UsageError
@@ -83,7 +84,7 @@ def plan(
         ManifestError: if the manifest has faults.
         StoreError: if the store cannot be asked.
     """
-    manifest = load_manifest(options.manifest_folder, targets=all_targets())
+    manifest = load_manifest(manifest_folder(options), targets=all_targets())
     code = code_digest()
     wanted = [
         (name, target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from toy_zoo import ToyModel, toy_judgement
 
 import tasks.retries
 import zoo.store
+from flows.cli import invoke
 from flows.convert_batch import convert_batch
 from flows.convert_model import convert_model
 from flows.convert_zoo import convert_zoo
@@ -368,6 +370,22 @@ def _below(run: Any, parent: UUID) -> bool:
         return False
     with get_client(sync_client=True) as client:
         return client.read_task_run(run.parent_task_run_id).flow_run_id == parent
+
+
+def test_submitted_models_need_no_shared_folder(
+    options: ConversionOptions, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker on another machine has the store alone; the build is the one planned here."""
+    [here] = plan(["ant"], ["cpu"], options)
+    assert invoke(["submit", str(manifest), "--store", options.store]) == 0
+    digest = open_store(options.store).submission_of(["ant"])
+    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "another machine"))
+    shutil.rmtree(manifest)
+    submitted = options.model_copy(update={"manifest": f"sha256:{digest}"})
+    with use_services(toy_services()):
+        state = convert_batch(["ant"], "cpu", submitted, return_state=True)
+    assert state.name == "Completed"
+    assert open_store(options.store).find("ant", "cpu").build_key == here.build_key
 
 
 def test_misuse_is_a_failed_run_with_one_line(

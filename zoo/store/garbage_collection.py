@@ -29,6 +29,7 @@ from menagerie.store.layout import (
     LEASES,
     PAGES,
     PUBLISHING,
+    SUBMISSIONS,
     SWEEPING,
     VERDICTS,
     blob_key,
@@ -38,9 +39,18 @@ from menagerie.store.layout import (
     parse_release_key,
     parse_verdict_key,
     releases_prefix,
+    submission_key,
 )
-from zoo.errors import ArtifactError, NotInStore, StoreError, TooLarge
+from zoo.errors import (
+    ArtifactError,
+    MenagerieError,
+    NotInStore,
+    StoreError,
+    StoreUnreachable,
+    TooLarge,
+)
 from zoo.spec import Sha256
+from zoo.store.submissions import listed, read_submission
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -73,6 +83,13 @@ class KeepRule(BaseModel):
         title="Releases kept",
         description="So many of the newest of every model and platform; the latest always stays.",
     )
+    submissions: int = Field(
+        default=20,
+        ge=0,
+        le=1000,
+        title="Submissions kept",
+        description="So many of the newest manifest folders that `zoo submit` put there.",
+    )
     grace_hours: float = Field(
         default=24.0,
         ge=0,
@@ -88,6 +105,7 @@ class Swept(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     releases: tuple[str, ...] = ()  # keys of their documents
+    submissions: int = 0
     blobs: int = 0
     bytes: int = 0
     notes: int = 0  # of processes that were killed, and verdicts over releases that are gone
@@ -138,18 +156,20 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> Swept:
     old = now - rule.grace_hours * _HOUR
     going = _superseded(documents, rule, old)
     kept = {key: manifest for key, (_, manifest) in documents.items() if key not in going}
-    needed = _digests(kept.values())
+    submitted = _superseded_submissions(objects, rule, old)
+    needed = _digests(kept.values()) | _submitted(objects, set(submitted))
     spare = [b for b in blobs if b.modified <= old and b.key not in needed]
     notes = _forgotten(objects, now, set(kept))
     linked = _outlived(objects, now)
     uploads = 0
     if not dry_run:
-        for key in [*going, *notes, *linked]:
+        for key in [*going, *submitted, *notes, *linked]:
             objects.delete(key)
         spare = [b for batch in _batches(spare) for b in _remove(objects, batch)]
         uploads = objects.abandon_uploads(old, _is_content)
     return Swept(
         releases=tuple(going),
+        submissions=len(submitted),
         blobs=len(spare),
         bytes=sum(blob.bytes for blob in spare),
         notes=len(notes),
@@ -214,6 +234,29 @@ def _superseded(
     return sorted(going)
 
 
+def _superseded_submissions(objects: ObjectStore, rule: KeepRule, old: float) -> list[str]:
+    """Keys of submissions beyond the newest."""
+    going = {submission_key(digest) for digest in listed(objects)[rule.submissions :]}
+    files = objects.list_files(SUBMISSIONS)
+    return [file.key for file in files if file.key in going and file.modified <= old]
+
+
+def _submitted(objects: ObjectStore, going: set[str]) -> set[str]:
+    """Keys of the blobs that submissions need; one that nobody can read needs none."""
+    needed: set[str] = set()
+    for digest in listed(objects):
+        if submission_key(digest) not in going:
+            try:
+                files = read_submission(objects, digest).files.values()
+            except StoreUnreachable:
+                raise
+            except MenagerieError as error:
+                _log.warning("left out: %s", error)
+                continue
+            needed |= {blob_key(entry.sha256) for entry in files}
+    return needed
+
+
 def _digests(manifests: Iterable[BundleManifest]) -> set[str]:
     return {blob_key(entry.sha256) for m in manifests for entry in m.files.values()}
 
@@ -226,6 +269,7 @@ def _remove(objects: ObjectStore, batch: list[StoredFile]) -> list[StoredFile]:
     try:
         wanted = _noted(objects, PUBLISHING)
         needed = _digests(manifest for _, manifest in _documents(objects).values())
+        needed |= _submitted(objects, set())
         going = [b for b, n in zip(batch, names, strict=True) if n not in wanted]
         going = [b for b in going if b.key not in needed]
         for blob in going:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -19,17 +20,18 @@ from menagerie.store.layout import (
     release_key,
 )
 from menagerie.store.releases import Build, Release, ReleaseReader
-from zoo.errors import StoreError
+from zoo.errors import HashMismatch, NotInStore, StoreError
 from zoo.store.base import Meter, ObjectStore, Progress, silent
 from zoo.store.garbage_collection import LINKED_DAYS, KeepRule, Swept, announce, sweep
 from zoo.store.inventory import inventory
 from zoo.store.latest import write_latest
 from zoo.store.lease import Patience, hold_lease
 from zoo.store.probe import StoreCheck, probe
+from zoo.store.submissions import Submission, fetch, listed, read_submission, submit
 from zoo.store.verification_records import ReleaseVerdict, read_verdict, write_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -173,6 +175,24 @@ class Store(ReleaseReader):
             return None
         name = f"{release.model}-{release.target}.zip"
         return self._objects.link(key, name, "application/zip", seconds)
+
+    def submit(
+        self, folder: Path, models: tuple[str, ...], progress: Progress = silent
+    ) -> Submission:
+        """Keeps a manifest folder; see `zoo.store.submissions.submit`."""
+        return submit(self._objects, folder, models, progress)
+
+    def fetch_submission(self, digest: str, folder: Path) -> Path:
+        """Makes `folder` a submitted one; see `zoo.store.submissions.fetch`."""
+        return fetch(self._objects, digest, folder)
+
+    def submission_of(self, models: Sequence[str]) -> str | None:
+        """The digest of the newest submission that has all these models; None if none has."""
+        for digest in listed(self._objects):
+            with suppress(HashMismatch, NotInStore):
+                if set(models) <= set(read_submission(self._objects, digest).models):
+                    return digest
+        return None
 
     def check(self) -> StoreCheck:
         """Tries all that publishing and pulling need of the store, on a scratch key."""

@@ -15,6 +15,7 @@
     sweeping/<uuid>.json                        blobs that a sweep is removing just now
     sweeping/clock-<uuid>                       what a sweep reads the store's clock from
     leases/<build key>.json                     who converts this just now
+    submissions/<sha256>.json                   a manifest folder's files, by path, size and sha256
     pages/<sha256>.html                         a report of a run that made no release, for a while
     archives/<sha256>.zip                       a release as one file, for a while, under the sha256
                                                 of its document
@@ -32,6 +33,7 @@ __all__ = [
     "MAX_SUMMARY_BYTES",
     "PAGES",
     "PUBLISHING",
+    "SUBMISSIONS",
     "SWEEPING",
     "VERDICTS",
     "archive_key",
@@ -43,9 +45,11 @@ __all__ = [
     "page_key",
     "parse_blob_key",
     "parse_release_key",
+    "parse_submission_key",
     "parse_verdict_key",
     "release_key",
     "releases_prefix",
+    "submission_key",
     "verdict_key",
 ]
 
@@ -57,6 +61,7 @@ _NOTE = re.compile(
     r"(?:publishing|sweeping)/[0-9a-f]{32}\.json|sweeping/clock-[0-9a-f]{32}"
     r"|leases/[0-9a-f]{64}\.json"
 )
+_SUBMISSION = re.compile(r"submissions/([0-9a-f]{64})\.json")
 _LINKED = re.compile(r"pages/[0-9a-f]{64}\.html|archives/[0-9a-f]{64}\.zip")
 MAX_SUMMARY_BYTES = 2**20
 ARCHIVES = "archives/"
@@ -65,6 +70,7 @@ LATEST = "latest/"
 LEASES = "leases/"
 PAGES = "pages/"
 PUBLISHING = "publishing/"
+SUBMISSIONS = "submissions/"
 SWEEPING = "sweeping/"
 VERDICTS = "verdicts/"
 
@@ -118,6 +124,17 @@ def parse_verdict_key(key: str) -> tuple[str, str, str] | None:
     """Model, target and build key in the key of a verdict; None for a stranger's file."""
     found = _VERDICT.fullmatch(key)
     return None if found is None else (found[1], found[2], found[3])
+
+
+def submission_key(sha256: str) -> str:
+    """The key of the submission whose document has this digest."""
+    return f"{SUBMISSIONS}{sha256}.json"
+
+
+def parse_submission_key(key: str) -> str | None:
+    """The digest in a submission's key; None for a stranger's file."""
+    found = _SUBMISSION.fullmatch(key)
+    return None if found is None else found[1]
 
 
 def page_key(sha256: str) -> str:
