@@ -66,13 +66,14 @@ def convert_model(
 
 
 def _convert(model: str, target: str, options: ConversionOptions) -> Ended:
-    planned = None
+    summary = ""
     try:
         planned = services().planned.get((model, target)) or patiently(
             lambda: _plan_single(model, target, options)
         )
+        summary = planned.spec.summary
         if planned.error is not None:
-            return Ended(failed_row(planned), error=planned.error, planned=planned)
+            return Ended(failed_row(planned), error=planned.error, summary=summary)
         if planned.in_store:
             return Ended(skipped_row(planned))
         with ExitStack() as claimed:
@@ -86,7 +87,7 @@ def _convert(model: str, target: str, options: ConversionOptions) -> Ended:
                     return Ended(skipped_row(replace(planned, proof=state)))
             return _run(planned, options)
     except MenagerieError as error:
-        return Ended(unplanned_row(model, target, error), error=error, planned=planned)
+        return Ended(unplanned_row(model, target, error), error=error, summary=summary)
 
 
 def _run(planned: PlannedModel, options: ConversionOptions) -> Ended:
@@ -95,10 +96,10 @@ def _run(planned: PlannedModel, options: ConversionOptions) -> Ended:
             row, report = Conversion(_job(planned, options), services()).run()
             return Ended(row, report)
     except ConversionFailed as stopped:
-        return Ended(stopped.result, stopped.report, stopped.error, planned)
+        return Ended(stopped.result, stopped.report, stopped.error, planned.spec.summary)
     except OSError as error:  # before the first stage: there is no room for its folder, say
         ours = explain(error, planned.model)
-        return Ended(crashed_row(planned, ours), error=ours, planned=planned)
+        return Ended(crashed_row(planned, ours), error=ours, summary=planned.spec.summary)
 
 
 def _say_who_converts(holder: str) -> None:

@@ -18,6 +18,7 @@ from flows.dispatch.stages import StageWatch
 from flows.names import FlowName
 from flows.outcome.artifacts import leave_artifact
 from flows.outcome.failures import failure_report, link_report, with_failure_page
+from flows.outcome.notices import Notice, tell, tell_of_failures
 from flows.outcome.reports import refresh_index
 from flows.outcome.results import ModelResult, RunResult, results_markdown
 from flows.outcome.rows import this_run
@@ -30,7 +31,8 @@ from flows.running.listener import Recorder, Silence
 from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed
 from tasks.retries import patiently
-from zoo.errors import MenagerieError
+from zoo.errors import MenagerieError, StoreError
+from zoo.report import plain_text
 
 __all__ = ["convert_zoo"]
 
@@ -74,6 +76,8 @@ def convert_zoo(
             lambda: plan(models, targets, options, tags=selected_tags)
         )
     except MenagerieError as error:  # raised, it would be a traceback in the run's log
+        kind = Notice.STORE if isinstance(error, StoreError) else Notice.FAILURES
+        tell(kind, f"{flow_run.get_name()}: nothing was begun", plain_text(str(error)))
         return Failed(message=str(error), data=error)
     results = [
         _with_page(row, options.store_url) for row in _convert_all(planned, options, limits, jobs)
@@ -90,6 +94,7 @@ def convert_zoo(
         "convert-zoo", f"Conversion run: {run.summary}", lambda: results_markdown(results)
     )
     if not run.succeeded:
+        tell_of_failures(run)
         return failed(run.summary, run)
     return run
 

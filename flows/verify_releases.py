@@ -13,6 +13,7 @@ from flows.dispatch.runs import Runs
 from flows.machine.work import new_work_folder
 from flows.names import FlowName
 from flows.outcome.artifacts import leave_artifact
+from flows.outcome.notices import Notice, tell
 from flows.outcome.results import ModelResult, Outcome
 from flows.outcome.rows import this_run
 from flows.planning.placement import load_placement
@@ -80,6 +81,7 @@ def verify_releases(
     )
     _ask_devices(store)
     if not result.succeeded:
+        tell(Notice.REFUTED, f"verification: {result.summary}", verification_markdown(result))
         return failed(result.summary, result)
     return result
 

@@ -20,7 +20,6 @@ from zoo.errors import MenagerieError
 from zoo.report import failure_markdown, markdown, plain_text
 
 if TYPE_CHECKING:
-    from flows.planning.plan import PlannedModel
     from zoo.records import ConversionReport
 
 __all__ = ["Ended", "leave_pages"]
@@ -34,13 +33,13 @@ class Ended:
         row: for the table.
         report: if it came as far as a verdict.
         error: why it failed.
-        planned: what was to be done, if that could be found out.
+        summary: of the model, if that could be found out.
     """
 
     row: ModelResult
     report: ConversionReport | None = None
     error: MenagerieError | None = None
-    planned: PlannedModel | None = None
+    summary: str = ""
 
 
 def leave_pages(ended: Ended, store: str) -> ModelResult:
@@ -59,8 +58,7 @@ def leave_pages(ended: Ended, store: str) -> ModelResult:
     elif ended.report is not None:
         parts.append(markdown(ended.report))
     else:
-        summary = ended.planned.spec.summary if ended.planned is not None else ""
-        failure = failure_report(row, ended.error, summary)
+        failure = failure_report(row, ended.error, ended.summary)
         row = with_failure_page(row, failure)
         parts.append(failure_markdown(failure))
     if links is not None and row.outcome is not Outcome.PROVEN:

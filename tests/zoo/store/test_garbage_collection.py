@@ -200,12 +200,27 @@ def test_uploads_of_others_are_left_alone(s3: Any, monkeypatch: pytest.MonkeyPat
     [b"{]", b"\xff", b"7", b'["../../x"]', b'{"ab": 1}', b" " * (8 * 2**20 + 1)],
     ids=["no JSON", "no text", "no list", "no digests", "an object", "oversized"],
 )
+def test_a_damaged_note_stops_nobody(
+    place: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
+    """No publisher's or sweep's: a warning names it, and publishing and sweeping go on."""
+    store = place.store()
+    notes = [f"{folder}/{'a' * 32}.json" for folder in ("sweeping", "publishing")]
+    for note in notes:
+        store._objects.put_small(note, content)
+    published(store, tmp_path, "aa", 10)
+    published(store, tmp_path, "bb", 11)
+    assert [key[-7:-5] for key in store.sweep(NO_GRACE, dry_run=False).releases] == ["aa"]
+    assert all(note in caplog.text for note in notes)
+
+
 def test_pages_and_archives_go_with_the_age_of_their_links(
     place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not before, and no file under another kind of name."""
     store = place.store()
-    release = published(store, tmp_path, "aa", 10)
+    published(store, tmp_path, "aa", 10)
+    release = store.find("tiny", "cpu")
     archive = tmp_path / "made.zip"
     archive.write_bytes(b"PK")
     digest = store.put_page(b"<html>")
@@ -219,17 +234,3 @@ def test_pages_and_archives_go_with_the_age_of_their_links(
     assert store._objects.list_keys("pages/") == ["pages/notes.html"]
     assert store._objects.list_keys("archives/") == []
     assert store.has(*release.names)
-
-
-def test_a_damaged_note_stops_nobody(
-    place: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
-) -> None:
-    """No publisher's or sweep's: a warning names it, and publishing and sweeping go on."""
-    store = place.store()
-    notes = [f"{folder}/{'a' * 32}.json" for folder in ("sweeping", "publishing")]
-    for note in notes:
-        store._objects.put_small(note, content)
-    published(store, tmp_path, "aa", 10)
-    published(store, tmp_path, "bb", 11)
-    assert [key[-7:-5] for key in store.sweep(NO_GRACE, dry_run=False).releases] == ["aa"]
-    assert all(note in caplog.text for note in notes)
