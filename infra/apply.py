@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["apply_pools", "deploy", "main"]
 
+_COMMAND = "python -m flows.running.flow_process"
+
 
 def main() -> int:
     """Apply everything to the configured server.
@@ -122,12 +124,13 @@ def _job_template(kind: PoolType, wanted: Wanted) -> dict[str, Any]:
     """Our own for pods; Prefect's for processes, with the command named that starts a run.
 
     Left unnamed, a worker prepares a workspace first: it takes seconds more, and writes its whole
-    environment, secrets included, into a file. `python` is the worker's, first on its PATH.
+    environment, secrets included, into a file. `python` is the worker's, first on its PATH; what
+    it runs is Prefect's engine, which ends with its worker.
     """
     if kind is PoolType.KUBERNETES:
         return wanted.pod_template
     template = ProcessWorker.get_default_base_job_template()
-    template["variables"]["properties"]["command"]["default"] = "python -m prefect.engine"
+    template["variables"]["properties"]["command"]["default"] = _COMMAND
     return template
 
 
