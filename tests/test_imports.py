@@ -29,7 +29,7 @@ HOMES = {
     "botocore": ("menagerie/store/s3.py", "zoo/store/s3.py"),
     "pydantic": ("zoo/", "transforms/", "tasks/", "flows/"),
     "typer": ("flows/cli/",),
-    "infra": tuple(f"flows/cli/{name}.py" for name in ("up", "down", "status")),
+    "infra": ("nowhere",),  # it stands on the floors, and `zoo up` runs it as a program
 }
 HEAVY = ("torch", "prefect", "boto3", "transformers", "torchvision")
 
