@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -61,6 +62,7 @@ class Conversion:
         self._given = given
         self._times: list[StageTime] = []
         self._report: ConversionReport | None = None
+        self._model: ModelHolder | None = None
         self._began = time.perf_counter()
 
     def run(self) -> tuple[ModelResult, ConversionReport]:
@@ -75,8 +77,10 @@ class Conversion:
         self._job.folder.mkdir(parents=True)
         try:
             with self._given.hold(self._job) as model:
+                self._model = model
                 evidence = self._lowered(model)
                 report = self._prove(model, evidence)
+                self._model = None
             published = self._judged(PUBLISH, evidence)
         finally:
             shutil.rmtree(self._job.folder, ignore_errors=True)
@@ -132,22 +136,30 @@ class Conversion:
         """Do a stage as a Prefect task: timed, told to the listener, and judged if it fails."""
         listener, stage = self._given.listener, kind.stage
         listener.stage_began(self._job.model, self._job.target, stage)
-        began = time.perf_counter()
+        began, spent = time.perf_counter(), self._spent()
         try:
             result = run_as_task(stage.value, work, retried=kind.retried)
         except Exception as error:
             ours = error if isinstance(error, MenagerieError) else explain(error, self._job.model)
             row = self._row(_outcome(error), stage, str(ours))
-            self._record(stage, row.outcome, time.perf_counter() - began, row.reason)
+            self._record(stage, row.outcome, time.perf_counter() - began, spent, row.reason)
             raise ConversionFailed(row, ours) from error
         seconds = time.perf_counter() - began
         self._times.append(StageTime(stage=stage, seconds=seconds))
-        self._record(stage, "done", seconds)
+        self._record(stage, "done", seconds, spent)
         listener.stage_ended(self._job.model, self._job.target, stage, seconds)
         return result
 
+    def _spent(self) -> float:
+        """Processor seconds so far: of this process, what it waited for, and the model's.
+
+        Where one process converts several models at a time, it is of all of them.
+        """
+        own = sum(os.times()[:4])
+        return own + (0.0 if self._model is None else self._model.processor_seconds())
+
     def _record(
-        self, stage: Stage, outcome: str, seconds: float, reason: str | None = None
+        self, stage: Stage, outcome: str, seconds: float, spent: float, reason: str | None = None
     ) -> None:
         record(
             Event(
@@ -158,6 +170,7 @@ class Conversion:
                 stage=stage.value,
                 outcome=outcome,
                 seconds=round(seconds, 3),
+                processor_seconds=round(max(0.0, self._spent() - spent), 3),
                 reason=reason,
             )
         )

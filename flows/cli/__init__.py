@@ -27,6 +27,7 @@ from flows.cli.run import run
 from flows.cli.runs import runs
 from flows.cli.schema import schema
 from flows.cli.show import show
+from flows.cli.stats import stats
 from flows.cli.submit import submit
 from flows.cli.verify import verify
 from flows.machine.loopback import keep_off_proxies
@@ -64,6 +65,7 @@ for command in (
     gc,
     submit,
     runs,
+    stats,
 ):
     app.command()(command)
 for program in (up, down, status):

@@ -41,6 +41,7 @@ COMMANDS = (
     "down",
     "status",
     "gc",
+    "stats",
     "submit",
     "runs",
 )
