@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prefect.blocks.notifications import CustomWebhookNotificationBlock, SlackWebhook
@@ -19,14 +18,14 @@ from ruamel.yaml.error import YAMLError
 
 from flows.outcome.mail import MailNotification
 from flows.outcome.notices import Notice
+from infra.notifications_file import notifications_file
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from prefect.blocks.core import Block
 
-__all__ = ["PREFIX", "Notifications", "load_notifications", "notifications_file"]
+__all__ = ["PREFIX", "Notifications", "load_notifications"]
 
-_VARIABLE = "MENAGERIE_NOTIFICATIONS"
 PREFIX = "menagerie-tell-"  # of names of blocks and automations that come from the file
 
 
@@ -138,11 +137,6 @@ class Notifications(_Frozen):
                 }
             )
         return found
-
-
-def notifications_file() -> Path:
-    """The file that is meant."""
-    return Path(os.environ.get(_VARIABLE) or Path(__file__).with_name("notifications.yaml"))
 
 
 def load_notifications() -> Notifications:
