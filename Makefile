@@ -56,7 +56,8 @@ test: setup wheel ## the test suite
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-native: setup ## the C++ units under AddressSanitizer and UndefinedBehaviorSanitizer
-	$(BIN)/cmake -S tests/native -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
+	$(BIN)/cmake -S tests/native -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
 	$(BIN)/cmake --build build/native
 	build/native/menagerie-native-tests
 

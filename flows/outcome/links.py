@@ -40,7 +40,7 @@ class Links:
         opened = open_store(store)
         self._addresses = {
             name: address
-            for name in (MANIFEST, *release.manifest.files)
+            for name in (MANIFEST, *release.manifest.listed)
             if (address := opened.link(release, name, _LINK_SECONDS)) is not None
         }
         self._archive = opened.link_archive(release, _LINK_SECONDS) if self._addresses else None
@@ -68,7 +68,7 @@ class Links:
             folders = " Keep the folders in their names." if self._has_folders else ""
             lines += [f"Or file by file into one folder, {until}:{folders}", ""]
             for name, address in sorted(self._addresses.items()):
-                entry = release.manifest.files.get(name)
+                entry = release.manifest.listed.get(name)
                 taken = size(len(release.document) if entry is None else entry.bytes)
                 lines.append(f"- [{plain_text(name)}]({address}) ({taken})")
         return "\n".join(lines) + "\n"

@@ -171,7 +171,7 @@ def store_growth(releases: Iterable[Release]) -> tuple[StoreSize, ...]:
     ordered = sorted(releases, key=lambda r: moment(r.manifest.created))
     for count, release in enumerate(ordered, start=1):
         size += len(release.document)
-        for entry in release.manifest.files.values():
+        for entry in release.manifest.listed.values():
             if entry.sha256 not in seen:
                 seen.add(entry.sha256)
                 size += entry.bytes

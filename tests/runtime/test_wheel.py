@@ -165,7 +165,7 @@ def test_the_links_of_a_run_make_a_bundle(
         [archive] = re.findall(r"\[as one zip file\]\((\S+)\)", page)
         links = dict(re.findall(r"^- \[(.+?)\]\((\S+)\) ", page, re.MULTILINE))
         names = {name.replace("\\", ""): address for name, address in links.items()}
-        assert set(names) == {"manifest.json", *release.manifest.files}
+        assert set(names) == {"manifest.json", *release.manifest.listed}
         for name, address in names.items():
             path = tmp_path / "by-file" / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -258,7 +258,7 @@ def _submitted(objects: ObjectStore, going: set[str]) -> set[str]:
 
 
 def _digests(manifests: Iterable[BundleManifest]) -> set[str]:
-    return {blob_key(entry.sha256) for m in manifests for entry in m.files.values()}
+    return {blob_key(entry.sha256) for m in manifests for entry in m.listed.values()}
 
 
 def _remove(objects: ObjectStore, batch: list[StoredFile]) -> list[StoredFile]:

@@ -83,7 +83,7 @@ class Store(ReleaseReader):
         else:
             confirmed = earlier is not None
             key = release_key(*release.names, confirmed=confirmed)
-            with announce(self._objects, (e.sha256 for e in release.manifest.files.values())):
+            with announce(self._objects, (e.sha256 for e in release.manifest.listed.values())):
                 self._put_files(opened, meter)
                 self._objects.put_small(key, release.document)
         self._write_latest(release.model, release.target, release.platform)
@@ -142,7 +142,7 @@ class Store(ReleaseReader):
             confirmed = twice and self._objects.size_of(late) == len(release.document)
             key = late if confirmed else release_key(*release.names)
         else:
-            key = blob_key(release.manifest.files[file].sha256)
+            key = blob_key(release.manifest.listed[file].sha256)
         name = f"{release.model}-{release.target}-{PurePosixPath(file).name}"
         kind = _HTML if file.endswith(".html") else "application/octet-stream"
         return self._objects.link(key, name, kind, seconds)
@@ -202,8 +202,8 @@ class Store(ReleaseReader):
         write_latest(self._objects, model, target, platform, self._manifest)
 
     def _put_files(self, bundle: Bundle, meter: Meter) -> None:
-        files = {entry.sha256: name for name, entry in bundle.manifest.files.items()}
-        for name, entry in bundle.manifest.files.items():
+        files = {entry.sha256: name for name, entry in bundle.manifest.listed.items()}
+        for name, entry in bundle.manifest.listed.items():
             key = blob_key(entry.sha256)
             again = files[entry.sha256] != name  # another file of this bundle has the same bytes
             if again or self._objects.size_of(key) == entry.bytes:
@@ -215,7 +215,7 @@ class Store(ReleaseReader):
         """The release, when its document is sound and all its files have their sizes."""
         if (release := self._readable(model, target, build_key)) is None:
             return None
-        for entry in release.manifest.files.values():
+        for entry in release.manifest.listed.values():
             if self._objects.size_of(blob_key(entry.sha256)) != entry.bytes:
                 return None
         return release

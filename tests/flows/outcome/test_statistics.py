@@ -72,7 +72,7 @@ def test_costs_and_outcomes_are_added_up(store: str, capfd: pytest.CaptureFixtur
     ]
     [week] = found["store"]
     releases = open_store(store).releases()
-    files = {e.sha256: e.bytes for r in releases for e in r.manifest.files.values()}
+    files = {e.sha256: e.bytes for r in releases for e in r.manifest.listed.values()}
     assert week["releases"] == 2
     assert week["bytes"] == sum(files.values()) + sum(len(r.document) for r in releases)
 
