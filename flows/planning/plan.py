@@ -8,12 +8,8 @@ from typing import TYPE_CHECKING
 
 from flows.outcome.reports import known_report, report_folder
 from flows.outcome.results import ModelResult, Outcome, Step
-<<<<<<< HEAD
-from flows.planning.toolchain import code_digest, versions
-from flows.request.own_models import manifest_folder
-=======
 from flows.planning.toolchain import versions
->>>>>>> main
+from flows.request.own_models import manifest_folder
 from transforms.targets import all_targets, target_named
 from zoo.build_key import build_key
 from zoo.code_digest import code_digest
