@@ -42,14 +42,10 @@ def steps(models: tuple[str, ...], *, on_mac: bool) -> tuple[Step, ...]:
             *(Step(f"confirm-{m}", (zoo, "verify", m, "--target", "metal")) for m in models),
             *(Step(f"report-{m}", (zoo, "report", m, "--target", "metal")) for m in models),
         )
-    build = f"""import sys
-sys.path.append({_DOUBLE!r})
-import load_double
-print(load_double.build_double())"""
-    library = str(_ROOT / "build" / "double" / "libmenagerie_metal_double.so")
+    library = str(_ROOT / "build" / "double" / "libmenagerie_metal.so")
     return (
         Step("doctor", (zoo, "doctor")),
-        Step("double", (python, "-c", build)),
+        Step("double", (python, f"{_DOUBLE}/load_double.py")),
         Step("operators", (python, f"{_DOUBLE}/run_cases.py", library)),
         Step("convert", convert),
         *(Step(f"confirm-{m}", (zoo, "verify", m, "--target", "metal")) for m in models),

@@ -72,8 +72,8 @@ def test_every_operator_case(double: Path) -> None:
 # What a run makes the device do. Whoever changes a number on purpose writes it here, and the table in
 # benchmarks/metal_counts.md anew.
 _COUNTS = {
-    "net": {"dispatches": 0, "encoders": 0, "blits": 0, "graphs": 0, "commits": 1},
-    "mixer": {"dispatches": 0, "encoders": 0, "blits": 0, "graphs": 0, "commits": 1},
+    "net": {"dispatches": 6, "encoders": 4, "blits": 0, "graphs": 2, "commits": 1},
+    "mixer": {"dispatches": 3, "encoders": 4, "blits": 0, "graphs": 2, "commits": 1},
 }
 
 

@@ -22,7 +22,7 @@ _HERE = Path(__file__).parent
 _ROOT = _HERE.parents[3]
 _APPLE = _ROOT / "runtime" / "metal" / "apple"
 FOLDER = _ROOT / "build" / "double"
-NAME = "libmenagerie_metal_double.so"
+NAME = "libmenagerie_metal.so"
 COUNTS = ("dispatches", "encoders", "blits", "graphs", "commits", "bytes", "operations")
 
 
@@ -106,3 +106,7 @@ def load_double(path: Path) -> ctypes.CDLL:
     loaded.menagerie_double_count.argtypes = [ctypes.c_char_p]
     loaded.menagerie_double_count.restype = ctypes.c_int64
     return loaded
+
+
+if __name__ == "__main__":
+    print(build_double())

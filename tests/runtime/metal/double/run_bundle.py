@@ -24,7 +24,7 @@ def main(library: str, folder: str) -> None:
     menagerie.library._loaded = lambda _: loaded
     found = {}
     for program in open_bundle(Path(folder)).manifest.programs:
-        cases = load_file(Path(folder) / program.golden)
+        cases = load_file(Path(folder) / program.golden.path)
         with Session(Path(folder), program=program.name, threads=2) as session:
             for case in range(program.golden_cases):
                 inputs = _of(cases, f"{case}/input/")
