@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiosmtpd.controller import Controller
 
-from tests.faults.test_kills import outcomes
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -65,6 +63,11 @@ def hook() -> Iterator[tuple[list[dict[str, str]], int]]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield posted, server.server_port
         server.shutdown()
+
+
+def outcomes(table: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """How each model ended."""
+    return {key.split()[0]: str(row["outcome"]) for key, row in table.items()}
 
 
 def test_a_run_with_failures_is_one_message_by_every_channel(

@@ -22,7 +22,6 @@ from flows.local_cluster import (
     ClusterState,
     Credentials,
     Database,
-    cluster_folder,
     credentials_path,
     running,
 )
@@ -99,10 +98,8 @@ def test_a_running_cluster_is_meant(credentials: Credentials) -> None:
     assert values["PREFECT_API_URL"] == "http://127.0.0.1:4200/api"
     assert values["PREFECT_API_AUTH_STRING"] == credentials.api_auth.get_secret_value()
     assert values["MENAGERIE_STORE"] == "s3://menagerie/zoo"
-    (cluster_folder() / "tls").mkdir()
-    (cluster_folder() / "tls" / "ca.pem").write_text("")
     options = S3Options.from_environment(values)
-    assert options.endpoint == "https://localhost:2"
+    assert options.endpoint == "http://127.0.0.1:2"
     assert options.secret_key is not None
     assert options.secret_key.get_secret_value() == credentials.s3_secret.get_secret_value()
     assert credentials.s3_secret.get_secret_value() not in repr(found)
