@@ -150,6 +150,28 @@ def test_the_store_of_a_page_is_reached_by_its_address(
 
 
 @pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize("command", [["gc"], ["pull", "digits_cnn"]])
+def test_a_command_that_names_the_store_keeps_its_endpoint(
+    command: list[str], credentials: Credentials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a page prints it: what is opened is the cluster's server, with its keys."""
+    saved(up=True)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    opened = []
+
+    def objects(url: str, *_: object) -> None:
+        opened.append((url, S3Options.from_environment()))
+        raise MenagerieError(url, "is opened")
+
+    monkeypatch.setattr("zoo.store._objects", objects)
+    assert invoke([*command, "--store", "s3://menagerie/zoo"]) == 1
+    [(url, options)] = opened
+    assert (url, options.endpoint) == ("s3://menagerie/zoo", "http://127.0.0.1:2")
+    assert options.secret_key is not None
+    assert options.secret_key.get_secret_value() == credentials.s3_secret.get_secret_value()
+
+
+@pytest.mark.usefixtures("runs")
 def test_another_s3_store_is_not_for_the_workers_of_up(
     credentials: Credentials, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
