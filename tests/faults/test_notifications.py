@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiosmtpd.controller import Controller
 
+from infra.local.processes import free_ports
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -37,10 +39,11 @@ class Inbox:
 def inbox() -> Iterator[tuple[Inbox, int]]:
     """Mails that arrived, and the port of their server."""
     inbox = Inbox()
-    controller = Controller(inbox, hostname="127.0.0.1", port=0)
+    [port] = free_ports(1)
+    controller = Controller(inbox, hostname="127.0.0.1", port=port)
     controller.start()
     try:
-        yield inbox, controller.server.sockets[0].getsockname()[1]
+        yield inbox, port
     finally:
         controller.stop()
 
