@@ -42,6 +42,8 @@ COMMANDS = (
     "down",
     "status",
     "gc",
+    "stats",
+    "submit",
     "runs",
 )
 

@@ -73,7 +73,7 @@ def test_a_class_of_ones_own_is_compiled(zoo: Run, tmp_path: Path) -> None:
     assert (told["model"], told["target"], told["state"]) == ("net", "cpu", "validated")
     assert told["worst_abs"] < 1e-5
     assert told["bytes"] == sum(
-        e.bytes for e in open_bundle(tmp_path / "made").manifest.files.values()
+        e.bytes for e in open_bundle(tmp_path / "made").manifest.listed.values()
     )
     [program] = open_bundle(tmp_path / "made").manifest.programs
     assert list(program.dimensions.values()) == [(1, 5, 1)]
