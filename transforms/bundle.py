@@ -21,6 +21,8 @@ from menagerie.format.bundle_manifest import (
     ReleaseState,
 )
 from menagerie.format.folder import seal
+from menagerie.speech.recipe import HELD_OUT_FILE, SPEECH_FILE
+from menagerie.typed_json import document
 from transforms.lowering.toolchain import find_compiler
 from transforms.targets.cpu import host_requirements
 from zoo.spec import DEFAULT_TOLERANCES
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from transforms.export import Exported
     from transforms.golden import GoldenCase
     from transforms.lowering.lowered import LoweredProgram, MetalParts
+    from transforms.speech import SpeechParts
     from transforms.targets import Target
     from zoo.spec import AccuracyGate, Dtype, Tolerance
 
@@ -80,6 +83,7 @@ def write_bundle(
     *,
     tolerances: Mapping[Dtype, Tolerance],
     gate: Gate | None = None,
+    speech: SpeechParts | None = None,
 ) -> BundleManifest:
     """Write weights, goldens and the manifest into `folder` and seal it with state `lowered`.
 
@@ -89,11 +93,13 @@ def write_bundle(
         programs: at least one.
         tolerances: those that differ from the usual ones.
         gate: left out: there is none.
+        speech: left out: the model understands none.
     """
     target = identity.target
     weights = _Weights()
     entries = tuple(_entry(folder, parts, weights) for parts in programs)
     save_file(weights.tensors, folder / _WEIGHTS)
+    _write_speech(folder, speech)
     draft = BundleManifest(
         model=identity.model,
         target=target.name,
@@ -198,6 +204,15 @@ def _accuracy(folder: Path, gate: Gate | None) -> AccuracyData | None:
         batch=gate.spec.batch,
         eager_accuracy=gate.eager,
     )
+
+
+def _write_speech(folder: Path, speech: SpeechParts | None) -> None:
+    if speech is None:
+        return
+    (folder / SPEECH_FILE).write_bytes(document(speech.recipe))
+    if speech.held_out is not None:
+        tensors = {n: torch.from_numpy(v.copy()) for n, v in speech.held_out.tensors().items()}
+        save_file(tensors, folder / HELD_OUT_FILE)
 
 
 def _versions(target: Target) -> dict[str, str]:

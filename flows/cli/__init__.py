@@ -28,6 +28,7 @@ from flows.cli.runs import runs
 from flows.cli.schema import schema
 from flows.cli.show import show
 from flows.cli.status import status
+from flows.cli.transcribe import transcribe
 from flows.cli.up import up
 from flows.cli.verify import verify
 from flows.machine.loopback import keep_off_proxies
@@ -57,6 +58,7 @@ for command in (
     pull,
     verify,
     run,
+    transcribe,
     report,
     explain,
     bisect,

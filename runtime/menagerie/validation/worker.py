@@ -26,7 +26,14 @@ from menagerie.errors import MenagerieError, SessionError
 from menagerie.format.document import parse_manifest
 from menagerie.format.folder import open_bundle, read_manifest
 from menagerie.session import Session
-from menagerie.validation.checks import LoadedProgram, accuracy, coexists, judge_program
+from menagerie.speech.recipe import HELD_OUT_FILE, SPEECH_FILE, read_recipe
+from menagerie.validation.checks import (
+    LoadedProgram,
+    accuracy,
+    coexists,
+    judge_program,
+    word_errors,
+)
 from menagerie.validation.goldens import GoldenCases
 from menagerie.validation.measure import foreign_libraries, machine, peak_memory_bytes
 from menagerie.validation.protocol import Sender
@@ -35,6 +42,7 @@ from menagerie.validation.records import (
     ProgramValidation,
     ValidationReport,
     Verdict,
+    WordErrors,
 )
 
 if TYPE_CHECKING:
@@ -157,6 +165,7 @@ class _Trial:
             peak = peak_memory_bytes()  # before a second session doubles it
             beside = tuple(self._coexists(program) for program in programs.values())
             accurate = self._accuracy(programs)
+            words = self._word_errors(programs)
             self._refuse_torch()
             self._sender.step("closing the bundle")
         return ValidationReport(
@@ -164,6 +173,7 @@ class _Trial:
             detail=self._facts[0] if self._facts else "",
             programs=judgements,
             accuracy=accurate,
+            word_errors=words,
             load_ms=load_ms,
             peak_memory_bytes=peak,
             second_model_coexists=all(beside),
@@ -214,6 +224,22 @@ class _Trial:
                 f"samples is not eager's {result.eager:.6g}"
             )
         return result
+
+    def _word_errors(self, programs: Mapping[str, LoadedProgram]) -> tuple[WordErrors, ...]:
+        if SPEECH_FILE not in self._bundle.manifest.files:
+            return ()
+        self._sender.step("word errors")
+        recipe = read_recipe(self._bundle.file(SPEECH_FILE), programs)
+        if recipe.gate is None:
+            return ()
+        found = word_errors(programs, recipe, recipe.gate, self._bundle.file(HELD_OUT_FILE))
+        for each in found:
+            if not each.passed:
+                self._note(
+                    f"head {each.head}: {each.artifact} of {each.words} words wrong; eager "
+                    f"PyTorch has {each.eager}, below {each.most:.0%} is allowed"
+                )
+        return found
 
     def _refuse_torch(self) -> None:
         """An artifact that runs only because libtorch is there is not free of it."""
