@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from flows.cli.bisect import bisect
+from flows.cli.cluster import AS_GIVEN, down, status, up
 from flows.cli.compile import compile_model
 from flows.cli.convert import convert
 from flows.cli.doctor import doctor
-from flows.cli.down import down
 from flows.cli.explain import explain
 from flows.cli.gc import gc
 from flows.cli.listing import list_models
@@ -27,9 +27,9 @@ from flows.cli.run import run
 from flows.cli.runs import runs
 from flows.cli.schema import schema
 from flows.cli.show import show
-from flows.cli.status import status
+from flows.cli.stats import stats
+from flows.cli.submit import submit
 from flows.cli.transcribe import transcribe
-from flows.cli.up import up
 from flows.cli.verify import verify
 from flows.machine.loopback import keep_off_proxies
 from zoo.errors import MenagerieError
@@ -65,12 +65,13 @@ for command in (
     schema,
     doctor,
     gc,
+    submit,
     runs,
-    up,
-    down,
-    status,
+    stats,
 ):
     app.command()(command)
+for program in (up, down, status):
+    app.command(context_settings=AS_GIVEN)(program)
 
 
 def main() -> None:
@@ -79,14 +80,18 @@ def main() -> None:
     sys.exit(invoke(sys.argv[1:]))
 
 
-def invoke(arguments: Sequence[str]) -> int:
+def invoke(arguments: Sequence[str], program: typer.Typer = app) -> int:
     """Run one command line.
+
+    Args:
+        arguments: the command and its options.
+        program: what has the commands.
 
     Returns:
         The exit code: 0 all done, 1 a model failed, 2 misuse, 130 interrupted.
     """
     try:
-        app(args=list(arguments), prog_name="zoo")
+        program(args=list(arguments), prog_name="zoo")
     except SystemExit as finished:
         code = finished.code if isinstance(finished.code, int) else 1
         if code == INTERRUPTED:

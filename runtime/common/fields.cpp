@@ -43,7 +43,7 @@ const Json* Fields::given(std::string_view name) const {
 
 const std::string& Fields::name(std::string_view name) const {
   const std::string& found = text(name);
-  require(is_name(found), place_of(name), ": \"", found, "\" is not a name");
+  check_name(found, place_of(name));
   return found;
 }
 
@@ -59,11 +59,6 @@ const std::string& Fields::path(std::string_view name) const {
   return found;
 }
 
-std::optional<std::string> Fields::optional_path(std::string_view name) const {
-  if (given(name) == nullptr) return std::nullopt;
-  return path(name);
-}
-
 std::optional<std::string> Fields::optional_text(std::string_view name) const {
   if (given(name) == nullptr) return std::nullopt;
   return text(name);
@@ -76,6 +71,10 @@ std::string Fields::place_of(std::string_view name) const {
 std::string in_lower_case(std::string text) {
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
   return text;
+}
+
+void check_name(std::string_view text, std::string_view place) {
+  require(is_name(text), place, ": \"", text, "\" is not a name");
 }
 
 void check_inner_path(const std::string& path, std::string_view place) {

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import time
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
 from menagerie.format.paths import MANIFEST
-from menagerie.store.layout import blob_key, parse_release_key, release_key
+from menagerie.store.layout import (
+    archive_key,
+    blob_key,
+    page_key,
+    parse_release_key,
+    release_key,
+)
 from menagerie.store.releases import Build, Release, ReleaseReader
-from zoo.errors import StoreError
+from zoo.errors import HashMismatch, NotInStore, StoreError
 from zoo.store.base import Meter, ObjectStore, Progress, silent
-from zoo.store.garbage_collection import KeepRule, Swept, announce, sweep
+from zoo.store.garbage_collection import LINKED_DAYS, KeepRule, Swept, announce, sweep
 from zoo.store.inventory import inventory
 from zoo.store.latest import write_latest
 from zoo.store.lease import Patience, hold_lease
 from zoo.store.probe import StoreCheck, probe
+from zoo.store.submissions import Submission, fetch, listed, read_submission, submit
 from zoo.store.verification_records import ReleaseVerdict, read_verdict, write_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -30,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["Release", "Store"]
 
 _log = logging.getLogger(__name__)
+
+_HTML = "text/html; charset=utf-8"
 
 
 class Store(ReleaseReader):
@@ -71,7 +83,7 @@ class Store(ReleaseReader):
         else:
             confirmed = earlier is not None
             key = release_key(*release.names, confirmed=confirmed)
-            with announce(self._objects, (e.sha256 for e in release.manifest.files.values())):
+            with announce(self._objects, (e.sha256 for e in release.manifest.listed.values())):
                 self._put_files(opened, meter)
                 self._objects.put_small(key, release.document)
         self._write_latest(release.model, release.target, release.platform)
@@ -130,10 +142,57 @@ class Store(ReleaseReader):
             confirmed = twice and self._objects.size_of(late) == len(release.document)
             key = late if confirmed else release_key(*release.names)
         else:
-            key = blob_key(release.manifest.files[file].sha256)
+            key = blob_key(release.manifest.listed[file].sha256)
         name = f"{release.model}-{release.target}-{PurePosixPath(file).name}"
-        kind = "text/html; charset=utf-8" if file.endswith(".html") else "application/octet-stream"
+        kind = _HTML if file.endswith(".html") else "application/octet-stream"
         return self._objects.link(key, name, kind, seconds)
+
+    def put_page(self, page: bytes) -> str:
+        """Keeps an HTML page for three weeks; for reports that no release holds.
+
+        Returns:
+            Its sha256, for `link_page`.
+        """
+        digest = hashlib.sha256(page).hexdigest()
+        self._objects.put_small(page_key(digest), page)
+        return digest
+
+    def link_page(self, digest: str, name: str, seconds: int) -> str | None:
+        """An address at which a browser shows a page; None for a local folder; see `link`."""
+        return self._objects.link(page_key(digest), f"{name}.html", _HTML, seconds)
+
+    def put_archive(self, release: Release, archive: Path) -> None:
+        """Keeps a release as one zip file for three weeks; for `link_archive`."""
+        self._objects.put_file(archive, _archive_key(release), lambda _: None)
+
+    def link_archive(self, release: Release, seconds: int) -> str | None:
+        """An address of the release as one zip file, where there is one that lasts that long."""
+        key = _archive_key(release)
+        lasts = time.time() + seconds - LINKED_DAYS * 86400
+        if not any(
+            file.key == key and file.modified > lasts for file in self._objects.list_files(key)
+        ):
+            return None
+        name = f"{release.model}-{release.target}.zip"
+        return self._objects.link(key, name, "application/zip", seconds)
+
+    def submit(
+        self, folder: Path, models: tuple[str, ...], progress: Progress = silent
+    ) -> Submission:
+        """Keeps a manifest folder; see `zoo.store.submissions.submit`."""
+        return submit(self._objects, folder, models, progress)
+
+    def fetch_submission(self, digest: str, folder: Path) -> Path:
+        """Makes `folder` a submitted one; see `zoo.store.submissions.fetch`."""
+        return fetch(self._objects, digest, folder)
+
+    def submission_of(self, models: Sequence[str]) -> str | None:
+        """The digest of the newest submission that has all these models; None if none has."""
+        for digest in listed(self._objects):
+            with suppress(HashMismatch, NotInStore):
+                if set(models) <= set(read_submission(self._objects, digest).models):
+                    return digest
+        return None
 
     def check(self) -> StoreCheck:
         """Tries all that publishing and pulling need of the store, on a scratch key."""
@@ -143,8 +202,8 @@ class Store(ReleaseReader):
         write_latest(self._objects, model, target, platform, self._manifest)
 
     def _put_files(self, bundle: Bundle, meter: Meter) -> None:
-        files = {entry.sha256: name for name, entry in bundle.manifest.files.items()}
-        for name, entry in bundle.manifest.files.items():
+        files = {entry.sha256: name for name, entry in bundle.manifest.listed.items()}
+        for name, entry in bundle.manifest.listed.items():
             key = blob_key(entry.sha256)
             again = files[entry.sha256] != name  # another file of this bundle has the same bytes
             if again or self._objects.size_of(key) == entry.bytes:
@@ -156,7 +215,7 @@ class Store(ReleaseReader):
         """The release, when its document is sound and all its files have their sizes."""
         if (release := self._readable(model, target, build_key)) is None:
             return None
-        for entry in release.manifest.files.values():
+        for entry in release.manifest.listed.values():
             if self._objects.size_of(blob_key(entry.sha256)) != entry.bytes:
                 return None
         return release
@@ -166,6 +225,10 @@ def _confirms(release: Release, earlier: Release) -> bool:
     """Whether `release` is of a build validated on a device that `earlier` was only emulated of."""
     states = release.manifest.state, earlier.manifest.state
     return states == (ReleaseState.VALIDATED, ReleaseState.EMULATED)
+
+
+def _archive_key(release: Release) -> str:
+    return archive_key(hashlib.sha256(release.document).hexdigest())
 
 
 def _names(key: str) -> Build:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from menagerie.errors import MenagerieError, SpeechError
+from menagerie.format.bundle_manifest import Role
 from menagerie.format.document import parse_manifest
 from menagerie.format.folder import read_manifest
 from menagerie.format.paths import MANIFEST
@@ -16,7 +17,7 @@ from menagerie.session import Session
 from menagerie.speech.audio import Recording, at_rate, open_audio, require_rate, sound
 from menagerie.speech.chunks import Seam, chunks
 from menagerie.speech.greedy import Emission
-from menagerie.speech.recipe import SPEECH_FILE, read_recipe
+from menagerie.speech.recipe import read_recipe
 from menagerie.speech.recogniser import Program, Recogniser
 from menagerie.speech.transcript import Token, Transcript
 from menagerie.speech.vocabulary import Speller
@@ -207,10 +208,10 @@ def _manifest(folder: Path) -> BundleManifest:
 
 
 def _recipe_path(manifest: BundleManifest, folder: Path) -> Path:
-    if SPEECH_FILE not in manifest.files:
-        fact = f"{manifest.model} understands no speech: the bundle has no {SPEECH_FILE}"
+    if Role.SPEECH not in manifest.files:
+        fact = f"{manifest.model} does not understand speech: the bundle has no recipe for it"
         raise SpeechError(str(folder), fact, "Convert an entry that has `speech`")
-    return folder / SPEECH_FILE
+    return folder / manifest.files[Role.SPEECH].path
 
 
 def _head_named(

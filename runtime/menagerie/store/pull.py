@@ -39,7 +39,7 @@ def pull_bundle(
     Files gather in a hidden folder beside it, named after the build; a later call finds them there.
     """
     folder = Path(os.path.normpath(folder.absolute()))  # `.` has no name
-    total = sum(entry.bytes for entry in manifest.files.values())
+    total = sum(entry.bytes for entry in manifest.listed.values())
     if _is_there(folder, document):
         meter.advance(total)
         return folder
@@ -52,7 +52,7 @@ def pull_bundle(
         with _alone(partial):
             _remove_strangers(partial, manifest)
             require_space(partial, total - _gathered(partial))
-            for name, entry in manifest.files.items():
+            for name, entry in manifest.listed.items():
                 _fetch(objects, partial / name, entry, meter)
             write_durably(partial / MANIFEST, document, partial=partial / PARTIAL)
             open_bundle(partial, check_hashes=False)
@@ -107,7 +107,7 @@ def _remove_strangers(partial: Path, manifest: BundleManifest) -> None:
                 (Path(parent) / name).unlink()
         for name in names:
             path = Path(parent) / name
-            entry = manifest.files.get(path.relative_to(partial).as_posix())
+            entry = manifest.listed.get(path.relative_to(partial).as_posix())
             if entry is None or path.is_symlink() or path.stat().st_size > entry.bytes:
                 path.unlink()
 

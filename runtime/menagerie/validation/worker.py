@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import menagerie
-from menagerie.errors import MenagerieError, SessionError
+from menagerie.errors import ArtifactError, MenagerieError, SessionError
+from menagerie.format.bundle_manifest import Role
 from menagerie.format.document import parse_manifest
 from menagerie.format.folder import open_bundle, read_manifest
 from menagerie.session import Session
-from menagerie.speech.recipe import HELD_OUT_FILE, SPEECH_FILE, read_recipe
+from menagerie.speech.recipe import read_recipe
 from menagerie.validation.checks import (
     LoadedProgram,
     accuracy,
@@ -187,7 +188,7 @@ class _Trial:
         return Session(self._bundle.folder, entry.name, self._order.threads)
 
     def _loaded(self, entry: BundleProgram, session: Session) -> LoadedProgram:
-        goldens = GoldenCases(self._bundle.file(entry.golden), entry)
+        goldens = GoldenCases(self._bundle.file(entry.golden.path), entry)
         return LoadedProgram(entry, session, goldens)
 
     def _note(self, fact: str) -> bool:
@@ -213,11 +214,14 @@ class _Trial:
         return self._note(coexists(program, partial(self._open, program.entry)))
 
     def _accuracy(self, programs: Mapping[str, LoadedProgram]) -> AccuracyResult | None:
-        gate = self._bundle.manifest.accuracy
+        manifest = self._bundle.manifest
+        gate = manifest.accuracy
         if gate is None:
             return None
         self._sender.step(f"program {gate.program}, accuracy gate")
-        result = accuracy(programs[gate.program], gate, self._bundle.file(gate.file))
+        result = accuracy(
+            programs[gate.program], gate, self._bundle.file(manifest.files[Role.ACCURACY].path)
+        )
         if not result.passed:
             self._note(
                 f"program {gate.program}: accuracy {result.artifact:.6g} on {result.samples} "
@@ -226,13 +230,17 @@ class _Trial:
         return result
 
     def _word_errors(self, programs: Mapping[str, LoadedProgram]) -> tuple[WordErrors, ...]:
-        if SPEECH_FILE not in self._bundle.manifest.files:
+        files = self._bundle.manifest.files
+        if Role.SPEECH not in files:
             return ()
         self._sender.step("word errors")
-        recipe = read_recipe(self._bundle.file(SPEECH_FILE), programs)
+        recipe = read_recipe(self._bundle.file(files[Role.SPEECH].path), programs)
         if recipe.gate is None:
             return ()
-        found = word_errors(programs, recipe, recipe.gate, self._bundle.file(HELD_OUT_FILE))
+        if Role.HELD_OUT not in files:
+            raise ArtifactError("word errors", "the recipe has a gate, the bundle no recordings")
+        path = self._bundle.file(files[Role.HELD_OUT].path)
+        found = word_errors(programs, recipe, recipe.gate, path)
         for each in found:
             if not each.passed:
                 self._note(
