@@ -71,11 +71,11 @@ def sound(place: str, samples: np.ndarray, rate: int, before: int = 0) -> Sample
         fact = f"samples of type {samples.dtype}"
         raise SpeechError(place, fact, "Give floats from -1 to 1, or signed integers")
     if not np.isfinite(samples).all():
-        finite = np.isfinite(samples).reshape(len(samples), -1).all(axis=1)
+        finite = np.isfinite(samples.T).reshape(-1, len(samples)).all(axis=0)
         first = before + int(np.argmin(finite))
         fact = f"sample {first}, at {first / rate:.2f} s, is not finite"
         raise SpeechError(place, fact, "Write the recording again: it holds NaN or infinity")
-    mono = samples.reshape(len(samples), -1).mean(axis=1)
+    mono = samples.mean(axis=1) if samples.shape[1:] else samples
     return np.ascontiguousarray(mono, np.float32)
 
 
@@ -96,6 +96,8 @@ def open_audio(path: Path) -> Iterator[Recording]:
         stream.seek(0)
         try:
             file = soundfile.SoundFile(stream)
+            # soundfile seeks after every read of what can be; an MP3 decoder stumbles over that.
+            file.seekable = lambda: False
         except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:
             raise _unreadable(place, error) from error
         with file:
