@@ -20,6 +20,7 @@ from flows.cli.doctor import doctor
 from flows.cli.explain import explain
 from flows.cli.gc import gc
 from flows.cli.listing import list_models
+from flows.cli.new import new
 from flows.cli.output import complain, messages
 from flows.cli.pull import pull
 from flows.cli.report import report
@@ -54,6 +55,7 @@ app.command("list")(list_models)
 app.command("compile")(compile_model)
 for command in (
     show,
+    new,
     convert,
     pull,
     verify,
