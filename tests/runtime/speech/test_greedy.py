@@ -110,7 +110,7 @@ def test_ctc_emits_the_tokens_of_transformers(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("window", [1, 8])
-@pytest.mark.parametrize("durations", [()], ids=["rnnt"])
+@pytest.mark.parametrize("durations", [(0, 1, 2, 3, 4), ()], ids=["tdt", "rnnt"])
 def test_transducers_emit_the_tokens_of_transformers_at_its_frames(
     durations: tuple[int, ...], window: int
 ) -> None:
