@@ -14,6 +14,7 @@
     │   └── UnsupportedKernels the target's runtime lacks kernels; lists them all
     ├── ArtifactError          a bundle breaks the format
     ├── SessionError           the shim runtime refused or failed
+    ├── SpeechError            a recording cannot be read, or a bundle understands none
     ├── ValidationError        the artifact did not reproduce eager
     └── StoreError             the store could not do its work
         ├── StoreUnreachable   nobody answers at the endpoint
@@ -30,6 +31,7 @@ from menagerie.errors import (
     MenagerieError,
     NotInStore,
     SessionError,
+    SpeechError,
     StoreError,
     StoreFull,
     StoreUnreachable,
@@ -49,6 +51,7 @@ __all__ = [
     "SessionError",
     "SourceError",
     "SourceRefused",
+    "SpeechError",
     "StoreError",
     "StoreFull",
     "StoreUnreachable",

@@ -8,6 +8,7 @@ __all__ = [
     "MenagerieError",
     "NotInStore",
     "SessionError",
+    "SpeechError",
     "StoreError",
     "StoreFull",
     "StoreUnreachable",
@@ -54,6 +55,10 @@ class ArtifactError(MenagerieError):
 
 class SessionError(MenagerieError):
     """The shim runtime refused the call or failed in it."""
+
+
+class SpeechError(MenagerieError):
+    """A recording cannot be read, or a bundle does not understand speech."""
 
 
 class StoreError(MenagerieError):
