@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,9 +51,10 @@ def test_a_broken_download_goes_on(server: WebServer, tmp_path: Path, *, ranges:
     server.asked.clear()
     releases.pull(release, tmp_path / "out")
     assert open_bundle(tmp_path / "out").document == release.document
-    (first, _), (second, rest) = server.asked[:2]
-    assert first == second
-    assert rest.startswith("bytes=5-")
+    # A file of fewer bytes arrives before the connection breaks.
+    again = [rest for (first, _), (second, rest) in pairwise(server.asked) if first == second]
+    assert again
+    assert all(rest.startswith("bytes=5-") for rest in again)
 
 
 def test_no_more_is_read_than_was_promised(server: WebServer, tmp_path: Path) -> None:
