@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import urllib.request
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from flows.connection import Connection
     from zoo.store.s3 import S3Objects
 
-__all__ = ["PARTS", "ClusterStatus", "Part", "bucket", "look_at", "status"]
+__all__ = ["PARTS", "ClusterStatus", "bucket", "look_at", "status"]
 
 _UP = "Run `zoo up`"
 _ANEW = "See {}; `zoo down` and `zoo up` start it anew"
@@ -47,13 +47,6 @@ class ClusterStatus(BaseModel):
     store: str | None = None
     folder: str
     checks: tuple[Check, ...]
-
-
-class Part(NamedTuple):
-    """Some processes, and how to see whether they do what they are for; `look` may raise."""
-
-    processes: tuple[str, ...]
-    look: Callable[[ClusterState, Connection], str]  # what to say where all is well
 
 
 def status() -> ClusterStatus:
@@ -81,12 +74,11 @@ def status() -> ClusterStatus:
 
 def look_at(name: str, state: ClusterState, connection: Connection) -> Check:
     """How a part is."""
-    part = PARTS[name]
-    if ended := sorted(set(part.processes) - set(running())):
-        detail = f"{ended[0]} has ended: {last_line(log_path(ended[0]))}"
+    if name in PROCESSES and name not in running():
+        detail = f"has ended: {last_line(log_path(name))}"
         return Check(name=name, health=Health.FAIL, detail=detail, advice=_UP)
     try:
-        return Check(name=name, health=Health.OK, detail=part.look(state, connection))
+        return Check(name=name, health=Health.OK, detail=PARTS[name](state, connection))
     except MenagerieError as error:
         detail, advice = f"{error.place}: {error.fact}", error.next_step or _UP
     except OSError as error:
@@ -148,9 +140,10 @@ def _worker(state: ClusterState, connection: Connection) -> str:
         raise MenagerieError("the worker", fact, _ANEW.format(log)) from None
 
 
-PARTS = {
-    "s3": Part(tuple(name for name in PROCESSES if name.startswith("s3-")), _s3),
-    "server": Part(("server",), _server),
-    "deployments": Part((), _deployments),
-    "worker": Part(("worker",), _worker),
+# What to say where all is well; each may raise. All but the deployments are processes.
+PARTS: dict[str, Callable[[ClusterState, Connection], str]] = {
+    "s3": _s3,
+    "server": _server,
+    "deployments": _deployments,
+    "worker": _worker,
 }

@@ -143,7 +143,7 @@ def test_a_server_killed_in_the_middle_of_a_file_that_comes_back(
     """Killed by SIGKILL and started again on its data: the parts that it had are kept."""
 
     def fall_and_rise() -> None:
-        swift.kill("http")
+        swift.kill()
         starter.submit(swift.start).result()
 
     way.cuts["up"] = [(7 * MIB, fall_and_rise)]
@@ -156,7 +156,7 @@ def test_a_server_that_stays_away_fails_its_models_alone(
     way: Forwarder, swift: SwiftServer, options: ConversionOptions
 ) -> None:
     """Rows with what and where, nothing half published; then the next run completes."""
-    way.cuts["up"] = [(7 * MIB, lambda: swift.kill("http"))]
+    way.cuts["up"] = [(7 * MIB, swift.kill)]
     try:
         rows = convert(options)
     finally:
