@@ -12,7 +12,6 @@ from zoo.records import LoweringRecord, Measurement, PassLog, ProgramGraphs, Sta
 from zoo.spec import ModelSpec
 
 __all__ = [
-    "Evidence",
     "ExportRecord",
     "ExportedProgramSize",
     "Job",
@@ -20,6 +19,7 @@ __all__ = [
     "PublishRecord",
     "PullRecord",
     "Stage",
+    "StageRecords",
     "Suspect",
     "TransformRecord",
 ]
@@ -118,7 +118,7 @@ class LowerRecord(_Record):
     weights_bytes: int
 
 
-class Evidence(_Record):
+class StageRecords(_Record):
     """What the stages up to lowering found out, and how long each took."""
 
     pulled: PullRecord

@@ -11,7 +11,7 @@ from tasks.job import (
     PullRecord,
     TransformRecord,
 )
-from tasks.stages import HeldHere
+from tasks.stages import InProcessHolder
 from transforms.accuracy import eager_accuracy
 from transforms.build import build, rewrite
 from transforms.bundle import Gate, Identity
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["ModelStages"]
 
 
-class ModelStages(HeldHere):
+class ModelStages(InProcessHolder):
     """One job's model, and what the stages have made of it so far; a new one for every job."""
 
     def __init__(self, job: Job) -> None:

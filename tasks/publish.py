@@ -12,7 +12,7 @@ from zoo.errors import MenagerieError
 from zoo.store import open_store
 
 if TYPE_CHECKING:
-    from tasks.job import Evidence, Job
+    from tasks.job import Job, StageRecords
     from zoo.store import Release, Store
 
 __all__ = ["publish_bundle"]
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 _MOST_ARCHIVED = 2 * 2**30  # bytes; what is larger is got file by file, or by `zoo pull`
 
 
-def publish_bundle(job: Job, _: Evidence | None = None) -> PublishRecord:
+def publish_bundle(job: Job, _: StageRecords | None = None) -> PublishRecord:
     """Put the job's bundle into its store, which keeps an earlier release of the same build.
 
     In a bucket it lies for some weeks as one zip file too, for the link on the run's page.

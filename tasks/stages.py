@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from tasks.job import Evidence, Job, Suspect
+    from tasks.job import Job, StageRecords, Suspect
 
 __all__ = [
     "EXPORT",
@@ -34,7 +34,7 @@ __all__ = [
     "STAGES",
     "TRANSFORM",
     "VALIDATE",
-    "HeldHere",
+    "InProcessHolder",
     "ModelHolder",
     "StageKind",
 ]
@@ -51,7 +51,7 @@ class StageKind(Generic[RecordT]):
 
     stage: Stage
     record: type[RecordT]
-    function: Callable[[Job, Evidence], RecordT] | None = None
+    function: Callable[[Job, StageRecords], RecordT] | None = None
     retried: bool = False  # where a network that did not answer may answer later
 
 
@@ -102,7 +102,7 @@ class ModelHolder(Protocol):
     ) -> None: ...
 
 
-class HeldHere:
+class InProcessHolder:
     """A holder of a model in this process: each stage is its method of that name."""
 
     def run(self, kind: StageKind[RecordT], suspects: Sequence[Suspect] = ()) -> RecordT:

@@ -1,5 +1,7 @@
 """`zoo doctor`."""
 
+from dataclasses import asdict
+
 import typer
 
 from flows.cli.options import JsonOption, StoreOption, store_url, use_cluster
@@ -19,7 +21,7 @@ def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     from rich.text import Text
 
     from flows.cli.checks import checks
-    from flows.machine.health import Health
+    from zoo.health import Health
 
     styles = {Health.OK: "green", Health.WARN: "yellow", Health.FAIL: "red"}
     use_cluster(lambda cluster: cluster.prefect_environment())
@@ -33,6 +35,6 @@ def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
                 if check.advice:
                     results().print(Text(f"      {'':10} {check.advice}", style="default"))
     if as_json:
-        emit([check.model_dump(mode="json") for check in found])
+        emit([asdict(check) for check in found])
     if any(check.health is Health.FAIL for check in found):
         raise typer.Exit(1)

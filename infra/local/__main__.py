@@ -94,8 +94,8 @@ def status(*, as_json: JsonOption = False) -> None:
     """
     from rich.text import Text
 
-    from flows.machine.health import Health
     from infra.local.status import status as look
+    from zoo.health import Health
 
     found = look()
     if as_json:

@@ -16,12 +16,12 @@ from flows.local_cluster import (
     cluster_folder,
     running,
 )
-from flows.machine.health import Check, Health
 from infra.local.processes import POOL, PROCESSES, last_line, log_path
 from infra.local.server import ask
 from infra.wanted import load_wanted
 from menagerie.store.s3_options import S3Options, Secret
 from zoo.errors import MenagerieError
+from zoo.health import Check, Health
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,11 +52,11 @@ class ClusterStatus(BaseModel):
 def status() -> ClusterStatus:
     """Look at every part."""
     folder = str(cluster_folder())
-    down = Check(name="cluster", health=Health.FAIL, detail="is down", advice=_UP)
+    down = Check("cluster", Health.FAIL, "is down", _UP)
     try:
         state, credentials = ClusterState.load(), Credentials.load()
     except MenagerieError as error:
-        down = Check(name="state", health=Health.FAIL, detail=str(error))
+        down = Check("state", Health.FAIL, str(error))
         state = credentials = None
     if state is None or credentials is None or not state.up:
         return ClusterStatus(healthy=False, folder=folder, checks=(down,))
@@ -76,14 +76,14 @@ def look_at(name: str, state: ClusterState, connection: Connection) -> Check:
     """How a part is."""
     if name in PROCESSES and name not in running():
         detail = f"has ended: {last_line(log_path(name))}"
-        return Check(name=name, health=Health.FAIL, detail=detail, advice=_UP)
+        return Check(name, Health.FAIL, detail, _UP)
     try:
-        return Check(name=name, health=Health.OK, detail=PARTS[name](state, connection))
+        return Check(name, Health.OK, PARTS[name](state, connection))
     except MenagerieError as error:
         detail, advice = f"{error.place}: {error.fact}", error.next_step or _UP
     except OSError as error:
         detail, advice = str(error), _UP
-    return Check(name=name, health=Health.FAIL, detail=detail, advice=advice)
+    return Check(name, Health.FAIL, detail, advice)
 
 
 def bucket(connection: Connection) -> S3Objects:

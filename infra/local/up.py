@@ -21,7 +21,6 @@ from flows.local_cluster import (
     running,
     state_path,
 )
-from flows.machine.health import Health
 from infra.local.ports import free_ports, is_free
 from infra.local.processes import (
     POOL,
@@ -37,6 +36,7 @@ from infra.local.server import ApiSilent, put_back
 from infra.local.status import PARTS, bucket, look_at
 from infra.wanted import load_wanted
 from zoo.errors import MenagerieError, UsageError
+from zoo.health import Health
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,8 @@ from menagerie.abi import RUNTIME_ABI
 from menagerie.format.bundle_manifest import Requirements
 from menagerie.zig import zig_environment, zig_version
 from transforms.lowering.mach_o import DEPLOYMENT_TARGET
-from transforms.targets.base import Finding, Health, Target
+from transforms.targets.base import Target
+from zoo.health import Check, Health
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -76,14 +77,14 @@ class MetalTarget(Target):
         """See `Target.versions`."""
         return {"zig": zig_version()}
 
-    def checks(self) -> Iterator[Finding]:
+    def checks(self) -> Iterator[Check]:
         """What compiles for Metal here: zig, or on a Mac the system's compiler."""
         if not self.emulated_here:
-            yield Finding(self.name, Health.OK, "this Mac's own device and compiler")
+            yield Check(self.name, Health.OK, "this Mac's own device and compiler")
             return
         found = zig_version()
         if found == "absent":
-            yield Finding(
+            yield Check(
                 self.name,
                 Health.WARN,
                 "the package ziglang is missing",
@@ -93,7 +94,7 @@ class MetalTarget(Target):
         detail = f"zig {found}, emulated device"
         if not (Path(zig_environment()["ZIG_GLOBAL_CACHE_DIR"]) / "o").is_dir():
             detail += "; the first conversion compiles libc++ for macOS, a minute or two"
-        yield Finding(self.name, Health.OK, detail)
+        yield Check(self.name, Health.OK, detail)
 
     @property
     def emulated_here(self) -> bool:

@@ -28,7 +28,6 @@ import re
 __all__ = [
     "ARCHIVES",
     "BLOBS",
-    "LATEST",
     "LEASES",
     "MAX_SUMMARY_BYTES",
     "PAGES",
@@ -66,7 +65,6 @@ _LINKED = re.compile(r"pages/[0-9a-f]{64}\.html|archives/[0-9a-f]{64}\.zip")
 MAX_SUMMARY_BYTES = 2**20
 ARCHIVES = "archives/"
 BLOBS = "blobs/"
-LATEST = "latest/"
 LEASES = "leases/"
 PAGES = "pages/"
 PUBLISHING = "publishing/"
