@@ -14,10 +14,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, field_serializer
+from pydantic import SecretStr, ValidationError, field_serializer
 
 from menagerie.home import home
 from zoo.errors import MenagerieError
+from zoo.frozen import Frozen
 
 __all__ = [
     "ACCESS_KEY",
@@ -49,9 +50,7 @@ class Database(StrEnum):
     POSTGRES = "postgres"
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _File(Frozen):
     @classmethod
     def _read(cls, path: Path, advice: str) -> Self | None:
         try:

@@ -26,7 +26,6 @@ from zoo.sources.context import Context, resolve_inside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
     from tasks.job import Job, Suspect
     from transforms.speech import SpeechParts
@@ -114,12 +113,7 @@ class ModelStages(InProcessHolder):
             seconds=job.search_seconds,
         )
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._loaded = None
         self._prepared, self._original = {}, {}
 

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
-from zoo.spec_base import Axis, Frozen, Name, Sha256
+from zoo.spec_base import Axis, Name, Sha256, SpecModel
 from zoo.spec_sources import (
     CheckpointSource,
     FactorySource,
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-class Dimension(Frozen):
+class Dimension(SpecModel):
     """The range of a named dynamic dimension, both ends included."""
 
     low: int = Field(ge=1)
@@ -73,7 +73,7 @@ class SampleKind(StrEnum):
     ONES = "ones"
 
 
-class Sample(Frozen):
+class Sample(SpecModel):
     """How golden inputs are made; always from the case's own seed.
 
     `normal` has mean `mean` and deviation `std`; `uniform` lies in [low, high); `integers` in
@@ -104,7 +104,7 @@ _WHOLE_NUMBERS = {
 _MOST_WHOLE_NUMBERS = (-(2**63), 2**63 - 1)
 
 
-class InputSpec(Frozen):
+class InputSpec(SpecModel):
     """One tensor a program takes: its shape's entries are sizes or names of dimensions."""
 
     name: Name = Field(description="as the parameter of forward is called")
@@ -139,7 +139,7 @@ class InputSpec(Frozen):
         return self
 
 
-class ProgramSpec(Frozen):
+class ProgramSpec(SpecModel):
     """One callable of a model, exported on its own; a model's programs share its weights."""
 
     name: Name = "main"
@@ -181,14 +181,14 @@ def _known_target(name: str, info: ValidationInfo) -> str:
 TargetName = Annotated[Name, AfterValidator(_known_target)]
 
 
-class PassChoice(Frozen):
+class PassChoice(SpecModel):
     """A graph pass by name, with its options."""
 
     name: Name
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
 
 
-class Licence(Frozen):
+class Licence(SpecModel):
     """Under what terms the weights may be used."""
 
     spdx: str = Field(description="SPDX identifier, e.g. `Apache-2.0`; `LicenseRef-...` if none")
@@ -196,7 +196,7 @@ class Licence(Frozen):
     attribution: str = ""
 
 
-class AccuracyGate(Frozen):
+class AccuracyGate(SpecModel):
     """Labelled data on which the artifact's top-1 accuracy must equal eager's exactly."""
 
     data: str = Field(
@@ -207,7 +207,7 @@ class AccuracyGate(Frozen):
     batch: int = Field(default=64, ge=1)
 
 
-class ModelSpec(Frozen):
+class ModelSpec(SpecModel):
     """A model of the zoo: where it comes from, what of it is exported, and what counts as equal."""
 
     summary: str

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from menagerie.home import home
+from zoo.frozen import Frozen
 
 __all__ = ["ConversionOptions", "RunLimits", "default_store"]
 
@@ -93,10 +94,8 @@ class ConversionOptions(BaseModel):
         return self.store or default_store()
 
 
-class RunLimits(BaseModel):
+class RunLimits(Frozen):
     """How long a run waits for what before it goes on without it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     hours: int = Field(
         default=24,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import urllib.request
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
-
 from flows.connection import local_connection
 from flows.local_cluster import (
     ACCESS_KEY,
@@ -21,6 +19,7 @@ from infra.local.server import ask
 from infra.wanted import load_wanted
 from menagerie.store.s3_options import S3Options, Secret
 from zoo.errors import MenagerieError
+from zoo.frozen import Frozen
 from zoo.health import Check, Health
 
 if TYPE_CHECKING:
@@ -36,10 +35,8 @@ _ANEW = "See {}; `zoo down` and `zoo up` start it anew"
 _LOOK_SECONDS = 5.0
 
 
-class ClusterStatus(BaseModel):
+class ClusterStatus(Frozen):
     """The whole of it; never holds a secret."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     healthy: bool
     ui: str | None = None

@@ -19,7 +19,6 @@ from menagerie.numerics import Dtype
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
     from menagerie.format.bundle_manifest import BundleManifest, BundleProgram, TensorSpec
 
@@ -143,12 +142,7 @@ class Session:
     def __enter__(self) -> Session:  # noqa: PYI034 - typing.Self came with Python 3.11
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:
