@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["complain", "emit", "figure", "messages", "results", "table"]
+    from zoo.health import Check
+
+__all__ = ["complain", "emit", "figure", "messages", "results", "show_check", "table"]
 
 T = TypeVar("T")
 
@@ -79,6 +81,19 @@ def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return made
+
+
+def show_check(check: Check) -> None:
+    """A line of what was looked at, and one of what to do about it."""
+    from rich.text import Text
+
+    from zoo.health import Health
+
+    styles = {Health.OK: "green", Health.WARN: "yellow", Health.FAIL: "red"}
+    line = Text(f"{check.health:4}", style=styles[check.health])
+    results().print(line.append(f"  {check.name:12} {check.detail}", style="default"))
+    if check.advice:
+        results().print(Text(f"      {'':12} {check.advice}"))
 
 
 def figure(value: T | None, written: Callable[[T], str]) -> str:

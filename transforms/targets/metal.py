@@ -11,6 +11,7 @@ from menagerie.format.bundle_manifest import Requirements
 from menagerie.zig import zig_environment, zig_version
 from transforms.lowering.mach_o import DEPLOYMENT_TARGET
 from transforms.targets.base import Target
+from transforms.targets.cpu import CpuTarget
 from zoo.health import Check, Health
 
 if TYPE_CHECKING:
@@ -33,19 +34,10 @@ class MetalTarget(Target):
     runtime = "metal"
     convert_pool = "linux-cpu"
     confirm_pool = "macos-metal"
-    # As for the CPU, for the same reasons, but without fuse_cat_linear: its cost model was measured
-    # on the CPU alone. decompose_linear is for targets without addmm, which Metal's runtime has.
-    passes: ClassVar[tuple[str, ...]] = (
-        "decompose_stft",
-        "replace_view_copies",
-        "unpad_relative_shift",
-        "fold_batch_norm",
-        "fold_constants",
-        "merge_common_subexpressions",
-        "pointwise_affine_to_conv",
-        "remove_identity_permutes",
-        "fuse_addmm",
-        "remove_dead_code",
+    # fuse_cat_linear's cost model was measured on the CPU alone. decompose_linear is for targets
+    # without addmm, which Metal's runtime has.
+    passes: ClassVar[tuple[str, ...]] = tuple(
+        name for name in CpuTarget.passes if name != "fuse_cat_linear"
     )
 
     def lower(
