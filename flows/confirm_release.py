@@ -28,6 +28,14 @@ __all__ = ["confirm_release"]
 _UNCONFIRMED = next(name for name, target in all_targets().items() if target.confirm_pool)
 
 
+def _found(store: str, model: str, target: str, build_key: str) -> Release:
+    """The release, or the candidate that nobody has promoted yet."""
+    opened = open_store(store, allow_unsigned=True)
+    if build_key:
+        return opened.find_any(model, target, build_key)
+    return opened.find(model, target)
+
+
 @flow(
     name=FlowName.CONFIRM_RELEASE.value,
     flow_run_name="{model} for {target}: confirm",
@@ -51,7 +59,7 @@ def confirm_release(
     """
     place = store or default_store()
     try:
-        release = patiently(lambda: open_store(place).find(model, target, build_key or None))
+        release = patiently(lambda: _found(place, model, target, build_key))
         row = _confirmed(place, release, target)
     except StoreUnreachable as error:  # says nothing of the release: to be asked for again
         row = _failed(model, target, build_key, error, Confirmation.WAITING)

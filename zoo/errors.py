@@ -13,12 +13,14 @@
     ├── LoweringError          the target compiler failed
     │   └── UnsupportedKernels the target's runtime lacks kernels; lists them all
     ├── ArtifactError          a bundle breaks the format
+    │   └── Untrusted          no trusted key has signed it
     ├── SessionError           the shim runtime refused or failed
     ├── ValidationError        the artifact did not reproduce eager
     └── StoreError             the store could not do its work
         ├── StoreUnreachable   nobody answers at the endpoint
         ├── StoreFull          no space left
         ├── NotInStore         the asked-for release or blob does not exist
+        ├── Retracted          the release must no longer be used
         └── TooLarge           a small file of the store has more bytes than any of its kind
 """
 
@@ -29,11 +31,13 @@ from menagerie.errors import (
     HashMismatch,
     MenagerieError,
     NotInStore,
+    Retracted,
     SessionError,
     StoreError,
     StoreFull,
     StoreUnreachable,
     TooLarge,
+    Untrusted,
     UsageError,
 )
 
@@ -46,6 +50,7 @@ __all__ = [
     "MenagerieError",
     "NotInStore",
     "PassError",
+    "Retracted",
     "SessionError",
     "SourceError",
     "SourceRefused",
@@ -54,6 +59,7 @@ __all__ = [
     "StoreUnreachable",
     "TooLarge",
     "UnsupportedKernels",
+    "Untrusted",
     "UsageError",
     "ValidationError",
 ]

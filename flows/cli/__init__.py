@@ -19,9 +19,12 @@ from flows.cli.doctor import doctor
 from flows.cli.down import down
 from flows.cli.explain import explain
 from flows.cli.gc import gc
+from flows.cli.keys import keys
 from flows.cli.listing import list_models
 from flows.cli.output import complain, messages
+from flows.cli.promote import promote, retract, rollback
 from flows.cli.pull import pull
+from flows.cli.releases import releases
 from flows.cli.report import report
 from flows.cli.run import run
 from flows.cli.runs import runs
@@ -51,9 +54,14 @@ app = typer.Typer(
 )
 app.command("list")(list_models)
 app.command("compile")(compile_model)
+app.add_typer(keys)
 for command in (
     show,
     convert,
+    promote,
+    rollback,
+    retract,
+    releases,
     pull,
     verify,
     run,

@@ -8,6 +8,7 @@ from flows.cli.bundles import bundle_at
 from flows.cli.options import (
     JsonOption,
     StoreOption,
+    UnsignedOption,
     complete_models,
     complete_targets,
     known_target,
@@ -51,6 +52,7 @@ def verify(
         ),
     ] = None,
     threads: Annotated[int, typer.Option(min=1, max=256, help="Threads to run with.")] = 1,
+    allow_unsigned: UnsignedOption = False,  # noqa: ARG001 - its callback acts
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:

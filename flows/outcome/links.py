@@ -71,4 +71,4 @@ def release_links(store: str, model: str, target: str, build_key: str) -> Links:
     Raises:
         StoreError: it cannot be found.
     """
-    return Links(store, open_store(store).find(model, target, build_key))
+    return Links(store, open_store(store).find_any(model, target, build_key))

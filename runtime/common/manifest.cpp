@@ -242,9 +242,10 @@ Manifest read_manifest(const Json& value) {
 
 }  // namespace
 
-Manifest Manifest::read(const std::filesystem::path& folder) {
+Manifest Manifest::read(const std::filesystem::path& folder, const Vouch& vouch) {
   const std::filesystem::path path = folder / "manifest.json";
   const std::string text = read_text(OpenFile(path), kMaxBytes);
+  if (vouch) vouch(text);
   try {
     Manifest manifest = read_manifest(Json::parse(text));
     manifest.path = path;

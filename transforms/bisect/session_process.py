@@ -21,7 +21,7 @@ def main(root: str, bundle: str, inputs: str, outputs: str) -> int:
     from zoo.errors import MenagerieError
 
     try:
-        with Session(bundle) as session:
+        with Session(bundle, allow_unsigned=True) as session:  # our own piece of a program
             arrays = {name: np.array(value) for name, value in read_tensors(Path(inputs)).items()}
             results = session.run(arrays)
             dtypes = {spec.name: spec.dtype.value for spec in session.outputs}

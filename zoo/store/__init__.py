@@ -36,17 +36,21 @@ __all__ = [
 _FORMS = "Give a folder, file:///folder or s3://bucket/prefix"
 
 
-def open_store(url: str, options: S3Options | None = None) -> Store:
+def open_store(
+    url: str, options: S3Options | None = None, *, allow_unsigned: bool | None = None
+) -> Store:
     """Opens the store at `url`; nothing is read or written yet.
 
     Args:
         url: a folder, `file:///folder` or `s3://bucket/prefix`.
         options: for S3; left out, they come from the MENAGERIE_S3_* variables.
+        allow_unsigned: also find and pull what no trusted key has signed; None:
+            MENAGERIE_ALLOW_UNSIGNED decides.
 
     Raises:
         UsageError: the address has another form, or a variable is wrong.
     """
-    return Store(_objects(url, options))
+    return Store(_objects(url, options), allow_unsigned=allow_unsigned)
 
 
 def _objects(url: str, options: S3Options | None) -> ObjectStore:

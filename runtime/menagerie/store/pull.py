@@ -19,7 +19,7 @@ from menagerie.durable import (
 from menagerie.errors import ArtifactError, HashMismatch, StoreError, UsageError
 from menagerie.format.archive import require_free_place
 from menagerie.format.folder import open_bundle
-from menagerie.format.paths import MANIFEST, PARTIAL
+from menagerie.format.paths import MANIFEST, PARTIAL, SIGNATURE
 from menagerie.store.layout import blob_key
 
 if TYPE_CHECKING:
@@ -27,20 +27,22 @@ if TYPE_CHECKING:
 
     from menagerie.format.bundle_manifest import BundleManifest, FileEntry
     from menagerie.store.base import Meter, ObjectReader
+    from menagerie.store.releases import Release
 
 __all__ = ["pull_bundle"]
 
 
 def pull_bundle(
-    objects: ObjectReader, manifest: BundleManifest, document: bytes, folder: Path, meter: Meter
+    objects: ObjectReader, release: Release, signature: bytes | None, folder: Path, meter: Meter
 ) -> Path:
-    """Makes `folder` the bundle that `manifest`, whose bytes are `document`, describes.
+    """Makes `folder` the bundle that the release's manifest describes, with its signature.
 
     Files gather in a hidden folder beside it, named after the build; a later call finds them there.
     """
+    manifest, document = release.manifest, release.document
     folder = Path(os.path.normpath(folder.absolute()))  # `.` has no name
     total = sum(entry.bytes for entry in manifest.files.values())
-    if _is_there(folder, document):
+    if _is_there(folder, document, signature):
         meter.advance(total)
         return folder
     _require_place(folder)
@@ -54,6 +56,9 @@ def pull_bundle(
             require_space(partial, total - _gathered(partial))
             for name, entry in manifest.files.items():
                 _fetch(objects, partial / name, entry, meter)
+            if signature is not None:
+                (partial / SIGNATURE).write_bytes(signature)
+                sync(partial / SIGNATURE)
             write_durably(partial / MANIFEST, document, partial=partial / PARTIAL)
             open_bundle(partial, check_hashes=False)
             partial.replace(folder)
@@ -91,12 +96,17 @@ def _require_place(folder: Path) -> None:
         )
 
 
-def _is_there(folder: Path, document: bytes) -> bool:
-    """Whether `folder` is this very release, sound to the last byte."""
+def _is_there(folder: Path, document: bytes, signature: bytes | None) -> bool:
+    """Whether `folder` is this very release, sound to the last byte; it gets the signature then."""
     try:
-        return (folder / MANIFEST).is_file() and open_bundle(folder).document == document
+        if not (folder / MANIFEST).is_file() or open_bundle(folder).document != document:
+            return False
     except ArtifactError:
         return False
+    if signature is not None:
+        with disk_errors(folder):
+            write_durably(folder / SIGNATURE, signature, partial=folder / PARTIAL)
+    return True
 
 
 def _remove_strangers(partial: Path, manifest: BundleManifest) -> None:

@@ -14,6 +14,7 @@ from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING
 
 import menagerie
+from menagerie.trust.policy import TRUST, allows_unsigned
 from menagerie.typed_json import Malformed
 from menagerie.validation.measure import cores, machine
 from menagerie.validation.protocol import Finding, Outcome, Step, parse_event
@@ -28,7 +29,7 @@ __all__ = ["Limits", "clean_environment", "validate"]
 _READ_BYTES = 1 << 16
 _MOST_LINE_BYTES = 1 << 24  # a report of thousands of outputs has a few megabytes
 _STDERR_TAIL = 4096
-_KEPT_VARIABLES = ("HOME", "LANG", "MENAGERIE_HOME", "TMPDIR")
+_KEPT_VARIABLES = ("HOME", "LANG", "MENAGERIE_HOME", "TMPDIR", "XDG_CACHE_HOME", TRUST)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,7 @@ def validate(
     *,
     limits: Limits | None = None,
     progress: Callable[[str], None] | None = None,
+    allow_unsigned: bool | None = None,
 ) -> ValidationReport:
     """Tries a bundle in a fresh, confined process and judges what happened.
 
@@ -82,6 +84,8 @@ def validate(
         bundle: the bundle's folder.
         limits: bounds of time, memory and threads.
         progress: told each step, e.g. `program main, case 1`.
+        allow_unsigned: also try what no trusted key has signed; None: the variable
+            MENAGERIE_ALLOW_UNSIGNED decides.
 
     Returns:
         The report. `detail` names program and case where one can be blamed; programs that were
@@ -94,7 +98,7 @@ def validate(
     events, theirs = os.pipe()
     with os.fdopen(events, "rb", buffering=0):
         try:
-            process = _start(bundle, limits, theirs)
+            process = _start(bundle, limits, theirs, unsigned_too=allows_unsigned(allow_unsigned))
         finally:
             os.close(theirs)
         try:
@@ -104,7 +108,9 @@ def validate(
     return _judge(transcript, process.returncode, limits)
 
 
-def _start(bundle: Path, limits: Limits, pipe: int) -> subprocess.Popen[bytes]:
+def _start(
+    bundle: Path, limits: Limits, pipe: int, *, unsigned_too: bool
+) -> subprocess.Popen[bytes]:
     memory = limits.memory_bytes or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     command = [sys.executable, "-m", "menagerie.validation.worker", str(bundle.absolute())]
     options = {
@@ -115,7 +121,9 @@ def _start(bundle: Path, limits: Limits, pipe: int) -> subprocess.Popen[bytes]:
         "measure-seconds": limits.measure_seconds,
     }
     return subprocess.Popen(
-        command + [f"--{name}={value}" for name, value in options.items()],
+        command
+        + [f"--{name}={value}" for name, value in options.items()]
+        + ["--allow-unsigned"] * unsigned_too,
         stdin=subprocess.PIPE,  # its end tells the worker that we are gone
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

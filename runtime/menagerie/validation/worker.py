@@ -55,6 +55,7 @@ class _Order:
     memory_bytes: int
     seconds: float
     measure_seconds: float
+    allow_unsigned: bool
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -87,6 +88,7 @@ def _parse(arguments: Sequence[str] | None) -> _Order:
     parser.add_argument("--memory-bytes", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True, help="wall time of the whole trial")
     parser.add_argument("--measure-seconds", type=float, required=True)
+    parser.add_argument("--allow-unsigned", action="store_true")
     return _Order(**vars(parser.parse_args(arguments)))
 
 
@@ -174,7 +176,8 @@ class _Trial:
 
     def _open(self, entry: BundleProgram) -> Session:
         self._sender.step(f"loading program {entry.name}")
-        return Session(self._bundle.folder, entry.name, self._order.threads)
+        order, folder = self._order, self._bundle.folder
+        return Session(folder, entry.name, order.threads, allow_unsigned=order.allow_unsigned)
 
     def _loaded(self, entry: BundleProgram, session: Session) -> LoadedProgram:
         goldens = GoldenCases(self._bundle.file(entry.golden), entry)
