@@ -85,18 +85,18 @@ def check_goldens(
                 if each not in theirs or theirs[each].tobytes() != ours.tobytes():
                     raise _differs(name, f"{place}: input {each} is not the one of its seed")
             outputs = found.outputs(number)
-            for each in entry.outputs:
-                expected = _array(case.outputs[each.name])
+            for output in entry.outputs:
+                expected = _array(case.outputs[output.name])
                 result = compare(
                     expected,
-                    outputs[each.name],
-                    each.dtype,
-                    spec.tolerance(each.dtype),
+                    outputs[output.name],
+                    output.dtype,
+                    spec.tolerance(output.dtype),
                     case=number,
-                    name=each.name,
+                    name=output.name,
                 )
                 if not result.passed:
-                    raise _differs(name, f"{place}: golden output {each.name}: {result.fact}")
+                    raise _differs(name, f"{place}: golden output {output.name}: {result.fact}")
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:

@@ -67,7 +67,8 @@ class Session:
             None: the variable MENAGERIE_ALLOW_UNSIGNED decides.
 
     Raises:
-        SessionError: the bundle is malformed, nobody trusted has signed it, does not fit this machine, or cannot be loaded.
+        SessionError: the bundle is malformed, signed by nobody who is trusted, does not fit this
+            machine, or cannot be loaded.
     """
 
     def __init__(

@@ -304,7 +304,7 @@ def _keys(folder: Path, role: Role) -> list[CryptoSigner]:
 
 def _read_key(path: Path) -> CryptoSigner:
     try:
-        return CryptoSigner(load_pem_private_key(path.read_bytes(), password=None))  # type: ignore[arg-type]
+        return CryptoSigner(load_pem_private_key(path.read_bytes(), password=None))
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(str(path), f"is no private key ({error})", "Bring the right one") from None
 

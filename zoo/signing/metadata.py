@@ -7,7 +7,7 @@ in the order in which a reader needs it last: a promotion that was killed leaves
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, MetaFile, Snapshot, TargetFile, Targets, Timestamp
@@ -97,6 +97,8 @@ class StoreMetadata:
             listing.snapshot_meta
             if isinstance(listing, Timestamp)
             else listing.meta.get("targets.json")
+            if isinstance(listing, Snapshot)
+            else None
         )
         if meta is None:
             return None
@@ -125,7 +127,7 @@ class StoreMetadata:
         return signed if isinstance(signed, kind) else None
 
     def _signed(self, signed: Targets | Snapshot | Timestamp, role: Role) -> bytes:
-        metadata = Metadata(signed)
+        metadata: Metadata[Any] = Metadata(signed)
         for signer in self._keyring.signers(role):
             metadata.sign(signer, append=True)
         return metadata.to_bytes()
