@@ -4,7 +4,7 @@ from prefect import State, flow
 from prefect.runtime import flow_run
 from prefect.states import Failed
 
-from flows.machine.upkeep import Collected, collect
+from flows.machine.cleanup import Collected, collect
 from flows.names import FlowName
 from flows.outcome.artifacts import leave_artifact
 from flows.request.parameters import default_store

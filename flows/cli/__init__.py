@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from flows.cli.bisect import bisect
+from flows.cli.cluster import AS_GIVEN, down, status, up
 from flows.cli.compile import compile_model
 from flows.cli.convert import convert
 from flows.cli.doctor import doctor
-from flows.cli.down import down
 from flows.cli.explain import explain
 from flows.cli.gc import gc
 from flows.cli.keys import keys
@@ -30,8 +30,6 @@ from flows.cli.run import run
 from flows.cli.runs import runs
 from flows.cli.schema import schema
 from flows.cli.show import show
-from flows.cli.status import status
-from flows.cli.up import up
 from flows.cli.verify import verify
 from flows.machine.loopback import keep_off_proxies
 from zoo.errors import MenagerieError
@@ -72,11 +70,10 @@ for command in (
     doctor,
     gc,
     runs,
-    up,
-    down,
-    status,
 ):
     app.command()(command)
+for program in (up, down, status):
+    app.command(context_settings=AS_GIVEN)(program)
 
 
 def main() -> None:
@@ -85,14 +82,18 @@ def main() -> None:
     sys.exit(invoke(sys.argv[1:]))
 
 
-def invoke(arguments: Sequence[str]) -> int:
+def invoke(arguments: Sequence[str], program: typer.Typer = app) -> int:
     """Run one command line.
+
+    Args:
+        arguments: the command and its options.
+        program: what has the commands.
 
     Returns:
         The exit code: 0 all done, 1 a model failed, 2 misuse, 130 interrupted.
     """
     try:
-        app(args=list(arguments), prog_name="zoo")
+        program(args=list(arguments), prog_name="zoo")
     except SystemExit as finished:
         code = finished.code if isinstance(finished.code, int) else 1
         if code == INTERRUPTED:

@@ -33,7 +33,7 @@ def gc(
     - `zoo gc`
     - `zoo gc --keep 1 --delete`
     """
-    from flows.machine.upkeep import collect
+    from flows.machine.cleanup import collect
     from zoo.store import KeepRule
 
     rule = KeepRule(releases=keep, grace_hours=grace_hours)

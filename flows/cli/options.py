@@ -25,7 +25,6 @@ __all__ = [
     "complete_targets",
     "known_target",
     "known_targets",
-    "require_checkout",
     "store_url",
     "use_cluster",
 ]
@@ -167,18 +166,3 @@ def use_cluster(wanted: "Callable[[Connection], dict[str, str]]") -> "Connection
 def absolute(location: str) -> str:
     """A path as seen from anywhere; URLs are left as they are."""
     return location if "://" in location else str(Path(location).expanduser().resolve())
-
-
-def require_checkout(command: str) -> None:
-    """The local cluster lies beside the packages, in `infra`.
-
-    Raises:
-        UsageError: Menagerie was installed without it.
-    """
-    import importlib.util
-
-    from zoo.errors import UsageError
-
-    if importlib.util.find_spec("infra") is None:
-        fact = "needs the files of the cluster, and they are not there"
-        raise UsageError(command, fact, "Run from a checkout, `make setup`")

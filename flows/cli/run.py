@@ -7,7 +7,7 @@ import typer
 
 from flows.cli.options import JsonOption, UnsignedOption
 from flows.cli.output import emit, results, table
-from zoo.spec import Dtype
+from menagerie.numerics import Dtype
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

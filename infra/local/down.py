@@ -18,10 +18,8 @@ from flows.local_cluster import (
     running,
     state_path,
 )
-from infra.local.api import ApiSilent
-from infra.local.lost_runs import put_back
-from infra.local.processes import POOL, marked
-from infra.local.up import locked
+from infra.local.processes import POOL, locked, marked
+from infra.local.server import put_back
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["down"]
 
-_SECONDS = 20.0
+_SECONDS = 60.0  # supervisord ends its processes one after another
 
 
 def down() -> list[str]:
@@ -44,56 +42,34 @@ def down() -> list[str]:
         except MenagerieError:  # damaged: what runs is found all the same
             state_path().replace(state_path().with_suffix(".damaged"))
             state = None
-        ended = _stop(["worker"])
-        servers = running()
-        ended += _end_strays(but={_manager(), *servers.values()})
-        if state is not None and "server" in servers:
-            _give_back_runs(state)
-        ended += _stop(sorted(servers, key=lambda name: name != "server"))
-        _end_manager()
-        ended += _end_strays(but=set())
+        ended, strays = sorted(running()), []
+        if "worker" in ended:
+            ask_manager("stopProcess", "worker")
+        with suppress(OSError):  # no manager
+            manager = psutil.Process(ask_manager("getPID"))
+            strays += _end_marked(but=[manager.pid, *running().values()])
+            if state is not None and "server" in ended:
+                _give_back_runs(state)
+            ask_manager("shutdown")
+            with suppress(psutil.TimeoutExpired):
+                manager.wait(_SECONDS)
+        strays += _end_marked(but=[])
         shutil.rmtree(cluster_folder() / "tmp", ignore_errors=True)  # working folders of runs
         if state is not None and state.up:
             state.model_copy(update={"up": False}).save()
-        return ended
-
-
-def _stop(names: Iterable[str]) -> list[str]:
-    """Stop those that run, one after another; returns their names."""
-    known = running()
-    stopped = [name for name in names if name in known]
-    for name in stopped:
-        ask_manager("stopProcess", name)
-    return stopped
-
-
-def _manager() -> int | None:
-    try:
-        return int(ask_manager("getPID"))
-    except OSError:
-        return None
-
-
-def _end_manager() -> None:
-    if (pid := _manager()) is None:
-        return
-    with suppress(psutil.Error):
-        process = psutil.Process(pid)
-        ask_manager("shutdown")
-        with suppress(psutil.TimeoutExpired):
-            process.wait(_SECONDS)
+        return [*ended, *strays]
 
 
 def _give_back_runs(state: ClusterState) -> None:
     """What was at work is to run again after the next `zoo up`, and stands so on the server."""
-    with suppress(ApiSilent, MenagerieError):  # else it will be noticed then
+    with suppress(MenagerieError):  # else it will be noticed then
         if (credentials := Credentials.load()) is not None:
             put_back(local_connection(state, credentials), POOL)
 
 
-def _end_strays(but: set[int | None]) -> list[str]:
+def _end_marked(but: Iterable[int]) -> list[str]:
     """Kill what the cluster's processes left: runs at work, and the compilers they started."""
-    strays = [each for each in marked() if each.pid != os.getpid() and each.pid not in but]
+    strays = [each for each in marked() if each.pid not in {os.getpid(), *but}]
     for each in strays:
         with suppress(psutil.Error):
             each.kill()

@@ -6,14 +6,14 @@ and each process gets those that it needs: neither supervisord's file nor its en
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import shlex
 import socket
 import subprocess
 import sys
-import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ from infra.local.swift import STORAGE, SwiftServer, ensure_certificate
 from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 __all__ = [
     "MARK",
@@ -47,6 +47,7 @@ __all__ = [
     "free_ports",
     "is_free",
     "last_line",
+    "locked",
     "log_path",
     "marked",
     "quiet_environment",
@@ -60,8 +61,6 @@ __all__ = [
 MARK = "MENAGERIE_CLUSTER"  # in the environment of all that the cluster runs, with its folder
 POOL = "linux-cpu"
 _PREFECT = [sys.executable, "-m", "prefect", "--no-prompt"]
-_START_SECONDS = 30.0
-_POLL_SECONDS = 0.05
 # Set for another server or store, they would lead our processes astray; and one holds a secret.
 _FOREIGN = ("PREFECT_", "MENAGERIE_S3_", "MENAGERIE_STORE", "MENAGERIE_POSTGRES")
 
@@ -77,33 +76,6 @@ SPARING_SETTINGS = {
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
 }
-
-_MANAGER = """[unix_http_server]
-file={socket}
-chmod=0700
-[rpcinterface:supervisor]
-supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface
-[supervisord]
-directory={folder}
-logfile={folder}/logs/manager.log
-pidfile={folder}/manager.pid
-umask=077
-"""
-
-# What died stays down until `zoo up`, so that `zoo status` can name it.
-_PROGRAM = """[program:{name}]
-command={command}
-autostart=false
-autorestart=false
-startsecs=0
-startretries=0
-stopwaitsecs={seconds}
-killasgroup=true
-redirect_stderr=true
-stdout_logfile={log}
-stdout_logfile_maxbytes=10MB
-stdout_logfile_backups=1
-"""
 
 
 @dataclass(frozen=True)
@@ -198,10 +170,7 @@ PROCESSES = {
     **{f"s3-{name}": _swift(name) for name in (*STORAGE, "s3")},
     "server": Process(
         "api",
-        lambda state: [
-            *(*_PREFECT, "server", "start", "--host", "127.0.0.1"),
-            *("--port", str(state.ports["api"])),
-        ],
+        lambda _: [*_PREFECT, "server", "start"],
         server_environment,
         seconds=15,  # to close its database
     ),
@@ -223,35 +192,44 @@ def start_manager() -> None:
     """Start supervisord with the table of processes, unless it runs; none of them runs yet.
 
     Raises:
-        UsageError: it is not installed.
-        MenagerieError: it does not start.
+        UsageError: it is not installed, or does not start.
     """
     with suppress(OSError):
         ask_manager("getPID")
         return
-    folder = cluster_folder()
+    folder, here = cluster_folder(), Path(__file__).parent
     (folder / "logs").mkdir(mode=0o700, exist_ok=True)
-    text = _MANAGER.format(socket=manager_socket(), folder=folder)
+    text = (here / "supervisord.conf").read_text().format(socket=manager_socket(), folder=folder)
+    program = (here / "supervisord-program.conf").read_text()
     for name, process in PROCESSES.items():
         become = shlex.join([sys.executable, "-m", "infra.local.processes", name])
-        text += _PROGRAM.format(
-            name=name, command=become, seconds=process.seconds, log=log_path(name)
-        )
+        text += program.format(name=name, command=become, seconds=process.seconds, folder=folder)
     write_private(folder / "manager.conf", text.replace("%", "%%"))
     command = [sys.executable, "-m", "supervisor.supervisord", "-c", str(folder / "manager.conf")]
+    # It listens before it leaves this process, so that it can be asked at once.
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env=child_environment()
     )
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip().splitlines() or ["it said nothing"]
         raise UsageError("supervisord", said[-1], "Run `pip install 'menagerie-zoo[cluster]'`")
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline:
-        with suppress(OSError):
-            ask_manager("getPID")
-            return
-        time.sleep(_POLL_SECONDS)
-    raise MenagerieError("supervisord", "does not answer", f"See {folder / 'logs' / 'manager.log'}")
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """Only one command at a time changes the cluster.
+
+    Raises:
+        MenagerieError: if another does.
+    """
+    cluster_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (cluster_folder() / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fact = "another `zoo up` or `zoo down` is at work"
+            raise MenagerieError(str(cluster_folder()), fact, "Wait for it") from None
+        yield
 
 
 def child_environment(values: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -283,7 +261,7 @@ def last_line(log: Path) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on now."""
+    """Different ports of 127.0.0.1 that nobody listens on now."""
     with ExitStack() as open_sockets:
         sockets = [open_sockets.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -295,11 +273,10 @@ def is_free(port: int) -> bool:
     """Whether a server could listen on 127.0.0.1 there now."""
     with socket.socket() as each:
         each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do it themselves
-        try:
+        with suppress(OSError):
             each.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
+            return True
+        return False
 
 
 if __name__ == "__main__":

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import urllib.request
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,8 +17,8 @@ from flows.local_cluster import (
     running,
 )
 from flows.machine.health import Check, Health
-from infra.local.api import ApiSilent, ask
 from infra.local.processes import POOL, PROCESSES, last_line, log_path
+from infra.local.server import ask
 from infra.wanted import load_wanted
 from menagerie.store.s3_options import S3Options, Secret
 from zoo.errors import MenagerieError
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["PARTS", "ClusterStatus", "Part", "bucket", "look_at", "status"]
 
 _UP = "Run `zoo up`"
+_ANEW = "See {}; `zoo down` and `zoo up` start it anew"
 _LOOK_SECONDS = 5.0
 
 
@@ -49,34 +49,26 @@ class ClusterStatus(BaseModel):
     checks: tuple[Check, ...]
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """Some processes, and how to see whether they do what they are for; `look` may raise."""
 
-    name: str
     processes: tuple[str, ...]
     look: Callable[[ClusterState, Connection], str]  # what to say where all is well
-
-
-class _NotWell(Exception):
-    def __init__(self, detail: str, advice: str = _UP) -> None:
-        super().__init__(detail)
-        self.advice = advice
 
 
 def status() -> ClusterStatus:
     """Look at every part."""
     folder = str(cluster_folder())
+    down = Check(name="cluster", health=Health.FAIL, detail="is down", advice=_UP)
     try:
         state, credentials = ClusterState.load(), Credentials.load()
     except MenagerieError as error:
-        check = Check(name="state", health=Health.FAIL, detail=str(error))
-        return ClusterStatus(healthy=False, folder=folder, checks=(check,))
+        down = Check(name="state", health=Health.FAIL, detail=str(error))
+        state = credentials = None
     if state is None or credentials is None or not state.up:
-        check = Check(name="cluster", health=Health.FAIL, detail="is down", advice=_UP)
-        return ClusterStatus(healthy=False, folder=folder, checks=(check,))
+        return ClusterStatus(healthy=False, folder=folder, checks=(down,))
     connection = local_connection(state, credentials)
-    checks = tuple(look_at(part, state, connection) for part in PARTS)
+    checks = tuple(look_at(name, state, connection) for name in PARTS)
     return ClusterStatus(
         healthy=all(check.health is Health.OK for check in checks),
         ui=state.ui_url,
@@ -87,19 +79,19 @@ def status() -> ClusterStatus:
     )
 
 
-def look_at(part: Part, state: ClusterState, connection: Connection) -> Check:
+def look_at(name: str, state: ClusterState, connection: Connection) -> Check:
     """How a part is."""
+    part = PARTS[name]
     if ended := sorted(set(part.processes) - set(running())):
-        detail, advice = f"{ended[0]} has ended: {last_line(log_path(ended[0]))}", _UP
-        return Check(name=part.name, health=Health.FAIL, detail=detail, advice=advice)
+        detail = f"{ended[0]} has ended: {last_line(log_path(ended[0]))}"
+        return Check(name=name, health=Health.FAIL, detail=detail, advice=_UP)
     try:
-        detail = part.look(state, connection)
-        return Check(name=part.name, health=Health.OK, detail=detail)
-    except _NotWell as error:
-        detail, advice = str(error), error.advice
-    except (ApiSilent, MenagerieError, OSError) as error:
+        return Check(name=name, health=Health.OK, detail=part.look(state, connection))
+    except MenagerieError as error:
+        detail, advice = f"{error.place}: {error.fact}", error.next_step or _UP
+    except OSError as error:
         detail, advice = str(error), _UP
-    return Check(name=part.name, health=Health.FAIL, detail=detail, advice=advice)
+    return Check(name=name, health=Health.FAIL, detail=detail, advice=advice)
 
 
 def bucket(connection: Connection) -> S3Objects:
@@ -126,47 +118,40 @@ def _s3(state: ClusterState, connection: Connection) -> str:
 def _server(state: ClusterState, connection: Connection) -> str:
     try:
         version = ask(connection, "/admin/version", seconds=_LOOK_SECONDS)
-    except ApiSilent as silence:
-        advice = f"See {log_path('server')}; `zoo down` and `zoo up` start it anew"
-        raise _NotWell(f"{state.api_url}: {silence}", advice) from silence
+    except MenagerieError as silence:
+        advice = _ANEW.format(log_path("server"))
+        raise MenagerieError(silence.place, silence.fact, advice) from silence
     return f"Prefect {version} at {state.ui_url}, runs kept in {state.database}"
 
 
-def _deployments(_: ClusterState, connection: Connection) -> str:
+def _deployments(state: ClusterState, connection: Connection) -> str:
     wanted = load_wanted().deployments
-    missing = [
-        str(one)
-        for one in wanted
-        if ask(connection, f"/deployments/name/{one.flow}/{one.name}") is None
-    ]
+    places = {str(one): f"/deployments/name/{one.flow}/{one.name}" for one in wanted}
+    missing = [name for name, place in places.items() if ask(connection, place) is None]
     if missing:
-        raise _NotWell(f"the server lacks {', '.join(missing)}")
+        raise MenagerieError(state.api_url, f"the server lacks {', '.join(missing)}", _UP)
     return ", ".join(one.name for one in wanted)
 
 
 def _worker(state: ClusterState, connection: Connection) -> str:
     """The process says that it asks for work, and the server says that it hears it."""
-    pool = ask(connection, f"/work_pools/{POOL}") or {}
+    pool, log = ask(connection, f"/work_pools/{POOL}") or {}, log_path("worker")
     if pool.get("is_paused"):
-        raise _NotWell(f"the pool {POOL} is paused", "Resume it in the UI")
-    log = log_path("worker")
-    silent = _NotWell(
-        f"asks for no work: {last_line(log)}",
-        f"See {log}; `zoo down` and `zoo up` start it anew",
-    )
-    if pool.get("status") != "READY":
-        raise silent
+        raise MenagerieError(f"the pool {POOL}", "is paused", "Resume it in the UI")
     try:
+        if pool.get("status") != "READY":
+            raise ConnectionError
         url = f"http://127.0.0.1:{state.ports['worker']}/health"
         with urllib.request.urlopen(url, timeout=_LOOK_SECONDS):
             return f"serves the pool {POOL}"
     except OSError:
-        raise silent from None
+        fact = f"asks for no work: {last_line(log)}"
+        raise MenagerieError("the worker", fact, _ANEW.format(log)) from None
 
 
-PARTS = (
-    Part("s3", tuple(name for name in PROCESSES if name.startswith("s3-")), _s3),
-    Part("server", ("server",), _server),
-    Part("deployments", (), _deployments),
-    Part("worker", ("worker",), _worker),
-)
+PARTS = {
+    "s3": Part(tuple(name for name in PROCESSES if name.startswith("s3-")), _s3),
+    "server": Part(("server",), _server),
+    "deployments": Part((), _deployments),
+    "worker": Part(("worker",), _worker),
+}

@@ -7,6 +7,7 @@ import http.server
 import os
 import re
 import socket
+import subprocess
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -16,18 +17,20 @@ from pydantic import SecretStr
 
 from flows.cli import invoke
 from flows.cli.options import store_url, use_cluster
-from flows.connection import Connection, Origin, connection
+from flows.connection import Connection, Origin, connection, local_connection
 from flows.local_cluster import (
     ClusterState,
     Credentials,
     Database,
     cluster_folder,
     credentials_path,
+    running,
 )
 from infra.local import processes
-from infra.local.api import ApiSilent, ask
+from infra.local.processes import locked, log_path
+from infra.local.server import ApiSilent, ask
 from infra.local.status import status
-from infra.local.up import database_url, locked, up
+from infra.local.up import database_url, tell_of_deployments, up
 from zoo.errors import MenagerieError, UsageError
 from zoo.store import S3Options
 
@@ -269,6 +272,32 @@ def test_a_taken_port_is_named() -> None:
     after = ClusterState.load()
     assert after is not None
     assert not after.up
+
+
+def test_one_port_for_two_is_misuse() -> None:
+    """Said by both names, not that another program has it."""
+    ClusterState(database=Database.SQLITE, ports=PORTS).save()
+    with pytest.raises(UsageError, match=r"port 5.*s3-object and of api.*--port"):
+        up(port=PORTS["object"])
+    assert not running()
+
+
+def test_a_server_that_takes_nothing_in_is_an_error_of_ours(
+    credentials: Credentials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What tells it of the deployments is ended, and the log is named; no traceback."""
+
+    def never(command: list[str], *, timeout: float, **_: object) -> None:
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr("infra.local.up.subprocess.run", never)
+    state = saved(up=True)
+    log_path("apply").parent.mkdir()
+    to_nowhere = local_connection(
+        state.model_copy(update={"ports": {**PORTS, "api": 9}}), credentials
+    )
+    with pytest.raises(MenagerieError, match=r"deployments: .*apply\.log"):
+        tell_of_deployments(state, to_nowhere, lambda _: None)
 
 
 def test_status_of_nothing() -> None:

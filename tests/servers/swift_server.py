@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import signal
+import ssl
 import subprocess
 import time
+import urllib.request
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -58,7 +60,7 @@ class SwiftServer:
             if name not in self.processes:
                 self.processes[name] = self._spawn(name)
         deadline = time.monotonic() + START_SECONDS
-        while not (swift.answers(self.http) and swift.answers(self.tls, self.ca_bundle)):
+        while not (answers(self.http) and answers(self.tls, self.ca_bundle)):
             for name, process in self.processes.items():
                 if process.poll() is not None:
                     log = (self.folder / f"{name}.log").read_text()[-2000:]
@@ -84,6 +86,16 @@ class SwiftServer:
             process = self.processes.pop(name)
             process.send_signal(signal.SIGKILL)
             process.wait()
+
+
+def answers(endpoint: str, authority: Path | None = None) -> bool:
+    """Whether a proxy gives a sign of life; over TLS only with a certificate of `authority`."""
+    tls = None if authority is None else ssl.create_default_context(cafile=str(authority))
+    try:
+        with urllib.request.urlopen(f"{endpoint}/healthcheck", timeout=5, context=tls):  # noqa: S310
+            return True
+    except OSError:  # URLError and all of ssl's are such
+        return False
 
 
 def running(folder: Path) -> Iterator[SwiftServer]:

@@ -16,7 +16,7 @@ from tasks.prove import NotProven, prove
 from tasks.stages import EXPORT, LOWER, PULL, TRANSFORM
 from transforms import pipeline
 from transforms.bisect.__main__ import main as rerun
-from transforms.bisect.program_file import read_program
+from transforms.bisect.reproducer import read_program
 from transforms.lowering import cpu
 from transforms.passes.fold_batch_norm import FoldBatchNorm
 from zoo.manifest import load_manifest
@@ -129,5 +129,5 @@ def test_a_wrong_lowering_is_named(digits: Job, monkeypatch: pytest.MonkeyPatch)
     assert (found.stage, found.pass_name) == (DivergenceStage.LOWERING, None)
     assert (found.operator, found.module_path) == ("aten.linear.default", "model.classifier")
     assert found.reproducer == digits.reproducer
-    program = read_program(digits.reproducer)
+    program = read_program(digits.reproducer / "program.pt2", unpickle=True)
     assert len([n for n in program.graph.nodes if n.op == "call_function"]) == 1

@@ -5,41 +5,34 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
-import transforms.bisect.session_process
+from menagerie.format.bundle_manifest import TensorSpec
+from menagerie.numerics import Dtype
+from menagerie.tensor_files import read_inputs, readable, write_outputs
 from transforms.bisect import locate
-from transforms.bisect.piece import run_piece
-
-SCRIPT = Path(transforms.bisect.session_process.__file__)
-
-
-def _session_process(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", str(SCRIPT), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+from transforms.bisect.piece import run_bundle, run_piece
+from zoo.errors import SessionError
 
 
 def test_broken_bundle_ends_in_one_line(tmp_path: Path) -> None:
     """What the runtime refuses is told without a traceback."""
-    done = _session_process(SCRIPT.parents[2], tmp_path, tmp_path / "in", tmp_path / "out")
-    assert done.returncode == 1
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert not (tmp_path / "out").exists()
+    with pytest.raises(SessionError) as caught:
+        run_bundle(tmp_path, {"x": torch.ones(2)}, tmp_path, target="cpu")
+    assert len(str(caught.value).splitlines()) == 1
+    assert "manifest" in str(caught.value)
+    assert not (tmp_path / "outputs.npz").exists()
 
 
-def test_process_never_loads_torch() -> None:
+def test_process_never_loads_torch(tmp_path: Path) -> None:
     """Torch's own shims must not be there for the library to bind to."""
     code = (
-        f"import sys, runpy; sys.argv = ['x', {str(SCRIPT.parents[2])!r}, 'none', 'none', 'none'];"
-        f"sys.stderr = open('/dev/null', 'w')\n"
-        f"try: runpy.run_path({str(SCRIPT)!r}, run_name='__main__')\n"
-        f"except SystemExit: print('torch' in sys.modules)"
+        "import sys, menagerie.cli, menagerie.session, menagerie.tensor_files;"
+        f"menagerie.cli.main(['run', {str(tmp_path)!r}]);"
+        "print('torch' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False
@@ -48,24 +41,30 @@ def test_process_never_loads_torch() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int64", "bool", "uint8"])
-def test_written_tensors_are_read_back(dtype: str, tmp_path: Path) -> None:
-    """Every element type, a scalar and an empty tensor survive the file between the processes."""
+def test_written_tensors_are_read_back(
+    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every element type, a scalar and an empty tensor survive the files between the processes."""
     tensors = {
         "full": torch.arange(6).reshape(2, 3),
         "scalar": torch.ones(()),
         "none": torch.ones(0),
     }
     tensors = {name: value.to(getattr(torch, dtype)) for name, value in tensors.items()}
-    arrays: dict[str, np.ndarray[Any, Any]] = {
-        name: value.view(torch.int16).numpy().view(np.uint16)
-        if dtype == "bfloat16"
-        else value.numpy()
-        for name, value in tensors.items()
-    }
-    path = tmp_path / "tensors.safetensors"
-    transforms.bisect.session_process._write(path, arrays, dict.fromkeys(arrays, dtype))
-    loaded = load_file(path)
-    assert all(torch.equal(loaded[name], value) for name, value in tensors.items())
+    specs = {n: TensorSpec(n, Dtype(dtype), tuple(value.shape)) for n, value in tensors.items()}
+
+    def same(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        """A program that gives back what it is given, in the files of the real one."""
+        given = [text for text in command if text.endswith(".npy")]
+        found = read_inputs(given, list(specs.values()))
+        answers = {name: readable(value, Dtype(dtype)) for name, value in found.items()}
+        write_outputs(answers, Path(command[command.index("--output") + 1]))
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", same)
+    loaded = run_bundle(tmp_path, tensors, tmp_path, target="cpu")
+    for name, value in tensors.items():
+        assert torch.equal(torch.from_numpy(loaded[name]).to(value.dtype), value)
 
 
 @pytest.mark.sweep

@@ -1,4 +1,4 @@
-"""Runs a reproducer again: `python -m transforms.bisect FOLDER`."""
+"""Runs a reproducer again: `python -m transforms.bisect [--unpickle] FOLDER`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ __all__ = ["main"]
 
 def main(arguments: Sequence[str]) -> int:
     """Rerun the reproducer in a folder; 0 when it no longer diverges, 1 when it does, 2: misuse."""
-    if len(arguments) != 1:
-        sys.stderr.write("usage: python -m transforms.bisect FOLDER\n")
+    folders = [each for each in arguments if each != "--unpickle"]
+    if len(folders) != 1:
+        sys.stderr.write("usage: python -m transforms.bisect [--unpickle] FOLDER\n")
         return UsageError.exit_code
     try:
-        result = rerun(Path(arguments[0]))
+        result = rerun(Path(folders[0]), unpickle=len(folders) < len(arguments))
     except MenagerieError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

@@ -7,9 +7,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from safetensors.torch import load_file, save_file
+import numpy as np
+import torch
 
 from transforms.bisect.cutting import capture, output_nodes
 from transforms.build import build
@@ -22,14 +23,13 @@ from transforms.targets import Target, target_named
 from zoo.errors import SessionError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    import torch
     from torch.export import ExportedProgram
 
     from transforms.bisect.divergence import Runner
 
-__all__ = ["lower_piece", "run_piece", "runner"]
+__all__ = ["lower_piece", "run_bundle", "run_piece", "runner"]
 
 _WIDEST = (1, 2**31, 1)  # sessions check ranges; this run is about numbers
 _SECONDS = 600
@@ -61,18 +61,39 @@ def run_piece(
         folder = Path(temporary)
         bundle = folder / "bundle"
         names = lower_piece(bundle, program, inputs, target=target)
-        tensors = {f"input_{i}": t.detach().clone().contiguous() for i, t in enumerate(inputs)}
-        save_file(tensors, folder / "inputs.safetensors")
-        _run(bundle, folder / "inputs.safetensors", folder / "outputs.safetensors", str(target))
-        results = load_file(folder / "outputs.safetensors")
-        return tuple(results[name].clone() for name in names)
+        given = {f"input_{i}": tensor for i, tensor in enumerate(inputs)}
+        results = run_bundle(bundle, given, folder, target=str(target))
+        dtypes = {
+            name: n.meta["val"].dtype for name, n in zip(names, output_nodes(program), strict=True)
+        }
+        return tuple(torch.from_numpy(results[name]).to(dtypes[name]) for name in names)
 
 
-def _run(bundle: Path, inputs: Path, outputs: Path, target: str) -> None:
-    # By file, not by module: the package would load torch, whose shims must not meet the runtime's.
-    script = Path(__file__).with_name("session_process.py")
-    root = str(script.parents[2])
-    command = [sys.executable, "-P", str(script), root, str(bundle), str(inputs), str(outputs)]
+def run_bundle(
+    bundle: Path, inputs: Mapping[str, torch.Tensor], folder: Path, *, target: str
+) -> dict[str, np.ndarray[Any, Any]]:
+    """What a bundle computes, by `menagerie run`: its process has no torch to bind to.
+
+    Args:
+        bundle: the folder.
+        inputs: by name.
+        folder: for files.
+        target: for messages.
+
+    Returns:
+        Its outputs by name; bfloat16 as the float32 that it is a part of.
+
+    Raises:
+        SessionError: if the runtime refuses it, crashes, or takes longer than ten minutes.
+    """
+    answers = folder / "outputs.npz"
+    command = [sys.executable, "-P", "-m", "menagerie.cli", "run", "--allow-unsigned", str(bundle)]
+    command += ["--output", str(answers)]
+    for name, tensor in inputs.items():
+        plain = tensor.detach().cpu()
+        array = (plain.float() if plain.dtype is torch.bfloat16 else plain).numpy()
+        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+        command += ["--input", f"{name}={folder / name}.npy"]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_SECONDS, check=False
@@ -84,6 +105,8 @@ def _run(bundle: Path, inputs: Path, outputs: Path, target: str) -> None:
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines()
         raise SessionError(target, lines[-1] if lines else f"exit code {done.returncode}")
+    with np.load(answers, allow_pickle=False) as archive:
+        return dict(archive)
 
 
 def lower_piece(

@@ -1,17 +1,24 @@
 """A wrong result in a folder: the program, what to call it with, and how to see it again.
 
-program.json           the smallest program found; see `program_file`
-weights.safetensors    its weights
+program.pt2            the smallest program found, by torch.export.save
 inputs.safetensors     its inputs: `0`, `1`, ... in order
 divergence.json        what was found, and the tolerances it was judged by
 README.md              the same for a person, with the command
+
+torch unpickles parts of a .pt2 file, which can run any code. So a program is opened only if it is,
+to the byte, one that was written here, which is known by its digest under our home; or if whoever
+runs it says that a stranger's may be.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import logging
+import operator
 import sys
 import tempfile
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,28 +29,30 @@ from safetensors.torch import load_file, save_file
 from torch.export.graph_signature import ConstantArgument, InputKind
 
 from menagerie.figures import decibels, error
-from transforms.bisect.checked_graph import Unsafe
+from menagerie.home import home
 from transforms.bisect.comparing import Difference, difference
 from transforms.bisect.cutting import Piece, capture, output_nodes
 from transforms.bisect.piece import runner
-from transforms.bisect.program_file import GRAPH, read_program, write_program
-from zoo.errors import ArtifactError, UsageError
+from zoo.errors import ArtifactError, SourceRefused, UsageError
 from zoo.records import Divergence
 from zoo.spec import Dtype, PassChoice, Tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from torch.export import ExportedProgram
+
     from transforms.base import GraphPass, PassOptions
     from transforms.bisect.comparing import Tolerances
     from transforms.bisect.divergence import Runner
 
-__all__ = ["Origin", "Rerun", "rerun", "save"]
+__all__ = ["Origin", "Rerun", "read_program", "rerun", "save", "write_program"]
 
 _log = logging.getLogger(__name__)
 
-_INPUTS, _FACTS, _README = "inputs.safetensors", "divergence.json", "README.md"
-_ARCHIVE = "program.pt2"  # of earlier versions: reading it may run code
+_PROGRAM, _INPUTS = "program.pt2", "inputs.safetensors"
+_FACTS, _README = "divergence.json", "README.md"
+_LIBRARIES = {"aten", "prims", "torchvision", "quantized_decomposed"}  # that every process has
 
 _NAMED = 8  # operators in the README
 _IN_HASTE = """
@@ -104,18 +113,12 @@ def save(
         tolerances: by which it was judged.
 
     Returns:
-        The divergence with its reproducer; without, if the program cannot be written.
+        The divergence with its reproducer; without, if it calls operators that a fresh process
+        does not have.
     """
-    try:
-        return _save(folder, piece, divergence, origin, tolerances)
-    except Unsafe as error:
-        _log.warning("no reproducer of %s: %s", divergence.node, error)
+    if own := _own_operators(piece.program):
+        _log.warning("no reproducer of %s: it needs %s", divergence.node, ", ".join(own))
         return divergence
-
-
-def _save(
-    folder: Path, piece: Piece, divergence: Divergence, origin: Origin, tolerances: Tolerances
-) -> Divergence:
     divergence = divergence.model_copy(update={"reproducer": folder})
     name = divergence.pass_name
     facts = _Facts(
@@ -129,22 +132,68 @@ def _save(
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as temporary:
         partial = Path(temporary) / folder.name
         partial.mkdir()
-        _write(partial, piece)
+        digest = write_program(piece.program, partial / _PROGRAM)
+        tensors = {str(i): t.detach().clone().contiguous() for i, t in enumerate(piece.inputs)}
+        save_file(tensors, partial / _INPUTS)
         (partial / _FACTS).write_text(facts.model_dump_json(indent=2) + "\n")
         (partial / _README).write_text(_readme(piece, facts))
         partial.replace(folder)
+    _known(digest).parent.mkdir(mode=0o700, exist_ok=True)
+    _known(digest).touch()
     return divergence
 
 
-def _write(folder: Path, piece: Piece) -> None:
-    write_program(piece.program, folder)
-    tensors = {str(i): t.detach().clone().contiguous() for i, t in enumerate(piece.inputs)}
-    save_file(tensors, folder / _INPUTS)
+def write_program(program: ExportedProgram, file: Path) -> str:
+    """Write a program; returns the file's sha256."""
+    written = io.BytesIO()
+    with warnings.catch_warnings():  # of weights that are a part of their memory: it is all there
+        warnings.filterwarnings("ignore", "No complete tensor found")
+        torch.export.save(program, written)
+    file.write_bytes(written.getvalue())
+    return hashlib.sha256(written.getvalue()).hexdigest()
+
+
+def read_program(file: Path, *, unpickle: bool) -> ExportedProgram:
+    """A program as it was written.
+
+    Args:
+        file: of `write_program`.
+        unpickle: whether to open one that was not written here, of which torch unpickles parts.
+
+    Raises:
+        SourceRefused: it was not written here, and `unpickle` is not given; none of it was read.
+        OSError: the file cannot be read.
+        Exception: it is no program; torch's many kinds.
+    """
+    content = file.read_bytes()
+    if not unpickle and not _known(hashlib.sha256(content).hexdigest()).exists():
+        raise SourceRefused(
+            str(file),
+            "is not opened: it was not written here, and torch unpickles parts of it",
+            "Give --unpickle if you trust whoever made it",
+        )
+    program = torch.export.load(io.BytesIO(content))
+    for node in reversed(program.graph.nodes):  # torch adds results of calls that nobody reads
+        if node.target is operator.getitem and not node.users:
+            program.graph.erase_node(node)
+    program.graph_module.recompile()
+    return program
+
+
+def _known(digest: str) -> Path:
+    """A file that is there if a program of this sha256 was written here."""
+    return home() / "reproducers" / digest
+
+
+def _own_operators(program: ExportedProgram) -> list[str]:
+    called = {n.target for n in program.graph.nodes if isinstance(n.target, torch._ops.OpOverload)}
+    return sorted(str(each) for each in called if each.namespace not in _LIBRARIES)
 
 
 def rerun(
     folder: Path,
     *,
+    unpickle: bool = False,
     run: Runner | None = None,
     passes: Mapping[str, Callable[..., GraphPass]] | None = None,
 ) -> Rerun:
@@ -152,14 +201,16 @@ def rerun(
 
     Args:
         folder: as `save` wrote it.
+        unpickle: whether to open one that was not written here.
         run: lowers and runs on the target; left out: as the target it was found on does.
         passes: the known passes by name; left out: this project's.
 
     Raises:
         UsageError: if the pass it is about does not exist any more.
-        ArtifactError: if the folder is not a reproducer, or its program could do more than compute.
+        ArtifactError: if the folder is not a reproducer.
+        SourceRefused: if it was not written here, and `unpickle` is not given.
     """
-    facts, piece = _load(folder)
+    facts, piece = _load(folder, unpickle=unpickle)
     if facts.choice is not None:
         found = _rewritten(folder, facts.choice, piece, passes)
         values = capture(found, piece.inputs, _names(found))
@@ -171,7 +222,7 @@ def rerun(
     return Rerun(tuple((n, difference(expected[n], out, facts.tolerances.get)) for n, out in pairs))
 
 
-def _names(program: torch.export.ExportedProgram) -> list[str]:
+def _names(program: ExportedProgram) -> list[str]:
     return [n.name for n in output_nodes(program)]
 
 
@@ -180,7 +231,7 @@ def _rewritten(
     choice: PassChoice,
     piece: Piece,
     passes: Mapping[str, Callable[..., GraphPass]] | None,
-) -> torch.export.ExportedProgram:
+) -> ExportedProgram:
     if passes is None:
         from transforms.pipeline import available_passes
 
@@ -191,22 +242,14 @@ def _rewritten(
     return program
 
 
-def _load(folder: Path) -> tuple[_Facts, Piece]:
-    if (folder / _ARCHIVE).exists() and not (folder / GRAPH).exists():
-        raise ArtifactError(
-            str(folder),
-            f"is of an earlier version, whose {_ARCHIVE} may hold code and is never opened",
-            "Make it again: `zoo bisect`",
-        )
+def _load(folder: Path, *, unpickle: bool) -> tuple[_Facts, Piece]:
     try:
         facts = _Facts.model_validate_json((folder / _FACTS).read_bytes())
         tensors = load_file(folder / _INPUTS)
-        program = read_program(folder)
+        program = read_program(folder / _PROGRAM, unpickle=unpickle)
         inputs = tuple(tensors[str(i)] for i in range(_wanted(program)))
-    except Unsafe as error:
-        raise ArtifactError(
-            str(folder), f"is not a reproducer of ours: {error}", "Do not trust where it came from"
-        ) from error
+    except SourceRefused:
+        raise
     except Exception as error:  # torch raises many kinds here; all mean the same to the user
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise ArtifactError(str(folder), f"is not a reproducer ({first})") from error
@@ -214,7 +257,7 @@ def _load(folder: Path) -> tuple[_Facts, Piece]:
     return facts, Piece(program, inputs)
 
 
-def _wanted(program: torch.export.ExportedProgram) -> int:
+def _wanted(program: ExportedProgram) -> int:
     """How many tensors the program is called with."""
     specs = program.graph_signature.input_specs
     given = [s for s in specs if s.kind is InputKind.USER_INPUT]
@@ -240,6 +283,9 @@ Inputs:
 Run it again (exit code 0: the fault is gone, 1: it is still there):
 
     {found.command}
+
+On another machine add `--unpickle`, if you trust whoever wrote it: torch unpickles parts of
+{_PROGRAM}, which can run any code.
 
 Written with torch {facts.torch}, Python {sys.version.split()[0]}.
 """

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["MachLibrary", "read_library"]
+__all__ = ["DEPLOYMENT_TARGET", "MachLibrary", "read_library"]
+
+# The oldest macOS that artifacts load on: the first whose MPSNDArray views a buffer at an offset.
+DEPLOYMENT_TARGET = "15.0"
 
 _MAGIC_64 = 0xFEEDFACF
 _CPU_ARM64 = 0x0100000C

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from menagerie.shim_list import supported_symbols
 from menagerie.zig import zig_environment, zig_program, zig_version
-from transforms.lowering.mach_o import read_library
+from transforms.lowering.mach_o import DEPLOYMENT_TARGET, read_library
 from transforms.lowering.toolchain import Compiler, find_compiler
-from transforms.targets.metal import DEPLOYMENT_TARGET
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:

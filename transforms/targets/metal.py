@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from menagerie.abi import RUNTIME_ABI
 from menagerie.format.bundle_manifest import Requirements
 from menagerie.zig import zig_environment, zig_version
+from transforms.lowering.mach_o import DEPLOYMENT_TARGET
 from transforms.targets.base import Finding, Health, Target
 
 if TYPE_CHECKING:
@@ -18,10 +19,8 @@ if TYPE_CHECKING:
 
     from transforms.lowering.lowered import LoweredProgram
 
-__all__ = ["DEPLOYMENT_TARGET", "MetalTarget"]
+__all__ = ["MetalTarget"]
 
-# The oldest macOS that artifacts load on: the first whose MPSNDArray views a buffer at an offset.
-DEPLOYMENT_TARGET = "15.0"
 _SHADER_HEADER = "shaders.h.metal"
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["trained", "untrained"]
 
 _FILE_HASH = re.compile(r"-([0-9a-f]{8,64})\.pth$")
-_door = threading.Lock()
+_patching = threading.Lock()
 
 
 def untrained(source: TorchvisionSource, context: Context) -> nn.Module:
@@ -56,7 +56,7 @@ def trained(source: TorchvisionSource, context: Context) -> nn.Module:
         fact = f"{source.builder} has no weights {source.weights}"
         step = advice(source.weights, known, f"It has: {', '.join(known)}")
         raise SourceError(context.model, fact, step)
-    with _safe_door(context):
+    with _weights_through_us(context):
         module: nn.Module = builder(weights=known[source.weights])
     return module
 
@@ -81,13 +81,13 @@ def _builder(source: TorchvisionSource, context: Context) -> Any:
 
 
 @contextmanager
-def _safe_door(context: Context) -> Iterator[None]:
+def _weights_through_us(context: Context) -> Iterator[None]:
     """Let torchvision's builders read weights through us: hash first, tensors only.
 
     A builder sets its own options to fit its weights, so the builder must do the loading; but
     torchvision's loader unpickles whatever the file holds. All builders share one function for it.
     """
-    api = _torchvision().models._api  # noqa: SLF001 (the one door there is)
+    api = _torchvision().models._api  # noqa: SLF001 (where all builders load)
 
     def load(url: str, *_: object, **__: object) -> Mapping[str, Tensor]:
         found = _FILE_HASH.search(url)
@@ -95,7 +95,7 @@ def _safe_door(context: Context) -> Iterator[None]:
             raise SourceRefused(context.model, f"{url} names no hash", "Use a checkpoint source")
         return read_state(fetch(url, found[1], model=context.model), context.model)
 
-    with _door:
+    with _patching:
         before = api.load_state_dict_from_url
         api.load_state_dict_from_url = load
         try:

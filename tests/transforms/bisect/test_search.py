@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 
 from transforms.bisect import locate, reproducer
 from transforms.bisect.__main__ import main
-from transforms.bisect.program_file import read_program
-from transforms.bisect.reproducer import rerun
+from transforms.bisect.reproducer import read_program, rerun
 from transforms.pipeline import make_passes
 from zoo.errors import LoweringError, SessionError, UsageError
 from zoo.records import DivergenceStage as Stage
@@ -97,7 +96,7 @@ def test_reproducer_is_one_operator_and_runs_again(tmp_path: Path) -> None:
     x, wrong = torch.randn(4, 8), wrong_at("gelu_1")
     found = locate(export(Net(), x), [], [x], run=Runner(wrong), folder=tmp_path)
     assert found is not None
-    program = read_program(tmp_path)
+    program = read_program(tmp_path / "program.pt2", unpickle=False)
     assert [n.target for n in program.graph.nodes if n.op == "call_function"] == [aten.gelu.default]
     assert not rerun(tmp_path, run=Runner(wrong)).passed
     assert rerun(tmp_path, run=Runner()).passed
@@ -117,7 +116,7 @@ def test_wrong_fusion_is_saved_with_what_it_takes(tmp_path: Path) -> None:
     found = locate(export(Net(), x), [], [x], run=Runner(fused), folder=tmp_path)
     assert found is not None
     assert found.node == "sigmoid"
-    program = read_program(tmp_path)
+    program = read_program(tmp_path / "program.pt2", unpickle=False)
     assert [n.name for n in program.graph.nodes if n.op == "call_function"] == [
         "linear_7",
         "sigmoid",
@@ -188,7 +187,7 @@ def test_wrong_pass_is_located_exactly(tmp_path: Path) -> None:
     assert (found.stage, found.pass_name) == (Stage.PASSES, "drops_bias")
     assert found.module_path == "blocks.0.up"
     assert runner.runs == 0
-    program = read_program(tmp_path)
+    program = read_program(tmp_path / "program.pt2", unpickle=False)
     assert {n.target for n in program.graph.nodes if n.op == "call_function"} == {
         aten.linear.default
     }

@@ -14,7 +14,7 @@ import tasks.retries
 import zoo.store
 from flows.collect_garbage import collect_garbage
 from flows.confirm_release import confirm_release
-from flows.machine.upkeep import collect
+from flows.machine.cleanup import collect
 from flows.machine.work import new_work_folder
 from flows.outcome.results import Confirmation, ModelResult
 from flows.running.services import Services, use_services
