@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from menagerie.format.bundle_manifest import ReleaseState, moment
+from menagerie.format.bundle_manifest import ReleaseState
 from zoo.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from zoo.spec import ModelSpec
 
 __all__ = ["check_candidate"]
-
-_SLACK = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ def check_candidate(manifest: BundleManifest, spec: ModelSpec) -> None:
 
     Raises:
         ValidationError: it proves itself by other tolerances, or bears another licence, other
-            programs, fewer cases, no accuracy data or a date to come; says all that is wrong.
+            programs or no accuracy data; says all that is wrong.
     """
     faults = "; ".join(f"{fault.field} {fault.fact}" for fault in _faults(manifest, spec))
     if faults:
@@ -65,5 +62,3 @@ def _faults(manifest: BundleManifest, spec: ModelSpec) -> Iterator[_Fault]:
         yield _Fault("programs", f"are not {', '.join(asked_for)}")
     if (manifest.accuracy is None) != (spec.accuracy is None):
         yield _Fault("accuracy", "has no data for the gate" if spec.accuracy else "has data")
-    if moment(manifest.created) > datetime.now(UTC) + _SLACK:
-        yield _Fault("created", f"is {manifest.created}, which is to come")

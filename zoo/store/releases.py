@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -117,7 +118,7 @@ class Store(ReleaseReader):
                     self._objects.put_small(signature_key(*names, confirmed=confirmed), signature)
                 key = release_key(*names, confirmed=confirmed)
                 self._objects.put_small(key, candidate.document)
-            earlier = candidate
+            earlier = replace(candidate, confirmed=confirmed)
         elif earlier.document == candidate.document and signature is not None:
             self.sign(earlier, signature)
         self._objects.delete(candidate_key(*candidate.names))
@@ -126,9 +127,7 @@ class Store(ReleaseReader):
 
     def sign(self, release: Release, signature: bytes) -> None:
         """Puts a signature beside a release's document, in place of the one before."""
-        late = release_key(*release.names, confirmed=True)
-        confirmed = self._objects.size_of(late) == len(release.document)
-        key = signature_key(*release.names, confirmed=confirmed)
+        key = signature_key(*release.names, confirmed=release.confirmed)
         if self._small(key) != signature:
             self._objects.put_small(key, signature)
 

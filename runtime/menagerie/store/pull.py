@@ -23,7 +23,7 @@ from menagerie.format.paths import MANIFEST, PARTIAL, SIGNATURE
 from menagerie.store.layout import blob_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from menagerie.format.bundle_manifest import BundleManifest, FileEntry
     from menagerie.store.base import Meter, ObjectReader
@@ -33,7 +33,11 @@ __all__ = ["pull_bundle"]
 
 
 def pull_bundle(
-    objects: ObjectReader, release: Release, signature: bytes | None, folder: Path, meter: Meter
+    objects: ObjectReader,
+    release: Release,
+    signature: Callable[[], bytes | None],
+    folder: Path,
+    meter: Meter,
 ) -> Path:
     """Makes `folder` the bundle that the release's manifest describes, with its signature.
 
@@ -42,7 +46,8 @@ def pull_bundle(
     manifest, document = release.manifest, release.document
     folder = Path(os.path.normpath(folder.absolute()))  # `.` has no name
     total = sum(entry.bytes for entry in manifest.files.values())
-    if _is_there(folder, document, signature):
+    if _is_there(folder, document):
+        _complete(folder, signature())
         meter.advance(total)
         return folder
     _require_place(folder)
@@ -56,9 +61,7 @@ def pull_bundle(
             require_space(partial, total - _gathered(partial))
             for name, entry in manifest.files.items():
                 _fetch(objects, partial / name, entry, meter)
-            if signature is not None:
-                (partial / SIGNATURE).write_bytes(signature)
-                sync(partial / SIGNATURE)
+            _complete(partial, signature())
             write_durably(partial / MANIFEST, document, partial=partial / PARTIAL)
             open_bundle(partial, check_hashes=False)
             partial.replace(folder)
@@ -96,17 +99,19 @@ def _require_place(folder: Path) -> None:
         )
 
 
-def _is_there(folder: Path, document: bytes, signature: bytes | None) -> bool:
-    """Whether `folder` is this very release, sound to the last byte; it gets the signature then."""
+def _is_there(folder: Path, document: bytes) -> bool:
+    """Whether `folder` is this very release, sound to the last byte."""
     try:
-        if not (folder / MANIFEST).is_file() or open_bundle(folder).document != document:
-            return False
+        return (folder / MANIFEST).is_file() and open_bundle(folder).document == document
     except ArtifactError:
         return False
+
+
+def _complete(folder: Path, signature: bytes | None) -> None:
+    """Puts the signature beside the manifest, where there is one."""
     if signature is not None:
         with disk_errors(folder):
             write_durably(folder / SIGNATURE, signature, partial=folder / PARTIAL)
-    return True
 
 
 def _remove_strangers(partial: Path, manifest: BundleManifest) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from menagerie.errors import ArtifactError, NotInStore, Retracted, TooLarge, Untrusted
@@ -45,10 +46,12 @@ class Release:
     Attributes:
         manifest: the bundle's manifest.
         document: the same, byte for byte as it was sealed.
+        confirmed: whether it stands where a device confirmed an emulated one.
     """
 
     manifest: BundleManifest
     document: bytes
+    confirmed: bool = field(default=False, compare=False)
 
     @property
     def model(self) -> str:
@@ -172,9 +175,9 @@ class ReleaseReader:
             StoreFull: no space for the files.
             StoreError: the store did not give them.
         """
-        signature = self._signature(release)
+        signature = cache(partial(self._signature, release))
         if not allows_unsigned(self._allow_unsigned):
-            check_signature(release.document, signature, self._place(release))
+            check_signature(release.document, signature(), self._place(release))
         meter = Meter(release.size, progress)
         return pull_bundle(self._reader, release, signature, folder, meter)
 
@@ -190,9 +193,9 @@ class ReleaseReader:
         if ledger is not None and ledger.target == target:
             if (entry := ledger.latest) is None:
                 return None
-            for confirmed in (True, False):
+            for read in (self._read, self._document):  # confirmed since, or not
                 with suppress(NotInStore):
-                    found = self._document(model, target, entry.build_key, confirmed=confirmed)
+                    found = read(model, target, entry.build_key)
                     if hashlib.sha256(found.document).hexdigest() == entry.document:
                         return found
             if not unsigned_too:
@@ -225,14 +228,12 @@ class ReleaseReader:
             check_signature(release.document, None, self._place(release))
 
     def _signature(self, release: Release) -> bytes | None:
-        """The signature over this very document; None where there is none."""
-        for confirmed in (True, False):
-            with suppress(NotInStore):
-                key = release_key(*release.names, confirmed=confirmed)
-                if self._reader.read_small(key, MAX_MANIFEST_BYTES) == release.document:
-                    mark = signature_key(*release.names, confirmed=confirmed)
-                    return self._reader.read_small(mark, MAX_SIGNATURE_BYTES)
-        return None
+        """The signature beside its document, unchecked; None where there is none."""
+        try:
+            key = signature_key(*release.names, confirmed=release.confirmed)
+            return self._reader.read_small(key, MAX_SIGNATURE_BYTES)
+        except NotInStore:
+            return None
 
     def _place(self, release: Release) -> str:
         return f"{self.url}/{release_key(*release.names)}"
@@ -283,7 +284,7 @@ class ReleaseReader:
         check_references(manifest, place)
         if (manifest.model, manifest.target, manifest.build_key) != (model, target, build_key):
             raise ArtifactError(place, "is the document of another release", "Remove it")
-        return Release(manifest, document)
+        return Release(manifest, document, confirmed)
 
     def _nothing(self, model: str, target: str, platform: str) -> NotInStore:
         if elsewhere := sorted({r.platform for r in self.releases(model, target)}):
