@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # numpy and torch come first and by pip: some machines offer a CPU build of torch that only pip finds.
 TORCH := torch==2.13.0
 
-.PHONY: help setup wheel convert up down test test-all test-native test-faults test-cluster test-ui check format lock clean
+.PHONY: help setup wheel convert sweep up down test test-all test-native test-faults test-cluster test-ui check format lock clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -46,6 +46,9 @@ dist/.built: $(VENV)/.ready $(RUNTIME_SOURCES) $(shell find runtime -name '*.py'
 convert: setup ## convert, prove and publish the default models
 	$(BIN)/zoo convert --random-weights 0
 
+sweep: setup ## which architectures convert: runs what the table lacks (MODELS="vit* swin*", TARGET=metal)
+	$(BIN)/python -m benchmarks.sweep $(foreach m,$(MODELS),'$(m)') --target $(or $(TARGET),cpu)
+
 up: setup ## a local cluster: Prefect's server and UI, an S3 server, a worker
 	$(BIN)/zoo up
 
@@ -56,7 +59,8 @@ test: setup wheel ## the test suite
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-native: setup ## the C++ units under AddressSanitizer and UndefinedBehaviorSanitizer
-	$(BIN)/cmake -S tests/native -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
+	$(BIN)/cmake -S tests/native -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
 	$(BIN)/cmake --build build/native
 	build/native/menagerie-native-tests
 

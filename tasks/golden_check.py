@@ -74,7 +74,7 @@ def check_goldens(
     for program in spec.programs:
         cases = make_goldens(loaded.module, program, dtype=model_dtype(loaded.module))
         entry = listed[program.name]
-        found = GoldenCases(bundle.file(entry.golden), entry)
+        found = GoldenCases(bundle.file(entry.golden.path), entry)
         if len(found) != len(cases):
             raise _differs(name, f"{program.name} has {len(found)} cases, not {len(cases)}")
         for number, case in enumerate(cases):

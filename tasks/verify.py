@@ -74,7 +74,7 @@ def runs_here(manifest: BundleManifest) -> bool:
     """Whether this machine can run a bundle's programs, or their emulation."""
     here = platform.system().lower(), platform.machine()
     asked = [manifest.requires]
-    asked += [p.emulation.requires for p in manifest.programs if p.emulation is not None]
+    asked += [e.requires for _, e in manifest.uses() if e.requires is not None]
     return any((each.system, each.machine) == here for each in asked)
 
 

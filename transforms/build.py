@@ -42,7 +42,7 @@ class Built:
     @property
     def weights_bytes(self) -> int:
         """Size of the weights file."""
-        return self.manifest.files[self.manifest.weights].bytes
+        return self.manifest.weights.bytes
 
 
 def rewrite(

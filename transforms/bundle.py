@@ -17,12 +17,13 @@ from menagerie.format.bundle_manifest import (
     AccuracyData,
     BundleManifest,
     BundleProgram,
-    Emulation,
     ReleaseState,
+    Role,
+    unsealed,
 )
 from menagerie.format.folder import seal
+from transforms.lowering.lowered import LoweredFile
 from transforms.lowering.toolchain import find_compiler
-from transforms.targets.cpu import host_requirements
 from zoo.spec import DEFAULT_TOLERANCES
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from transforms.export import Exported
     from transforms.golden import GoldenCase
-    from transforms.lowering.lowered import LoweredProgram, MetalParts
+    from transforms.lowering.lowered import LoweredProgram
     from transforms.targets import Target
     from zoo.spec import AccuracyGate, Dtype, Tolerance
 
@@ -94,6 +95,10 @@ def write_bundle(
     weights = _Weights()
     entries = tuple(_entry(folder, parts, weights) for parts in programs)
     save_file(weights.tensors, folder / _WEIGHTS)
+    files = {Role.WEIGHTS: _WEIGHTS, **target.shared_files(folder)}
+    if gate is not None:
+        shutil.copyfile(gate.data, folder / _ACCURACY)
+        files[Role.ACCURACY] = _ACCURACY
     draft = BundleManifest(
         model=identity.model,
         target=target.name,
@@ -102,16 +107,14 @@ def write_bundle(
         state=ReleaseState.LOWERED,
         requires=target.requirements(),
         programs=entries,
-        weights=_WEIGHTS,
-        shader_header=target.shared_files(folder).get("shader_header"),
-        accuracy=_accuracy(folder, gate),
+        accuracy=_accuracy(gate),
         tolerances={**DEFAULT_TOLERANCES, **tolerances},
         random_weights=identity.random_weights,
         source=identity.source,
         licence=identity.licence,
         versions=_versions(target),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        files={},
+        files={role: unsealed(path) for role, path in files.items()},
     )
     return seal(folder, draft)
 
@@ -149,32 +152,30 @@ def content_digest(value: torch.Tensor) -> bytes:
 
 
 def _entry(folder: Path, parts: ProgramParts, weights: _Weights) -> BundleProgram:
-    library, metal = parts.lowered.library, parts.lowered.metal
     signature = parts.exported.signature
-    golden = library.parent / "golden.safetensors"
+    golden = parts.lowered.library.parent / "golden.safetensors"
     save_file(_golden_tensors(parts.goldens), golden)
+    files = {
+        Role.LIBRARY: LoweredFile(parts.lowered.library),
+        Role.GOLDEN: LoweredFile(golden),
+        **parts.lowered.files,
+    }
     return BundleProgram(
         name=parts.name,
-        library=library.relative_to(folder).as_posix(),
-        shaders=metal.shaders.relative_to(folder).as_posix() if metal and metal.shaders else None,
-        emulation=_emulation(folder, metal) if metal else None,
-        golden=golden.relative_to(folder).as_posix(),
+        files={
+            role: unsealed(
+                file.path.relative_to(folder).as_posix(),
+                source_sha256=file.source_sha256,
+                requires=file.requires,
+            )
+            for role, file in files.items()
+        },
         golden_cases=len(parts.goldens),
         inputs=signature.inputs,
         outputs=signature.outputs,
         dimensions=signature.dimensions,
         constants={n: weights.add(n, v) for n, v in sorted(parts.lowered.constants.items())},
         symbols=parts.lowered.record.symbols,
-    )
-
-
-def _emulation(folder: Path, metal: MetalParts) -> Emulation | None:
-    if metal.emulation is None:
-        return None
-    return Emulation(
-        library=metal.emulation.relative_to(folder).as_posix(),
-        source_sha256=metal.source_sha256,
-        requires=host_requirements(),
     )
 
 
@@ -187,12 +188,10 @@ def _golden_tensors(cases: Sequence[GoldenCase]) -> dict[str, torch.Tensor]:
     }
 
 
-def _accuracy(folder: Path, gate: Gate | None) -> AccuracyData | None:
+def _accuracy(gate: Gate | None) -> AccuracyData | None:
     if gate is None:
         return None
-    shutil.copyfile(gate.data, folder / _ACCURACY)
     return AccuracyData(
-        file=_ACCURACY,
         program=gate.spec.program,
         output=gate.spec.output,
         batch=gate.spec.batch,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import math
 import re
 import tempfile
 import time
@@ -24,6 +26,7 @@ from transforms.diagnosis import diagnose, failed_proof
 from transforms.latency import measure_beside_eager
 from transforms.own_program import Program, prepare_own
 from transforms.targets import target_named
+from zoo.code_digest import code_digest
 from zoo.errors import MenagerieError, UsageError
 from zoo.records import ConversionReport, Diagnosis, StageTime, with_latencies
 from zoo.report import write_report
@@ -44,6 +47,7 @@ __all__ = ["ConvertedBundle", "convert"]
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _NAMES = "Use lower-case letters, digits and `_`, a letter first"
 _PLACE = "convert"
+_MOST_THREADS = 256  # as the command line has it
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,7 @@ def convert(
     alone: Any = None if isinstance(module, Mapping) else module
     single = Program(alone, inputs, kwargs or {}, dynamic_shapes, names or {})
     programs = _programs(module, single)
+    _check_time(threads, measure_seconds=measure_seconds, search_seconds=search_seconds)
     wish = _Wish(
         name=_model_name(model, programs),
         target=target_named(target),
@@ -241,8 +246,9 @@ class _Clock:
 
 
 def _key(wish: _Wish, programs: Sequence[Prepared]) -> str:
-    """The hash of the programs as they are lowered, of their weights and of the target."""
+    """The hash of the programs as they are lowered, their weights, the target and our code."""
     digest = hashlib.sha256(f"{wish.name} {wish.target.name} {wish.target.platform}".encode())
+    digest.update(code_digest().encode())
     digest.update(str(sorted(wish.target.versions().items())).encode())
     digest.update(torch.__version__.encode())
     for program in programs:
@@ -280,18 +286,42 @@ def _programs(module: Any, single: Program) -> dict[str, Program]:
     if not module:
         raise UsageError(_PLACE, "there is no program to convert", "Name at least one")
     for name in module:
-        if not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise UsageError(_PLACE, f"a program cannot be called {name!r}", _NAMES)
-    made = {n: p if isinstance(p, Program) else Program(*p) for n, p in module.items()}
-    return {name: _checked(f"program {name}", program) for name, program in made.items()}
+    return {name: _checked(f"program {name}", program) for name, program in module.items()}
 
 
-def _checked(place: str, program: Program) -> Program:
+def _checked(place: str, program: Program | tuple[Any, ...]) -> Program:
+    """The program, made of a tuple where it is one.
+
+    Raises:
+        UsageError: it is neither, or its module is none.
+    """
+    if isinstance(program, tuple) and 0 < len(program) <= len(dataclasses.fields(Program)):
+        program = Program(*program)
+    if not isinstance(program, Program):
+        kind = type(program).__name__
+        fact = f"is a {kind} of {len(program)}" if isinstance(program, tuple) else f"is a {kind}"
+        raise UsageError(place, fact, "Give a Program(module, inputs), or a tuple of that")
     module: object = program.module
     if not isinstance(module, (torch.nn.Module, ExportedProgram)):
         kind = type(module).__name__
         raise UsageError(place, f"is a {kind}", "Give a torch.nn.Module or an ExportedProgram")
     return program
+
+
+def _check_time(threads: int, **seconds: float) -> None:
+    """Refuse what would be found out after minutes.
+
+    Raises:
+        UsageError: a number is none of threads or seconds.
+    """
+    if not isinstance(threads, int) or not 0 < threads <= _MOST_THREADS:
+        fact = f"there are no {threads!r} threads"
+        raise UsageError(_PLACE, fact, f"Give `threads` from 1 to {_MOST_THREADS}")
+    for name, value in seconds.items():
+        if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+            raise UsageError(_PLACE, f"`{name}` is {value!r}", "Give 0 or more")
 
 
 def _model_name(wanted: str, programs: Mapping[str, Program]) -> str:

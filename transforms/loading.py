@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
+from menagerie.tensor_files import read_array
 from transforms.own_program import Program
 from zoo.errors import SourceError, SourceRefused, UsageError
 from zoo.spec import Dtype
@@ -28,6 +28,7 @@ __all__ = ["load_program", "read_input"]
 _SHAPE = re.compile(r"(\d+(?:x\d+)*|scalar)(?::(\w+)(?::(-?\d+)\.\.(-?\d+))?)?")
 _DYNAMIC = re.compile(r"(\w+:\d+(?:,\w+:\d+)*)=(\d+)\.\.(\d+)")
 _SHAPE_FORM = "Write [NAME=]1x3x224x224, 1x16:int64:0..999 or a .npy file"
+_OTHER_VALUES = "Leave the range, or give the values in a .npy file"
 _DYNAMIC_FORM = "Write NAME:AXIS=LOW..HIGH, e.g. x:0=1..64; x:0,mask:0=1..64 where sizes are equal"
 _CODE = "package.module:callable, which returns a torch.nn.Module"
 
@@ -57,8 +58,8 @@ def load_program(
     module = _made(what)
     arguments, keywords = [], {}
     for text in inputs:
-        name, equals, rest = text.rpartition("=")
-        if equals:
+        name, _, rest = text.partition("=")
+        if rest and name.isidentifier():  # else it is part of a path
             keywords[name] = read_input(rest)
         else:
             arguments.append(read_input(text))
@@ -69,14 +70,14 @@ def load_program(
 def read_input(text: str) -> torch.Tensor:
     """An example tensor: `SHAPE[:DTYPE[:LOW..HIGH]]`, or a .npy file.
 
-    Floats are drawn from the standard normal distribution, always the same; integers from LOW to
-    HIGH, both included, by default 0 and 1.
+    Floats are drawn from the standard normal distribution, always the same, and take no range;
+    integers from LOW to HIGH, both included, by default 0 and 1.
 
     Raises:
-        UsageError: the text is neither.
+        UsageError: the text is neither, or its range is none of its dtype.
     """
     if text.endswith(".npy"):
-        return torch.from_numpy(_array(text))
+        return torch.from_numpy(read_array(text))
     match = _SHAPE.fullmatch(text)
     if match is None or (match[2] or "float32") not in set(Dtype):
         raise UsageError(text, "is no input", _SHAPE_FORM)
@@ -84,20 +85,22 @@ def read_input(text: str) -> torch.Tensor:
     dtype: torch.dtype = getattr(torch, match[2] or "float32")
     generator = torch.Generator().manual_seed(0)
     if dtype.is_floating_point:
+        if match[3]:
+            raise UsageError(text, f"{match[2]} takes no range: it is normal noise", _OTHER_VALUES)
         return torch.randn(shape, generator=generator).to(dtype)
     low, high = int(match[3] or 0), int(match[4] or 1)
     if low > high:
         raise UsageError(text, f"{low} is more than {high}", _SHAPE_FORM)
+    lowest, highest = _ends(dtype)
+    if low < lowest or high > highest:
+        fact = f"{match[2]} holds {lowest} to {highest}"
+        raise UsageError(text, fact, "Narrow the range, or take a larger dtype")
     return torch.randint(low, high + 1, shape, generator=generator).to(dtype)
 
 
-def _array(path: str) -> np.ndarray[Any, Any]:
-    try:
-        loaded: np.ndarray[Any, Any] = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UsageError(path, f"cannot be read as .npy: {reason}") from error
-    return loaded
+def _ends(dtype: torch.dtype) -> tuple[int, int]:
+    """The least and the largest number of a dtype that is not floating."""
+    return (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
 
 
 def _exported(path: Path, *, unpickle: bool) -> torch.export.ExportedProgram:
@@ -155,11 +158,22 @@ def _dynamic_shapes(
         match = _DYNAMIC.fullmatch(text)
         if match is None or int(match[2]) >= int(match[3]):
             raise UsageError(text, "is no dynamic size", _DYNAMIC_FORM)
-        places = [place.split(":") for place in match[1].split(",")]
-        size = torch.export.Dim("_".join(places[0]), min=int(match[2]), max=int(match[3]))
+        places = [_place(text, what, place, bound) for place in match[1].split(",")]
+        called = "_".join(map(str, places[0]))
+        size = torch.export.Dim(called, min=int(match[2]), max=int(match[3]))
         for name, axis in places:
-            if name not in shapes:
-                fact = f"there is no input {name!r}"
-                raise UsageError(text, fact, f"{what} takes {', '.join(shapes)}")
-            shapes[name][int(axis)] = size
+            if axis in shapes[name]:
+                raise UsageError(text, f"{name}:{axis} is given twice", _DYNAMIC_FORM)
+            shapes[name][axis] = size
     return shapes
+
+
+def _place(text: str, what: str, place: str, bound: Mapping[str, Any]) -> tuple[str, int]:
+    """The input and its axis that `NAME:AXIS` means."""
+    name, axis = place.split(":")
+    if name not in bound:
+        raise UsageError(text, f"there is no input {name!r}", f"{what} takes {', '.join(bound)}")
+    axes = bound[name].dim()
+    if int(axis) >= axes:
+        raise UsageError(text, f"input {name!r} has {axes} axes", "The first is 0")
+    return name, int(axis)

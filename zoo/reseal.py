@@ -33,7 +33,8 @@ def reseal(folder: Path, draft: BundleManifest, state: ReleaseState) -> BundleMa
     Raises:
         ArtifactError: a file is not the one that was sealed; the folder is then no bundle any more.
     """
-    sealed = seal(folder, replace(draft, state=state, files={}))
+    files = {role: entry for role, entry in draft.files.items() if entry.path not in _REPORT}
+    sealed = seal(folder, replace(draft, state=state, files=files))
     before, after = _content(draft), _content(sealed)
     changed = sorted(n for n in before.keys() | after.keys() if before.get(n) != after.get(n))
     if changed:
@@ -47,4 +48,4 @@ def reseal(folder: Path, draft: BundleManifest, state: ReleaseState) -> BundleMa
 
 
 def _content(manifest: BundleManifest) -> dict[str, FileEntry]:
-    return {name: entry for name, entry in manifest.files.items() if name not in _REPORT}
+    return {name: entry for name, entry in manifest.listed.items() if name not in _REPORT}

@@ -117,4 +117,4 @@ def _fields(bundle: "ConvertedBundle") -> dict[str, object]:
 
 
 def _bytes(bundle: "ConvertedBundle") -> int:
-    return sum(entry.bytes for entry in bundle.manifest.files.values())
+    return sum(entry.bytes for entry in bundle.manifest.listed.values())

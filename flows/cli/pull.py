@@ -16,7 +16,6 @@ from flows.cli.options import (
 )
 from flows.cli.output import emit, results
 from flows.cli.transfer import transfer
-from menagerie.figures import size
 
 if TYPE_CHECKING:
     from zoo.store import Release, Store
@@ -70,22 +69,11 @@ def pull(
             _pull_zip(opened, release, place, progress)
         else:
             opened.pull(release, place, progress)
+    line, facts = release.pulled_to(place)
     if as_json:
-        emit(
-            {
-                "model": model,
-                "target": target,
-                "platform": release.platform,
-                "build_key": release.build_key,
-                "path": str(place.resolve()),
-                "bytes": release.size,
-                "random_weights": release.manifest.random_weights,
-            }
-        )
-        return
-    seed = release.manifest.random_weights
-    weights = "" if seed is None else f", random weights (seed {seed})"
-    results().print(f"{place}: {model} for {release.platform}, {size(release.size)}{weights}")
+        emit(facts)
+    else:
+        results().print(line)
 
 
 def _pull_zip(store: "Store", release: "Release", place: Path, progress: "Progress") -> None:

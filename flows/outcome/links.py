@@ -38,7 +38,7 @@ class Links:
         opened = open_store(store)
         self._addresses = {
             name: address
-            for name in (MANIFEST, *release.manifest.files)
+            for name in (MANIFEST, *release.manifest.listed)
             if (address := opened.link(release, name, seconds)) is not None
         }
 
@@ -59,7 +59,7 @@ class Links:
             until = f"{self._until:%Y-%m-%d %H:%M} UTC"
             lines += [f"Or file by file, until {until}; whoever has an address can read it:", ""]
             for name, address in sorted(self._addresses.items()):
-                entry = release.manifest.files.get(name)
+                entry = release.manifest.listed.get(name)
                 taken = size(len(release.document) if entry is None else entry.bytes)
                 lines.append(f"- [{plain_text(name)}]({address}) ({taken})")
         return "\n".join(lines) + "\n"

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from flows.outcome.reports import known_report, report_folder
 from flows.outcome.results import ModelResult, Outcome, Step
-from flows.planning.toolchain import code_digest, versions
+from flows.planning.toolchain import versions
 from transforms.targets import all_targets, target_named
 from zoo.build_key import build_key
+from zoo.code_digest import code_digest
 from zoo.errors import MenagerieError, UsageError
 from zoo.manifest import load_manifest
 from zoo.sources.fingerprint import fingerprint, seed_used

@@ -32,14 +32,15 @@ void check_machine(const Requirements& needs) {
 
 // Whether this machine runs the program's emulation: it is not what the bundle is for.
 bool is_emulated(const Manifest& manifest, const ProgramSpec& program) {
-  return !fits_machine(manifest.needs) && program.emulation.has_value();
+  return !fits_machine(manifest.needs) && program.files.contains("emulation");
 }
 
 void check_requirements(const Manifest& manifest) {
   require(manifest.runtime == backend::kTarget, "the bundle is for target ", manifest.runtime,
           ", this runtime is for ", backend::kTarget);
   for (const ProgramSpec& program : manifest.programs) {
-    check_machine(is_emulated(manifest, program) ? program.emulation->needs : manifest.needs);
+    const bool emulated = is_emulated(manifest, program);
+    check_machine(emulated ? *manifest.file(program.files.at("emulation")).needs : manifest.needs);
   }
 }
 
@@ -53,16 +54,16 @@ Bundle::Bundle(std::filesystem::path folder, const Manifest::Vouch& vouch)
     fail(folder_.string(), ": ", error.what());
   }
   check_folder();
-  weights_ = std::make_shared<const SafeTensors>(checked_size(manifest_.weights));
+  weights_ = std::make_shared<const SafeTensors>(checked_size(manifest_.files.at("weights")));
   device_weights_ = backend::lend(weights_->mapping(), weights_);
 }
 
 // The folder holds the files that the manifest lists, of their sizes, and no others.
 void Bundle::check_folder() const {
   std::set<std::string> listed{"manifest.json", kSignature};
-  for (const FileEntry& file : manifest_.files) {
-    checked_size(file.path);
-    listed.insert(file.path);
+  for (const auto& [path, entry] : manifest_.listed) {
+    checked_size(path);
+    listed.insert(path);
   }
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_)) {
     if (entry.is_directory() && !entry.is_symlink()) continue;
@@ -88,8 +89,7 @@ std::shared_ptr<Storage> Bundle::constant(std::span<const std::byte> bytes) cons
 }
 
 std::shared_ptr<const OpenFile> Bundle::library(const ProgramSpec& program) const {
-  return checked_hash(is_emulated(manifest_, program) ? program.emulation->library
-                                                      : program.library);
+  return checked_hash(program.files.at(is_emulated(manifest_, program) ? "emulation" : "library"));
 }
 
 std::filesystem::path Bundle::checked_size(const std::string& file) const {

@@ -43,7 +43,7 @@ const Json* Fields::given(std::string_view name) const {
 
 const std::string& Fields::name(std::string_view name) const {
   const std::string& found = text(name);
-  require(is_name(found), place_of(name), ": \"", found, "\" is not a name");
+  check_name(found, place_of(name));
   return found;
 }
 
@@ -57,11 +57,6 @@ const std::string& Fields::path(std::string_view name) const {
   const std::string& found = text(name);
   check_inner_path(found, place_of(name));
   return found;
-}
-
-std::optional<std::string> Fields::optional_path(std::string_view name) const {
-  if (given(name) == nullptr) return std::nullopt;
-  return path(name);
 }
 
 std::optional<std::string> Fields::optional_text(std::string_view name) const {
@@ -78,10 +73,16 @@ std::string in_lower_case(std::string text) {
   return text;
 }
 
+void check_name(std::string_view text, std::string_view place) {
+  require(is_name(text), place, ": \"", text, "\" is not a name");
+}
+
 void check_inner_path(const std::string& path, std::string_view place) {
   constexpr size_t kLongest = 200;
-  // The manifest does not list itself, nor what some file systems take for it.
-  bool plain = !path.empty() && path.size() <= kLongest && in_lower_case(path) != "manifest.json";
+  // The manifest lists neither itself nor its signature, nor what some file systems take for them.
+  const std::string lowered = in_lower_case(path);
+  bool plain = !path.empty() && path.size() <= kLongest && lowered != "manifest.json" &&
+               lowered != "signature.json";
   char previous = '/';
   for (const char c : path + "/") {
     const bool first = previous == '/';

@@ -34,7 +34,6 @@ class Fields {
   const std::string& digest(std::string_view name) const;
   // A path inside the bundle: relative, of plain components, so that it cannot leave the folder.
   const std::string& path(std::string_view name) const;
-  std::optional<std::string> optional_path(std::string_view name) const;
   std::optional<std::string> optional_text(std::string_view name) const;
 
   // "programs.library", for messages.
@@ -48,7 +47,10 @@ class Fields {
 // With the letters A to Z as a to z.
 std::string in_lower_case(std::string text);
 
-// Fails, naming the place, unless the text is such a path.
+// Fails, naming the place, unless the text is a name as Fields::name has them.
+void check_name(std::string_view text, std::string_view place);
+
+// Fails, naming the place, unless the text is a path as Fields::path has them.
 void check_inner_path(const std::string& path, std::string_view place);
 
 }  // namespace menagerie

@@ -1,5 +1,6 @@
-// A small strict JSON reader (RFC 8259) for manifests and safetensors headers, which come from
-// outside: bounded depth, no duplicate keys, valid UTF-8 only, nothing after the value.
+// JSON (RFC 8259) for manifests and safetensors headers, which come from outside: nlohmann's
+// parser, and bounded depth, no key twice in an object, whole numbers of 64 bits, nothing after the
+// value.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +17,12 @@ namespace menagerie {
 
 class Json {
  public:
-  static constexpr int kMaxDepth = 32;
+  static constexpr size_t kMaxDepth = 32;
 
   using Array = std::vector<Json>;
   using Object = std::vector<std::pair<std::string, Json>>;  // in the order of the text
 
-  // Parses the whole text; fails with the byte where it stops being JSON.
+  // Parses the whole text; fails with what is wrong, and with the byte where it is no JSON.
   static Json parse(std::string_view text);
 
   // Each of these fails, naming `place`, when the value is of another kind.
@@ -38,7 +39,7 @@ class Json {
   const Json& at(std::string_view key, std::string_view place) const;
 
  private:
-  friend class JsonReader;
+  friend class JsonBuilder;
   using Value = std::variant<std::nullptr_t, bool, int64_t, double, std::string, Array, Object>;
   explicit Json(Value value) : value_(std::move(value)) {}
 

@@ -11,7 +11,7 @@
 namespace menagerie {
 namespace {
 
-constexpr int64_t kFormatVersion = 2;  // 1, which names no platform and no runtime, is read too
+constexpr int64_t kFormatVersion = 2;  // 1 is read too; see FORMAT.md
 constexpr size_t kMostFiles = 10'000;
 
 struct Range {
@@ -42,23 +42,23 @@ Dimensions read_dimensions(const Fields& program) {
   return dimensions;
 }
 
-enum class Role { kInput, kOutput };
+enum class Side { kInput, kOutput };
 
-Axis read_axis(const Json& value, const Dimensions& dimensions, Role role, std::string_view place) {
+Axis read_axis(const Json& value, const Dimensions& dimensions, Side side, std::string_view place) {
   if (!value.is_string()) {
     const int64_t size = value.integer(place);
     require(size >= 0, place, ": size ", size, " is negative");
     return {"", size, size, 1};
   }
   const std::string& name = value.string(place);
-  if (name == "?" && role == Role::kOutput) return {"", 0, -1, 1};
+  if (name == "?" && side == Side::kOutput) return {"", 0, -1, 1};
   const auto found = dimensions.find(name);
   require(found != dimensions.end(), place, ": dimension ", name, " has no range");
   return {name, found->second.lowest, found->second.highest, found->second.step};
 }
 
 std::vector<TensorSpec> read_tensors(const Fields& program, std::string_view list,
-                                     const Dimensions& dimensions, Role role) {
+                                     const Dimensions& dimensions, Side side) {
   std::vector<TensorSpec> specs;
   std::set<std::string> names;
   const std::string place = program.place_of(list);
@@ -66,7 +66,7 @@ std::vector<TensorSpec> read_tensors(const Fields& program, std::string_view lis
     const Fields fields(item, place, {"name", "dtype", "shape"});
     TensorSpec spec{fields.text("name"), dtype_named(fields.text("dtype"), place), {}};
     for (const Json& axis : fields.array("shape")) {
-      spec.shape.push_back(read_axis(axis, dimensions, role, place));
+      spec.shape.push_back(read_axis(axis, dimensions, side, place));
     }
     require(spec.shape.size() <= kMaxAxes, place, ".", spec.name, " has too many axes");
     require(names.insert(spec.name).second, place, ".", spec.name, " comes twice");
@@ -76,45 +76,130 @@ std::vector<TensorSpec> read_tensors(const Fields& program, std::string_view lis
 }
 
 Requirements read_requirements(const Json& value, std::string place) {
-  const Fields fields(value, std::move(place), {"system", "machine", "instructions", "runtime_abi"},
-                      {"deployment_target"});
+  const Fields fields(value, std::move(place), {"system", "machine", "runtime_abi"},
+                      {"instructions", "deployment_target"});
   Requirements needs;
   needs.system = fields.text("system");
   needs.machine = fields.text("machine");
   needs.deployment_target = fields.optional_text("deployment_target");
   needs.runtime_abi = fields.integer("runtime_abi");
-  for (const Json& name : fields.array("instructions")) {
-    needs.instructions.push_back(name.string(fields.place_of("instructions")));
+  if (value.find("instructions", "requires") != nullptr) {
+    for (const Json& name : fields.array("instructions")) {
+      needs.instructions.push_back(name.string(fields.place_of("instructions")));
+    }
   }
   return needs;
 }
 
-std::optional<Emulation> read_emulation(const Fields& program) {
-  const Json* value = program.given("emulation");
-  if (value == nullptr) return std::nullopt;
-  const Fields fields(*value, program.place_of("emulation"),
-                      {"library", "source_sha256", "requires"});
-  fields.digest("source_sha256");
-  return Emulation{fields.path("library"),
-                   read_requirements(fields.at("requires"), fields.place_of("requires"))};
+// Target, system and processor in people's words.
+std::string platform_name(const std::string& target, const Requirements& needs) {
+  return target + "-" + (needs.system == "darwin" ? "macos" : needs.system) + "-" +
+         (needs.machine == "aarch64" ? "arm64" : needs.machine);
 }
 
-ProgramSpec read_program(const Json& value) {
-  const Fields fields(value, "programs",
-                      {"name", "library", "golden", "golden_cases", "inputs", "outputs",
-                       "dimensions", "constants", "symbols"},
-                      {"shaders", "emulation"});
+// The files that a manifest speaks of, gathered while it is read.
+class Files {
+ public:
+  // Version 1 has one table of them, by path; the fields then say what they are.
+  void read_table(const Fields& manifest) {
+    for (const auto& [path, entry] : manifest.object("files")) {
+      check_inner_path(path, "files");
+      const Fields fields(entry, "files: entry of " + path, {"sha256", "bytes"});
+      add("files", path, read_entry(fields));
+    }
+  }
+
+  // A member of version 1 that holds the path of a file in this role.
+  void take(Roles& roles, std::string_view role, const Fields& fields, std::string_view name) {
+    const std::string& path = fields.path(name);
+    require(listed_.contains(path), "does not list ", path);
+    require(used_.insert(path).second, fields.place_of(name), ": ", path, " stands twice");
+    roles.emplace(role, path);
+  }
+
+  void take_if_given(Roles& roles, std::string_view role, const Fields& fields) {
+    if (fields.given(role) != nullptr) take(roles, role, fields, role);
+  }
+
+  // Version 2's member `files`: each by its role.
+  Roles read_roles(const Fields& owner) {
+    Roles roles;
+    for (const auto& [role, value] : owner.object("files")) {
+      check_name(role, owner.place_of("files"));
+      const std::string place = owner.place_of("files") + "." + role;
+      const Fields fields(value, place, {"path", "sha256", "bytes"}, {"source_sha256", "requires"});
+      FileEntry entry = read_entry(fields);
+      if (fields.given("source_sha256") != nullptr) fields.digest("source_sha256");
+      if (const Json* needs = fields.given("requires")) {
+        entry.needs = read_requirements(*needs, fields.place_of("requires"));
+      }
+      require(role != "emulation" || (entry.needs && fields.given("source_sha256") != nullptr),
+              place, " lacks requires or source_sha256");
+      roles.emplace(role, add(place, fields.path("path"), std::move(entry)));
+    }
+    return roles;
+  }
+
+  FileEntry& at(const std::string& path) { return listed_.at(path); }
+
+  std::map<std::string, FileEntry> listed() && { return std::move(listed_); }
+
+ private:
+  static FileEntry read_entry(const Fields& fields) {
+    FileEntry entry{fields.digest("sha256"), fields.integer("bytes"), std::nullopt};
+    require(entry.bytes >= 0, fields.place_of("bytes"), ": size ", entry.bytes, " is negative");
+    return entry;
+  }
+
+  const std::string& add(std::string_view place, const std::string& path, FileEntry entry) {
+    const auto [at, added] = listed_.emplace(path, std::move(entry));
+    require(added, place, ": ", path, " stands twice");
+    require(listed_.size() <= kMostFiles, "files lists more than ", kMostFiles);
+    require(lowered_.insert(in_lower_case(path)).second, place, ": ", path,
+            " differs from another only in case");
+    return at->first;
+  }
+
+  std::map<std::string, FileEntry> listed_;
+  std::set<std::string> lowered_;
+  std::set<std::string> used_;
+};
+
+Roles read_first_program_files(const Fields& program, Files& files) {
+  Roles roles;
+  files.take(roles, "library", program, "library");
+  files.take(roles, "golden", program, "golden");
+  files.take_if_given(roles, "shaders", program);
+  if (const Json* value = program.given("emulation")) {
+    const Fields twin(*value, program.place_of("emulation"),
+                      {"library", "source_sha256", "requires"});
+    twin.digest("source_sha256");
+    files.take(roles, "emulation", twin, "library");
+    files.at(roles["emulation"]).needs =
+        read_requirements(twin.at("requires"), twin.place_of("requires"));
+  }
+  return roles;
+}
+
+ProgramSpec read_program(const Json& value, int64_t version, Files& files) {
+  const Fields fields = version > 1 ? Fields(value, "programs",
+                                             {"name", "files", "golden_cases", "inputs", "outputs",
+                                              "dimensions", "constants", "symbols"})
+                                    : Fields(value, "programs",
+                                             {"name", "library", "golden", "golden_cases", "inputs",
+                                              "outputs", "dimensions", "constants", "symbols"},
+                                             {"shaders", "emulation"});
   ProgramSpec program;
   program.name = fields.name("name");
-  program.library = fields.path("library");
-  program.shaders = fields.optional_path("shaders");
-  program.emulation = read_emulation(fields);
-  program.golden = fields.path("golden");
+  program.files = version > 1 ? files.read_roles(fields) : read_first_program_files(fields, files);
+  for (const std::string_view role : {"library", "golden"}) {
+    require(program.files.contains(role), "programs.files lacks \"", role, "\"");
+  }
   program.golden_cases = fields.integer("golden_cases");
   require(program.golden_cases >= 1, "programs.golden_cases is less than 1");
   const Dimensions dimensions = read_dimensions(fields);
-  program.inputs = read_tensors(fields, "inputs", dimensions, Role::kInput);
-  program.outputs = read_tensors(fields, "outputs", dimensions, Role::kOutput);
+  program.inputs = read_tensors(fields, "inputs", dimensions, Side::kInput);
+  program.outputs = read_tensors(fields, "outputs", dimensions, Side::kOutput);
   require(!program.outputs.empty(), "programs.outputs is empty");
   for (const auto& [name, tensor] : fields.object("constants")) {
     program.constants.emplace_back(name, tensor.string("programs.constants"));
@@ -123,32 +208,16 @@ ProgramSpec read_program(const Json& value) {
   return program;
 }
 
-std::vector<ProgramSpec> read_programs(const Fields& manifest) {
+std::vector<ProgramSpec> read_programs(const Fields& manifest, int64_t version, Files& files) {
   std::vector<ProgramSpec> programs;
+  std::set<std::string> names;
   for (const Json& value : manifest.array("programs")) {
-    programs.push_back(read_program(value));
-    const auto same = [&](const ProgramSpec& other) { return other.name == programs.back().name; };
-    require(std::ranges::count_if(programs, same) == 1, "programs: ", programs.back().name,
+    programs.push_back(read_program(value, version, files));
+    require(names.insert(programs.back().name).second, "programs: ", programs.back().name,
             " comes twice");
   }
   require(!programs.empty(), "programs is empty");
   return programs;
-}
-
-std::vector<FileEntry> read_files(const Fields& manifest) {
-  std::vector<FileEntry> files;
-  std::set<std::string> lowered;
-  for (const auto& [path, entry] : manifest.object("files")) {
-    check_inner_path(path, "files");
-    const Fields fields(entry, "files: entry of " + path, {"sha256", "bytes"});
-    FileEntry file{path, fields.digest("sha256"), fields.integer("bytes")};
-    require(file.bytes >= 0, "files: entry of ", path, ": size ", file.bytes, " is negative");
-    require(lowered.insert(in_lower_case(path)).second, "files: ", path,
-            " differs from another only in case");
-    files.push_back(std::move(file));
-  }
-  require(files.size() <= kMostFiles, "files lists more than ", kMostFiles);
-  return files;
 }
 
 std::vector<Tolerance> read_tolerances(const Fields& manifest) {
@@ -178,29 +247,42 @@ void check_history(const Fields& manifest) {
   for (const auto& [name, version] : manifest.object("versions")) version.string("versions");
 }
 
-// The accuracy gate's data file, null for none.
-std::optional<std::string> read_accuracy(const Fields& manifest) {
-  const Json* value = manifest.given("accuracy");
-  if (value == nullptr) return std::nullopt;
-  const Fields fields(*value, "accuracy", {"file", "program", "output", "batch", "eager_accuracy"});
-  return fields.path("file");
+Fields gate_fields(const Json& value, int64_t version) {
+  if (version > 1)
+    return Fields(value, "accuracy", {"program", "output", "batch", "eager_accuracy"});
+  return Fields(value, "accuracy", {"file", "program", "output", "batch", "eager_accuracy"});
 }
 
-void check_listed(const Manifest& manifest, const std::optional<std::string>& accuracy) {
-  const auto check = [&](const std::string& path) {
-    require(std::ranges::find(manifest.files, path, &FileEntry::path) != manifest.files.end(),
-            "does not list ", path);
-  };
-  check(manifest.weights);
-  for (const ProgramSpec& program : manifest.programs) {
-    check(program.library);
-    check(program.golden);
-    if (program.shaders) check(*program.shaders);
-    if (program.emulation) check(program.emulation->library);
-    require(!program.shaders || manifest.shader_header, "there are shaders, but no shader_header");
+// The accuracy gate is the validation's, but must be sound.
+void check_gate(const Fields& gate, const Manifest& manifest) {
+  const std::string& name = gate.text("program");
+  const auto same = [&](const ProgramSpec& program) { return program.name == name; };
+  require(std::ranges::any_of(manifest.programs, same), "accuracy: no program is named ", name);
+  gate.text("output");
+  gate.integer("batch");
+  gate.at("eager_accuracy").number(gate.place_of("eager_accuracy"));
+}
+
+Roles read_first_files(const Fields& manifest, Files& files) {
+  Roles roles;
+  files.take(roles, "weights", manifest, "weights");
+  files.take_if_given(roles, "shader_header", manifest);
+  if (const Json* value = manifest.given("accuracy")) {
+    files.take(roles, "accuracy", gate_fields(*value, 1), "file");
   }
-  if (manifest.shader_header) check(*manifest.shader_header);
-  if (accuracy) check(*accuracy);
+  return roles;
+}
+
+void check_roles(const Fields& fields, int64_t version, const Manifest& manifest) {
+  require(manifest.files.contains("weights"), "files lacks \"weights\"");
+  const auto has_shaders = [](const ProgramSpec& spec) { return spec.files.contains("shaders"); };
+  require(manifest.files.contains("shader_header") ||
+              std::ranges::none_of(manifest.programs, has_shaders),
+          "there are shaders, but no shader_header");
+  const Json* gate = fields.given("accuracy");
+  if (gate != nullptr) check_gate(gate_fields(*gate, version), manifest);
+  require((gate != nullptr) == manifest.files.contains("accuracy"),
+          "of accuracy and files.accuracy only one is given");
 }
 
 // Before any other member: a later version may have others.
@@ -213,30 +295,42 @@ int64_t read_version(const Json& value) {
   return version;
 }
 
+Fields manifest_fields(const Json& value, int64_t version) {
+  if (version > 1) {
+    return Fields(value, "manifest",
+                  {"format", "version", "model", "target", "platform", "runtime", "build_key",
+                   "state", "requires", "programs", "tolerances", "random_weights", "source",
+                   "licence", "versions", "created", "files"},
+                  {"accuracy"});
+  }
+  return Fields(value, "manifest",
+                {"format", "version", "model", "target", "build_key", "state", "requires",
+                 "programs", "weights", "tolerances", "random_weights", "source", "licence",
+                 "versions", "created", "files"},
+                {"accuracy", "shader_header"});
+}
+
 Manifest read_manifest(const Json& value) {
   const int64_t version = read_version(value);
-  const Fields fields(value, "manifest",
-                      {"format", "version", "model", "target", "build_key", "state", "requires",
-                       "programs", "weights", "tolerances", "random_weights", "source", "licence",
-                       "versions", "created", "files"},
-                      {"accuracy", "shader_header", "platform", "runtime"});
-  for (const std::string_view name : {"platform", "runtime"}) {
-    require((fields.given(name) != nullptr) == (version > 1), name, " and version ", version,
-            " do not go together");
-  }
+  const Fields fields = manifest_fields(value, version);
   Manifest manifest;
   manifest.model = fields.name("model");
   manifest.target = fields.name("target");
   manifest.runtime = version > 1 ? fields.name("runtime") : manifest.target;
-  if (version > 1) fields.text("platform");
   manifest.needs = read_requirements(fields.at("requires"), "requires");
-  manifest.programs = read_programs(fields);
-  manifest.weights = fields.path("weights");
-  manifest.shader_header = fields.optional_path("shader_header");
-  manifest.files = read_files(fields);
+  if (version > 1) {
+    const std::string wanted = platform_name(manifest.target, manifest.needs);
+    const std::string& platform = fields.text("platform");
+    require(platform == wanted, "platform is ", platform, ", but it requires ", wanted);
+  }
+  Files files;
+  if (version == 1) files.read_table(fields);
+  manifest.programs = read_programs(fields, version, files);
+  manifest.files = version > 1 ? files.read_roles(fields) : read_first_files(fields, files);
+  manifest.listed = std::move(files).listed();
   manifest.tolerances = read_tolerances(fields);
   check_history(fields);
-  check_listed(manifest, read_accuracy(fields));
+  check_roles(fields, version, manifest);
   return manifest;
 }
 
@@ -264,9 +358,9 @@ const ProgramSpec& Manifest::program(const std::string& name) const {
 }
 
 const FileEntry& Manifest::file(const std::string& path) const {
-  const auto found = std::ranges::find(files, path, &FileEntry::path);
-  require(found != files.end(), this->path.string(), ": does not list ", path);
-  return *found;
+  const auto found = listed.find(path);
+  require(found != listed.end(), this->path.string(), ": does not list ", path);
+  return found->second;
 }
 
 }  // namespace menagerie

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -41,28 +42,22 @@ struct Requirements {
   int64_t runtime_abi = 0;
 };
 
-// A program's twin for a host without the device, made from the same source.
-struct Emulation {
-  std::string library;
-  Requirements needs;
+struct FileEntry {
+  std::string sha256;
+  int64_t bytes = 0;
+  std::optional<Requirements> needs;  // of a machine that loads it, if not the bundle's
 };
+
+// The path of a file by what it is: library, golden, weights and what else a target has.
+using Roles = std::map<std::string, std::string, std::less<>>;
 
 struct ProgramSpec {
   std::string name;
-  std::string library;
-  std::optional<std::string> shaders;
-  std::optional<Emulation> emulation;
-  std::string golden;
+  Roles files;  // at least library and golden
   int64_t golden_cases = 0;
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
   std::vector<std::pair<std::string, std::string>> constants;  // library's name -> weights' name
-};
-
-struct FileEntry {
-  std::string path;
-  std::string sha256;
-  int64_t bytes = 0;
 };
 
 // When an output of a floating dtype equals the golden one, by its largest error and, where snr_db
@@ -82,9 +77,8 @@ struct Manifest {
   std::string runtime;  // whose library runs it: the target's own, for most
   Requirements needs;
   std::vector<ProgramSpec> programs;
-  std::string weights;
-  std::optional<std::string> shader_header;
-  std::vector<FileEntry> files;
+  Roles files;                              // no program's own: weights, and what else there is
+  std::map<std::string, FileEntry> listed;  // every file by its path
   std::vector<Tolerance> tolerances;
 
   // Reads folder/manifest.json; fails with the file and the member that breaks a rule. With `vouch`,

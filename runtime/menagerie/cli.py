@@ -160,7 +160,6 @@ def _threads(text: str) -> int:
 
 
 def _pull(order: argparse.Namespace) -> int:
-    from menagerie.figures import size
     from menagerie.store import open_releases
 
     if not order.store:
@@ -169,17 +168,8 @@ def _pull(order: argparse.Namespace) -> int:
     release = releases.find(order.model, order.target, order.build, platform=order.platform)
     place = order.output or Path(f"{order.model}-{order.target}")
     releases.pull(release, place, _Bar(order.model))
-    manifest = release.manifest
-    _say(
-        order,
-        f"{place}: {order.model} for {order.target}, {size(release.size)}, {manifest.state}",
-        model=order.model,
-        target=order.target,
-        build_key=release.build_key,
-        path=str(place.resolve()),
-        bytes=release.size,
-        random_weights=manifest.random_weights,
-    )
+    line, facts = release.pulled_to(place)
+    _say(order, line, **facts)
     return 0
 
 

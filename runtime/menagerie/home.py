@@ -19,10 +19,17 @@ def home() -> Path:
     opened later.
 
     Raises:
-        UsageError: if it cannot be created.
+        UsageError: if it cannot be created, or `~` in its name stands for no folder.
     """
     asked = os.environ.get("MENAGERIE_HOME")
-    folder = (Path(asked).expanduser() if asked else _caches() / "menagerie").absolute()
+    try:
+        folder = (Path(asked).expanduser() if asked else _caches() / "menagerie").absolute()
+    except RuntimeError as error:  # a home folder that nobody has: `~nobody/cache`
+        raise UsageError(
+            asked or "~",
+            f"the cache folder cannot be told ({error})",
+            "Set MENAGERIE_HOME to the path of a folder you can write to",
+        ) from error
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -46,7 +46,7 @@ def measure(
         raise UsageError(
             str(folder), f"has no program {program!r}", f"It has: {', '.join(programs)}"
         )
-    goldens = GoldenCases(bundle.file(programs[program].golden), programs[program])
+    goldens = GoldenCases(bundle.file(programs[program].golden.path), programs[program])
     case = goldens.largest()
     inputs = goldens.inputs(case)
     with Session(folder, program, threads, allow_unsigned=allow_unsigned) as session:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import menagerie
 from menagerie.abi import RUNTIME_ABI
 from menagerie.errors import SessionError
+from menagerie.platforms import INSTRUCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +31,6 @@ __all__ = [
 ]
 
 MAX_DIMENSIONS = 16
-# What CMakeLists.txt compiles for, in the words of /proc/cpuinfo.
-_BASELINE = {"x86_64": ("avx2", "bmi2", "f16c", "fma")}
 _SPIN_COUNT = "GOMP_SPINCOUNT"
 _ONE_LOADS = threading.Lock()  # loading changes the environment for a moment
 
@@ -112,7 +111,7 @@ def _check_processor(path: Path, cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
     if not cpuinfo.is_file():
         return
     words = set(cpuinfo.read_text(encoding="utf-8", errors="replace").split())
-    missing = [name for name in _BASELINE.get(platform.machine(), ()) if name not in words]
+    missing = [name for name in INSTRUCTIONS.get(platform.machine(), ()) if name not in words]
     if missing:
         raise SessionError(str(path), f"needs processor instructions {', '.join(missing)}")
 

@@ -7,7 +7,10 @@ import platform
 from menagerie.abi import RUNTIME_ABI
 from menagerie.format.bundle_manifest import Requirements, platform_name
 
-__all__ = ["host_platform", "runnable_platforms"]
+__all__ = ["INSTRUCTIONS", "host_platform", "runnable_platforms"]
+
+# What the runtime and its CPU artifacts are compiled for, by machine, in /proc/cpuinfo's words.
+INSTRUCTIONS = {"x86_64": ("avx2", "bmi2", "f16c", "fma"), "arm64": (), "aarch64": ()}
 
 # By target: the platforms whose bundles bring a library for machines without the device.
 _EMULATED = {"metal": ("metal-macos-arm64",)}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from menagerie.format.bundle_manifest import TensorSpec
 
-__all__ = ["read_inputs", "readable", "write_outputs"]
+__all__ = ["read_array", "read_inputs", "readable", "write_outputs"]
 
 
 def read_inputs(given: Sequence[str], wanted: Sequence[TensorSpec]) -> dict[str, Array]:
@@ -38,12 +38,28 @@ def read_inputs(given: Sequence[str], wanted: Sequence[TensorSpec]) -> dict[str,
             if len(wanted) != 1:
                 raise UsageError("--input", f"{text!r} names no input", f"NAME=FILE: {listing}")
             name, path = wanted[0].name, text
-        arrays[name] = _load(path)
+        arrays[name] = read_array(path)
     if unknown := sorted(set(arrays) - {w.name for w in wanted}):
         raise UsageError("--input", f"there is no {unknown[0]!r}", f"The program takes {listing}")
     if missing := [w.name for w in wanted if w.name not in arrays]:
         raise UsageError("--input", f"{missing[0]!r} is missing", f"The program takes {listing}")
     return {w.name: _taken(arrays[w.name], w.dtype) for w in wanted}
+
+
+def read_array(path: str) -> Array:
+    """The array of a `.npy` file.
+
+    Raises:
+        UsageError: it cannot be read, or is not one array.
+    """
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UsageError(path, f"cannot be read as .npy: {reason}") from error
+    if not isinstance(loaded, np.ndarray):
+        raise UsageError(path, "holds several arrays", "Give a .npy file for each input")
+    return loaded
 
 
 def readable(array: Array, dtype: Dtype) -> Array:
@@ -79,14 +95,3 @@ def _write_archive(answers: Mapping[str, Array], path: Path) -> None:
 def _taken(array: Array, dtype: Dtype) -> Array:
     """A float32 array in bfloat16, where that is wanted; any other unchanged."""
     return narrow(array, dtype) if dtype is Dtype.BFLOAT16 and array.dtype == "float32" else array
-
-
-def _load(path: str) -> Array:
-    try:
-        loaded = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UsageError(path, f"cannot be read as .npy: {reason}") from error
-    if not isinstance(loaded, np.ndarray):
-        raise UsageError(path, "holds several arrays", "Give a .npy file for each input")
-    return loaded

@@ -16,6 +16,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     Literal,
@@ -26,6 +27,9 @@ from typing import (
     get_origin,
     get_type_hints,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["Malformed", "check", "document", "from_json", "load", "plain"]
 
@@ -49,15 +53,24 @@ def from_json(kind: type[T], text: str | bytes) -> T:
     return value
 
 
-def load(text: str | bytes) -> Any:
+def load(text: str | bytes, *, whole: Callable[[str], int] = int) -> Any:
     """Parses JSON, keys that stand twice and constants that are no JSON refused.
+
+    Args:
+        text: the document.
+        whole: reads a whole number's digits; its ValueError refuses them.
 
     Raises:
         Malformed: in one printable line.
     """
     try:
         decoded = text.decode("utf-8") if isinstance(text, bytes) else text
-        return json.loads(decoded, object_pairs_hook=_unique, parse_constant=_no_constant)
+        return json.loads(
+            decoded,
+            object_pairs_hook=_unique,
+            parse_constant=_no_constant,
+            parse_int=whole,
+        )
     except RecursionError:
         raise Malformed("is nested too deep") from None
     except ValueError as error:

@@ -62,13 +62,16 @@ std::string bundled_source(std::string_view reference) {
   const std::string path(reference.substr(0, colon));
   const std::string_view digest = reference.substr(colon + 1);
   const Manifest& manifest = bundle->manifest();
-  const auto lists = [&](const ProgramSpec& program) { return program.shaders == path; };
+  const auto lists = [&](const ProgramSpec& program) {
+    const auto shaders = program.files.find("shaders");
+    return shaders != program.files.end() && shaders->second == path;
+  };
   require(std::ranges::any_of(manifest.programs, lists), "the manifest lists no shaders \"", path,
           "\"");
-  require(manifest.shader_header.has_value(), "the manifest lists no shader_header");
+  require(manifest.files.contains("shader_header"), "the manifest lists no shader_header");
   require(manifest.file(path).sha256 == digest, path, ": the library was made for sha256 ", digest,
           ", the manifest says ", manifest.file(path).sha256);
-  return read_text(*bundle->checked_hash(*manifest.shader_header), kMaxSource) + "\n" +
+  return read_text(*bundle->checked_hash(manifest.files.at("shader_header")), kMaxSource) + "\n" +
          read_text(*bundle->checked_hash(path), kMaxSource);
 }
 

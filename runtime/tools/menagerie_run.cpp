@@ -224,7 +224,7 @@ bool run(const Options& options) {
   for (const ProgramSpec& spec : manifest.programs) {
     if (!options.program.empty() && spec.name != options.program) continue;
     const ProgramHandle program = open_program(bundle.get(), spec, options.threads);
-    const SafeTensors golden(std::filesystem::path(options.bundle) / spec.golden);
+    const SafeTensors golden(std::filesystem::path(options.bundle) / spec.files.at("golden"));
     for (int64_t number = 0; number < spec.golden_cases; ++number) {
       passed = prove(program.get(), manifest, spec, golden, number) && passed;
     }

@@ -120,7 +120,7 @@ def test_what_does_not_hold_is_reported_and_stays(
     verdict = store.verdict(release)
     assert verdict is not None
     assert (verdict.passed, verdict.detail) == (False, refuted.detail)
-    digest = release.manifest.files[release.manifest.weights].sha256
+    digest = release.manifest.weights.sha256
     [blob] = (tmp_path / "store" / "blobs").rglob(digest)
     blob.chmod(0o644)
     blob.write_bytes(b"THE WEIGHTS")

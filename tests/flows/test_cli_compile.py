@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import torch
 
@@ -72,7 +73,7 @@ def test_a_class_of_ones_own_is_compiled(zoo: Run, tmp_path: Path) -> None:
     assert (told["model"], told["target"], told["state"]) == ("net", "cpu", "validated")
     assert told["worst_abs"] < 1e-5
     assert told["bytes"] == sum(
-        e.bytes for e in open_bundle(tmp_path / "made").manifest.files.values()
+        e.bytes for e in open_bundle(tmp_path / "made").manifest.listed.values()
     )
     [program] = open_bundle(tmp_path / "made").manifest.programs
     assert list(program.dimensions.values()) == [(1, 5, 1)]
@@ -99,7 +100,16 @@ def test_a_saved_program_is_opened_only_on_demand(zoo: Run, tmp_path: Path) -> N
         (("my_net:Net", "-i", "two by four"), 2, "is no input"),
         (("my_net:Net", "-i", "2x4:float33"), 2, "is no input"),
         (("my_net:Net", "-i", "x=absent.npy"), 2, "cannot be read as .npy"),
+        (("my_net:Net", "-i", "x=a=absent.npy"), 2, "a=absent.npy: cannot be read as .npy"),
+        (("my_net:Net", "-i", "./x=1.npy"), 2, "./x=1.npy: cannot be read as .npy"),
+        (("my_net:Net", "-i", "several.npz"), 2, "is no input"),
+        (("my_net:Net", "-i", "2x4:float32:0..9"), 2, "float32 takes no range"),
+        (("my_net:Net", "-i", "2x4:uint8:0..256"), 2, "uint8 holds 0 to 255"),
+        (("my_net:Net", "-i", "2x4:bool:0..7"), 2, "bool holds 0 to 1"),
         (("my_net:Net", "-i", "2x4", "--dynamic", "x:0=1..4"), 2, "does not take these inputs"),
+        (("my_net:Counter", "-i", "2x4", "--dynamic", "0:0=1..4"), 2, "there is no input '0'"),
+        (("my_net:Counter", "-i", "2x4", "--dynamic", "x:2=1..4"), 2, "input 'x' has 2 axes"),
+        (("my_net:Counter", "-i", "2x4", "--dynamic", "x:0,x:0=1..4"), 2, "x:0 is given twice"),
         (("my_net:Counter", "-i", "2x4", "--dynamic", "y:0=1..4"), 2, "there is no input 'y'"),
         (("my_net:Counter", "-i", "2x4", "--dynamic", "x:0=4..1"), 2, "is no dynamic size"),
         (("my_net:Counter", "-i", "2x4"), 1, "buffer 'calls' is written"),
@@ -129,6 +139,14 @@ def test_a_file_that_is_no_program_is_told(zoo: Run, tmp_path: Path) -> None:
     code, _, err = zoo("compile", "wrong.pt2", "--unpickle", "-o", "made")
     assert code == 1
     assert "is no exported program" in err
+
+
+def test_an_archive_that_is_called_an_array_is_told(tmp_path: Path) -> None:
+    """The words are those of `zoo run`, which reads such files too."""
+    np.savez(tmp_path / "two.npz", np.zeros(2), np.zeros(3))
+    (tmp_path / "two.npz").rename(tmp_path / "two.npy")
+    with pytest.raises(UsageError, match="holds several arrays"):
+        read_input(str(tmp_path / "two.npy"))
 
 
 def test_inputs_are_drawn_as_written() -> None:

@@ -102,4 +102,7 @@ def test_the_command_says_where_the_store_is(
     )
     assert "hush" not in page
     linked = {line.partition("]")[0].removeprefix("- [") for line in page.splitlines()}
-    assert {name.replace("\\", "") for name in linked} >= {"manifest.json", *release.manifest.files}
+    assert {name.replace("\\", "") for name in linked} >= {
+        "manifest.json",
+        *release.manifest.listed,
+    }

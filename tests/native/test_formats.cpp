@@ -70,7 +70,7 @@ TEST("JSON is read as RFC 8259 has it") {
   REFUSES("lacks \"b\"", json.at("b", "x"));
 }
 
-TEST("what is no JSON is refused at its byte") {
+TEST("what is no JSON is refused") {
   for (const char* text : {"",
                            " ",
                            "{",
@@ -101,9 +101,13 @@ TEST("what is no JSON is refused at its byte") {
                            "\"\\udc00\"",
                            "\"\xf4\x90\x80\x80\"",
                            "9223372036854775808",
+                           "-9223372036854775809",
+                           "18446744073709551616",
                            "1e999"}) {
-    REFUSES("not JSON at byte", Json::parse(text));
+    REFUSES("not JSON", Json::parse(text));
   }
+  REFUSES("at byte 6", Json::parse("[1, 2 3]"));
+  REFUSES("at byte 2: a NUL", Json::parse(std::string("{}\0", 3)));
   REFUSES("a key comes twice", Json::parse(R"({"a": 1, "b": {"a": 2}, "a": 3})"));
   REFUSES("nested too deeply", Json::parse(std::string(1'000'000, '[')));
   CHECK(check::passes([] { Json::parse(std::string(31, '[') + std::string(31, ']')); }));

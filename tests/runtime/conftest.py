@@ -19,6 +19,7 @@ from menagerie.format.bundle_manifest import (
     ReleaseState,
     Requirements,
     TensorSpec,
+    unsealed,
 )
 from menagerie.format.folder import seal
 from menagerie.shim_list import RUNTIME_ABI
@@ -169,8 +170,10 @@ def write_bundle(folder: Path, name: str, specimen: Specimen) -> Path:
     unknown = bool(specimen.dimensions)
     program = BundleProgram(
         name="main",
-        library="programs/main/model.so",
-        golden="programs/main/golden.safetensors",
+        files={
+            "library": unsealed("programs/main/model.so"),
+            "golden": unsealed("programs/main/golden.safetensors"),
+        },
         golden_cases=1,
         inputs=tuple(_spec(k, v, specimen.shapes[k]) for k, v in specimen.inputs.items()),
         outputs=tuple(
@@ -195,14 +198,13 @@ def bundle_manifest(name: str, *programs: BundleProgram) -> BundleManifest:
             system=platform.system().lower(), machine=platform.machine(), runtime_abi=RUNTIME_ABI
         ),
         programs=programs,
-        weights="w.safetensors",
         tolerances=DEFAULT_TOLERANCES,
         random_weights=0,
         source="a test",
         licence="none",
         versions={},
         created="2030-01-31T12:00:00+00:00",
-        files={},
+        files={"weights": unsealed("w.safetensors")},
     )
 
 

@@ -39,3 +39,10 @@ def test_impossible_folder_is_one_line_of_advice(
     monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "file" / "home"))
     with pytest.raises(UsageError, match="Set MENAGERIE_HOME to a folder you can write to"):
         home()
+
+
+def test_a_home_that_nobody_has_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`~` of a user who is not there stands for no folder."""
+    monkeypatch.setenv("MENAGERIE_HOME", "~no_such_user_here/cache")
+    with pytest.raises(UsageError, match=r"cannot be told.*Set MENAGERIE_HOME"):
+        home()

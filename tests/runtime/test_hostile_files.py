@@ -107,8 +107,8 @@ WEIGHTS: dict[str, tuple[bytes, str]] = {
     "header of 2^63": (tensors(b"{}", length=2**63), "exceeds"),
     "header of 2^64-1": (tensors(b"{}", length=2**64 - 1), "exceeds"),
     "spaces first": (tensors(b" {}"), "does not begin with {"),
-    "header cut short": (tensors(b'{"w":'), "the text ends early"),
-    "text after header": (tensors(b"{}{}"), "text after the value"),
+    "header cut short": (tensors(b'{"w":'), "unexpected end of input"),
+    "text after header": (tensors(b"{}{}"), "expected end of input"),
     "tensor twice": (
         tensors(b'{"w":%s,"w":%s}' % ((json.dumps(entry()).encode(),) * 2), bytes(16)),
         "a key comes twice",
@@ -128,7 +128,7 @@ WEIGHTS: dict[str, tuple[bytes, str]] = {
     "entry is nothing": (tensors({"w": None}), "is not an object"),
     "dtype with a line break": (one(dtype="F\n\x1b[31m"), "is not supported"),
     "deep lists": (tensors(b'{"w":' + b"[" * 200_000), "nested too deeply"),
-    "overlong UTF-8": (tensors(b'{"\xc0\xaf":1}'), "not UTF-8"),
+    "overlong UTF-8": (tensors(b'{"\xc0\xaf":1}'), "ill-formed UTF-8"),
 }
 
 
@@ -203,11 +203,11 @@ def in_axis(value: object) -> Edit:
 
 
 MANIFESTS: dict[str, tuple[Edit, str]] = {
-    "empty": (text(lambda _: b""), "the text ends early"),
+    "empty": (text(lambda _: b""), "an empty input"),
     "a list": (text(lambda _: b"[]"), "is not an object"),
     "cut in half": (text(lambda t: t[: len(t) // 2]), "not JSON at byte"),
     "byte order mark": (text(lambda t: b"\xef\xbb\xbf" + t), "not JSON at byte 0"),
-    "not UTF-8": (text(lambda t: t.replace(b"hostile", b"host\xff")), "not UTF-8"),
+    "not UTF-8": (text(lambda t: t.replace(b"hostile", b"host\xff")), "ill-formed UTF-8"),
     "deep lists": (text(lambda _: b"[" * 1_000_000), "nested too deeply"),
     "deep objects": (text(lambda _: b'{"a":' * 1_000_000), "nested too deeply"),
     "key twice": (text(lambda t: t[:-1] + b', "version": 1}'), "a key comes twice"),

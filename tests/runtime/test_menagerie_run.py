@@ -217,6 +217,7 @@ def test_bundle_for_another_device_is_refused(bundle: Path) -> None:
     """A Metal bundle says where it can be proven instead, before anything of it is used."""
     path = bundle / "manifest.json"
     text = path.read_text().replace('"target": "cpu"', '"target": "metal"')
+    text = text.replace('"platform": "cpu-', '"platform": "metal-')
     path.write_text(text.replace('"runtime": "cpu"', '"runtime": "metal"'))
     done = run(bundle)
     assert done.returncode == 1

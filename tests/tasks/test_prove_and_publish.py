@@ -32,7 +32,7 @@ def _judged(**changes: object) -> ValidationReport:
 
 
 def _change_weights(bundle: Path) -> None:
-    path = bundle / open_bundle(bundle).manifest.weights
+    path = bundle / open_bundle(bundle).manifest.weights.path
     path.write_bytes(b"x" * path.stat().st_size)
 
 
@@ -60,7 +60,7 @@ def test_a_proven_bundle_is_sealed_with_its_report(job: Job) -> None:
     report = prove(job, toy_evidence(), judge=lambda *_, **__: toy_judgement())
     sealed = open_bundle(job.bundle)
     assert sealed.manifest.state is ReleaseState.VALIDATED
-    assert {"report.json", "report.html"} <= set(sealed.manifest.files)
+    assert {"report.json", "report.html"} <= set(sealed.manifest.listed)
     assert read_report(job.bundle) == report == read_report(job.reports)
     assert (report.model, report.build_key, report.random_weights) == ("toy", BUILD_KEY, 0)
     assert report.parameters == 3

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from menagerie.format.bundle_manifest import AccuracyData, BundleProgram, TensorSpec
+from menagerie.format.bundle_manifest import AccuracyData, BundleProgram, TensorSpec, unsealed
 from menagerie.validation.checks import LoadedProgram, accuracy
 from transforms.accuracy import eager_accuracy
 from zoo.errors import ArtifactError, ExportError, SourceError
@@ -72,8 +72,7 @@ def loaded(model: torch.nn.Module, dtype: Dtype) -> LoadedProgram:
     """The program as if its artifact were perfect."""
     entry = BundleProgram(
         name="main",
-        library="model.so",
-        golden="golden.safetensors",
+        files={"library": unsealed("model.so"), "golden": unsealed("golden.safetensors")},
         golden_cases=1,
         inputs=(TensorSpec(name="x", dtype=dtype, shape=(BATCH, FEATURES)),),
         outputs=(TensorSpec(name="logits", dtype=dtype, shape=(BATCH, CLASSES)),),
@@ -86,9 +85,7 @@ def loaded(model: torch.nn.Module, dtype: Dtype) -> LoadedProgram:
 
 def gate_data(eager: float, output: str = "") -> AccuracyData:
     """The gate as the bundle has it."""
-    return AccuracyData(
-        file="gate.safetensors", program="main", output=output, batch=BATCH, eager_accuracy=eager
-    )
+    return AccuracyData(program="main", output=output, batch=BATCH, eager_accuracy=eager)
 
 
 def written(path: Path, **changes: torch.Tensor) -> Path:

@@ -15,8 +15,9 @@ from torch.export import Dim
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
 from menagerie.session import Session
-from transforms import Program, convert
+from transforms import Program, convert, converter
 from transforms.example_goldens import resized
+from transforms.targets import target_named
 from zoo.errors import ExportError, UsageError, ValidationError
 
 README = Path(__file__).parents[2] / "README.md"
@@ -176,14 +177,39 @@ def test_misuse_is_told_before_any_work(tmp_path: Path) -> None:
         ({"names": {"outputs": ["a", "b"]}}, "has 1 outputs"),
         ({"names": {"output": ["a"]}}, "names has 'output'"),
         ({"passes": ["fold_everything"]}, "there is no pass 'fold_everything'"),
+        ({"threads": 0}, "there are no 0 threads"),
+        ({"threads": 257}, "from 1 to 256"),
+        ({"threads": 1.5}, "there are no 1.5 threads"),
+        ({"measure_seconds": -1}, "`measure_seconds` is -1"),
+        ({"measure_seconds": float("nan")}, "`measure_seconds` is nan"),
+        ({"search_seconds": "1"}, "`search_seconds` is '1'"),
     ]
     for changes, words in cases:
         with pytest.raises(UsageError, match=words):
             convert(module, (x,), **({"out": tmp_path / "made"} | changes))
     with pytest.raises(UsageError, match="beside them"):
         convert({"main": (module, (x,))}, (x,), out=tmp_path / "made")
-    with pytest.raises(UsageError, match="cannot be called 'Main'"):
-        convert({"Main": (module, (x,))}, out=tmp_path / "made")
+    mappings: list[tuple[dict[Any, Any], str]] = [
+        ({"Main": (module, (x,))}, "cannot be called 'Main'"),
+        ({1: (module, (x,))}, "cannot be called 1"),
+        ({"main": module}, "program main: is a Linear"),
+        ({"main": ()}, "program main: is a tuple of 0"),
+        ({"main": (module, (x,), {}, None, {}, 3)}, "program main: is a tuple of 6"),
+        ({"main": None}, r"program main: is a NoneType. Give a Program\(module, inputs\)"),
+    ]
+    for mapping, words in mappings:
+        with pytest.raises(UsageError, match=words):
+            convert(mapping, out=tmp_path / "made")
+
+
+def test_the_build_key_follows_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other code made of the same module is another artifact."""
+    wish = converter._Wish("net", target_named("cpu"), None, {}, "", 1, 0.0)
+    keys = {converter._key(wish, ())}
+    keys.add(converter._key(wish, ()))
+    monkeypatch.setattr(converter, "code_digest", lambda: "0" * 64)
+    keys.add(converter._key(wish, ()))
+    assert len(keys) == 2
 
 
 def test_sizes_that_cannot_be_proven_are_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.golden import case_dimensions, make_goldens, make_inputs
+from transforms.golden import case_dimensions, make_goldens, make_inputs, telling_sizes
 from zoo.errors import ExportError
 from zoo.spec import Dimension, Dtype, InputSpec, ProgramSpec, Sample, SampleKind
 
@@ -96,6 +97,18 @@ def test_cases_cover_low_high_and_an_odd_middle(low: int, span: int, step: int, 
     assert set(seen) <= set(allowed)
     assert {allowed[0], allowed[-1]} <= set(seen)
     assert any(n // step % 2 == 1 for n in seen)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 9])
+def test_any_two_dimensions_are_seen_at_their_ends(count: int) -> None:
+    """Low with low, low with high, high with low and high with high; in few cases, each once."""
+    names = [f"n{i}" for i in range(count)]
+    cases = telling_sizes({name: Dimension(low=2, high=9, multiple_of=1) for name in names})
+    assert len(cases) <= 3 + 2 * count
+    assert len({tuple(case.items()) for case in cases}) == len(cases)
+    for a, b in itertools.combinations(names, 2):
+        seen = {(case[a], case[b]) for case in cases}
+        assert set(itertools.product((2, 9), repeat=2)) <= seen
 
 
 class _Gives(torch.nn.Module):

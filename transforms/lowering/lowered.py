@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     import torch
 
+    from menagerie.format.bundle_manifest import Requirements
     from zoo.records import LoweringRecord
 
-__all__ = ["LoweredProgram", "MetalParts"]
+__all__ = ["LoweredFile", "LoweredProgram"]
 
 
 @dataclass(frozen=True)
-class MetalParts:
-    """What a program for Metal has besides its library.
+class LoweredFile:
+    """A file beside a program's library; what else is said of it stands in the manifest too.
 
-    `shaders` is None for a program without generated kernels; `emulation` is the library for the
-    emulated device, None on hosts that cannot run one; `source_sha256` is of the source that both
-    libraries come from.
+    Attributes:
+        path: in the bundle's folder.
+        source_sha256: of the source that it and the library were both compiled from, if it was.
+        requires: of a machine that loads it, where that is not the library's.
     """
 
-    shaders: Path | None
-    emulation: Path | None
-    source_sha256: str
+    path: Path
+    source_sha256: str | None = None
+    requires: Requirements | None = None
 
 
 @dataclass(frozen=True)
 class LoweredProgram:
-    """A compiled program: its library, and the tensors it expects by constant name."""
+    """A compiled program: its library, and the tensors it expects by constant name.
+
+    `files` are the others that the target's runtime asks for, by their role in the manifest.
+    """
 
     library: Path
     constants: dict[str, torch.Tensor]
     record: LoweringRecord
-    metal: MetalParts | None = None
+    files: Mapping[str, LoweredFile] = field(default_factory=dict)

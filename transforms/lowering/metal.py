@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING
 import torch
 from torch.export.passes import move_to_device_pass
 
+from menagerie.format.bundle_manifest import Role
 from menagerie.shim_list import kernel_symbols
 from transforms.lowering import mach_toolchain
 from transforms.lowering.attention import write_out_attention
 from transforms.lowering.coverage import check_imports, check_kernels, check_library
 from transforms.lowering.inductor import Backend, generate_code, metal_on_any_host
 from transforms.lowering.layouts import with_plain_weights
-from transforms.lowering.lowered import LoweredProgram, MetalParts
+from transforms.lowering.lowered import LoweredFile, LoweredProgram
 from transforms.lowering.metal_codegen import MetalScheduling, MetalWrapper, metal_code
 from transforms.lowering.mps_host import provide_mps
 from transforms.lowering.toolchain import Source, find_compiler
+from transforms.targets.cpu import host_requirements
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord
 
@@ -87,12 +89,15 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
     path = shaders.relative_to(folder).as_posix()
     metal = metal_code(code.wrapper, code.shaders, name, path)
     check_kernels(place, code.kernel_uses, "metal")
+    files = {}
     if metal.shaders:
         shaders.write_text(metal.shaders)
+        files[Role.SHADERS] = LoweredFile(shaders)
     with ThreadPoolExecutor(max_workers=1) as beside:
         twin = beside.submit(_emulation, place, metal, own)
         library, symbols = _mach_library(place, metal, own)
-        emulation = twin.result()
+        if (emulation := twin.result()) is not None:
+            files[Role.EMULATION] = LoweredFile(emulation, metal.sha256, host_requirements())
     return LoweredProgram(
         library=library,
         constants=code.constants,
@@ -104,11 +109,7 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
             generated_kernels=len(metal.kernels),
             seconds=time.perf_counter() - started,
         ),
-        metal=MetalParts(
-            shaders=shaders if metal.shaders else None,
-            emulation=emulation,
-            source_sha256=metal.sha256,
-        ),
+        files=files,
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from menagerie.abi import RUNTIME_ABI
 from menagerie.format.bundle_manifest import Requirements
+from menagerie.platforms import INSTRUCTIONS
 from transforms.targets.base import Finding, Health, Target
 from zoo.errors import LoweringError
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from transforms.lowering.lowered import LoweredProgram
 
 __all__ = ["CpuTarget", "host_requirements"]
-
-# What code is compiled for, by machine, in the words of /proc/cpuinfo.
-_INSTRUCTIONS = {"x86_64": ("avx2", "bmi2", "f16c", "fma"), "arm64": (), "aarch64": ()}
 
 
 class CpuTarget(Target):
@@ -72,7 +70,7 @@ class CpuTarget(Target):
     def checks(self) -> Iterator[Finding]:
         """Whether the processor is one that artifacts run on."""
         machine = platform.machine()
-        wanted = _INSTRUCTIONS.get(machine, ())
+        wanted = INSTRUCTIONS.get(machine, ())
         missing = sorted(set(wanted) - _has())
         if missing:
             yield Finding(
@@ -109,12 +107,12 @@ def host_requirements() -> Requirements:
         LoweringError: nobody knows what to compile for here.
     """
     machine = platform.machine()
-    if machine not in _INSTRUCTIONS:
+    if machine not in INSTRUCTIONS:
         fact = f"there is no baseline for {machine}"
         raise LoweringError("cpu", fact, "x86_64 and arm64 are known")
     return Requirements(
         system=platform.system().lower(),
         machine=machine,
-        instructions=_INSTRUCTIONS[machine],
+        instructions=INSTRUCTIONS[machine],
         runtime_abi=RUNTIME_ABI,
     )

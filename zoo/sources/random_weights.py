@@ -20,11 +20,11 @@ from zoo.errors import SourceError
 from zoo.spec import SampleKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from zoo.spec import InputSpec, ModelSpec, ProgramSpec
 
-__all__ = ["enliven", "one_thread"]
+__all__ = ["enliven", "one_thread", "strengthen"]
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _BIAS_STD = 0.1
@@ -49,7 +49,7 @@ def one_thread() -> Iterator[None]:
 
 
 def enliven(module: nn.Module, spec: ModelSpec, model: str) -> None:
-    """Mend degenerate parameters in place; draws from torch's current random state.
+    """Mend degenerate parameters in place, as an entry's model is called; see `strengthen`.
 
     Args:
         module: float32, in eval mode.
@@ -59,11 +59,37 @@ def enliven(module: nn.Module, spec: ModelSpec, model: str) -> None:
     Raises:
         SourceError: if the module cannot be called as the entry says.
     """
+
+    def run() -> None:
+        for program in spec.programs:
+            inputs = {i.name: _draw(i, program) for i in program.inputs}
+            module.get_submodule(program.part)(**inputs, **program.arguments)
+
+    try:
+        strengthen(module, run)
+    except Exception as error:  # torch raises many kinds; all mean that the entry does not fit
+        fact = f"cannot be called as its entry says ({next(iter(str(error).splitlines()), '')})"
+        raise SourceError(model, fact, "Mend its programs' parts, inputs or arguments") from error
+
+
+def strengthen(module: nn.Module, run: Callable[[], object]) -> None:
+    """Mend degenerate parameters in place; draws from torch's current random state.
+
+    Args:
+        module: float32, in eval mode.
+        run: calls it; each batch norm takes its input's statistics as it is reached.
+    """
     with torch.no_grad():
         for parameter in module.parameters():
             _enliven_parameter(parameter)
-        if any(isinstance(layer, _BATCH_NORMS) for layer in module.modules()):
-            _take_statistics(module, spec, model)
+        norms = [layer for layer in module.modules() if isinstance(layer, _BATCH_NORMS)]
+        hooks = [layer.register_forward_pre_hook(_set_statistics) for layer in norms]
+        try:
+            if norms:
+                run()
+        finally:
+            for hook in hooks:
+                hook.remove()
 
 
 def _enliven_parameter(parameter: Tensor) -> None:
@@ -85,25 +111,6 @@ def _enliven_parameter(parameter: Tensor) -> None:
         parameter.normal_(0.0, fan_in**-0.5)
     elif (gain := float(parameter.std()) * fan_in**0.5) < _WEAK_GAIN:
         parameter.div_(gain)
-
-
-def _take_statistics(module: nn.Module, spec: ModelSpec, model: str) -> None:
-    """Run every program once; each batch norm takes its input's statistics as it is reached."""
-    hooks = [
-        layer.register_forward_pre_hook(_set_statistics)
-        for layer in module.modules()
-        if isinstance(layer, _BATCH_NORMS)
-    ]
-    try:
-        for program in spec.programs:
-            inputs = {i.name: _draw(i, program) for i in program.inputs}
-            module.get_submodule(program.part)(**inputs, **program.arguments)
-    except Exception as error:  # torch raises many kinds; all mean that the entry does not fit
-        fact = f"cannot be called as its entry says ({next(iter(str(error).splitlines()), '')})"
-        raise SourceError(model, fact, "Mend its programs' parts, inputs or arguments") from error
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _set_statistics(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:

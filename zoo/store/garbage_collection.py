@@ -259,7 +259,7 @@ def _signature_of(key: str) -> str:
 
 
 def _digests(manifests: Iterable[BundleManifest]) -> set[str]:
-    return {blob_key(entry.sha256) for m in manifests for entry in m.files.values()}
+    return {blob_key(entry.sha256) for m in manifests for entry in m.listed.values()}
 
 
 def _remove(objects: ObjectStore, rule: KeepRule, batch: list[StoredFile]) -> list[StoredFile]:

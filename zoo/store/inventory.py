@@ -83,7 +83,7 @@ class _Reader:
         return manifest.state
 
     def _whole(self, manifest: BundleManifest) -> bool:
-        entries = manifest.files.values()
+        entries = manifest.listed.values()
         return all(self._sizes.get(blob_key(e.sha256)) == e.bytes for e in entries)
 
 

@@ -95,7 +95,7 @@ class Store(ReleaseReader):
             meter.advance(release.size)
             release = earlier
         else:
-            with announce(self._objects, (e.sha256 for e in release.manifest.files.values())):
+            with announce(self._objects, (e.sha256 for e in release.manifest.listed.values())):
                 self._put_files(opened, meter)
                 self._objects.put_small(candidate_key(*release.names), release.document)
         return release
@@ -113,7 +113,7 @@ class Store(ReleaseReader):
         earlier = self._readable(*candidate.names)
         if earlier is None or _confirms(candidate, earlier):
             names, confirmed = candidate.names, earlier is not None
-            with announce(self._objects, (e.sha256 for e in candidate.manifest.files.values())):
+            with announce(self._objects, (e.sha256 for e in candidate.manifest.listed.values())):
                 if signature is not None:
                     self._objects.put_small(signature_key(*names, confirmed=confirmed), signature)
                 key = release_key(*names, confirmed=confirmed)
@@ -235,7 +235,7 @@ class Store(ReleaseReader):
             confirmed = twice and self._objects.size_of(late) == len(release.document)
             key = late if confirmed else release_key(*release.names)
         else:
-            key = blob_key(release.manifest.files[file].sha256)
+            key = blob_key(release.manifest.listed[file].sha256)
         name = f"{release.model}-{release.target}-{PurePosixPath(file).name}"
         kind = "text/html; charset=utf-8" if file.endswith(".html") else "application/octet-stream"
         return self._objects.link(key, name, kind, seconds)
@@ -248,8 +248,8 @@ class Store(ReleaseReader):
         write_latest(self._objects, model, target, platform, self._manifest)
 
     def _put_files(self, bundle: Bundle, meter: Meter) -> None:
-        files = {entry.sha256: name for name, entry in bundle.manifest.files.items()}
-        for name, entry in bundle.manifest.files.items():
+        files = {entry.sha256: name for name, entry in bundle.manifest.listed.items()}
+        for name, entry in bundle.manifest.listed.items():
             key = blob_key(entry.sha256)
             again = files[entry.sha256] != name  # another file of this bundle has the same bytes
             if again or self._objects.size_of(key) == entry.bytes:
@@ -274,7 +274,7 @@ class Store(ReleaseReader):
             release = candidate
         if release is None:
             return None
-        for entry in release.manifest.files.values():
+        for entry in release.manifest.listed.values():
             if self._objects.size_of(blob_key(entry.sha256)) != entry.bytes:
                 return None
         return release

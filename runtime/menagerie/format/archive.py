@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from menagerie.durable import disk_errors, require_space, sync
 from menagerie.errors import ArtifactError, UsageError
+from menagerie.format.bundle_manifest import MAX_FILES
 from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
-from menagerie.format.folder import MAX_FILES, Bundle, check_references, open_bundle
+from menagerie.format.folder import Bundle, open_bundle
 from menagerie.format.paths import MANIFEST, SIGNATURE
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def pack(folder: Path, zip_path: Path) -> Path:
         StoreFull: no space for the archive.
     """
     bundle = open_bundle(folder)
-    size = len(bundle.document) + sum(entry.bytes for entry in bundle.manifest.files.values())
+    size = len(bundle.document) + sum(entry.bytes for entry in bundle.manifest.listed.values())
     partial = zip_path.with_name(f".{zip_path.name}.partial")
     with disk_errors(zip_path.parent, size):
         require_space(zip_path.parent, size)
@@ -92,7 +93,7 @@ def require_free_place(folder: Path) -> None:
 def _write_zip(bundle: Bundle, path: Path) -> None:
     signature = () if bundle.signature is None else (SIGNATURE,)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for name in (MANIFEST, *signature, *sorted(bundle.manifest.files)):
+        for name in (MANIFEST, *signature, *sorted(bundle.manifest.listed)):
             source = bundle.folder / name
             entry = zipfile.ZipInfo(name, _EPOCH)
             entry.create_system = _UNIX
@@ -154,20 +155,18 @@ def _manifest_of(archive: zipfile.ZipFile, place: str) -> BundleManifest:
             document = file.read(MAX_MANIFEST_BYTES + 1)
     except KeyError:
         raise ArtifactError(place, f"holds no {MANIFEST}", _AGAIN) from None
-    manifest = parse_manifest(document, f"{place}/{MANIFEST}")
-    check_references(manifest, f"{place}/{MANIFEST}")
-    return manifest
+    return parse_manifest(document, f"{place}/{MANIFEST}")
 
 
 def _check_contents(
     entries: dict[str, zipfile.ZipInfo], manifest: BundleManifest, place: str
 ) -> None:
     """No name is used as a path before it is found in the manifest, whose paths were checked."""
-    expected = manifest.files.keys() | {MANIFEST} | (entries.keys() & {SIGNATURE})
+    expected = manifest.listed.keys() | {MANIFEST} | (entries.keys() & {SIGNATURE})
     for name in sorted(entries.keys() ^ expected):
         fact = "is not listed in the manifest" if name in entries else "is missing"
         raise ArtifactError(place, f"entry {name!r} {fact}", _AGAIN)
-    for name, listed in manifest.files.items():
+    for name, listed in manifest.listed.items():
         if entries[name].file_size != listed.bytes:
             raise ArtifactError(place, f"entry {name!r} has not the size that was sealed", _AGAIN)
 

@@ -5,44 +5,46 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 from menagerie.format.paths import bundle_path
 from menagerie.numerics import Dtype, TextEnum, Tolerance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 __all__ = [
+    "MAX_FILES",
     "NAME",
     "AccuracyData",
     "BundleManifest",
     "BundleProgram",
-    "Emulation",
     "FileEntry",
     "Moment",
     "Name",
     "ReleaseState",
     "Requirements",
+    "Role",
     "Sha256",
     "TensorSpec",
     "check_name",
     "check_sha256",
     "moment",
     "platform_name",
+    "unsealed",
 ]
 
 FORMAT_NAME: Final = "menagerie-bundle"
 FORMAT_VERSION: Final = 2
-# Earlier ones that are read: 1 has neither `platform` nor `runtime`, which its other fields imply.
-READABLE_VERSIONS: Final = (1, 2)
-SINCE_VERSION_2: Final = ("platform", "runtime")
+READABLE_VERSIONS: Final = (1, 2)  # see menagerie.format.first_version
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 T = TypeVar("T")
 _ZONE = re.compile(r"[+-]\d\d:\d\d$")
 _MOST = 2**63 - 1  # what C's readers can hold
+MAX_FILES = 10_000
 
 
 def moment(text: str) -> datetime:
@@ -112,12 +114,18 @@ class ReleaseState(TextEnum):
     VALIDATED = "validated"
 
 
-@dataclass(frozen=True)
-class FileEntry:
-    """Size and digest of one file of the bundle."""
+class Role:
+    """What a file is to the runtimes of today; a target may have others, for its own."""
 
-    sha256: Sha256
-    bytes: Count
+    # of a program
+    LIBRARY: Final = "library"
+    GOLDEN: Final = "golden"  # safetensors: `<case>/input/<name>` and `<case>/output/<name>`
+    SHADERS: Final = "shaders"  # generated Metal kernels, without the bundle's shared header
+    EMULATION: Final = "emulation"  # a twin, by which a host without the device proves the program
+    # of the bundle
+    WEIGHTS: Final = "weights"
+    SHADER_HEADER: Final = "shader_header"  # what stands before every program's shaders
+    ACCURACY: Final = "accuracy"  # safetensors: the program's inputs by name, and `labels`, int64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,23 +159,29 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
-class Emulation:
-    """A Metal program's twin, by which a host without a GPU proves it."""
+class FileEntry:
+    """One file of the bundle: where it lies, its size and digest, and what it takes to load it."""
 
-    library: BundlePath  # compiled from the very source that the program's own library came from
-    source_sha256: Sha256  # of that source, the wrapper
-    requires: Requirements  # of the host that emulates
+    path: BundlePath
+    sha256: Sha256
+    bytes: Count
+    source_sha256: Sha256 | None = None  # of what it was compiled from, where others were too
+    requires: Requirements | None = None  # of a machine that loads it, if not the bundle's
+
+
+def unsealed(
+    path: str, *, source_sha256: str | None = None, requires: Requirements | None = None
+) -> FileEntry:
+    """A file of a draft: sealing hashes it."""
+    return FileEntry(path, "", 0, source_sha256, requires)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BundleProgram:
-    """One program: its library, how to call it, and which tensors of the weights it wants."""
+    """One program: its files, how to call it, and which tensors of the weights it wants."""
 
     name: Name
-    library: BundlePath
-    shaders: BundlePath | None = None  # generated Metal kernels, without the bundle's shared header
-    emulation: Emulation | None = None
-    golden: BundlePath  # safetensors: `<case>/input/<name>` and `<case>/output/<name>`
+    files: dict[Name, FileEntry]  # by role
     golden_cases: Annotated[int, _positive]
     inputs: tuple[TensorSpec, ...]
     outputs: Annotated[tuple[TensorSpec, ...], _some]  # without any, nothing could be proven
@@ -179,8 +193,38 @@ class BundleProgram:
         for name, (low, high, step) in self.dimensions.items():
             if not 0 <= low <= high <= _MOST or not 1 <= step <= _MOST:
                 raise ValueError(f"dimension {name!r} has no sizes from {low} to {high} by {step}")
+        _require_roles(self.files, Role.LIBRARY, Role.GOLDEN)
+        twin = self.emulation
+        if twin is not None and (twin.requires is None or twin.source_sha256 is None):
+            raise ValueError("files.emulation lacks requires or source_sha256")
         _check_axes(self.inputs, self.dimensions.keys())
         _check_axes(self.outputs, self.dimensions.keys() | {"?"})
+
+    @property
+    def library(self) -> FileEntry:
+        """The native code."""
+        return self.files[Role.LIBRARY]
+
+    @property
+    def golden(self) -> FileEntry:
+        """The golden cases."""
+        return self.files[Role.GOLDEN]
+
+    @property
+    def shaders(self) -> FileEntry | None:
+        """See `Role.SHADERS`."""
+        return self.files.get(Role.SHADERS)
+
+    @property
+    def emulation(self) -> FileEntry | None:
+        """See `Role.EMULATION`; its `requires` and `source_sha256` are given."""
+        return self.files.get(Role.EMULATION)
+
+
+def _require_roles(files: dict[str, FileEntry], *roles: str) -> None:
+    for role in roles:
+        if role not in files:
+            raise ValueError(f"files.{role}: is missing")
 
 
 def _check_axes(tensors: tuple[TensorSpec, ...], known: Iterable[str]) -> None:
@@ -195,9 +239,8 @@ def _check_axes(tensors: tuple[TensorSpec, ...], known: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class AccuracyData:
-    """The accuracy gate's data inside the bundle."""
+    """How the accuracy gate judges the data that the file of its role holds."""
 
-    file: BundlePath  # safetensors: the program's inputs by name, and `labels`, int64
     program: str
     output: str
     batch: int
@@ -209,17 +252,15 @@ class BundleManifest:
     """manifest.json: written last, names every other file by path, size and sha256."""
 
     format: Literal["menagerie-bundle"] = FORMAT_NAME
-    version: Literal[1, 2] = FORMAT_VERSION
+    version: Literal[2] = FORMAT_VERSION
     model: Name
     target: Name
-    platform: str = ""  # what it runs on; see `platform_name`
-    runtime: str = ""  # whose library runs it; most targets have their own
+    platform: str = ""  # what it runs on, see `platform_name`; a draft may leave it out
+    runtime: str = ""  # whose library runs it; a draft whose target has its own may leave it out
     build_key: Sha256
     state: ReleaseState
     requires: Requirements
     programs: Annotated[tuple[BundleProgram, ...], _some]
-    weights: BundlePath
-    shader_header: BundlePath | None = None  # what stands before every program's shaders
     accuracy: AccuracyData | None = None
     tolerances: dict[Dtype, Tolerance]
     random_weights: int | None
@@ -227,20 +268,50 @@ class BundleManifest:
     licence: str
     versions: dict[str, str]
     created: Moment
-    files: dict[BundlePath, FileEntry]
+    files: dict[Name, FileEntry]  # by role; what is no program's
 
     def __post_init__(self) -> None:
         platform = platform_name(self.target, self.requires)
         if self.platform not in {"", platform}:
             raise ValueError(f"platform is {self.platform!r}, but it requires {platform!r}")
         check_name(self.runtime or self.target)
-        current = (FORMAT_VERSION, platform, self.runtime or self.target)
-        for field, value in zip(("version", "platform", "runtime"), current, strict=True):
-            object.__setattr__(self, field, value)
+        object.__setattr__(self, "platform", platform)
+        object.__setattr__(self, "runtime", self.runtime or self.target)
         names = [program.name for program in self.programs]
         if len(set(names)) != len(names):
             raise ValueError("two programs bear the same name")
         if self.accuracy is not None and self.accuracy.program not in names:
             raise ValueError("the accuracy data names no program of this bundle")
-        if self.shader_header is None and any(p.shaders is not None for p in self.programs):
+        _require_roles(self.files, Role.WEIGHTS)
+        if (self.accuracy is None) != (Role.ACCURACY not in self.files):
+            raise ValueError("of accuracy and files.accuracy only one is given")
+        if Role.SHADER_HEADER not in self.files and any(p.shaders for p in self.programs):
             raise ValueError("there are shaders, but no shader_header")
+        found: dict[str, str] = {}
+        for _, entry in self.uses():
+            if (other := found.get(entry.path.lower())) is not None:
+                fact = (
+                    "stands twice" if other == entry.path else f"and {other!r} differ only in case"
+                )
+                raise ValueError(f"files: {entry.path!r} {fact}")
+            found[entry.path.lower()] = entry.path
+        if len(found) > MAX_FILES:
+            raise ValueError(f"lists more than {MAX_FILES:,} files")
+
+    def uses(self) -> Iterator[tuple[str, FileEntry]]:
+        """Every file, with its place in the manifest: `files.weights`, `programs.main.golden`."""
+        for role, entry in self.files.items():
+            yield f"files.{role}", entry
+        for program in self.programs:
+            for role, entry in program.files.items():
+                yield f"programs.{program.name}.files.{role}", entry
+
+    @cached_property
+    def listed(self) -> dict[str, FileEntry]:
+        """Every file by its path."""
+        return {entry.path: entry for _, entry in self.uses()}
+
+    @property
+    def weights(self) -> FileEntry:
+        """The constants of all programs, safetensors."""
+        return self.files[Role.WEIGHTS]

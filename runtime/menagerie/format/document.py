@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from menagerie.errors import ArtifactError
 from menagerie.format.bundle_manifest import (
     FORMAT_NAME,
     READABLE_VERSIONS,
-    SINCE_VERSION_2,
     BundleManifest,
 )
+from menagerie.format.first_version import upgraded
 from menagerie.typed_json import Malformed, check, load
 from menagerie.typed_json import document as json_document
 
@@ -39,21 +41,38 @@ def parse_manifest(document: bytes, place: str) -> BundleManifest:
             place, f"{len(document):,} bytes, above the {MAX_MANIFEST_BYTES:,} allowed", _DAMAGED
         )
     try:
-        fields = load(document)
+        fields = load(document, whole=_whole)
     except Malformed as error:
         raise ArtifactError(
             place, f"is not JSON as the format wants it: {error}", _DAMAGED
         ) from None
-    _check_version(fields, place)
+    version = _version(fields, place)
     try:
-        manifest: BundleManifest = check(BundleManifest, fields)
+        manifest: BundleManifest = check(
+            BundleManifest, upgraded(fields) if version == 1 else _named(fields)
+        )
     except Malformed as error:
         raise ArtifactError(place, str(error), _DAMAGED) from None
     return manifest
 
 
-def _check_version(fields: object, place: str) -> None:
-    """Checked before all else: a later version may have any other fields."""
+def _whole(digits: str) -> int:
+    number = int(digits)
+    if not -(2**63) <= number < 2**63:  # what C's reader holds
+        raise ValueError("a whole number has more than 64 bits")
+    return number
+
+
+def _named(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields, if they have what a draft may leave out."""
+    for name in ("platform", "runtime"):
+        if fields.get(name) in (None, ""):
+            raise Malformed(f"{name}: is missing")
+    return fields
+
+
+def _version(fields: object, place: str) -> int:
+    """Looked at before all else: a later version may have any other fields."""
     if not isinstance(fields, dict):
         raise ArtifactError(place, "is not a JSON object", _DAMAGED)
     if fields.get("format") != FORMAT_NAME:
@@ -66,7 +85,4 @@ def _check_version(fields: object, place: str) -> None:
             f"format version {repr(version)[:40]}, but only {known} are known here",
             "Upgrade Menagerie to read it",
         )
-    for name in SINCE_VERSION_2:
-        if (name in fields) != (version > 1):
-            fact = "is missing" if version > 1 else "is no field of version 1"
-            raise ArtifactError(place, f"{name}: {fact}", _DAMAGED)
+    return version

@@ -10,24 +10,16 @@ from typing import TYPE_CHECKING
 
 from menagerie.durable import disk_errors, sha256_of, sync, write_durably
 from menagerie.errors import ArtifactError
-from menagerie.format.bundle_manifest import BundleManifest, FileEntry
+from menagerie.format.bundle_manifest import BundleManifest, FileEntry, unsealed
 from menagerie.format.document import MAX_MANIFEST_BYTES, manifest_document, parse_manifest
+from menagerie.format.first_version import role_of
 from menagerie.format.paths import MANIFEST, PARTIAL, SIGNATURE, bundle_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-__all__ = [
-    "MAX_FILES",
-    "Bundle",
-    "check_references",
-    "open_bundle",
-    "read_manifest",
-    "read_signature",
-    "seal",
-]
+__all__ = ["Bundle", "open_bundle", "read_manifest", "read_signature", "seal"]
 
-MAX_FILES = 10_000
 _MOST_SIGNATURE_BYTES = 2**17  # whoever reads it refuses half as many
 
 _AGAIN = "The bundle is damaged: pull or convert it again"
@@ -55,7 +47,7 @@ class Bundle:
         Raises:
             ArtifactError: the manifest does not list it.
         """
-        if name not in self.manifest.files:
+        if name not in self.manifest.listed:
             raise ArtifactError(f"{self.folder}/{name}", "the manifest does not list this file")
         return self.folder / name
 
@@ -67,7 +59,8 @@ def seal(folder: Path, draft: BundleManifest) -> BundleManifest:
 
     Args:
         folder: holds every file of the bundle, and nothing else.
-        draft: the manifest but for `files`, which is filled in here whatever it holds.
+        draft: the manifest, its files by role; what it says of their bytes counts for nothing. A
+            file that it does not name gets a role after its path.
 
     Raises:
         ArtifactError: a file breaks the format, or the draft names one that is not there.
@@ -75,14 +68,17 @@ def seal(folder: Path, draft: BundleManifest) -> BundleManifest:
     """
     found = dict(_scan(folder))
     with disk_errors(folder):
-        files = {
-            name: FileEntry(sha256=sha256_of(found[name]), bytes=found[name].stat().st_size)
+        entries = {
+            name: replace(
+                draft.listed.get(name) or unsealed(name),
+                sha256=sha256_of(found[name]),
+                bytes=found[name].stat().st_size,
+            )
             for name in sorted(found)
         }
-        document = manifest_document(replace(draft, files=files))
         place = str(folder / MANIFEST)
+        document = manifest_document(_filled(draft, entries, place))
         manifest = parse_manifest(document, place)
-        check_references(manifest, place)
         for path in found.values():
             sync(path)
         for parent in sorted({path.parent for path in found.values()}, reverse=True):
@@ -108,45 +104,30 @@ def open_bundle(path: Path, *, check_hashes: bool = True) -> Bundle:
     document = read_manifest(path / MANIFEST)
     place = str(path / MANIFEST)
     manifest = parse_manifest(document, place)
-    check_references(manifest, place)
     found = dict(_scan(path))
-    for name in sorted(manifest.files.keys() - found.keys()):
+    for name in sorted(manifest.listed.keys() - found.keys()):
         raise ArtifactError(str(path / name), "the manifest lists it, but it is missing", _AGAIN)
     if (path / PARTIAL).exists():
         raise ArtifactError(str(path / PARTIAL), "sealing was interrupted", "Convert it again")
     for name in sorted(found):
-        _check_file(found[name], manifest.files.get(name), check_hash=check_hashes)
+        _check_file(found[name], manifest.listed.get(name), check_hash=check_hashes)
     return Bundle(path, manifest, document, read_signature(path))
 
 
-def check_references(manifest: BundleManifest, place: str) -> None:
-    """Raises ArtifactError unless every file that the manifest speaks of is listed, once."""
-    for name, use in _referenced(manifest).items():
-        if name not in manifest.files:
-            raise ArtifactError(place, f"{use}: {name!r} is not among its files", _AGAIN)
-    if len(manifest.files) > MAX_FILES:
-        raise ArtifactError(place, f"lists more than {MAX_FILES:,} files", _AGAIN)
-    lowered: dict[str, str] = {}
-    for name in manifest.files:
-        if (other := lowered.setdefault(name.lower(), name)) != name:
-            raise ArtifactError(place, f"{other!r} and {name!r} differ only in case", _AGAIN)
+def _filled(draft: BundleManifest, entries: Mapping[str, FileEntry], place: str) -> BundleManifest:
+    """The draft with what was found out of its files, by path, and a role for every one left."""
+    for use, entry in draft.uses():
+        if entry.path not in entries:
+            raise ArtifactError(place, f"{use}: {entry.path!r} is not among its files", _AGAIN)
 
+    def sealed(files: Mapping[str, FileEntry]) -> dict[str, FileEntry]:
+        return {role: entries[entry.path] for role, entry in files.items()}
 
-def _referenced(manifest: BundleManifest) -> dict[str, str]:
-    """Every file that the manifest speaks of, and where it does."""
-    wanted = {manifest.weights: "weights"}
-    for program in manifest.programs:
-        wanted[program.library] = f"programs.{program.name}.library"
-        wanted[program.golden] = f"programs.{program.name}.golden"
-        if program.shaders is not None:
-            wanted[program.shaders] = f"programs.{program.name}.shaders"
-        if program.emulation is not None:
-            wanted[program.emulation.library] = f"programs.{program.name}.emulation.library"
-    if manifest.shader_header is not None:
-        wanted[manifest.shader_header] = "shader_header"
-    if manifest.accuracy is not None:
-        wanted[manifest.accuracy.file] = "accuracy.file"
-    return wanted
+    roles = sealed(draft.files)
+    for path in sorted(entries.keys() - draft.listed.keys()):
+        roles[role_of(path, roles)] = entries[path]
+    programs = tuple(replace(p, files=sealed(p.files)) for p in draft.programs)
+    return replace(draft, files=roles, programs=programs)
 
 
 def read_manifest(path: Path) -> bytes:

@@ -45,7 +45,7 @@ def pull_bundle(
     """
     manifest, document = release.manifest, release.document
     folder = Path(os.path.normpath(folder.absolute()))  # `.` has no name
-    total = sum(entry.bytes for entry in manifest.files.values())
+    total = sum(entry.bytes for entry in manifest.listed.values())
     if _is_there(folder, document):
         _complete(folder, signature())
         meter.advance(total)
@@ -59,7 +59,7 @@ def pull_bundle(
         with _alone(partial):
             _remove_strangers(partial, manifest)
             require_space(partial, total - _gathered(partial))
-            for name, entry in manifest.files.items():
+            for name, entry in manifest.listed.items():
                 _fetch(objects, partial / name, entry, meter)
             _complete(partial, signature())
             write_durably(partial / MANIFEST, document, partial=partial / PARTIAL)
@@ -122,7 +122,7 @@ def _remove_strangers(partial: Path, manifest: BundleManifest) -> None:
                 (Path(parent) / name).unlink()
         for name in names:
             path = Path(parent) / name
-            entry = manifest.files.get(path.relative_to(partial).as_posix())
+            entry = manifest.listed.get(path.relative_to(partial).as_posix())
             if entry is None or path.is_symlink() or path.stat().st_size > entry.bytes:
                 path.unlink()
 

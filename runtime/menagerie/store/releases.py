@@ -10,9 +10,9 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from menagerie.errors import ArtifactError, NotInStore, Retracted, TooLarge, Untrusted
+from menagerie.figures import size
 from menagerie.format.bundle_manifest import BundleManifest, ReleaseState, moment
 from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
-from menagerie.format.folder import check_references
 from menagerie.platforms import runnable_platforms
 from menagerie.store.base import Meter, ObjectReader, Progress, silent
 from menagerie.store.latest import find_latest
@@ -81,7 +81,22 @@ class Release:
     @property
     def size(self) -> int:
         """Bytes of all its files."""
-        return sum(entry.bytes for entry in self.manifest.files.values())
+        return sum(entry.bytes for entry in self.manifest.listed.values())
+
+    def pulled_to(self, place: Path) -> tuple[str, dict[str, str | int | None]]:
+        """What a pull says when it is done: in a line for people, and as facts for programs."""
+        seed = self.manifest.random_weights
+        weights = "" if seed is None else f", random weights (seed {seed})"
+        facts: dict[str, str | int | None] = {
+            "model": self.model,
+            "target": self.target,
+            "platform": self.platform,
+            "build_key": self.build_key,
+            "path": str(place.resolve()),
+            "bytes": self.size,
+            "random_weights": seed,
+        }
+        return f"{place}: {self.model} for {self.platform}, {size(self.size)}{weights}", facts
 
 
 class ReleaseReader:
@@ -281,7 +296,6 @@ class ReleaseReader:
                 self.url, f"no release {build_key} of {model} for {target}", "See `zoo list`"
             ) from None
         manifest = parse_manifest(document, place)
-        check_references(manifest, place)
         if (manifest.model, manifest.target, manifest.build_key) != (model, target, build_key):
             raise ArtifactError(place, "is the document of another release", "Remove it")
         return Release(manifest, document, confirmed)

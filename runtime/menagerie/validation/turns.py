@@ -168,7 +168,7 @@ def _program() -> Callable[[], object]:
     folder, name, case, threads = sys.argv[1:]
     bundle = open_bundle(Path(folder), check_hashes=False)
     [entry] = [program for program in bundle.manifest.programs if program.name == name]
-    inputs = GoldenCases(bundle.file(entry.golden), entry).inputs(int(case))
+    inputs = GoldenCases(bundle.file(entry.golden.path), entry).inputs(int(case))
     session = Session(bundle.folder, name, int(threads), allow_unsigned=True)  # just lowered
     return lambda: session.run(inputs)
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import menagerie
 from menagerie.errors import MenagerieError, SessionError
+from menagerie.format.bundle_manifest import Role
 from menagerie.format.document import parse_manifest
 from menagerie.format.folder import open_bundle, read_manifest
 from menagerie.session import Session
@@ -180,7 +181,7 @@ class _Trial:
         return Session(folder, entry.name, order.threads, allow_unsigned=order.allow_unsigned)
 
     def _loaded(self, entry: BundleProgram, session: Session) -> LoadedProgram:
-        goldens = GoldenCases(self._bundle.file(entry.golden), entry)
+        goldens = GoldenCases(self._bundle.file(entry.golden.path), entry)
         return LoadedProgram(entry, session, goldens)
 
     def _note(self, fact: str) -> bool:
@@ -206,11 +207,14 @@ class _Trial:
         return self._note(coexists(program, partial(self._open, program.entry)))
 
     def _accuracy(self, programs: Mapping[str, LoadedProgram]) -> AccuracyResult | None:
-        gate = self._bundle.manifest.accuracy
+        manifest = self._bundle.manifest
+        gate = manifest.accuracy
         if gate is None:
             return None
         self._sender.step(f"program {gate.program}, accuracy gate")
-        result = accuracy(programs[gate.program], gate, self._bundle.file(gate.file))
+        result = accuracy(
+            programs[gate.program], gate, self._bundle.file(manifest.files[Role.ACCURACY].path)
+        )
         if not result.passed:
             self._note(
                 f"program {gate.program}: accuracy {result.artifact:.6g} on {result.samples} "

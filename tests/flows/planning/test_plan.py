@@ -8,10 +8,11 @@ import pytest
 
 from flows.planning import toolchain as planning_toolchain
 from flows.planning.plan import plan
-from flows.planning.toolchain import code_digest, versions
+from flows.planning.toolchain import versions
 from flows.request.parameters import ConversionOptions, default_store
 from menagerie.abi import RUNTIME_ABI
 from transforms.targets import target_named
+from zoo.code_digest import code_digest
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:

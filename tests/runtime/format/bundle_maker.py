@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +26,20 @@ FILES = {
 }
 
 
+def placed(path: str, **more: Any) -> dict[str, Any]:
+    """A file of a draft, whose bytes nobody has looked at."""
+    return {"path": path, "sha256": "0" * 64, "bytes": 0, **more}
+
+
 def draft(**changes: Any) -> BundleManifest:
-    """A manifest without files; `changes` replace its fields."""
+    """A manifest to seal; `changes` replace its fields."""
     tensor = {"name": "x", "dtype": "float32", "shape": [1, "length"]}
     program = {
         "name": "main",
-        "library": "programs/main/model.so",
-        "golden": "programs/main/golden.safetensors",
+        "files": {
+            "library": placed("programs/main/model.so"),
+            "golden": placed("programs/main/golden.safetensors"),
+        },
         "golden_cases": 3,
         "inputs": [tensor],
         "outputs": [{**tensor, "name": "y"}],
@@ -50,17 +58,41 @@ def draft(**changes: Any) -> BundleManifest:
             "runtime_abi": 1,
         },
         "programs": [program],
-        "weights": "weights.safetensors",
         "tolerances": plain(DEFAULT_TOLERANCES),
         "random_weights": 0,
         "source": "made by a test",
         "licence": "Apache-2.0",
         "versions": {"torch": "2.13.0"},
         "created": "2030-01-31T12:00:00+00:00",
-        "files": {},
+        "files": {"weights": placed("weights.safetensors")},
     }
     made: BundleManifest = check(BundleManifest, plain(fields | changes))
     return made
+
+
+def as_version_1(document: bytes) -> bytes:
+    """A manifest as releases before 0.3 wrote it, by FORMAT.md's account of version 1."""
+    fields = json.loads(document)
+    table = {}
+
+    def path_of(entry: dict[str, Any]) -> str:
+        table[entry["path"]] = {"sha256": entry["sha256"], "bytes": entry["bytes"]}
+        return str(entry["path"])
+
+    del fields["platform"], fields["runtime"]
+    for program in fields["programs"]:
+        for role, entry in program.pop("files").items():
+            program[role] = path_of(entry)
+            if role == "emulation":
+                kept = {name: entry[name] for name in ("source_sha256", "requires")}
+                program[role] = {"library": program[role], **kept}
+    for role, entry in fields.pop("files").items():
+        path = path_of(entry)
+        if role in {"weights", "shader_header"}:
+            fields[role] = path
+        elif role == "accuracy":
+            fields["accuracy"]["file"] = path
+    return json.dumps(fields | {"version": 1, "files": table}).encode()
 
 
 def write_files(folder: Path, files: dict[str, bytes]) -> None:

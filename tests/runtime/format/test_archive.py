@@ -123,7 +123,7 @@ def test_escaping_entry(archive: Path, tmp_path: Path, name: str) -> None:
 def test_escaping_entry_that_is_listed(archive: Path, bundle: Path, tmp_path: Path) -> None:
     """Listing an escape in the manifest does not help: its paths are checked first."""
     manifest = open_bundle(bundle).manifest
-    files = {**manifest.files, "../evil": FileEntry(sha256="0" * 64, bytes=4)}
+    files = {**manifest.files, "evil": FileEntry("../evil", "0" * 64, 4)}
     document = plain(replace(manifest, files=files))
     changes = {"manifest.json": json.dumps(document).encode(), "../evil": b"evil"}
     rewrite(archive, **changes)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bundle_maker import FILES, draft, make_bundle, write_files
+from bundle_maker import FILES, draft, make_bundle, placed, write_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,9 +46,9 @@ def refusal(bundle: Path) -> str:
 def test_a_sealed_folder_opens(bundle: Path) -> None:
     """The opened manifest lists every file with the size and sha256 that hashlib computes."""
     opened = open_bundle(bundle)
-    assert set(opened.manifest.files) == set(FILES)
+    assert set(opened.manifest.listed) == set(FILES)
     for name, content in FILES.items():
-        entry = opened.manifest.files[name]
+        entry = opened.manifest.listed[name]
         assert entry.sha256 == hashlib.sha256(content).hexdigest()
         assert entry.bytes == len(content)
         assert opened.file(name).read_bytes() == content
@@ -69,7 +69,8 @@ def test_a_bundle_can_be_sealed_again(bundle: Path) -> None:
     seal(bundle, replace(manifest, state=ReleaseState.EMULATED))
     again = open_bundle(bundle).manifest
     assert again.state is ReleaseState.EMULATED
-    assert again.files.keys() - manifest.files.keys() == {"report.html"}
+    assert again.listed.keys() - manifest.listed.keys() == {"report.html"}
+    assert again.files["report_html"].path == "report.html"
 
 
 def test_equal_bundles_have_equal_manifests(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_interrupted_sealing_leaves_no_bundle(
             seal(tmp_path, draft())
     assert "is missing, so this is not a bundle" in refusal(tmp_path)
     seal(tmp_path, draft())
-    assert set(open_bundle(tmp_path).manifest.files) == set(FILES)
+    assert set(open_bundle(tmp_path).manifest.listed) == set(FILES)
 
 
 def test_every_byte_is_synced_before_the_manifest_appears(
@@ -139,7 +140,7 @@ def test_whatever_is_sealed_opens_unchanged(
     files = {n: c for n, c in files.items() if not any(o.startswith(n + "/") for o in files)}
     folder = make_bundle(tmp_path_factory.mktemp("any"), files)
     opened = open_bundle(folder)
-    assert {n: opened.file(n).read_bytes() for n in opened.manifest.files} == FILES | files
+    assert {n: opened.file(n).read_bytes() for n in opened.manifest.listed} == FILES | files
     shutil.rmtree(folder)
 
 
@@ -273,20 +274,19 @@ def test_rule_3_no_output(bundle: Path) -> None:
 )  # fmt: skip
 def test_rule_4_bad_path(bundle: Path, name: str) -> None:
     """No listed path leaves the folder, hides, or reads differently elsewhere."""
-    entry = {"sha256": "0" * 64, "bytes": 0}
-    edit(bundle, lambda fields: fields["files"].update({name: entry}))
+    edit(bundle, lambda fields: fields["files"].update(other=placed(name)))
     assert "path" in refusal(bundle) or name.lower() == "manifest.json"
 
 
-def test_rule_4_bad_path_in_a_reference(bundle: Path) -> None:
-    """The library's path is checked like a listed one."""
-    edit(bundle, lambda f: f["programs"][0].update(library="../../evil.so"))
-    assert "programs.0.library" in refusal(bundle)
+def test_rule_4_bad_path_of_a_program(bundle: Path) -> None:
+    """A program's paths are checked like the bundle's."""
+    edit(bundle, lambda f: f["programs"][0]["files"]["library"].update(path="../../evil.so"))
+    assert "programs.0.files.library.path" in refusal(bundle)
 
 
 def test_rule_4_same_but_for_case(bundle: Path) -> None:
     """Two names that a Mac's file system takes for one are refused."""
-    edit(bundle, lambda f: f["files"].update({"Report.json": f["files"]["report.json"]}))
+    edit(bundle, lambda f: f["files"].update(other=placed("Report.json")))
     assert "differ only in case" in refusal(bundle)
 
 
@@ -313,19 +313,44 @@ def test_rule_5_extra_file(bundle: Path, name: str) -> None:
     assert name in refusal(bundle)
 
 
-@pytest.mark.parametrize("field", ["weights", "library", "golden", "accuracy"])
-def test_rule_5_reference_to_unlisted_file(bundle: Path, field: str) -> None:
-    """Weights, libraries, goldens and accuracy data must be among the files."""
-    data = {"file": "no", "program": "main", "output": "", "batch": 1, "eager_accuracy": 1.0}
+@pytest.mark.parametrize("role", ["weights", "library", "golden"])
+def test_rule_5_missing_role(bundle: Path, role: str) -> None:
+    """Weights, and a program's library and goldens, must be given."""
 
     def change(fields: dict[str, Any]) -> None:
-        if field in ("library", "golden"):
-            fields["programs"][0][field] = "no"
-        else:
-            fields[field] = data if field == "accuracy" else "no"
+        owner = fields if role == "weights" else fields["programs"][0]
+        fields["files"]["other"] = owner["files"].pop(role)
 
     edit(bundle, change)
-    assert "'no' is not among its files" in refusal(bundle)
+    assert f"files.{role}: is missing" in refusal(bundle)
+
+
+@pytest.mark.parametrize("given", ["accuracy", "files"])
+def test_rule_5_a_gate_goes_with_its_data(bundle: Path, given: str) -> None:
+    """Neither how to judge without what, nor the other way round."""
+    gate = {"program": "main", "output": "", "batch": 1, "eager_accuracy": 1.0}
+
+    def change(fields: dict[str, Any]) -> None:
+        if given == "accuracy":
+            fields["accuracy"] = gate
+        else:
+            fields["files"]["accuracy"] = fields["files"].pop("report_json")
+
+    edit(bundle, change)
+    assert "of accuracy and files.accuracy only one is given" in refusal(bundle)
+
+
+def test_rule_5_a_file_in_two_roles(bundle: Path) -> None:
+    """A file is one thing: else a library could be swapped for data that is written at run time."""
+    edit(bundle, lambda f: f["programs"][0]["files"].update(tiles=f["files"]["weights"]))
+    assert "'weights.safetensors' stands twice" in refusal(bundle)
+
+
+@pytest.mark.parametrize("role", ["Library", "a-b", "", "a b", "../x", "1st"])
+def test_rule_3_a_role_is_a_name(bundle: Path, role: str) -> None:
+    """Roles are lower-case words, as other names are."""
+    edit(bundle, lambda f: f["files"].update({role: f["files"].pop("report_json")}))
+    assert "a name is lower-case letters" in refusal(bundle)
 
 
 def test_rule_5_sealing_needs_every_reference(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bundle_maker import FILES, draft, write_files
+from bundle_maker import FILES, as_version_1, draft, placed, write_files
 
+from menagerie.format.document import parse_manifest
 from menagerie.format.folder import open_bundle, seal
 from menagerie.typed_json import Malformed, plain
 from zoo.errors import ArtifactError
@@ -25,14 +27,14 @@ METAL_FILES = FILES | {
 def _fields() -> dict[str, Any]:
     """The fields of a Metal bundle's manifest that differ from a CPU's."""
     program = plain(draft().programs[0])
-    program |= {
-        "library": "programs/main/model.dylib",
-        "shaders": "programs/main/kernels.metal",
-        "emulation": {
-            "library": "programs/main/model.linux-x86_64.so",
-            "source_sha256": "cd" * 32,
-            "requires": {"system": "linux", "machine": "x86_64", "runtime_abi": 1},
-        },
+    program["files"] |= {
+        "library": placed("programs/main/model.dylib"),
+        "shaders": placed("programs/main/kernels.metal"),
+        "emulation": placed(
+            "programs/main/model.linux-x86_64.so",
+            source_sha256="cd" * 32,
+            requires={"system": "linux", "machine": "x86_64", "runtime_abi": 1},
+        ),
     }
     requires = {"system": "darwin", "machine": "arm64", "runtime_abi": 1}
     return {
@@ -40,7 +42,10 @@ def _fields() -> dict[str, Any]:
         "state": "emulated",
         "requires": requires | {"deployment_target": "15.0"},
         "programs": [program],
-        "shader_header": "shaders.h.metal",
+        "files": {
+            "weights": placed("weights.safetensors"),
+            "shader_header": placed("shaders.h.metal"),
+        },
     }
 
 
@@ -55,12 +60,49 @@ def test_what_is_sealed_opens_unchanged(tmp_path: Path) -> None:
     assert opened.programs[0].emulation.source_sha256 == "cd" * 32
 
 
+def test_version_1_is_read_and_sealed_anew_as_version_2(tmp_path: Path) -> None:
+    """Its fields with paths become roles, what nobody named a role after its path."""
+    write_files(tmp_path, METAL_FILES | {"accuracy.safetensors": b"samples"})
+    gate = {"program": "main", "output": "", "batch": 1, "eager_accuracy": 1.0}
+    fields = _fields() | {"accuracy": gate}
+    fields["files"]["accuracy"] = placed("accuracy.safetensors")
+    sealed = seal(tmp_path, draft(**fields))
+    path = tmp_path / "manifest.json"
+    path.write_bytes(as_version_1(path.read_bytes()))
+    opened = open_bundle(tmp_path).manifest
+    assert opened == sealed
+    assert seal(tmp_path, opened) == sealed
+    assert b'"version": 2' in path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "fact"),
+    [
+        ({"weights": "no"}, "weights: 'no' is not among its files"),
+        ({"weights": None}, "files.weights: is missing"),
+        ({"weights": 3}, "weights: is 3, not a text"),
+        ({"files": []}, "files: is [], not an object"),
+        ({"files": {"../x": {"sha256": "0" * 64, "bytes": 1}}}, "not a relative path"),
+        ({"programs": [3]}, "programs.0: is 3, not an object"),
+        ({"accuracy": {"file": "weights.safetensors"}}, "accuracy.program: is missing"),
+        ({"shader_header": "report.json", "runtime": "cpu"}, "runtime: is no field of version 1"),
+    ],
+)
+def test_a_broken_version_1_is_refused(bundle: Path, change: dict[str, Any], fact: str) -> None:
+    """As strictly as version 2, by the names that its document has."""
+    path = bundle / "manifest.json"
+    fields = json.loads(as_version_1(path.read_bytes()))
+    with pytest.raises(ArtifactError) as caught:
+        parse_manifest(json.dumps(fields | change).encode(), "manifest.json")
+    assert fact in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("missing", "use"),
     [
-        ("programs/main/model.linux-x86_64.so", "programs.main.emulation.library"),
-        ("programs/main/kernels.metal", "programs.main.shaders"),
-        ("shaders.h.metal", "shader_header"),
+        ("programs/main/model.linux-x86_64.so", "programs.main.files.emulation"),
+        ("programs/main/kernels.metal", "programs.main.files.shaders"),
+        ("shaders.h.metal", "files.shader_header"),
     ],
 )
 def test_rule_5_every_reference_is_listed(tmp_path: Path, missing: str, use: str) -> None:
@@ -73,7 +115,28 @@ def test_rule_5_every_reference_is_listed(tmp_path: Path, missing: str, use: str
 def test_rule_10_shaders_need_their_header() -> None:
     """Shaders without the header could not be compiled."""
     with pytest.raises(Malformed, match="no shader_header"):
-        draft(**(_fields() | {"shader_header": None}))
+        draft(**(_fields() | {"files": {"weights": placed("weights.safetensors")}}))
+
+
+@pytest.mark.parametrize("lost", ["source_sha256", "requires"])
+def test_rule_11_a_twin_says_where_it_runs_and_what_it_comes_from(lost: str) -> None:
+    """Without both, nobody could tell which host loads it, nor that it is a twin."""
+    fields = _fields()
+    del fields["programs"][0]["files"]["emulation"][lost]
+    with pytest.raises(Malformed, match="emulation lacks requires or source_sha256"):
+        draft(**fields)
+
+
+def test_a_role_that_nobody_here_knows_is_kept(tmp_path: Path) -> None:
+    """A target to come lists its own files, for the bundle and a program, and they survive."""
+    write_files(tmp_path, METAL_FILES | {"plan.bin": b"plan", "programs/main/tiles.bin": b"tiles"})
+    fields = _fields()
+    fields["files"]["schedule"] = placed("plan.bin")
+    fields["programs"][0]["files"]["tiles"] = placed("programs/main/tiles.bin")
+    seal(tmp_path, draft(**fields))
+    manifest = open_bundle(tmp_path).manifest
+    assert manifest.files["schedule"].bytes == len(b"plan")
+    assert manifest.programs[0].files["tiles"].path == "programs/main/tiles.bin"
 
 
 def test_a_bundle_without_these_fields_still_opens(tmp_path: Path) -> None:
@@ -81,4 +144,5 @@ def test_a_bundle_without_these_fields_still_opens(tmp_path: Path) -> None:
     write_files(tmp_path, FILES)
     manifest = seal(tmp_path, draft())
     program = manifest.programs[0]
-    assert (program.shaders, program.emulation, manifest.shader_header) == (None, None, None)
+    assert (program.shaders, program.emulation) == (None, None)
+    assert "shader_header" not in manifest.files

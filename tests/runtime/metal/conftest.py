@@ -18,10 +18,10 @@ from shim_device import KINDS, Device
 from menagerie.format.bundle_manifest import (
     BundleManifest,
     BundleProgram,
-    Emulation,
     ReleaseState,
     Requirements,
     TensorSpec,
+    unsealed,
 )
 from menagerie.format.folder import seal
 from menagerie.shim_list import RUNTIME_ABI
@@ -108,14 +108,16 @@ def _program(
     save_file(golden, folder / inner / "golden.safetensors")
     return BundleProgram(
         name=name,
-        library=f"{inner}/model.dylib",
-        shaders=f"{inner}/kernels.metal",
-        emulation=Emulation(
-            library=f"{inner}/{metal.emulation_name()}",
-            source_sha256="0" * 64,
-            requires=host_requirements(),
-        ),
-        golden=f"{inner}/golden.safetensors",
+        files={
+            "library": unsealed(f"{inner}/model.dylib"),
+            "shaders": unsealed(f"{inner}/kernels.metal"),
+            "emulation": unsealed(
+                f"{inner}/{metal.emulation_name()}",
+                source_sha256="0" * 64,
+                requires=host_requirements(),
+            ),
+            "golden": unsealed(f"{inner}/golden.safetensors"),
+        },
         golden_cases=1,
         inputs=(TensorSpec(name=argument, dtype=Dtype.FLOAT32, shape=shape),),
         outputs=(TensorSpec(name="y", dtype=Dtype.FLOAT32, shape=tuple(output.shape)),),
@@ -147,15 +149,16 @@ def _manifest(name: str, *programs: BundleProgram) -> BundleManifest:
             system="darwin", machine="arm64", deployment_target="14.0", runtime_abi=RUNTIME_ABI
         ),
         programs=programs,
-        weights="w.safetensors",
-        shader_header="shaders.h.metal",
         tolerances=DEFAULT_TOLERANCES,
         random_weights=0,
         source="a test",
         licence="none",
         versions={},
         created="2030-01-31T12:00:00+00:00",
-        files={},
+        files={
+            "weights": unsealed("w.safetensors"),
+            "shader_header": unsealed("shaders.h.metal"),
+        },
     )
 
 

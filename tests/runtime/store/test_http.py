@@ -60,7 +60,7 @@ def test_no_more_is_read_than_was_promised(server: WebServer, tmp_path: Path) ->
     server.ranges = False
     releases = open_releases(server.address)
     release = releases.find("tiny", "cpu")
-    entry = release.manifest.files["weights.safetensors"]
+    entry = release.manifest.listed["weights.safetensors"]
     server.swap["/" + blob_key(entry.sha256)] = b"x" * (entry.bytes + 10**6)
     moved: list[int] = []
     with pytest.raises(HashMismatch, match="not the ones that were published"):

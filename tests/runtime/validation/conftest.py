@@ -114,7 +114,6 @@ def _gate(bundle: Path, labels: Sequence[int], eager: float) -> AccuracyData:
     rows[np.arange(len(labels)), np.asarray(labels) % SHAPE[1]] = -1.0
     save_file({"x": rows, "labels": np.asarray(labels, np.int64)}, bundle / "accuracy.safetensors")
     return AccuracyData(
-        file="accuracy.safetensors",
         program="main",
         output="",
         batch=SHAPE[0],

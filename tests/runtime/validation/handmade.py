@@ -12,6 +12,7 @@ from menagerie.format.bundle_manifest import (
     ReleaseState,
     Requirements,
     TensorSpec,
+    unsealed,
 )
 
 if TYPE_CHECKING:
@@ -24,8 +25,10 @@ def handmade_program(name: str, dtype: Dtype, shape: tuple[int, ...], cases: int
     """A program from `x` to `y`, both of this dtype and shape."""
     return BundleProgram(
         name=name,
-        library=f"programs/{name}/model.so",
-        golden=f"programs/{name}/golden.safetensors",
+        files={
+            "library": unsealed(f"programs/{name}/model.so"),
+            "golden": unsealed(f"programs/{name}/golden.safetensors"),
+        },
         golden_cases=cases,
         inputs=(TensorSpec(name="x", dtype=dtype, shape=shape),),
         outputs=(TensorSpec(name="y", dtype=dtype, shape=shape),),
@@ -42,6 +45,9 @@ def handmade_manifest(
     accuracy: AccuracyData | None = None,
 ) -> BundleManifest:
     """The draft of a bundle for this machine, to be sealed."""
+    files = {"weights": unsealed("weights.safetensors")}
+    if accuracy is not None:
+        files["accuracy"] = unsealed("accuracy.safetensors")
     return BundleManifest(
         model=model,
         target="cpu",
@@ -51,7 +57,6 @@ def handmade_manifest(
             system=platform.system().lower(), machine=platform.machine(), runtime_abi=1
         ),
         programs=tuple(programs),
-        weights="weights.safetensors",
         accuracy=accuracy,
         tolerances=dict(tolerances),
         random_weights=None,
@@ -59,5 +64,5 @@ def handmade_manifest(
         licence="Apache-2.0",
         versions={},
         created="2025-03-01T12:00:00+00:00",
-        files={},
+        files=files,
     )

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from menagerie.format.bundle_manifest import BundleProgram, TensorSpec
+from menagerie.format.bundle_manifest import BundleProgram, TensorSpec, unsealed
 from menagerie.validation.goldens import GoldenCases, read_tensors
 from zoo.errors import ArtifactError
 from zoo.spec import Dtype
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 PROGRAM = BundleProgram(
     name="main",
-    library="model.so",
-    golden="golden.safetensors",
+    files={"library": unsealed("model.so"), "golden": unsealed("golden.safetensors")},
     golden_cases=3,
     inputs=(
         TensorSpec(name="x", dtype=Dtype.FLOAT32, shape=("batch", 3, "time")),

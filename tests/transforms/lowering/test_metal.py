@@ -14,6 +14,7 @@ from torch import nn
 from transforms.lowering import metal
 from transforms.lowering.inductor import metal_header
 from transforms.lowering.mach_o import read_library
+from transforms.targets.cpu import host_requirements
 from zoo.errors import LoweringError, UnsupportedKernels
 
 if TYPE_CHECKING:
@@ -68,10 +69,11 @@ def test_record_tells_what_is_imported(lowered: LoweredProgram) -> None:
 
 def test_twin_needs_the_same_shims(lowered: LoweredProgram) -> None:
     """The library to emulate imports what the Mach-O does, and names our runtime as needed."""
-    assert lowered.metal is not None
-    assert lowered.metal.emulation is not None
+    twin = lowered.files["emulation"]
+    assert twin.source_sha256 is not None
+    assert twin.requires == host_requirements()
     shown = subprocess.run(
-        ["readelf", "--dyn-syms", "--dynamic", "--wide", str(lowered.metal.emulation)],  # noqa: S607
+        ["readelf", "--dyn-syms", "--dynamic", "--wide", str(twin.path)],  # noqa: S607
         capture_output=True,
         text=True,
         check=True,
@@ -83,9 +85,7 @@ def test_twin_needs_the_same_shims(lowered: LoweredProgram) -> None:
 
 def test_shaders_stand_once_and_without_the_header(lowered: LoweredProgram) -> None:
     """As many kernels as the record says, each under a name of its own."""
-    assert lowered.metal is not None
-    assert lowered.metal.shaders is not None
-    text = lowered.metal.shaders.read_text()
+    text = lowered.files["shaders"].path.read_text()
     names = re.findall(r"kernel void (\w+)\(", text)
     assert len(set(names)) == len(names) == lowered.record.generated_kernels > 0
     assert len(text) < len(metal_header())
@@ -112,9 +112,7 @@ def test_the_same_program_gives_the_same_bytes(
         assert data == (second / name).read_bytes()
         for folder in (str(tmp_path.parent).encode(), b"/tmp/", b"/home/", b"site-packages"):
             assert folder not in data
-    assert lowered.metal is not None
-    assert again.metal is not None
-    assert again.metal.source_sha256 == lowered.metal.source_sha256
+    assert again.files["emulation"].source_sha256 == lowered.files["emulation"].source_sha256
 
 
 class Spectrum(nn.Module):

@@ -26,7 +26,7 @@ RELEASE = release_key("tiny", "cpu", BUILD_KEY)
 
 def key_of(bundle: Path, name: str) -> str:
     """Where the store keeps a file of the bundle."""
-    return blob_key(open_bundle(bundle).manifest.files[name].sha256)
+    return blob_key(open_bundle(bundle).manifest.listed[name].sha256)
 
 
 def count_puts(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -141,7 +141,7 @@ def test_a_sweep_leaves_what_a_publisher_counts_on(
     """A blob of no release that a publication reuses while the sweep is at work."""
     store = place.store()
     bundle = make_bundle(tmp_path / "bundle")
-    digest = open_bundle(bundle).manifest.files["weights.safetensors"].sha256
+    digest = open_bundle(bundle).manifest.listed["weights.safetensors"].sha256
     store._objects.put_file(bundle / "weights.safetensors", blob_key(digest), lambda _: None)
     real = garbage_collection._remove
 
@@ -160,7 +160,7 @@ def test_a_publisher_waits_for_a_sweep(
     """It uploads again what the sweep removed; a sweep that never ends is an error, not a hole."""
     store = place.store()
     bundle = make_bundle(tmp_path / "bundle")
-    digest = open_bundle(bundle).manifest.files["weights.safetensors"].sha256
+    digest = open_bundle(bundle).manifest.listed["weights.safetensors"].sha256
     monkeypatch.setattr(garbage_collection, "_WAIT_SECONDS", (0.01, 0.1))
     flag = f"sweeping/{'0' * 32}.json"
     store._objects.put_small(flag, json.dumps([digest]).encode())

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bundle_maker import make_bundle
+from bundle_maker import as_version_1, make_bundle
 
 from menagerie import platforms
 from menagerie.format.document import parse_manifest
@@ -114,12 +114,6 @@ def test_every_platform_keeps_its_newest(
     assert store.find("tiny", "cpu").build_key == "dd" * 32
 
 
-def _as_version_1(document: bytes) -> bytes:
-    fields = json.loads(document)
-    del fields["platform"], fields["runtime"]
-    return json.dumps(fields | {"version": 1}).encode()
-
-
 def test_earlier_stores_are_read(
     store: Store, publish: Callable[..., str], on: Callable[[str, str], None]
 ) -> None:
@@ -129,7 +123,7 @@ def test_earlier_stores_are_read(
     objects = store._objects
     for digits, platform in (("aa", "cpu-linux-x86_64"), ("bb", "cpu-linux-arm64")):
         key = release_key("tiny", "cpu", digits * 32)
-        objects.put_small(key, _as_version_1(objects.read_small(key, 10**6)))
+        objects.put_small(key, as_version_1(objects.read_small(key, 10**6)))
         summary = objects.read_small(latest_key("tiny", platform), 10**6)
         objects.put_small(latest_key("tiny", "cpu"), summary)  # of arm, as it was written last
         objects.delete(latest_key("tiny", platform))
@@ -179,4 +173,4 @@ def test_a_manifest_names_the_platform_that_it_requires(tmp_path: Path) -> None:
             del broken["runtime"]
         with pytest.raises(ArtifactError, match=words):
             parse_manifest(json.dumps(broken).encode(), "manifest.json")
-    assert parse_manifest(_as_version_1(document), "manifest.json").platform == "cpu-linux-arm64"
+    assert parse_manifest(as_version_1(document), "manifest.json").platform == "cpu-linux-arm64"

@@ -148,7 +148,7 @@ def test_foreign_parts_are_not_trusted(
     objects = fresh()
     client = objects._client
     key = objects._prefix + blob_key(
-        open_bundle(large).manifest.files["weights.safetensors"].sha256
+        open_bundle(large).manifest.listed["weights.safetensors"].sha256
     )
     upload = client.create_multipart_upload(Bucket="zoo", Key=key)["UploadId"]
     for number, body in ((1, bytes(PART)), (2, b"short"), (9, b"more than there are")):

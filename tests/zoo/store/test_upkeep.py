@@ -67,7 +67,7 @@ def test_the_inventory_says_what_has_says(place: Any, tmp_path: Path, own_home: 
         ("tiny", "metal", emulated): ReleaseState.EMULATED,
     }
     assert store.builds() == expected
-    lost = open_bundle(tmp_path / "bb10").manifest.files["programs/main/model.so"].sha256
+    lost = open_bundle(tmp_path / "bb10").manifest.listed["programs/main/model.so"].sha256
     store._objects.delete(blob_key(lost))
     store._objects.put_small(release_key("tiny", "cpu", "ef" * 32), b"{]")
     del expected["tiny", "cpu", holed]

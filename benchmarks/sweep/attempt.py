@@ -1,0 +1,210 @@
+"""One case on one target, in a process of its own: `run` starts it, `_child` is what runs there."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.sweep.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from benchmarks.sweep.case import Case, Sample
+
+__all__ = ["Bounds", "attempt", "run"]
+
+_CLOCK = 6
+_TEXT = 1500  # characters of an error that are kept
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a case may take.
+
+    Attributes:
+        seconds: of processor time, its own and each compiler's; of the clock six times as many, as
+            others may use the machine.
+        gigabytes: of private memory, each process.
+    """
+
+    seconds: float
+    gigabytes: float
+
+
+def run(name: str, target: str, bounds: Bounds) -> Record:
+    """The record of a case; a process that dies or takes too long is one too."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["benchmarks.sweep.preload"])
+    with tempfile.TemporaryDirectory(prefix="menagerie-sweep-") as folder:
+        process = context.Process(target=_child, args=(name, target, bounds, folder))
+        began = time.monotonic()
+        process.start()
+        process.join(_CLOCK * bounds.seconds)
+        seconds = round(time.monotonic() - began, 1)
+        late = process.is_alive()
+        if late:
+            _end(process.pid)
+            process.join()
+        if late or process.exitcode == -signal.SIGXCPU:
+            return Record("out of time", seconds=seconds, text=f"more than {bounds.seconds:.0f} s")
+        answer = Path(folder) / "record.json"
+        if not answer.exists():
+            return Record("crashed", seconds=seconds, text=f"exit code {process.exitcode}")
+        return Record.read(json.loads(answer.read_text()))
+
+
+def _end(leader: int | None) -> None:
+    """End a child and all that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        if leader is not None:
+            os.killpg(leader, signal.SIGKILL)
+
+
+def _child(name: str, target: str, bounds: Bounds, folder: str) -> None:
+    os.setsid()
+    most = int(bounds.gigabytes * 2**30)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    spent = math.ceil(used.ru_utime + used.ru_stime + bounds.seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (spent, spent + 1))
+    log = os.open(Path(folder) / "log.txt", os.O_CREAT | os.O_WRONLY, 0o600)
+    os.dup2(log, sys.stdout.fileno())
+    os.dup2(log, sys.stderr.fileno())
+    warnings.simplefilter("ignore")
+    from benchmarks.sweep.catalogue import catalogue
+
+    began = time.monotonic()
+    record = attempt(catalogue()[name], target, Path(folder) / "bundle")
+    record = dataclasses.replace(record, seconds=round(time.monotonic() - began, 1))
+    fresh = Path(folder) / "record.partial"
+    fresh.write_text(json.dumps(dataclasses.asdict(record)))
+    fresh.replace(Path(folder) / "record.json")
+
+
+def attempt(case: Case, target: str, out: Path) -> Record:
+    """Convert a case with all of its sizes dynamic, then with fewer until that works.
+
+    Args:
+        case: what to convert.
+        target: what for.
+        out: where the bundle goes.
+    """
+    import torch
+
+    try:
+        sample = _sample(case)
+    except Exception as error:  # the library's own, on this machine
+        return _told(Record("does not run", exported=False), error)
+    found = Record("failed", parameters=sum(p.numel() for p in sample.module.parameters()))
+    refused: dict[str, str] = {}
+    for wanted in _attempts(sample):
+        try:
+            made = _convert(sample, wanted, target, out)
+        except Exception as error:  # what is none of ours is a row as well
+            found = _told(found, error)
+            refused.setdefault(_named(sample, wanted), found.text)
+            continue
+        narrowed = "; ".join(f"{names}: {_line(text)}" for names, text in refused.items())
+        return dataclasses.replace(
+            found,
+            state="proven",
+            exported=True,
+            snr_db=_finite(made.report.worst_snr_db),
+            dynamic=tuple(_named(sample, {name}) for name in sorted(wanted)),
+            narrowed=narrowed,
+            missing=(),
+            error="",
+            text="",
+        )
+    with torch.no_grad():
+        return dataclasses.replace(found, exported=_exports(sample))
+
+
+def _sample(case: Case) -> Sample:
+    """The case's module, alive: in random weights every layer matters to what comes out."""
+    import torch
+
+    from zoo.sources.random_weights import strengthen
+
+    torch.manual_seed(0)
+    sample = case.build()
+    sample.module.requires_grad_(requires_grad=False)
+    strengthen(sample.module, lambda: sample.module(*sample.inputs.values()))
+    with torch.no_grad():
+        sample.module(*sample.inputs.values())
+    return sample
+
+
+def _attempts(sample: Sample) -> Iterator[set[str]]:
+    """All sizes, the batch alone, none."""
+    everything = set(sample.ranges)
+    if everything:
+        yield everything
+    if "batch" in everything and len(everything) > 1:
+        yield {"batch"}
+    yield set()
+
+
+def _convert(sample: Sample, wanted: set[str], target: str, out: Path) -> Any:
+    from transforms import Program, convert
+
+    shapes = sample.shapes(wanted)
+    program = Program(
+        sample.module, tuple(sample.inputs.values()), {}, sample.by_position(shapes),
+        {"inputs": tuple(sample.inputs)},
+    )  # fmt: skip
+    return convert({"main": program}, target=target, out=out, model="swept", measure_seconds=0)
+
+
+def _exports(sample: Sample) -> bool:
+    import torch
+
+    try:
+        torch.export.export(sample.module, tuple(sample.inputs.values()), strict=False)
+    except Exception:  # torch raises many kinds here
+        return False
+    return True
+
+
+def _told(found: Record, error: Exception) -> Record:
+    """The record of a failure, by the kind of its error."""
+    from zoo.errors import MenagerieError, UnsupportedKernels, ValidationError
+
+    state = found.state
+    if state != "does not run":
+        ours = isinstance(error, MenagerieError)
+        state = "wrong" if isinstance(error, ValidationError) else "refused" if ours else "failed"
+    missing = tuple(sorted(error.uses)) if isinstance(error, UnsupportedKernels) else ()
+    return dataclasses.replace(
+        found, state=state, missing=missing, error=type(error).__name__, text=str(error)[:_TEXT]
+    )
+
+
+def _named(sample: Sample, wanted: set[str]) -> str:
+    """Sizes with their ranges, e.g. `batch 1..3, length 4..24`."""
+    ranges = (
+        f"{name} {sample.ranges[name][0]}..{sample.ranges[name][1]}" for name in sorted(wanted)
+    )
+    return ", ".join(ranges) or "fixed sizes"
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:300]
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or value == float("inf") else round(value, 1)

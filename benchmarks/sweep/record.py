@@ -1,0 +1,81 @@
+"""What came of a case on a target, as the results' file holds it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+__all__ = ["RESULTS", "Record", "Results", "State"]
+
+RESULTS = Path(__file__).with_name("results.json")
+
+State = Literal[
+    "proven",  # the artifact agreed with eager
+    "refused",  # one of our errors: place, fact and next step
+    "wrong",  # converted, and its numbers are not eager's
+    "failed",  # an error that is none of ours: a fault
+    "out of time",
+    "crashed",  # the process ended by a signal, or was out of memory
+    "does not run",  # eager itself fails here
+]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One row.
+
+    Attributes:
+        state: see `State`.
+        exported: whether torch.export by itself exports it at fixed sizes; None: nobody knows.
+        parameters: how many.
+        seconds: that the conversion took, all attempts together.
+        snr_db: signal to noise of the worst output against eager; None where there is no proof.
+        dynamic: names of the sizes that vary in the proven artifact, with their ranges.
+        narrowed: why more of them do not; empty where all do.
+        missing: operators that the target's runtime has no kernel for.
+        error: the class of what was raised.
+        text: what it said.
+    """
+
+    state: State
+    exported: bool | None = None
+    parameters: int = 0
+    seconds: float = 0.0
+    snr_db: float | None = None
+    dynamic: tuple[str, ...] = ()
+    narrowed: str = ""
+    missing: tuple[str, ...] = ()
+    error: str = ""
+    text: str = ""
+
+    @classmethod
+    def read(cls, fields: dict[str, Any]) -> Record:
+        """Of what JSON made of one."""
+        lists = {name: tuple(fields.get(name, ())) for name in ("dynamic", "missing")}
+        return cls(**{**fields, **lists})
+
+
+class Results:
+    """The records of all targets, by target and case; written after each, so that a run resumes."""
+
+    def __init__(self, path: Path = RESULTS) -> None:
+        self._path = path
+        held = json.loads(path.read_text()) if path.exists() else {}
+        self.records: dict[str, dict[str, Record]] = {
+            target: {name: Record.read(fields) for name, fields in rows.items()}
+            for target, rows in held.items()
+        }
+
+    def add(self, target: str, name: str, record: Record) -> None:
+        """Keep a record, in the place of an older one."""
+        self.records.setdefault(target, {})[name] = record
+        made = {
+            target: {name: dataclasses.asdict(rows[name]) for name in sorted(rows)}
+            for target, rows in sorted(self.records.items())
+        }
+        fresh = self._path.with_suffix(".partial")
+        fresh.write_text(json.dumps(made, indent=1) + "\n")
+        fresh.replace(self._path)
