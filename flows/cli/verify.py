@@ -124,6 +124,8 @@ def _print(report: "ValidationReport") -> None:
                 decibels(parity.snr_db),
                 "[red]no[/red]" if parity.passed_by is None else _PASSED[parity.passed_by],
             )
+    from rich.markup import escape
+
     console = results()
     console.print(shown)
     for program in report.programs:
@@ -140,4 +142,4 @@ def _print(report: "ValidationReport") -> None:
         where = " on an emulated device" if report.emulated else ""
         console.print(f"[green]verified[/green]{where}")
     else:
-        console.print(f"[red]{report.verdict}[/red]: {report.detail}")
+        console.print(f"[red]{report.verdict}[/red]: {escape(report.detail)}")

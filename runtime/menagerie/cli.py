@@ -247,13 +247,17 @@ def _say(order: argparse.Namespace, text: str, **fields: Any) -> None:
         from menagerie.typed_json import plain
 
         text = json.dumps(plain(fields), indent=2, allow_nan=False)
-    sys.stdout.write(text + "\n")
+    from menagerie.terminal import printable
+
+    sys.stdout.write(printable(text) + "\n")
 
 
 def _told(error: Exception) -> str:
+    from menagerie.terminal import printable
+
     if isinstance(error, OSError):
-        return f"{error.filename or 'system'}: {error.strerror or error}"
-    return str(error)
+        return printable(f"{error.filename or 'system'}: {error.strerror or error}")
+    return printable(str(error))
 
 
 class _Bar:

@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from menagerie.store.releases import Release
 from menagerie.store.s3_options import Addressing, Checksums, S3Options
+from menagerie.terminal import shown_address
 from zoo.errors import UsageError
 from zoo.store.base import ObjectStore, Progress, silent
 from zoo.store.garbage_collection import KeepRule, Swept
@@ -60,7 +61,8 @@ def _objects(url: str, options: S3Options | None) -> ObjectStore:
         return LocalObjects(Path(url).expanduser().absolute(), url)
     parts = urlsplit(url)
     if parts.query or parts.fragment:
-        raise UsageError(url, "a store's address has no query or fragment", _FORMS)
+        fact = "a store's address has no query or fragment"
+        raise UsageError(shown_address(url), fact, _FORMS)
     if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path:
         return LocalObjects(Path(unquote(parts.path)), url)
     if parts.scheme == "s3" and parts.netloc:
@@ -68,4 +70,4 @@ def _objects(url: str, options: S3Options | None) -> ObjectStore:
 
         prefix = parts.path.strip("/")
         return S3Objects(parts.netloc, prefix, options or S3Options.from_environment())
-    raise UsageError(url, "is not the address of a store", _FORMS)
+    raise UsageError(shown_address(url), "is not the address of a store", _FORMS)

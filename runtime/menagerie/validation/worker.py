@@ -2,7 +2,7 @@
 
 Started by `menagerie.validation.validate` as ``python -m menagerie.validation.worker``. Everything
 that it finds out goes through one pipe; whatever the artifact does to this process, the caller
-lives. This guards against accidents, not against malice: a library's code runs as this user.
+lives. Against malice there is `menagerie.validation.sandbox`, in which it is started.
 """
 
 from __future__ import annotations
