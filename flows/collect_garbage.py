@@ -7,9 +7,11 @@ from prefect.states import Failed
 from flows.machine.cleanup import Collected, collect
 from flows.names import FlowName
 from flows.outcome.artifacts import leave_artifact
+from flows.outcome.notices import Notice, tell
 from flows.request.parameters import default_store
 from flows.running.settings import NOTHING_KEPT
 from zoo.errors import MenagerieError
+from zoo.report import plain_text
 from zoo.store import KeepRule
 
 __all__ = ["collect_garbage"]
@@ -36,6 +38,7 @@ def collect_garbage(
     try:
         collected = collect(store or default_store(), keep, dry_run=dry_run)
     except MenagerieError as error:
+        tell(Notice.STORE, "the store cannot be swept", plain_text(str(error)))
         return Failed(message=str(error))
     leave_artifact("collect-garbage", collected.summary, lambda: _markdown(collected))
     return collected

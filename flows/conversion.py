@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,14 +35,17 @@ T = TypeVar("T")
 class ConversionFailed(MenagerieError):
     """A model's conversion ended before its release was in the store.
 
-    `result` is its row; `report` is there if it came as far as a verdict.
+    `result` is its row, `error` why; `report` is there if it came as far as a verdict.
     """
 
-    def __init__(self, result: ModelResult, report: ConversionReport | None = None) -> None:
+    def __init__(
+        self, result: ModelResult, error: MenagerieError, report: ConversionReport | None = None
+    ) -> None:
         super().__init__(
             f"{result.model} for {result.target}, {result.stage}", result.reason or "no reason"
         )
         self.result = result
+        self.error = error
         self.report = report
 
 
@@ -58,6 +62,7 @@ class Conversion:
         self._given = given
         self._times: list[StageTime] = []
         self._report: ConversionReport | None = None
+        self._model: ModelHolder | None = None
         self._began = time.perf_counter()
 
     def run(self) -> tuple[ModelResult, ConversionReport]:
@@ -72,12 +77,14 @@ class Conversion:
         self._job.folder.mkdir(parents=True)
         try:
             with self._given.hold(self._job) as model:
+                self._model = model
                 evidence = self._lowered(model)
                 report = self._prove(model, evidence)
+                self._model = None
             published = self._judged(PUBLISH, evidence)
         finally:
             shutil.rmtree(self._job.folder, ignore_errors=True)
-        row = self._row(Outcome.PUBLISHED if published.kept is None else Outcome.SKIPPED)
+        row = self._row(Outcome.PUBLISHED if published.kept is None else Outcome.PROVEN)
         return row.model_copy(update={"proof": published.state, "kept": published.kept}), report
 
     def _lowered(self, model: ModelHolder) -> Evidence:
@@ -110,7 +117,7 @@ class Conversion:
             if self._report.diagnosis is not None:
                 reason = f"{reason}. {cause(self._report.diagnosis)}"
             row = self._row(failed.result.outcome, Stage.VALIDATE, reason)
-            raise ConversionFailed(row, self._report) from failed.__cause__
+            raise ConversionFailed(row, failed.error, self._report) from failed.__cause__
         return self._report
 
     def _diagnosed(
@@ -129,21 +136,30 @@ class Conversion:
         """Do a stage as a Prefect task: timed, told to the listener, and judged if it fails."""
         listener, stage = self._given.listener, kind.stage
         listener.stage_began(self._job.model, self._job.target, stage)
-        began = time.perf_counter()
+        began, spent = time.perf_counter(), self._spent()
         try:
             result = run_as_task(stage.value, work, retried=kind.retried)
         except Exception as error:
-            row = self._failure(stage, error)
-            self._record(stage, row.outcome, time.perf_counter() - began, row.reason)
-            raise ConversionFailed(row) from error
+            ours = error if isinstance(error, MenagerieError) else explain(error, self._job.model)
+            row = self._row(_outcome(error), stage, str(ours))
+            self._record(stage, row.outcome, time.perf_counter() - began, spent, row.reason)
+            raise ConversionFailed(row, ours) from error
         seconds = time.perf_counter() - began
         self._times.append(StageTime(stage=stage, seconds=seconds))
-        self._record(stage, "done", seconds)
+        self._record(stage, "done", seconds, spent)
         listener.stage_ended(self._job.model, self._job.target, stage, seconds)
         return result
 
+    def _spent(self) -> float:
+        """Processor seconds so far: of this process, what it waited for, and the model's.
+
+        Where one process converts several models at a time, it is of all of them.
+        """
+        own = sum(os.times()[:4])
+        return own + (0.0 if self._model is None else self._model.processor_seconds())
+
     def _record(
-        self, stage: Stage, outcome: str, seconds: float, reason: str | None = None
+        self, stage: Stage, outcome: str, seconds: float, spent: float, reason: str | None = None
     ) -> None:
         record(
             Event(
@@ -154,13 +170,10 @@ class Conversion:
                 stage=stage.value,
                 outcome=outcome,
                 seconds=round(seconds, 3),
+                processor_seconds=round(max(0.0, self._spent() - spent), 3),
                 reason=reason,
             )
         )
-
-    def _failure(self, stage: Stage, error: Exception) -> ModelResult:
-        ours = error if isinstance(error, MenagerieError) else explain(error, self._job.model)
-        return self._row(_outcome(error), stage, str(ours))
 
     def _row(
         self, outcome: Outcome, stage: Stage | None = None, reason: str | None = None

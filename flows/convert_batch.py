@@ -1,10 +1,11 @@
 """The flow in which a worker converts several models: what `convert-zoo` submits."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from prefect import State, flow
 from prefect.runtime import flow_run
+from prefect.states import Completed
 
 from flows.dispatch.in_process import close_lost_children, convert_here
 from flows.names import FlowName
@@ -14,7 +15,7 @@ from flows.planning.plan import PlannedModel, plan, sort_out, unplanned_row
 from flows.request.parameters import ConversionOptions
 from flows.running.listener import Recorder
 from flows.running.services import services
-from flows.running.settings import NOTHING_KEPT, failed, without_heartbeats
+from flows.running.settings import NOTHING_KEPT, without_heartbeats
 from tasks.retries import patiently
 from zoo.errors import MenagerieError
 
@@ -34,36 +35,43 @@ def convert_batch(
     models: list[str],
     target: str = "cpu",
     options: ConversionOptions = ConversionOptions(),  # noqa: B008 - frozen
-) -> RunResult | State[RunResult]:
+    build_keys: dict[str, str] = {},  # noqa: B006 - Prefect reads the defaults for its form
+) -> State[RunResult]:
     """Convert models one after another; each leaves its row on this run as soon as it is done.
 
-    Run again after a crash, it goes on with the models that have no row yet.
+    Run again after a crash, it goes on with the models that have no row yet. A model that fails has
+    a run of its own below this one, which failed; this one has done what it is for.
 
     Args:
         models: Names of models in the manifest.
         target: For which target.
         options: The same for every model.
+        build_keys: What was planned: builds that the store lacks, by model. None: it is to be.
     """
     recorder = _RowLeaver(this_run(), rows_left_before())
     rest = [model for model in models if (model, target) not in recorder.rows]
-    work = sort_out(_planned(rest, target, options, recorder), recorder.model_ended)
+    planned = _planned(rest, target, options, build_keys, recorder)
+    work = sort_out(planned, recorder.model_ended)
     close_lost_children()
     with without_heartbeats(when=True):  # this run's own tell that all of it is alive
         convert_here(work, options, recorder)
     run = RunResult(results=tuple(recorder.rows.values()), store=options.store_url)
-    if not run.succeeded:
-        return failed(run.summary, run)
-    return run
+    name = "Completed" if run.succeeded else "With failures"
+    return Completed(name=name, message=run.summary, data=run)
 
 
 def _planned(
-    models: list[str], target: str, options: ConversionOptions, recorder: Recorder
+    models: list[str],
+    target: str,
+    options: ConversionOptions,
+    build_keys: Mapping[str, str],
+    recorder: Recorder,
 ) -> list[PlannedModel]:
     """What is to be done; where that cannot be found out nothing, and a row for each model."""
     if not models:
         return []
     try:
-        return patiently(lambda: plan(models, [target], options))
+        return patiently(lambda: plan(models, [target], options, known=build_keys))
     except MenagerieError as error:
         for model in models:
             recorder.model_ended(unplanned_row(model, target, error))

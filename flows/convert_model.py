@@ -10,11 +10,10 @@ from prefect.logging import get_run_logger
 from flows.conversion import Conversion, ConversionFailed
 from flows.machine.work import new_work_folder
 from flows.names import FlowName
-from flows.outcome.artifacts import leave_artifact, leave_link
 from flows.outcome.events import model_event, record
-from flows.outcome.links import LINK_DAYS, Links, release_links
+from flows.outcome.pages import Ended, leave_pages
 from flows.outcome.reports import report_folder
-from flows.outcome.results import ModelResult, Outcome
+from flows.outcome.results import ModelResult
 from flows.outcome.rows import leave_row, this_run
 from flows.planning.plan import (
     PlannedModel,
@@ -33,13 +32,9 @@ from tasks.failures import explain
 from tasks.job import Job
 from tasks.retries import patiently
 from zoo.errors import MenagerieError, UsageError
-from zoo.records import ConversionReport
-from zoo.report import markdown
 from zoo.store import open_store
 
 __all__ = ["convert_model"]
-
-_Ended = tuple[ModelResult, ConversionReport | None]
 
 
 @flow(name=FlowName.CONVERT_MODEL.value, flow_run_name="{model} for {target}", **NOTHING_KEPT)
@@ -51,7 +46,7 @@ def convert_model(
     """Convert one model: pull, export, transform, lower, validate, publish.
 
     Skipped when the store already holds a release under the same build key. If forced, it is
-    converted and proven again, but the store keeps the release that it has. The result is the
+    converted and proven anew, but the store keeps the release that it has. The result is the
     model's row, in a failed state if the model failed: call it with `return_state`.
 
     Args:
@@ -59,8 +54,8 @@ def convert_model(
         target: Where the artifact is to run.
         options: How it is converted.
     """
-    result, report = _convert(model, target, options)
-    _leave_pages(result, report, options.store_url)
+    ended = _convert(model, target, options)
+    result = leave_pages(ended, options.store_url)
     record(model_event(result))
     services().listener.model_ended(result)
     if not services().planned:  # else who planned it in this process has heard of it
@@ -70,15 +65,17 @@ def convert_model(
     return failed(f"{result.outcome} in {result.stage}: {result.reason}", result)
 
 
-def _convert(model: str, target: str, options: ConversionOptions) -> _Ended:
+def _convert(model: str, target: str, options: ConversionOptions) -> Ended:
+    summary = ""
     try:
         planned = services().planned.get((model, target)) or patiently(
             lambda: _plan_single(model, target, options)
         )
+        summary = planned.spec.summary
         if planned.error is not None:
-            return failed_row(planned), None
+            return Ended(failed_row(planned), error=planned.error, summary=summary)
         if planned.in_store:
-            return skipped_row(planned), None
+            return Ended(skipped_row(planned))
         with ExitStack() as claimed:
             store = open_store(options.store_url)
             claim = partial(store.claim, planned.build_key, waiting=_say_who_converts)
@@ -87,46 +84,22 @@ def _convert(model: str, target: str, options: ConversionOptions) -> _Ended:
             if not options.force:
                 state = patiently(lambda: store.state(model, target, planned.build_key))
                 if state is not None:
-                    return skipped_row(replace(planned, proof=state)), None
+                    return Ended(skipped_row(replace(planned, proof=state)))
             return _run(planned, options)
     except MenagerieError as error:
-        return unplanned_row(model, target, error), None
+        return Ended(unplanned_row(model, target, error), error=error, summary=summary)
 
 
-def _run(planned: PlannedModel, options: ConversionOptions) -> _Ended:
+def _run(planned: PlannedModel, options: ConversionOptions) -> Ended:
     try:
         with without_tags():
-            return Conversion(_job(planned, options), services()).run()
+            row, report = Conversion(_job(planned, options), services()).run()
+            return Ended(row, report)
     except ConversionFailed as stopped:
-        return stopped.result, stopped.report
+        return Ended(stopped.result, stopped.report, stopped.error, planned.spec.summary)
     except OSError as error:  # before the first stage: there is no room for its folder, say
-        return crashed_row(planned, explain(error, planned.model)), None
-
-
-def _leave_pages(result: ModelResult, report: ConversionReport | None, store: str) -> None:
-    """The report as a page, how to get the artifact, and a link to the report in full."""
-    name = f"{result.model}-{result.target}"
-    links = _links(result, store)
-    if report is not None:
-        get = "" if links is None else f"\n{links.markdown()}"
-        text = f"Conversion report of {result.model} for {result.target}"
-        leave_artifact(name, text, lambda: markdown(report) + get)
-    elif links is not None:
-        text = f"{result.model} for {result.target} is published already"
-        leave_artifact(name, text, links.markdown)
-    if links is not None and links.report is not None:
-        text = f"Report of {result.model} for {result.target}"
-        leave_link(f"{name}-report", f"The page in full, for {LINK_DAYS} days", text, links.report)
-
-
-def _links(result: ModelResult, store: str) -> Links | None:
-    if result.outcome not in (Outcome.PUBLISHED, Outcome.SKIPPED) or result.build_key is None:
-        return None
-    try:
-        return release_links(store, result.model, result.target, result.build_key)
-    except MenagerieError as error:
-        get_run_logger().warning("The release cannot be linked: %s", error)
-        return None
+        ours = explain(error, planned.model)
+        return Ended(crashed_row(planned, ours), error=ours, summary=planned.spec.summary)
 
 
 def _say_who_converts(holder: str) -> None:
@@ -148,7 +121,7 @@ def _job(planned: PlannedModel, options: ConversionOptions) -> Job:
         origin=planned.origin,
         build_key=planned.build_key,
         seed=planned.seed,
-        allow_factories=factories_allowed(asked=options.allow_factories),
+        allow_factories=factories_allowed(options.manifest, asked=options.allow_factories),
         store=options.store_url,
         threads=options.threads,
         stage_seconds=options.stage_minutes * 60.0,

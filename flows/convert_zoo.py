@@ -17,6 +17,8 @@ from flows.dispatch.runs import Runs
 from flows.dispatch.stages import StageWatch
 from flows.names import FlowName
 from flows.outcome.artifacts import leave_artifact
+from flows.outcome.failures import failure_report, link_report, with_failure_page
+from flows.outcome.notices import Notice, tell, tell_of_failures
 from flows.outcome.reports import refresh_index
 from flows.outcome.results import ModelResult, RunResult, results_markdown
 from flows.outcome.rows import this_run
@@ -29,7 +31,8 @@ from flows.running.listener import Recorder, Silence
 from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed
 from tasks.retries import patiently
-from zoo.errors import MenagerieError
+from zoo.errors import MenagerieError, StoreError
+from zoo.report import plain_text
 
 __all__ = ["convert_zoo"]
 
@@ -73,8 +76,12 @@ def convert_zoo(
             lambda: plan(models, targets, options, tags=selected_tags)
         )
     except MenagerieError as error:  # raised, it would be a traceback in the run's log
+        kind = Notice.STORE if isinstance(error, StoreError) else Notice.FAILURES
+        tell(kind, f"{flow_run.get_name()}: nothing was begun", plain_text(str(error)))
         return Failed(message=str(error), data=error)
-    results = _convert_all(planned, options, limits, jobs)
+    results = [
+        _with_page(row, options.store_url) for row in _convert_all(planned, options, limits, jobs)
+    ]
     remember_seconds(results)
     page = refresh_index()
     run = RunResult(
@@ -87,6 +94,7 @@ def convert_zoo(
         "convert-zoo", f"Conversion run: {run.summary}", lambda: results_markdown(results)
     )
     if not run.succeeded:
+        tell_of_failures(run)
         return failed(run.summary, run)
     return run
 
@@ -124,3 +132,10 @@ def _convert_all(
         if after != before:
             recorder.model_ended(after)
     return confirmed
+
+
+def _with_page(row: ModelResult, store: str) -> ModelResult:
+    """The row with a page, if it failed without a run of its own that left one."""
+    if row.succeeded or row.report is not None:
+        return row
+    return link_report(with_failure_page(row, failure_report(row)), store)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from flows.machine.files import replace_text
 from menagerie.figures import milliseconds
+from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.home import home
 from tasks.failures import explain
 from tasks.verify import Proof, ProofOutcome, runs_here
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-__all__ = ["VerifyResult", "verification_markdown", "verify_all"]
+__all__ = ["VerifyResult", "awaiting_device", "verification_markdown", "verify_all"]
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +80,23 @@ def verify_all(
     return result
 
 
+def awaiting_device(store: Store) -> list[Release]:
+    """The latest releases that were only emulated, and that no verification has refuted since.
+
+    The store alone says so: a server that was made anew has forgotten what it was asked.
+
+    Raises:
+        StoreError: the store cannot be asked what it holds.
+    """
+    found = []
+    for release in _latest(store, store.releases()):
+        if release.manifest.state is ReleaseState.EMULATED:
+            verdict = store.verdict(release)
+            if verdict is None or verdict.passed:
+                found.append(release)
+    return found
+
+
 def _chosen(
     store: Store, models: Sequence[str], targets: Sequence[str], *, every_build: bool
 ) -> list[Release]:
@@ -87,11 +105,11 @@ def _chosen(
         for release in store.releases()
         if (not models or release.model in models) and (not targets or release.target in targets)
     ]
-    if every_build:
-        return releases
-    places = dict.fromkeys(
-        (release.model, release.target, release.platform) for release in releases
-    )
+    return releases if every_build else _latest(store, releases)
+
+
+def _latest(store: Store, releases: Sequence[Release]) -> list[Release]:
+    places = dict.fromkeys((each.model, each.target, each.platform) for each in releases)
     return [store.find(model, target, platform=platform) for model, target, platform in places]
 
 

@@ -13,6 +13,7 @@ from flows.dispatch.runs import Runs
 from flows.machine.work import new_work_folder
 from flows.names import FlowName
 from flows.outcome.artifacts import leave_artifact
+from flows.outcome.notices import Notice, tell
 from flows.outcome.results import ModelResult, Outcome
 from flows.outcome.rows import this_run
 from flows.planning.placement import load_placement
@@ -20,10 +21,15 @@ from flows.request.choices import ModelChoice, TargetChoice
 from flows.request.parameters import RunLimits, default_store
 from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed
-from flows.verification import VerifyResult, verification_markdown, verify_all
+from flows.verification import (
+    VerifyResult,
+    awaiting_device,
+    verification_markdown,
+    verify_all,
+)
 from tasks.retries import run_as_task
-from tasks.verify import Proof, ProofOutcome, verify_release
-from zoo.store import Release
+from tasks.verify import Proof, verify_release
+from zoo.store import Release, open_store
 
 __all__ = ["verify_releases"]
 
@@ -45,7 +51,8 @@ def verify_releases(
     """Pull releases, run their golden cases in a fresh process, and say which still hold.
 
     Nothing is removed: the verdict is noted beside the release, and the run's state is failed if
-    one does not hold. What is for another kind of machine is named and passed over.
+    one does not hold. What is for another kind of machine is named and passed over. What the store
+    has as emulated is asked to be confirmed on a device, where that does not stand in a queue yet.
 
     Args:
         models: Only these. None: all that is published.
@@ -72,24 +79,24 @@ def verify_releases(
         f"Verification: {result.summary}",
         lambda: verification_markdown(result),
     )
-    _ask_devices(result, store)
+    _ask_devices(store)
     if not result.succeeded:
+        tell(Notice.REFUTED, f"verification: {result.summary}", verification_markdown(result))
         return failed(result.summary, result)
     return result
 
 
-def _ask_devices(result: VerifyResult, store: str) -> None:
-    """Have devices confirm what is published as emulated, as far as the server waits for none."""
+def _ask_devices(store: str) -> None:
+    """Have devices confirm what the store has as emulated, as far as the server waits for none."""
     rows = [
         ModelResult(
-            model=proof.model,
-            target=proof.target,
+            model=release.model,
+            target=release.target,
             outcome=Outcome.SKIPPED,
-            build_key=proof.build_key,
-            proof=proof.state,
+            build_key=release.build_key,
+            proof=release.manifest.state,
         )
-        for proof in result.proofs
-        if proof.outcome in (ProofOutcome.PROVEN, ProofOutcome.ELSEWHERE)
+        for release in awaiting_device(open_store(store or default_store()))
     ]
     with get_client(sync_client=True) as client:
         runs, placement = Runs(client, this_run()), load_placement()

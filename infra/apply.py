@@ -1,8 +1,9 @@
 """Tells a Prefect server what to know of Menagerie: `python -m infra.apply`.
 
-Work pools and queues, deployments and automations, from the files in `infra`, to the server that
-PREFECT_API_URL names. Whatever is there already is brought to what the files say; limits that
-somebody changed in the UI are set back too, since the files are meant to be the truth.
+Work pools and queues, deployments, automations and who hears of failures, from the files in
+`infra`, to the server that PREFECT_API_URL names. Whatever is there already is brought to what the
+files say; limits that somebody changed in the UI are set back too, since the files are meant to be
+the truth.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from prefect.events.schemas.automations import AutomationCore
 from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
+from infra.notifications import PREFIX, load_notifications
 from infra.wanted import PoolType, load_wanted
 from tasks.failures import explain
 from zoo.errors import MenagerieError, UsageError
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from infra.wanted import Wanted, WorkPool
 
 __all__ = ["apply_pools", "deploy", "main"]
+
+_COMMAND = "python -m flows.running.flow_process"
 
 
 def main() -> int:
@@ -45,7 +49,7 @@ def main() -> int:
         with get_client(sync_client=True) as client:
             apply_pools(client, wanted)
             deploy(wanted)
-            for automation in wanted.automations:
+            for automation in [*wanted.automations, *_apply_notifications(client)]:
                 _apply_automation(client, automation)
     except MenagerieError as error:
         print(error, file=sys.stderr)  # noqa: T201 - this is a program
@@ -120,12 +124,13 @@ def _job_template(kind: PoolType, wanted: Wanted) -> dict[str, Any]:
     """Our own for pods; Prefect's for processes, with the command named that starts a run.
 
     Left unnamed, a worker prepares a workspace first: it takes seconds more, and writes its whole
-    environment, secrets included, into a file. `python` is the worker's, first on its PATH.
+    environment, secrets included, into a file. `python` is the worker's, first on its PATH; what
+    it runs is Prefect's engine, which ends with its worker.
     """
     if kind is PoolType.KUBERNETES:
         return wanted.pod_template
     template = ProcessWorker.get_default_base_job_template()
-    template["variables"]["properties"]["command"]["default"] = "python -m prefect.engine"
+    template["variables"]["properties"]["command"]["default"] = _COMMAND
     return template
 
 
@@ -149,6 +154,28 @@ def _reason(said: str) -> str:
     lines = said.splitlines() or ["it said nothing"]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b: ", line)]
     return (errors or lines)[-1]
+
+
+def _apply_notifications(client: SyncPrefectClient) -> list[dict[str, Any]]:
+    """Make the blocks of `infra.notifications`; those of earlier files go, their automations too.
+
+    Returns:
+        The automations that are wanted.
+    """
+    said = load_notifications()
+    blocks = {}
+    for channel in said.channels:
+        blocks[channel.name] = str(channel.block().save(f"{PREFIX}{channel.name}", overwrite=True))
+    wanted = said.automations(blocks)
+    names = {automation["name"] for automation in wanted}
+    for known in client.request("POST", "/automations/filter", json={}).json():
+        if known["name"].startswith(PREFIX) and known["name"] not in names:
+            client.request("DELETE", "/automations/{id}", path_params={"id": known["id"]})
+    for document in client.request("POST", "/block_documents/filter", json={}).json():
+        name = document["name"] or ""
+        if name.startswith(PREFIX) and name.removeprefix(PREFIX) not in blocks:
+            client.request("DELETE", "/block_documents/{id}", path_params={"id": document["id"]})
+    return wanted
 
 
 def _apply_automation(client: SyncPrefectClient, wanted: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from infra.notifications_file import notifications_file
 from zoo.errors import UsageError
 
 __all__ = ["DeploymentName", "PoolType", "Queue", "Wanted", "WorkPool", "load_wanted"]
@@ -117,6 +118,7 @@ class Wanted:
         root = Path(__file__).parents[1]
         files = [self.folder / f"{n}.yaml" for n in ("prefect", "work_pools", "automations")]
         files += self.folder.glob("kubernetes/*.json")
+        files += [path for path in (notifications_file(),) if path.is_file()]
         for package in _CODE:
             for pattern in ("*.py", "*.yaml", "*.toml"):
                 files += (root / package).rglob(pattern)

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 from menagerie.validation.signals import signal_name
 from tasks.failures import Failure, ProcessDied, StageTimedOut
 from tasks.job import Job, Stage, Suspect
-from tasks.limits import expendable, group_memory, memory_allowed
+from tasks.limits import expendable, group_memory, group_seconds, memory_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,6 +142,10 @@ class ModelProcess:
         self.kill()
         self._process.communicate()
         self._alive.discard(self)
+
+    def processor_seconds(self) -> float:
+        """See `ModelHolder.processor_seconds`; a process that was ended is not counted."""
+        return group_seconds(self._process.pid)
 
     def kill(self) -> None:
         """End the process at once, with the compilers it started."""

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
+from menagerie.format.archive import pack
 from menagerie.format.paths import MANIFEST
 from tasks.job import PublishRecord
+from zoo.errors import MenagerieError
 from zoo.signing import Promoter, check_candidate, keyring_for
 from zoo.store import open_store
 
 if TYPE_CHECKING:
     from tasks.job import Evidence, Job
+    from zoo.store import Release, Store
 
 __all__ = ["publish_bundle"]
+
+_log = logging.getLogger(__name__)
+
+_MOST_ARCHIVED = 2 * 2**30  # bytes; what is larger is got file by file, or by `zoo pull`
 
 
 def publish_bundle(job: Job, _: Evidence | None = None) -> PublishRecord:
@@ -20,6 +28,7 @@ def publish_bundle(job: Job, _: Evidence | None = None) -> PublishRecord:
 
     It is a candidate there. Where this process may sign for the store, as for a local one, it is
     promoted at once: its goldens were made here.
+    In a bucket it lies for some weeks as one zip file too, for the link on the run's page.
 
     Raises:
         StoreError: if the store cannot take it; it then lists only what was complete before.
@@ -31,6 +40,8 @@ def publish_bundle(job: Job, _: Evidence | None = None) -> PublishRecord:
         check_candidate(release.manifest, job.spec)
         release = Promoter(store, keyring).promote(release)
     ours = (job.bundle / MANIFEST).read_bytes()
+    if release.document == ours:
+        _archive(store, release, job)
     return PublishRecord(
         store=job.store,
         bytes=release.size,
@@ -38,3 +49,16 @@ def publish_bundle(job: Job, _: Evidence | None = None) -> PublishRecord:
         state=release.manifest.state,
         promoted=keyring is not None,
     )
+
+
+def _archive(store: Store, release: Release, job: Job) -> None:
+    """Where it fails, a warning: the release is in the store."""
+    if not job.store.startswith("s3://") or release.size > _MOST_ARCHIVED:
+        return
+    archive = job.folder / "bundle.zip"
+    try:
+        store.put_archive(release, pack(job.bundle, archive))
+    except MenagerieError as error:
+        _log.warning("%s for %s is not there as a zip file: %s", job.model, job.target, error)
+    finally:
+        archive.unlink(missing_ok=True)

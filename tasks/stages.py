@@ -88,6 +88,10 @@ class ModelHolder(Protocol):
         """
         ...
 
+    def processor_seconds(self) -> float:
+        """Processor seconds that it has spent so far, beside those of this process."""
+        ...
+
     def __enter__(self) -> Self: ...
 
     def __exit__(
@@ -106,6 +110,10 @@ class HeldHere:
         given = (suspects,) if kind is LOCATE else ()
         done: RecordT = getattr(self, kind.stage.value)(*given)
         return done
+
+    def processor_seconds(self) -> float:
+        """None of its own."""
+        return 0.0
 
     def __enter__(self) -> Self:
         return self

@@ -94,5 +94,5 @@ def prefect_server() -> Iterator[None]:
 
     from flows.running.settings import without_heartbeats
 
-    with prefect_test_harness(server_startup_timeout=90), without_heartbeats(when=True):
+    with prefect_test_harness(server_startup_timeout=300), without_heartbeats(when=True):
         yield

@@ -38,6 +38,7 @@ __all__ = [
     "Divergence",
     "DivergenceStage",
     "ErrorHistogram",
+    "FailureReport",
     "GraphNode",
     "GraphRecord",
     "LoweringRecord",
@@ -221,6 +222,30 @@ class ConversionReport(_Record):
         """The lowest SNR, infinite where all outputs are bit-equal; None without outputs."""
         ratios = (o.snr_db for p in self.validation.programs for o in p.parity)
         return min(ratios, default=None)
+
+
+class FailureReport(_Record):
+    """All that is known of a conversion that ended before there was anything to validate.
+
+    `place` is the node, file or program that the error names, `fact` what is wrong with it; `log`
+    is the end of what the model's process said, `log_path` where the whole of it lies.
+    """
+
+    model: str
+    target: str
+    outcome: str  # failed, crashed or timed out
+    stage: str
+    place: str
+    fact: str
+    next_step: str = ""
+    summary: str = ""
+    build_key: str | None = None
+    random_weights: int | None = None
+    stages: tuple[StageTime, ...] = ()  # those before the one that failed
+    log: str = ""
+    log_path: str = ""
+    machine: str = ""
+    created: str = ""  # ISO 8601, UTC
 
 
 def with_latencies(

@@ -30,6 +30,8 @@ from flows.cli.run import run
 from flows.cli.runs import runs
 from flows.cli.schema import schema
 from flows.cli.show import show
+from flows.cli.stats import stats
+from flows.cli.submit import submit
 from flows.cli.verify import verify
 from flows.machine.loopback import keep_off_proxies
 from zoo.errors import MenagerieError
@@ -69,7 +71,9 @@ for command in (
     schema,
     doctor,
     gc,
+    submit,
     runs,
+    stats,
 ):
     app.command()(command)
 for program in (up, down, status):

@@ -22,6 +22,7 @@ from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from flows.connection import Connection
     from flows.outcome.results import ModelResult, RunResult
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from flows.request.parameters import ConversionOptions
 
 __all__ = ["convert"]
+
+_GLOB = frozenset("*?[")
 
 
 def convert(
@@ -107,8 +110,10 @@ def convert(
         search_minutes=search_minutes,
         memory_gib=memory_gib,
         store=absolute(store) if store else _default_store(),
-        manifest=absolute(str(manifest)) if manifest else "",
+        manifest=_manifest(manifest),
     )
+    if manifest is None:
+        options = _with_submission(options, models or [], quiet=as_json)
     if cluster is not None:
         _require_reachable(options.store_url, cluster)
     began = time.perf_counter()
@@ -135,6 +140,7 @@ def _promote(
     """
     from flows.connection import Origin
     from flows.outcome.results import Outcome
+    from flows.request.own_models import submission_digest
 
     made = [row for row in result.results if row.outcome is Outcome.PUBLISHED]
     if cluster is None or not made:
@@ -157,8 +163,37 @@ def _promote(
             )
             messages().print(text, markup=False)
             continue
-        check_candidate(candidate.manifest, load_manifest(options.manifest_folder).spec(row.model))
+        if not submission_digest(options.manifest):  # else it is this user's own by any measure
+            spec = load_manifest(options.manifest_folder).spec(row.model)
+            check_candidate(candidate.manifest, spec)
         Promoter(store, keyring).promote(candidate)
+
+
+def _manifest(given: "Path | None") -> str:
+    from flows.request.own_models import submission_digest
+
+    if given is None:
+        return ""
+    return str(given) if submission_digest(str(given)) else absolute(str(given))
+
+
+def _with_submission(
+    options: "ConversionOptions", models: "Sequence[str]", *, quiet: bool
+) -> "ConversionOptions":
+    """With the newest submission that has these models, where Menagerie's own have not all."""
+    from flows.cli.output import messages, results
+    from flows.request.own_models import submission_name
+    from zoo.manifest import load_manifest
+    from zoo.store import open_store
+
+    if not models or set(models) <= load_manifest().models.keys() or _GLOB & set("".join(models)):
+        return options
+    digest = open_store(options.store_url).submission_of(models)
+    if digest is None:
+        return options
+    console = messages() if quiet else results()
+    console.print(f"From what was submitted as {submission_name(digest)}", markup=False)
+    return options.model_copy(update={"manifest": submission_name(digest)})
 
 
 def _default_store() -> str:
@@ -193,12 +228,19 @@ def _convert(
     planned: "Sequence[PlannedModel]", options: "ConversionOptions", jobs: int
 ) -> "RunResult":
     """Rows for what needs no run, and one Prefect run for the rest, in the planned order."""
+    from flows.outcome.failures import failure_report, with_failure_page
     from flows.outcome.reports import index_page
     from flows.outcome.results import RunResult
     from flows.planning.plan import sort_out
 
     rows: dict[tuple[str, str], ModelResult] = {}
-    work = sort_out(planned, lambda row: rows.update({(row.model, row.target): row}))
+
+    def tell(row: "ModelResult") -> None:
+        if not row.succeeded:
+            row = with_failure_page(row, failure_report(row))
+        rows[row.model, row.target] = row
+
+    work = sort_out(planned, tell)
     if work:
         from flows.cli.flow_run import run_flow
 

@@ -26,6 +26,7 @@ __all__ = ["LiveDisplay"]
 
 _MARKS = {
     Outcome.PUBLISHED: "[green]published[/green]",
+    Outcome.PROVEN: "[green]proven anew[/green]",
     Outcome.SKIPPED: "[dim]unchanged[/dim]",
     Outcome.FAILED: "[red]failed[/red]",
     Outcome.CRASHED: "[red]crashed[/red]",

@@ -43,7 +43,8 @@ def report(
 ) -> None:
     """Say where the report page of a conversion lies, or print the report as JSON.
 
-    A model's last conversion here is looked at first, then its latest release in the store.
+    A model's last conversion here is looked at first, then its latest release in the store. One
+    that failed before it was validated has a page too; the JSON is that of the last verdict.
 
     **Examples**
 
@@ -51,13 +52,21 @@ def report(
     - `zoo report out --json | jq .validation.verdict`
     """
     folder = _folder(what, target, store_url(store))
-    page = folder / "report.html"
+    page = _page(folder)
     if as_json:
-        emit(json.loads((folder / "report.json").read_text()))
+        emit(json.loads((_with_report(folder) / "report.json").read_text()))
     else:
         results().print(str(page))
     if open_it:
         webbrowser.open(page.resolve().as_uri())
+
+
+def _page(folder: Path) -> Path:
+    """The page of a conversion: of its failure, where the last one came to no verdict."""
+    from zoo.report import FAILURE_PAGE
+
+    failure = folder / FAILURE_PAGE
+    return failure if failure.is_file() else folder / "report.html"
 
 
 def _folder(what: str, target: str, store: str) -> Path:
@@ -67,7 +76,7 @@ def _folder(what: str, target: str, store: str) -> Path:
     if Path(what).is_dir():
         return _with_report(Path(what))
     converted = report_folder(model_name(what), target)
-    if (converted / "report.html").is_file():
+    if _page(converted).is_file():
         return converted
     return _released(what, target, store)
 

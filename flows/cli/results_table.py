@@ -22,6 +22,7 @@ __all__ = ["announce_weights", "print_results"]
 
 _STYLES = {
     Outcome.PUBLISHED: "green",
+    Outcome.PROVEN: "green",
     Outcome.SKIPPED: "dim",
     Outcome.FAILED: "red",
     Outcome.CRASHED: "red",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flows.dispatch.batches import Batch
 from flows.dispatch.runs import Phase
@@ -74,7 +74,11 @@ class Submission:
                 f"work pool {pool}", f"there is no deployment of {flow} in it", "Run `zoo up` again"
             )
         names = [one.model for one in batch.models]
-        models = {"model": names[0]} if flow is _SINGLE else {"models": names}
+        models: dict[str, Any] = {"models": names}
+        if flow is _SINGLE:
+            models = {"model": names[0]}
+        else:
+            models["build_keys"] = {one.model: one.build_key for one in batch.models}
         # Only what is asked for: a worker of another version need not know our other options.
         options = self._options.model_dump(mode="json", exclude_defaults=True)
         for attempt in range(_ATTEMPTS):

@@ -65,8 +65,8 @@ def _sweep_home(days: float, *, dry_run: bool) -> tuple[int, int]:
     """Remove work folders of processes that are no more, and what was not used for `days`.
 
     Args:
-        days: age from which on logs, kept documents, fetched reports and compiled headers go; a
-            clock that jumps can only delay it or cost a file that is made again.
+        days: age from which on logs, kept documents, fetched reports and submissions, and compiled
+            headers go; a clock that jumps can only delay it or cost a file that is made again.
         dry_run: only count.
 
     Returns:
@@ -78,6 +78,7 @@ def _sweep_home(days: float, *, dry_run: bool) -> tuple[int, int]:
         *_old(home() / "documents", days),
         *_old(home() / "fetched", days),
         *_unused(home() / "headers", days),
+        *_unused(home() / "submissions", days),
     ]
     size = sum(_bytes(path) for path in found)
     if not dry_run:

@@ -38,6 +38,7 @@ class Event(BaseModel):
     build_key: str | None
     outcome: str  # of a stage: `done`, else as of a model
     seconds: float
+    processor_seconds: float | None = None  # of a stage, with the processes that it started
     stage: str | None = None
     reason: str | None = None
     time: str = ""  # ISO 8601, UTC; filled in when it is recorded

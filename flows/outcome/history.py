@@ -15,7 +15,7 @@ from transforms.targets import all_targets
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["RunRecord", "local_history", "server_history"]
+__all__ = ["RunRecord", "events", "local_history", "server_history"]
 
 
 class RunRecord(BaseModel):
@@ -81,7 +81,7 @@ def local_history(limit: int, model: str | None) -> list[RunRecord]:
     """The latest conversions of this machine, newest first; see `server_history`."""
     stages: dict[tuple[str, str], dict[str, float]] = {}
     records = []
-    for event in _events():
+    for event in events():
         key = event["model"], event["target"]
         if model not in (None, event["model"]):
             continue
@@ -113,7 +113,7 @@ def _one_a_flow(runs: list[Any]) -> list[Any]:
     return list({run.flow_id: run for run in runs}.values())
 
 
-def _events() -> Iterator[dict[str, Any]]:
+def events() -> Iterator[dict[str, Any]]:
     """All whole lines, oldest first; what another version wrote otherwise is passed over."""
     for path in sorted((home() / "logs").glob("events-*.jsonl")):
         for line in path.read_text(errors="replace").splitlines():

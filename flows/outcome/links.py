@@ -15,11 +15,14 @@ from zoo.store import open_store
 if TYPE_CHECKING:
     from zoo.store import Release
 
-__all__ = ["LINK_DAYS", "Links", "release_links"]
+__all__ = ["LINK_DAYS", "Links", "link_page", "release_links"]
 
 LINK_DAYS = 7  # S3 gives no presigned address a longer life
+_LINK_SECONDS = LINK_DAYS * 24 * 3600
 _REPORT = "report.html"
 _ENDPOINT = "MENAGERIE_S3_ENDPOINT"  # no secret; without it the address means AWS
+_AUTHORITY = "MENAGERIE_S3_CA_BUNDLE"
+_KEYS = ("MENAGERIE_S3_ACCESS_KEY", "MENAGERIE_S3_SECRET_KEY")
 
 
 class Links:
@@ -33,14 +36,14 @@ class Links:
     def __init__(self, store: str, release: Release) -> None:
         self._release = release
         self._store = store
-        seconds = LINK_DAYS * 24 * 3600
-        self._until = datetime.now(UTC) + timedelta(seconds=seconds)
+        self._until = datetime.now(UTC) + timedelta(seconds=_LINK_SECONDS)
         opened = open_store(store)
         self._addresses = {
             name: address
             for name in (MANIFEST, *release.manifest.listed)
-            if (address := opened.link(release, name, seconds)) is not None
+            if (address := opened.link(release, name, _LINK_SECONDS)) is not None
         }
+        self._archive = opened.link_archive(release, _LINK_SECONDS) if self._addresses else None
 
     @property
     def report(self) -> str | None:
@@ -51,18 +54,42 @@ class Links:
         """How to get the artifact, for the end of a page."""
         release = self._release
         endpoint = os.environ.get(_ENDPOINT)
-        where = [f"{_ENDPOINT}={endpoint}"] if endpoint and "://" in self._store else []
+        where = [f"{_ENDPOINT}={endpoint}"] if endpoint and self._in_bucket else []
         pull = ["zoo", "pull", release.model, "--target", release.target, "--store", self._store]
         # An indented line shows all as it is; a line break is the one thing that could end it.
         lines = ["## Get it", "", f"    {' '.join(shlex.join([*where, *pull]).split())}", ""]
+        if self._in_bucket:
+            lines += [self._needed_keys(), ""]
+        until = f"until {self._until:%Y-%m-%d %H:%M} UTC; whoever has an address can read it"
+        if self._archive is not None:
+            taken = size(release.size + len(release.document))
+            lines += [f"Or [as one zip file]({self._archive}) ({taken}), {until}.", ""]
         if self._addresses:
-            until = f"{self._until:%Y-%m-%d %H:%M} UTC"
-            lines += [f"Or file by file, until {until}; whoever has an address can read it:", ""]
+            folders = " Keep the folders in their names." if self._has_folders else ""
+            lines += [f"Or file by file into one folder, {until}:{folders}", ""]
             for name, address in sorted(self._addresses.items()):
                 entry = release.manifest.listed.get(name)
                 taken = size(len(release.document) if entry is None else entry.bytes)
                 lines.append(f"- [{plain_text(name)}]({address}) ({taken})")
         return "\n".join(lines) + "\n"
+
+    @property
+    def _in_bucket(self) -> bool:
+        return self._store.startswith("s3://")
+
+    @property
+    def _has_folders(self) -> bool:
+        return any("/" in name for name in self._addresses)
+
+    def _needed_keys(self) -> str:
+        """What the command takes from the environment besides, by name."""
+        keys = " and ".join(f"`{name}`" for name in _KEYS)
+        authority = f", and `{_AUTHORITY}` the certificate of its authority"
+        trusted = authority if os.environ.get(_AUTHORITY) else ""
+        return (
+            f"{keys} name a key that may read the store{trusted}. On the machine of `zoo up` they "
+            "are found by themselves."
+        )
 
 
 def release_links(store: str, model: str, target: str, build_key: str) -> Links:
@@ -72,3 +99,23 @@ def release_links(store: str, model: str, target: str, build_key: str) -> Links:
         StoreError: it cannot be found.
     """
     return Links(store, open_store(store).find_any(model, target, build_key))
+
+
+def link_page(store: str, page: bytes, name: str) -> str | None:
+    """Put a report that no release holds into the store.
+
+    Args:
+        store: the store's address.
+        page: HTML.
+        name: what a browser calls it, without its ending.
+
+    Returns:
+        Its address, good for a week; None where the store is a folder, which gets none either.
+
+    Raises:
+        StoreError: the store does not take it.
+    """
+    if not store.startswith("s3://"):
+        return None
+    opened = open_store(store)
+    return opened.link_page(opened.put_page(page), name, _LINK_SECONDS)

@@ -26,6 +26,7 @@ class Outcome(StrEnum):
     """How one model's conversion ended."""
 
     PUBLISHED = "published"
+    PROVEN = "proven anew"  # converted again; the store keeps the release that it had
     SKIPPED = "skipped"  # the store held it already, under the same build key
     FAILED = "failed"  # a stage said no, and why
     CRASHED = "crashed"  # something ended it that is not a judgement over the model
@@ -71,7 +72,8 @@ class ModelResult(BaseModel):
     seconds: float = 0.0
     diagnosis: Diagnosis | None = None  # of a validation that failed
     stages: tuple[StageTime, ...] = ()
-    report: str | None = None  # path or address of report.html
+    report: str | None = None  # path of its page on the machine that converted
+    page: str | None = None  # address of that page, good for a week
     proof: ReleaseState | None = None  # of the release in the store
     kept: str | None = None  # when that one was made, if it was not replaced by what was converted
     confirmation: Confirmation | None = None  # asked for where the proof is an emulation
@@ -99,7 +101,7 @@ class ModelResult(BaseModel):
         """Whether what was asked for is now in the store, and no device contradicts it."""
         if self.confirmation is Confirmation.FAILED:
             return False
-        return self.outcome in (Outcome.PUBLISHED, Outcome.SKIPPED)
+        return self.outcome in (Outcome.PUBLISHED, Outcome.PROVEN, Outcome.SKIPPED)
 
     @property
     def remark(self) -> str:
@@ -111,7 +113,7 @@ class ModelResult(BaseModel):
         if self.confirmation is Confirmation.FAILED:
             return f"emulated, but not confirmed: {self.confirmation_detail}"
         if self.kept is not None:
-            return f"converted again and proven; the store keeps its release of {self.kept}"
+            return f"the store keeps its release of {self.kept}"
         return "emulated" if self.proof is ReleaseState.EMULATED else ""
 
 
@@ -142,14 +144,15 @@ class RunResult(BaseModel):
 
 
 def results_markdown(results: Iterable[ModelResult]) -> str:
-    """A table for the artifact on the parent flow run."""
+    """A table for the artifact on the parent flow run; outcomes link to the reports."""
     rows = [
         "| model | target | outcome | max abs error | latency | against eager | time | why |",
         "|---|---|---|---:|---:|---:|---:|---|",
     ]
     for r in results:
         cells = (
-            *map(plain_text, (r.model, r.target, r.outcome)),
+            *map(plain_text, (r.model, r.target)),
+            plain_text(r.outcome) if r.page is None else f"[{plain_text(r.outcome)}]({r.page})",
             "" if r.worst_absolute is None else error(r.worst_absolute),
             "" if r.latency_ms is None else milliseconds(r.latency_ms),
             "" if r.latency_ms is None else speed(r.ratio),

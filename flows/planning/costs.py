@@ -38,7 +38,7 @@ def remember_seconds(results: Iterable[ModelResult]) -> None:
     """Keep what the published models of a run took; where that fails, a warning."""
     seconds = dict(known_seconds())
     for row in results:
-        if row.outcome is Outcome.PUBLISHED:
+        if row.outcome in (Outcome.PUBLISHED, Outcome.PROVEN):
             seconds[row.model, row.target] = round(row.seconds, 1)
     nested: dict[str, dict[str, float]] = {}
     for (model, target), taken in sorted(seconds.items()):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from flows.outcome.reports import known_report, report_folder
 from flows.outcome.results import ModelResult, Outcome, Step
 from flows.planning.toolchain import versions
+from flows.request.own_models import manifest_folder
 from transforms.targets import all_targets, target_named
 from zoo.build_key import build_key
 from zoo.code_digest import code_digest
@@ -18,7 +19,7 @@ from zoo.sources.fingerprint import fingerprint, seed_used
 from zoo.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from flows.request.parameters import ConversionOptions
@@ -45,7 +46,7 @@ _FEW = 8  # models that the store is asked about one by one
 class PlannedModel:
     """A model for a target, its build key, and whether the store already has that release.
 
-    `seed` is of its random weights; None where it keeps its own. `error` says why there can be no
+    `seed` is of its random weights; None where it keeps its own. `error` is why there can be no
     build key (a missing file, say), and then `build_key` is empty.
     """
 
@@ -56,7 +57,7 @@ class PlannedModel:
     seed: int | None
     build_key: str
     in_store: bool
-    error: str | None = None
+    error: MenagerieError | None = None
     proof: ReleaseState | None = None  # of the release in the store
 
 
@@ -66,6 +67,7 @@ def plan(
     options: ConversionOptions,
     *,
     tags: Sequence[str] = (),
+    known: Mapping[str, str] | None = None,
 ) -> list[PlannedModel]:
     """Decide for every selected model and target whether there is work.
 
@@ -74,13 +76,16 @@ def plan(
         targets: each model is taken for those of them it supports; empty: all it supports.
         options: store, manifest, random weights, force.
         tags: further models, by tag.
+        known: build keys by model that somebody planned and found missing in the store, which is
+            not asked for them again. One that comes out otherwise here, by another version of
+            Menagerie or torch, counts for nothing.
 
     Raises:
         UsageError: for a name that is not in the manifest, or if none is for any of the targets.
         ManifestError: if the manifest has faults.
         StoreError: if the store cannot be asked.
     """
-    manifest = load_manifest(options.manifest_folder, targets=all_targets())
+    manifest = load_manifest(manifest_folder(options), targets=all_targets())
     code = code_digest()
     wanted = [
         (name, target)
@@ -101,29 +106,36 @@ def plan(
         try:
             weights = fingerprint(spec, origin=origin, random_weights=seed)
         except MenagerieError as error:
-            return PlannedModel(name, target, spec, origin, seed, "", False, str(error))
+            return PlannedModel(name, target, spec, origin, seed, "", in_store=False, error=error)
         key = build_key(
             name, spec, target, weights=weights, code=code, versions=versions(target_named(target))
         )
         return PlannedModel(name, target, spec, origin, seed, key, in_store=False)
 
-    return _looked_up([one(pair) for pair in wanted], open_store(options.store_url), options)
+    planned = [one(pair) for pair in wanted]
+    unknown = [each for each in planned if (known or {}).get(each.model) != each.build_key]
+    if not unknown:
+        return planned
+    found = _looked_up(unknown, open_store(options.store_url), options)
+    return [found.get((each.model, each.target), each) for each in planned]
 
 
 def _looked_up(
     planned: list[PlannedModel], store: Store, options: ConversionOptions
-) -> list[PlannedModel]:
-    """The same, with what the store says of each."""
+) -> dict[tuple[str, str], PlannedModel]:
+    """The same by model and target, with what the store says of each."""
     if len(planned) <= _FEW:  # the whole store may hold thousands
         with ThreadPoolExecutor(_FEW) as pool:  # a question to it may cross an ocean
             states = list(pool.map(lambda p: _state(store, p), planned))
     else:
         builds = store.builds()
         states = [builds.get((p.model, p.target, p.build_key)) for p in planned]
-    return [
-        replace(one, in_store=state is not None and not options.force, proof=state)
+    return {
+        (one.model, one.target): replace(
+            one, in_store=state is not None and not options.force, proof=state
+        )
         for one, state in zip(planned, states, strict=True)
-    ]
+    }
 
 
 def sort_out(
@@ -168,7 +180,7 @@ def timed_out_row(planned: PlannedModel, reason: str) -> ModelResult:
 
 def failed_row(planned: PlannedModel) -> ModelResult:
     """The row of a model that cannot even be planned."""
-    return _row(planned, Outcome.FAILED, Step.PLAN, planned.error)
+    return _row(planned, Outcome.FAILED, Step.PLAN, str(planned.error))
 
 
 def unplanned_row(model: str, target: str, error: MenagerieError) -> ModelResult:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -67,18 +66,14 @@ class ConversionOptions(BaseModel):
     manifest: str = Field(
         default="",
         title="Manifest",
-        description="Folder of manifest files. Empty: the models that come with Menagerie.",
+        description="Whose models: sha256:… of what `zoo submit` put into the store, or a folder "
+        "that the worker sees. Empty: those that come with Menagerie.",
     )
 
     @property
     def store_url(self) -> str:
         """The store that is meant."""
         return self.store or default_store()
-
-    @property
-    def manifest_folder(self) -> Path | None:
-        """The manifest that is meant, None for our own."""
-        return Path(self.manifest) if self.manifest else None
 
 
 class RunLimits(BaseModel):

@@ -11,30 +11,24 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from flows.outcome.failures import conversion_log
 from flows.running.listener import Listener, Silence
-from menagerie.home import home
 from tasks.model_process import ModelProcess
 from tasks.verify import run_goldens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
     from flows.planning.plan import PlannedModel
     from tasks.job import Evidence, Job, Stage
     from tasks.stages import ModelHolder
     from zoo.records import ValidationReport
 
-__all__ = ["Services", "conversion_log", "services", "use_services"]
-
-
-def conversion_log(job: Job) -> Path:
-    """What the process of a conversion says; of two builds of one model each has its own."""
-    return home() / "logs" / f"{job.model}-{job.target}-{job.build_key[:8]}.log"
+__all__ = ["Services", "services", "use_services"]
 
 
 def _model_process(job: Job) -> ModelHolder:
-    return ModelProcess(job, conversion_log(job))
+    return ModelProcess(job, conversion_log(job.model, job.target, job.build_key))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Weights and their makers: what they name stays in its folder, in its size, and out of messages."""
+"""Weights and their makers: what they name stays in its folder and its size."""
 
 from __future__ import annotations
 

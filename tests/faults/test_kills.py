@@ -41,6 +41,17 @@ def test_a_killed_worker_leaves_its_run_to_finish_or_to_another(cluster: ToyClus
     assert published(cluster) == ["cat"]
 
 
+def test_a_run_ends_with_its_worker(cluster: ToyCluster) -> None:
+    """Where nobody could cancel it any more it does not run on, nor does its model's process."""
+    cluster.write_manifest(owl="sleeps 300")
+    cluster.convert()
+    flow = cluster.flow_process("owl")
+    below = flow.children(recursive=True)
+    cluster.kill_alone("worker")
+    gone = [flow, *below]
+    cluster.wait_for(lambda: not any(cluster.is_running(p.pid) for p in gone), "they have ended")
+
+
 def test_a_lost_host_is_noticed_and_its_run_done_elsewhere(cluster: ToyCluster) -> None:
     """Worker, flow and model process die at once, and nobody says so: the heartbeats' end does."""
     cluster.write_manifest(dodo="sleeps 20")

@@ -124,7 +124,7 @@ class ToyCluster:
         A claimed run counts as lost after seconds, since no test has ten minutes.
         """
         folder = self.folder / "infra"
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         (folder / "work_pools.yaml").write_text((INFRA / "work_pools.yaml").read_text())
         automations = (INFRA / "automations.yaml").read_text()
         assert "within: 600" in automations

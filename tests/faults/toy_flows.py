@@ -23,9 +23,10 @@ from flows import confirm_release as confirming
 from flows import convert_batch as batching
 from flows import convert_model as modelling
 from flows import convert_zoo as zoo
+from flows.outcome.failures import conversion_log
 from flows.planning import plan as planning
 from flows.request.parameters import ConversionOptions, RunLimits
-from flows.running.services import Services, conversion_log, use_services
+from flows.running.services import Services, use_services
 from flows.running.settings import NOTHING_KEPT
 from tasks.job import Evidence, Job, Stage
 from tasks.model_process import ModelProcess
@@ -44,7 +45,7 @@ def model(job: Job) -> ModelHolder:
     """The faulty model in a process; `instant` toys, for a benchmark, do without one."""
     if os.environ.get("MENAGERIE_TOYS") == "instant":
         return ToyModel(job)
-    return ModelProcess(job, conversion_log(job), command=COMMAND)
+    return ModelProcess(job, conversion_log(job.model, job.target, job.build_key), command=COMMAND)
 
 
 def toy_prove(job: Job, evidence: Evidence) -> ConversionReport:
@@ -71,11 +72,14 @@ def convert_model(
 
 @flow(name="convert-batch", flow_run_name=batching._run_name, **NOTHING_KEPT)
 def convert_batch(
-    models: list[str], target: str = "cpu", options: ConversionOptions = ConversionOptions()
+    models: list[str],
+    target: str = "cpu",
+    options: ConversionOptions = ConversionOptions(),
+    build_keys: dict[str, str] = {},
 ) -> State[Any]:
     """See `flows.convert_batch`."""
     with use_services(place()):
-        return batching.convert_batch.fn(models, target, options)  # type: ignore[no-any-return]
+        return batching.convert_batch.fn(models, target, options, build_keys)  # type: ignore[no-any-return]
 
 
 @flow(name="confirm-release", **NOTHING_KEPT)

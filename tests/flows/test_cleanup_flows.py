@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
 from toy_zoo import toy_bundle, toy_evidence, toy_job, toy_judgement
 
 import tasks.retries
@@ -28,7 +31,7 @@ from tasks.verify import ProofOutcome, verify_release
 from zoo.errors import StoreUnreachable
 from zoo.records import GraphNode, GraphRecord, NodeKind, ProgramGraphs
 from zoo.report import read_report
-from zoo.store import KeepRule, open_store
+from zoo.store import KeepRule, ReleaseVerdict, open_store
 
 if TYPE_CHECKING:
     from flows.verification import VerifyResult
@@ -166,6 +169,52 @@ def test_an_emulation_confirms_nothing(store: Store, tmp_path: Path) -> None:
     row = confirmed(judging(emulated=True), store)
     assert row.confirmation is Confirmation.WAITING
     assert store.find("ant", "cpu").manifest.state is ReleaseState.EMULATED
+
+
+PLACES = """
+[targets.cpu]
+convert = "linux-cpu"
+confirm = "phones"
+[pools]
+linux-cpu = {worker = "a worker"}
+macos-metal = {worker = "a Mac"}
+phones = {worker = "a phone"}
+[batches]
+seconds = 1
+most = 1
+unknown_seconds = 1
+"""
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_new_database_is_told_what_waits_for_a_device(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store says what does: each is asked for once, also where a server forgot it all.
+
+    What was validated or refuted is not asked for.
+    """
+    (tmp_path / "placement.toml").write_text(PLACES)
+    monkeypatch.setenv("MENAGERIE_PLACEMENT", str(tmp_path / "placement.toml"))
+    publish(tmp_path, "ant", emulated=True)
+    publish(tmp_path, "bee")
+    publish(tmp_path, "cat", emulated=True)
+    refuted = store.find("cat", "cpu")
+    said = {"model": "cat", "target": "cpu", "build_key": refuted.build_key, "when": "today"}
+    store.note(ReleaseVerdict(passed=False, detail="off by 0.5", **said))
+    with get_client(sync_client=True) as client:
+        client.create_work_pool(WorkPoolCreate(name="phones", type="process"))
+        for _ in range(2):  # a database, and the one after it
+            deployment = client.create_deployment(
+                client.create_flow(confirm_release), "confirm", work_pool_name="phones"
+            )
+            for _ in range(2):  # nights
+                verified(judging(emulated=True), store, models=["bee"])
+            wanted = DeploymentFilter(id=DeploymentFilterId(any_=[deployment]))
+            [waiting] = client.read_flow_runs(deployment_filter=wanted)
+            assert waiting.name == "ant for cpu: confirm"
+            client.delete_flow_run(waiting.id)
+            client.delete_deployment(deployment)
 
 
 @pytest.mark.usefixtures("prefect_server")

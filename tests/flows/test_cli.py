@@ -41,6 +41,8 @@ COMMANDS = (
     "down",
     "status",
     "gc",
+    "stats",
+    "submit",
     "runs",
 )
 

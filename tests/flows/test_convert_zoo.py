@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from toy_zoo import ToyModel, toy_judgement
 
 import tasks.retries
 import zoo.store
+from flows.cli import invoke
 from flows.convert_batch import convert_batch
 from flows.convert_model import convert_model
 from flows.convert_zoo import convert_zoo
@@ -35,6 +37,7 @@ from zoo.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from uuid import UUID
 
     from tasks.job import PublishRecord
     from zoo.records import ConversionReport
@@ -154,8 +157,8 @@ def test_a_second_run_skips_what_is_there(options: ConversionOptions) -> None:
     assert [r.outcome for r in second] == [Outcome.SKIPPED] * 2
     assert [r.worst_absolute for r in second] == [3e-6] * 2  # of the report kept here
     forced = one(toy_services(), "ant", options.model_copy(update={"force": True}))
-    assert forced.outcome is Outcome.SKIPPED  # what it made is not what the store has
-    assert "converted again and proven; the store keeps its release of 20" in forced.remark
+    assert forced.outcome is Outcome.PROVEN  # what it made is not what the store has
+    assert "the store keeps its release of 20" in forced.remark
     assert forced.stages[-1].stage == "publish"
 
 
@@ -340,6 +343,49 @@ def test_a_run_that_ends_without_a_row_says_why() -> None:
     assert str(state_error(Failed(data=ValueError("bad")))) == "Prefect: ValueError: bad"
     assert str(state_error(Cancelled())).startswith("Prefect: ")
     assert str(state_error(Completed())).startswith("Prefect: ")
+
+
+def test_a_failed_model_is_one_failed_run(options: ConversionOptions) -> None:
+    """Its own; the batch that it was in has done its work, and says how it went."""
+    from prefect.client.orchestration import get_client
+
+    faults: Faults = {"bee": {Stage.EXPORT: ExportError("program main", "cannot be traced")}}
+    with use_services(toy_services(faults)):
+        state = convert_batch(["ant", "bee"], "cpu", options, return_state=True)
+    assert (state.is_completed(), state.name) == (True, "With failures")
+    assert state.message == "1 published, 1 failed"
+    below = state.state_details.flow_run_id
+    assert below is not None
+    with get_client(sync_client=True) as client:
+        runs = [run for run in client.read_flow_runs() if run.id == below or _below(run, below)]
+    assert [run.name for run in runs if run.state and not run.state.is_completed()] == [
+        "bee for cpu"
+    ]
+
+
+def _below(run: Any, parent: UUID) -> bool:
+    from prefect.client.orchestration import get_client
+
+    if run.parent_task_run_id is None:
+        return False
+    with get_client(sync_client=True) as client:
+        return client.read_task_run(run.parent_task_run_id).flow_run_id == parent
+
+
+def test_submitted_models_need_no_shared_folder(
+    options: ConversionOptions, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker on another machine has the store alone; the build is the one planned here."""
+    [here] = plan(["ant"], ["cpu"], options)
+    assert invoke(["submit", str(manifest), "--store", options.store]) == 0
+    digest = open_store(options.store).submission_of(["ant"])
+    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "another machine"))
+    shutil.rmtree(manifest)
+    submitted = options.model_copy(update={"manifest": f"sha256:{digest}"})
+    with use_services(toy_services()):
+        state = convert_batch(["ant"], "cpu", submitted, return_state=True)
+    assert state.name == "Completed"
+    assert open_store(options.store).find("ant", "cpu").build_key == here.build_key
 
 
 def test_misuse_is_a_failed_run_with_one_line(

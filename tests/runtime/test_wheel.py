@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import urllib.request
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from flows.outcome.links import release_links
+from menagerie.format.archive import pack
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle, seal
 from zoo.store import open_store
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 
+import swift_server
 from web_server import serving
 
 ROOT = Path(__file__).parents[2]
@@ -129,6 +133,67 @@ def test_a_bare_environment_pulls_verifies_and_runs(
         [bare / "menagerie-run", "out"], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert proof.returncode == 0, proof.stdout + proof.stderr
+
+
+def test_the_links_of_a_run_make_a_bundle(
+    bare: Path,
+    bundles: Bundles,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """What its page prints works from outside: every file by its link, the zip file, the command.
+
+    Whoever has the links has no key; whoever types the command names one, as the page says.
+    """
+    folder = tmp_path / "made"
+    shutil.copytree(bundles("image"), folder)
+    seal(folder, replace(open_bundle(folder).manifest, state=ReleaseState.VALIDATED))
+    for server in swift_server.running(tmp_path_factory.mktemp("swift")):
+        keys = {
+            "MENAGERIE_S3_ACCESS_KEY": swift_server.ACCESS_KEY,
+            "MENAGERIE_S3_SECRET_KEY": swift_server.SECRET_KEY,
+        }
+        for name, value in {"MENAGERIE_S3_ENDPOINT": server.http, **keys}.items():
+            monkeypatch.setenv(name, value)
+        store = open_store("s3://models/zoo")
+        store._objects.ensure_bucket()  # type: ignore[attr-defined]
+        release = store.publish(folder)
+        store.put_archive(release, pack(folder, tmp_path / "bundle.zip"))
+        page = release_links(store.url, *release.names).markdown()
+
+        [archive] = re.findall(r"\[as one zip file\]\((\S+)\)", page)
+        links = dict(re.findall(r"^- \[(.+?)\]\((\S+)\) ", page, re.MULTILINE))
+        names = {name.replace("\\", ""): address for name, address in links.items()}
+        assert set(names) == {"manifest.json", *release.manifest.listed}
+        for name, address in names.items():
+            path = tmp_path / "by-file" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            urllib.request.urlretrieve(address, path)  # noqa: S310 - of our own server
+        urllib.request.urlretrieve(archive, tmp_path / "got.zip")  # noqa: S310
+        zipfile.ZipFile(tmp_path / "got.zip").extractall(tmp_path / "by-zip")
+        [command] = re.findall(r"^    (MENAGERIE_S3_ENDPOINT=.*)$", page, re.MULTILINE)
+        assert all(f"`{name}`" in page for name in keys)
+        subprocess.run(
+            ["/bin/sh", "-c", f"{command} -o by-command"],
+            check=True,
+            cwd=tmp_path,
+            env={
+                "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+                "MENAGERIE_HOME": str(tmp_path / "home"),
+                **keys,
+            },
+        )
+    for name in ("by-file", "by-zip", "by-command"):
+        done = subprocess.run(
+            [bare / "menagerie", "verify", name],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        )
+        assert "verified" in done.stdout, (name, done.stderr)
 
 
 def test_help_imports_next_to_nothing(bare: Path) -> None:

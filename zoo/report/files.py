@@ -11,14 +11,23 @@ from pydantic import ValidationError as MalformedRecord
 
 from menagerie.durable import disk_errors, make_folders, write_durably
 from zoo.errors import ArtifactError
-from zoo.records import ConversionReport, ProgramGraphs
-from zoo.report.page import IndexRow, render_index, render_report
+from zoo.records import ConversionReport, FailureReport, ProgramGraphs
+from zoo.report.page import IndexRow, render_failure, render_index, render_report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["read_graphs", "read_report", "write_index", "write_report"]
+__all__ = [
+    "FAILURE_PAGE",
+    "read_graphs",
+    "read_report",
+    "write_failure",
+    "write_index",
+    "write_report",
+]
+
+FAILURE_PAGE = "failure.html"
 
 _GRAPHS = "graphs.json"
 _GRAPHS_FORM = TypeAdapter(tuple[ProgramGraphs, ...])
@@ -41,6 +50,8 @@ def write_report(
         folder: made when missing.
         graphs: drawn on the page.
 
+    The page of an earlier failure goes: this one came further.
+
     Returns:
         The path of report.html.
 
@@ -48,12 +59,27 @@ def write_report(
         StoreFull: no space left.
         StoreError: the folder cannot be written.
     """
+    with disk_errors(folder):
+        (folder / FAILURE_PAGE).unlink(missing_ok=True)
     _write(folder, "report.json", report.model_dump_json(indent=1) + "\n")
     if graphs:
         _write(folder, _GRAPHS, _GRAPHS_FORM.dump_json(tuple(graphs)).decode())
     else:
         (folder / _GRAPHS).unlink(missing_ok=True)
     return _write(folder, "report.html", render_report(report, graphs))
+
+
+def write_failure(report: FailureReport, folder: Path) -> Path:
+    """Writes failure.html; the report of an earlier conversion stays beside it.
+
+    Returns:
+        Its path.
+
+    Raises:
+        StoreFull: no space left.
+        StoreError: the folder cannot be written.
+    """
+    return _write(folder, FAILURE_PAGE, render_failure(report))
 
 
 def read_report(folder: Path) -> ConversionReport:

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from menagerie import figures
 from zoo.report import charts
+from zoo.report.failure import failure_advice
 from zoo.report.graphs import figure
 from zoo.report.graphs import style as graph_style
 from zoo.report.phrases import EMULATED, HEADINGS, cause, commands, demand, heading, proof, tiles
@@ -23,10 +24,10 @@ from zoo.report.svg import WIDTH
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zoo.records import ConversionReport, ProgramGraphs
+    from zoo.records import ConversionReport, FailureReport, ProgramGraphs
     from zoo.report.summary import OutputCases
 
-__all__ = ["IndexRow", "render_index", "render_report"]
+__all__ = ["IndexRow", "render_failure", "render_index", "render_report"]
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MOST_HISTOGRAMS = 6
@@ -127,6 +128,16 @@ def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()
         histograms=_histograms(shown),
         latency_bars=("" if report.validation.emulated else charts.latency_bars(latencies(report))),
         size_bars=charts.size_bars(parts),
+    )
+
+
+def render_failure(report: FailureReport) -> str:
+    """The page of a conversion that ended before there was anything to validate."""
+    return _render(
+        "failure.html.j2",
+        report=report,
+        advice=failure_advice(report),
+        stage_bars=charts.stage_bars(report.stages),
     )
 
 

@@ -27,25 +27,38 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from menagerie.format.bundle_manifest import ReleaseState, moment
 from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
 from menagerie.store.layout import (
+    ARCHIVES,
     BLOBS,
     CANDIDATES,
     LEASES,
     LEDGERS,
+    PAGES,
     PUBLISHING,
+    SUBMISSIONS,
     SWEEPING,
     VERDICTS,
     blob_key,
+    is_linked_key,
     is_note_key,
     parse_blob_key,
     parse_candidate_key,
     parse_release_key,
     parse_verdict_key,
     releases_prefix,
+    submission_key,
 )
 from menagerie.trust.ledger import MAX_LEDGER_BYTES, Ledger
 from menagerie.typed_json import Malformed, from_json, load
-from zoo.errors import ArtifactError, NotInStore, StoreError, TooLarge
+from zoo.errors import (
+    ArtifactError,
+    MenagerieError,
+    NotInStore,
+    StoreError,
+    StoreUnreachable,
+    TooLarge,
+)
 from zoo.spec import Sha256
+from zoo.store.submissions import listed, read_submission
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,7 +66,7 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest
     from zoo.store.base import ObjectStore, StoredFile
 
-__all__ = ["KeepRule", "Swept", "announce", "sweep"]
+__all__ = ["LINKED_DAYS", "KeepRule", "Swept", "announce", "sweep"]
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +76,7 @@ _BATCH = 100  # blobs removed between two looks at who publishes
 _MAX_LIST_BYTES = 8 * 2**20
 _HOUR = 3600.0
 _WAIT_SECONDS = (0.5, 60.0)  # between two looks at a sweep, and in all
+LINKED_DAYS = 21.0  # for which pages and archives stay; no link to one is good for a third of it
 _FORGOTTEN_HOURS = 7 * 24.0  # a note so old was left by a process that was killed
 
 
@@ -77,6 +91,13 @@ class KeepRule(BaseModel):
         le=1000,
         title="Releases kept",
         description="So many of the newest of every model and platform; the latest always stays.",
+    )
+    submissions: int = Field(
+        default=20,
+        ge=0,
+        le=1000,
+        title="Submissions kept",
+        description="So many of the newest manifest folders that `zoo submit` put there.",
     )
     grace_hours: float = Field(
         default=24.0,
@@ -98,10 +119,12 @@ class Swept(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     releases: tuple[str, ...] = ()  # keys of their documents
+    submissions: int = 0
     blobs: int = 0
     bytes: int = 0
     notes: int = 0  # of processes that were killed, and verdicts over releases that are gone
     uploads: int = 0
+    linked: int = 0  # pages and archives beyond the life of their links
     kept_releases: int = 0
     kept_blobs: int = 0
 
@@ -147,22 +170,26 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> Swept:
     old = now - rule.grace_hours * _HOUR
     going = _superseded(documents, rule, old, _in_use(objects))
     kept = {key: manifest for key, (_, manifest) in documents.items() if key not in going}
-    needed = _digests(kept.values()) | unreadable
+    submitted = _superseded_submissions(objects, rule, old)
+    needed = _digests(kept.values()) | unreadable | _submitted(objects, set(submitted))
     kept = {key: each for key, each in kept.items() if parse_release_key(key) is not None}
     spare = [b for b in blobs if b.modified <= old and b.key not in needed]
     notes = _forgotten(objects, now, set(kept))
+    linked = _outlived(objects, now)
     uploads = 0
     if not dry_run:
-        for key in [*going, *notes, *map(_signature_of, going)]:
+        for key in [*going, *submitted, *notes, *linked, *map(_signature_of, going)]:
             objects.delete(key)
         spare = [b for batch in _batches(spare) for b in _remove(objects, rule, batch)]
-        uploads = objects.abandon_uploads(old, lambda key: parse_blob_key(key) is not None)
+        uploads = objects.abandon_uploads(old, _is_content)
     return Swept(
         releases=tuple(going),
+        submissions=len(submitted),
         blobs=len(spare),
         bytes=sum(blob.bytes for blob in spare),
         notes=len(notes),
         uploads=uploads,
+        linked=len(linked),
         kept_releases=len(kept),
         kept_blobs=len(blobs) - len(spare),
     )
@@ -258,6 +285,29 @@ def _signature_of(key: str) -> str:
     return f"signatures/{key.partition('/')[2]}"
 
 
+def _superseded_submissions(objects: ObjectStore, rule: KeepRule, old: float) -> list[str]:
+    """Keys of submissions beyond the newest."""
+    going = {submission_key(digest) for digest in listed(objects)[rule.submissions :]}
+    files = objects.list_files(SUBMISSIONS)
+    return [file.key for file in files if file.key in going and file.modified <= old]
+
+
+def _submitted(objects: ObjectStore, going: set[str]) -> set[str]:
+    """Keys of the blobs that submissions need; one that nobody can read needs none."""
+    needed: set[str] = set()
+    for digest in listed(objects):
+        if submission_key(digest) not in going:
+            try:
+                files = read_submission(objects, digest).files.values()
+            except StoreUnreachable:
+                raise
+            except MenagerieError as error:
+                _log.warning("left out: %s", error)
+                continue
+            needed |= {blob_key(entry.sha256) for entry in files}
+    return needed
+
+
 def _digests(manifests: Iterable[BundleManifest]) -> set[str]:
     return {blob_key(entry.sha256) for m in manifests for entry in m.listed.values()}
 
@@ -271,6 +321,7 @@ def _remove(objects: ObjectStore, rule: KeepRule, batch: list[StoredFile]) -> li
         wanted = _noted(objects, PUBLISHING)
         documents, unreadable = _documents(objects, rule)
         needed = _digests(manifest for _, manifest in documents.values()) | unreadable
+        needed |= _submitted(objects, set())
         going = [b for b, n in zip(batch, names, strict=True) if n not in wanted]
         going = [b for b in going if b.key not in needed]
         for blob in going:
@@ -295,6 +346,21 @@ def _forgotten(objects: ObjectStore, now: float, documents: set[str]) -> list[st
     ]
     stay = {None, *map(parse_release_key, documents)}
     return old + [k for k in objects.list_keys(VERDICTS) if parse_verdict_key(k) not in stay]
+
+
+def _is_content(key: str) -> bool:
+    """Whether it is of a file large enough to be uploaded in parts."""
+    return parse_blob_key(key) is not None or is_linked_key(key)
+
+
+def _outlived(objects: ObjectStore, now: float) -> list[str]:
+    before = now - LINKED_DAYS * 24 * _HOUR
+    return [
+        file.key
+        for prefix in (PAGES, ARCHIVES)
+        for file in objects.list_files(prefix)
+        if file.modified < before and is_linked_key(file.key)
+    ]
 
 
 def _await_sweeps(objects: ObjectStore, wanted: set[str]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -14,8 +17,10 @@ from menagerie.format.paths import MANIFEST
 from menagerie.store.layout import (
     CANDIDATES,
     LEDGERS,
+    archive_key,
     blob_key,
     candidate_key,
+    page_key,
     parse_candidate_key,
     parse_release_key,
     release_key,
@@ -23,17 +28,18 @@ from menagerie.store.layout import (
 )
 from menagerie.store.releases import Build, Release, ReleaseReader
 from menagerie.trust.signature import MAX_SIGNATURE_BYTES
-from zoo.errors import ArtifactError, NotInStore, StoreError, TooLarge
+from zoo.errors import ArtifactError, HashMismatch, NotInStore, StoreError, TooLarge
 from zoo.store.base import Meter, ObjectStore, Progress, silent
-from zoo.store.garbage_collection import KeepRule, Swept, announce, sweep
+from zoo.store.garbage_collection import LINKED_DAYS, KeepRule, Swept, announce, sweep
 from zoo.store.inventory import inventory
 from zoo.store.latest import write_latest
 from zoo.store.lease import Patience, hold_lease
 from zoo.store.probe import StoreCheck, probe
+from zoo.store.submissions import Submission, fetch, listed, read_submission, submit
 from zoo.store.verification_records import ReleaseVerdict, read_verdict, write_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -43,6 +49,8 @@ if TYPE_CHECKING:
 __all__ = ["Release", "Store"]
 
 _log = logging.getLogger(__name__)
+
+_HTML = "text/html; charset=utf-8"
 
 
 class Store(ReleaseReader):
@@ -237,8 +245,55 @@ class Store(ReleaseReader):
         else:
             key = blob_key(release.manifest.listed[file].sha256)
         name = f"{release.model}-{release.target}-{PurePosixPath(file).name}"
-        kind = "text/html; charset=utf-8" if file.endswith(".html") else "application/octet-stream"
+        kind = _HTML if file.endswith(".html") else "application/octet-stream"
         return self._objects.link(key, name, kind, seconds)
+
+    def put_page(self, page: bytes) -> str:
+        """Keeps an HTML page for three weeks; for reports that no release holds.
+
+        Returns:
+            Its sha256, for `link_page`.
+        """
+        digest = hashlib.sha256(page).hexdigest()
+        self._objects.put_small(page_key(digest), page)
+        return digest
+
+    def link_page(self, digest: str, name: str, seconds: int) -> str | None:
+        """An address at which a browser shows a page; None for a local folder; see `link`."""
+        return self._objects.link(page_key(digest), f"{name}.html", _HTML, seconds)
+
+    def put_archive(self, release: Release, archive: Path) -> None:
+        """Keeps a release as one zip file for three weeks; for `link_archive`."""
+        self._objects.put_file(archive, _archive_key(release), lambda _: None)
+
+    def link_archive(self, release: Release, seconds: int) -> str | None:
+        """An address of the release as one zip file, where there is one that lasts that long."""
+        key = _archive_key(release)
+        lasts = time.time() + seconds - LINKED_DAYS * 86400
+        if not any(
+            file.key == key and file.modified > lasts for file in self._objects.list_files(key)
+        ):
+            return None
+        name = f"{release.model}-{release.target}.zip"
+        return self._objects.link(key, name, "application/zip", seconds)
+
+    def submit(
+        self, folder: Path, models: tuple[str, ...], progress: Progress = silent
+    ) -> Submission:
+        """Keeps a manifest folder; see `zoo.store.submissions.submit`."""
+        return submit(self._objects, folder, models, progress)
+
+    def fetch_submission(self, digest: str, folder: Path) -> Path:
+        """Makes `folder` a submitted one; see `zoo.store.submissions.fetch`."""
+        return fetch(self._objects, digest, folder)
+
+    def submission_of(self, models: Sequence[str]) -> str | None:
+        """The digest of the newest submission that has all these models; None if none has."""
+        for digest in listed(self._objects):
+            with suppress(HashMismatch, NotInStore):
+                if set(models) <= set(read_submission(self._objects, digest).models):
+                    return digest
+        return None
 
     def check(self) -> StoreCheck:
         """Tries all that publishing and pulling need of the store, on a scratch key."""
@@ -284,6 +339,10 @@ def _confirms(release: Release, earlier: Release) -> bool:
     """Whether `release` is of a build validated on a device that `earlier` was only emulated of."""
     states = release.manifest.state, earlier.manifest.state
     return states == (ReleaseState.VALIDATED, ReleaseState.EMULATED)
+
+
+def _archive_key(release: Release) -> str:
+    return archive_key(hashlib.sha256(release.document).hexdigest())
 
 
 def _names(key: str) -> Build:

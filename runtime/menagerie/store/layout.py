@@ -19,6 +19,10 @@
     sweeping/<uuid>.json                        blobs that a sweep is removing just now
     sweeping/clock-<uuid>                       what a sweep reads the store's clock from
     leases/<build key>.json                     who converts this just now
+    submissions/<sha256>.json                   a manifest folder's files, by path, size and sha256
+    pages/<sha256>.html                         a report of a run that made no release, for a while
+    archives/<sha256>.zip                       a release as one file, for a while, under the sha256
+                                                of its document
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from __future__ import annotations
 import re
 
 __all__ = [
+    "ARCHIVES",
     "BLOBS",
     "CANDIDATES",
     "LATEST",
@@ -33,22 +38,29 @@ __all__ = [
     "LEDGERS",
     "MAX_SUMMARY_BYTES",
     "METADATA",
+    "PAGES",
     "PUBLISHING",
+    "SUBMISSIONS",
     "SWEEPING",
     "VERDICTS",
+    "archive_key",
     "blob_key",
     "candidate_key",
+    "is_linked_key",
     "is_note_key",
     "latest_key",
     "lease_key",
     "ledger_key",
+    "page_key",
     "parse_blob_key",
     "parse_candidate_key",
     "parse_release_key",
+    "parse_submission_key",
     "parse_verdict_key",
     "release_key",
     "releases_prefix",
     "signature_key",
+    "submission_key",
     "verdict_key",
 ]
 
@@ -61,11 +73,16 @@ _NOTE = re.compile(
     r"(?:publishing|sweeping)/[0-9a-f]{32}\.json|sweeping/clock-[0-9a-f]{32}"
     r"|leases/[0-9a-f]{64}\.json"
 )
+_SUBMISSION = re.compile(r"submissions/([0-9a-f]{64})\.json")
+_LINKED = re.compile(r"pages/[0-9a-f]{64}\.html|archives/[0-9a-f]{64}\.zip")
 MAX_SUMMARY_BYTES = 2**20
+ARCHIVES = "archives/"
 BLOBS = "blobs/"
 LATEST = "latest/"
 LEASES = "leases/"
+PAGES = "pages/"
 PUBLISHING = "publishing/"
+SUBMISSIONS = "submissions/"
 SWEEPING = "sweeping/"
 CANDIDATES = "candidates/"
 LEDGERS = "ledgers/"
@@ -144,6 +161,32 @@ def parse_verdict_key(key: str) -> tuple[str, str, str] | None:
     """Model, target and build key in the key of a verdict; None for a stranger's file."""
     found = _VERDICT.fullmatch(key)
     return None if found is None else (found[1], found[2], found[3])
+
+
+def submission_key(sha256: str) -> str:
+    """The key of the submission whose document has this digest."""
+    return f"{SUBMISSIONS}{sha256}.json"
+
+
+def parse_submission_key(key: str) -> str | None:
+    """The digest in a submission's key; None for a stranger's file."""
+    found = _SUBMISSION.fullmatch(key)
+    return None if found is None else found[1]
+
+
+def page_key(sha256: str) -> str:
+    """The key of a report with this digest that stands beside all releases."""
+    return f"{PAGES}{sha256}.html"
+
+
+def archive_key(sha256: str) -> str:
+    """The key of the zip file of the release whose document has this digest."""
+    return f"{ARCHIVES}{sha256}.zip"
+
+
+def is_linked_key(key: str) -> bool:
+    """Whether it is of a page or an archive, which are there to be linked and go with their age."""
+    return _LINKED.fullmatch(key) is not None
 
 
 def lease_key(build_key: str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +17,7 @@ from menagerie.abi import RUNTIME_ABI
 from transforms.targets import target_named
 from zoo.code_digest import code_digest
 from zoo.errors import UsageError
+from zoo.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,7 +96,7 @@ def test_a_model_without_a_key_stops_no_other(options: ConversionOptions, manife
     source = "{kind: transformers, architecture: BertModel, folder: nowhere}"
     (manifest / "local.yaml").write_text(LOCAL.format(name="gone", source=source))
     gone, ant = sorted(plan(["gone", "ant"], [], options), key=lambda p: p.error is None)
-    assert "nowhere" in (gone.error or "")
+    assert "nowhere" in str(gone.error)
     assert gone.build_key == ""
     assert (ant.model, ant.error) == ("ant", None)
 
@@ -136,3 +140,48 @@ def test_the_code_digest_is_a_sha256() -> None:
     """Over files that exist: the shim list and the passes are among them."""
     assert len(code_digest()) == 64
     assert set(code_digest()) <= set("0123456789abcdef")
+
+
+def test_what_was_planned_is_not_looked_up_again(
+    options: ConversionOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker takes its parent's word for what the store lacks, but not for another build."""
+    keys = {one.model: one.build_key for one in plan(["*"], ["cpu"], options)}
+    asked = []
+
+    def state(_: Store, model: str, *rest: str) -> None:
+        asked.append(model)
+
+    monkeypatch.setattr(Store, "state", state)
+    planned = plan(["*"], ["cpu"], options, known=keys)
+    assert {one.model: one.build_key for one in planned} == keys
+    assert asked == []
+    plan(["*"], ["cpu"], options, known={**keys, "bee": "0" * 64})
+    assert asked == ["bee"]
+
+
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "MKL_NUM_THREADS"])
+def test_the_build_key_does_not_follow_the_machines_threads(
+    options: ConversionOptions, name: str, own_home: Path
+) -> None:
+    """Hosts with one core and with many make the same builds, from the same random weights."""
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from flows.planning.plan import plan\n"
+        "from flows.request.parameters import ConversionOptions\n"
+        "o = ConversionOptions.model_validate_json(sys.argv[1])\n"
+        "print([p.build_key for p in plan(['ant'], ['cpu'], o)])\n"
+    )
+    keys = {
+        subprocess.run(
+            [sys.executable, "-c", code, options.model_dump_json()],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, name: threads, "MENAGERIE_HOME": str(own_home)},
+        ).stdout
+        for threads in ("1", "7")
+    }
+    assert len(keys) == 1
+    assert keys == {f"{[plan(['ant'], ['cpu'], options)[0].build_key]}\n"}

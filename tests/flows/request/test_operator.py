@@ -28,4 +28,28 @@ def test_both_must_want_it(
     if variable is not None:
         monkeypatch.setenv("MENAGERIE_ALLOW_FACTORIES", variable)
     with disable_run_logger():
-        assert factories_allowed(asked=asked) is allowed
+        assert factories_allowed("", asked=asked) is allowed
+
+
+@pytest.mark.parametrize(
+    ("listed", "allowed"),
+    [
+        ("", False),
+        ("*", True),
+        ("a" * 64, True),
+        (f"{'b' * 64}, sha256:{'a' * 64}", True),
+        ("b" * 64, False),
+        ("a" * 63, False),
+        ("1", False),
+    ],
+)
+def test_submitted_code_runs_where_its_digest_is_listed(
+    listed: str, allowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without being asked for, since the run names it; a folder is no submission."""
+    monkeypatch.delenv("MENAGERIE_ALLOW_FACTORIES", raising=False)
+    monkeypatch.setenv("MENAGERIE_ALLOW_SUBMITTED", listed)
+    with disable_run_logger():
+        assert factories_allowed(f"sha256:{'a' * 64}", asked=False) is allowed
+        assert factories_allowed("/a/folder", asked=True) is False
+        assert factories_allowed("", asked=True) is False

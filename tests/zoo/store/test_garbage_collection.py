@@ -10,7 +10,7 @@ import pytest
 from bundle_maker import BUILD_KEY, make_bundle, published
 
 from menagerie.format.folder import open_bundle
-from menagerie.store.layout import blob_key, is_note_key, lease_key, release_key
+from menagerie.store.layout import blob_key, is_note_key, lease_key, page_key, release_key
 from zoo.errors import ArtifactError, StoreError
 from zoo.store import KeepRule, ReleaseVerdict, Store, garbage_collection
 
@@ -212,3 +212,25 @@ def test_a_damaged_note_stops_nobody(
     published(store, tmp_path, "bb", 11)
     assert [key[-7:-5] for key in store.sweep(NO_GRACE, dry_run=False).releases] == ["aa"]
     assert all(note in caplog.text for note in notes)
+
+
+def test_pages_and_archives_go_with_the_age_of_their_links(
+    place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not before, and no file under another kind of name."""
+    store = place.store()
+    published(store, tmp_path, "aa", 10)
+    release = store.find("tiny", "cpu")
+    archive = tmp_path / "made.zip"
+    archive.write_bytes(b"PK")
+    digest = store.put_page(b"<html>")
+    store.put_archive(release, archive)
+    store._objects.put_small("pages/notes.html", b"somebody's")
+    assert store._objects.read_small(page_key(digest), 100) == b"<html>"
+    assert store.sweep(KeepRule(), dry_run=False).linked == 0
+    monkeypatch.setattr(garbage_collection, "LINKED_DAYS", -1.0)
+    assert store.sweep(KeepRule(), dry_run=True).linked == 2
+    assert store.sweep(KeepRule(), dry_run=False).linked == 2
+    assert store._objects.list_keys("pages/") == ["pages/notes.html"]
+    assert store._objects.list_keys("archives/") == []
+    assert store.has(*release.names)

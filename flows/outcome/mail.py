@@ -1,0 +1,29 @@
+"""A notification block for e-mail over any SMTP server, which Prefect itself has not.
+
+Servers and workers find it by the entry point `prefect.collections` of this distribution; what
+sends the mail is Apprise, as in Prefect's own blocks.
+"""
+
+from __future__ import annotations
+
+from prefect.blocks.notifications import AppriseNotificationBlock
+from pydantic import Field, SecretStr
+
+__all__ = ["MailNotification"]
+
+
+class MailNotification(AppriseNotificationBlock):
+    """Sends notifications by e-mail.
+
+    Attributes:
+        url: Apprise's form, `mailtos://user:password@smtp.example.org/?from=a@example.org&to=b@…`;
+            `mailto://` speaks no TLS.
+    """
+
+    _block_type_name = "Menagerie e-mail"
+    _block_type_slug = "menagerie-mail"
+
+    url: SecretStr = Field(
+        title="Address of the server",
+        description="mailtos://user:password@smtp.example.org/?from=a@example.org&to=b@example.org",
+    )

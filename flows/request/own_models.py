@@ -1,0 +1,50 @@
+"""Which manifest a run means: Menagerie's own models, a folder, or what `zoo submit` put away.
+
+A submission is named by digest, `sha256:` and 64 hexadecimal digits, and comes from the run's
+store: no worker needs a folder that others see.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from menagerie.home import home
+from zoo.store import open_store
+
+if TYPE_CHECKING:
+    from flows.request.parameters import ConversionOptions
+
+__all__ = ["manifest_folder", "submission_digest", "submission_name"]
+
+_NAME = re.compile(r"sha256:([0-9a-f]{64})")
+
+
+def submission_name(digest: str) -> str:
+    """What a run says to mean a submission."""
+    return f"sha256:{digest}"
+
+
+def submission_digest(manifest: str) -> str | None:
+    """The digest in the name of a submission; None for a folder."""
+    found = _NAME.fullmatch(manifest)
+    return None if found is None else found[1]
+
+
+def manifest_folder(options: ConversionOptions) -> Path | None:
+    """The folder of the manifest that is meant, fetched where it is a submission; None: our own.
+
+    Raises:
+        NotInStore: there is no such submission.
+        HashMismatch: the store has other bytes than those submitted.
+    """
+    digest = submission_digest(options.manifest)
+    if digest is None:
+        return Path(options.manifest) if options.manifest else None
+    folder = home() / "submissions" / digest
+    folder.parent.mkdir(mode=0o700, exist_ok=True)
+    found = open_store(options.store_url).fetch_submission(digest, folder)
+    os.utime(found)  # what is in use is not swept
+    return found

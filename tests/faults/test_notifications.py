@@ -1,0 +1,107 @@
+"""Somebody hears of a run with failures, once, by every channel that one file names."""
+
+from __future__ import annotations
+
+import email
+import json
+import threading
+from email.policy import default
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiosmtpd.controller import Controller
+
+from tests.faults.test_kills import outcomes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from toy_cluster import ToyCluster
+
+pytestmark = pytest.mark.faults
+
+
+class Inbox:
+    """A server that takes mail and keeps it."""
+
+    def __init__(self) -> None:
+        self.mails: list[Any] = []
+
+    async def handle_DATA(self, server: object, session: object, envelope: Any) -> str:  # noqa: N802
+        """As aiosmtpd calls it."""
+        self.mails.append(email.message_from_bytes(envelope.content, policy=default))
+        return "250 OK"
+
+
+@pytest.fixture
+def inbox() -> Iterator[tuple[Inbox, int]]:
+    """Mails that arrived, and the port of their server."""
+    inbox = Inbox()
+    controller = Controller(inbox, hostname="127.0.0.1", port=0)
+    controller.start()
+    try:
+        yield inbox, controller.server.sockets[0].getsockname()[1]
+    finally:
+        controller.stop()
+
+
+@pytest.fixture
+def hook() -> Iterator[tuple[list[dict[str, str]], int]]:
+    """What was posted to a listener, and its port."""
+    posted: list[dict[str, str]] = []
+
+    class Listener(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Listener) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield posted, server.server_port
+        server.shutdown()
+
+
+def test_a_run_with_failures_is_one_message_by_every_channel(
+    cluster: ToyCluster,
+    inbox: tuple[Inbox, int],
+    hook: tuple[list[dict[str, str]], int],
+    tmp_path: Path,
+) -> None:
+    """The table is in it, and a run without failures says nothing."""
+    mails, posted = inbox[0].mails, hook[0]
+    (tmp_path / "notifications.yaml").write_text(
+        "channels:\n"
+        "  - {name: owner, kind: mail, url_from: NOTIFY_MAIL}\n"
+        "  - {name: pager, kind: webhook, url_from: NOTIFY_HOOK, about: [failures]}\n"
+    )
+    sender = "from=zoo@example.org&to=owner@example.org"
+    cluster.changes |= {
+        "MENAGERIE_NOTIFICATIONS": str(tmp_path / "notifications.yaml"),
+        "NOTIFY_MAIL": f"mailto://127.0.0.1:{inbox[1]}/?{sender}",
+        "NOTIFY_HOOK": f"http://127.0.0.1:{hook[1]}/",
+    }
+    cluster.apply()
+    cluster.write_manifest(emu="fine")
+    cluster.convert("well")
+    assert outcomes(cluster.table("well")) == {"emu": "published"}
+    cluster.write_manifest(ape="segfaults", bat="fine")
+    cluster.convert("badly")
+    assert outcomes(cluster.table("badly"))["ape"] == "crashed"
+    cluster.wait_for(lambda: mails and posted, "both have arrived")
+    [said] = posted
+    assert "1 published, 1 crashed" in said["subject"]
+    assert "| ape | cpu |" in said["body"]
+    assert "bat" not in said["body"]
+    [mail] = mails
+    assert (mail["To"], "1 crashed" in mail["Subject"]) == ("owner@example.org", True)
+    assert "ape" in mail.get_body(("plain", "html")).get_content()
+    cluster.changes.clear()
+    cluster.apply()  # whoever is no longer named hears nothing
+    names = [each["name"] for each in cluster.post("/automations/filter", {})]
+    assert not [name for name in names if name.startswith("menagerie-tell-")]

@@ -1,0 +1,203 @@
+"""Manifest folders in a store: one's own models, for workers that share no folder with us.
+
+A submission is a document, `submissions/<sha256>.json`, that lists the folder's files by path, size
+and sha256; the files lie among the blobs. Its name is the digest of the document: whoever names it
+names every byte, and a worker takes nothing else for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from menagerie.durable import disk_errors, make_folders, require_space, sha256_of
+from menagerie.format.paths import bundle_path
+from menagerie.store.layout import (
+    SUBMISSIONS,
+    blob_key,
+    parse_submission_key,
+    submission_key,
+)
+from zoo.errors import HashMismatch, NotInStore, StoreError, UsageError
+from zoo.spec import Sha256
+from zoo.store.base import Meter, Progress, silent
+
+if TYPE_CHECKING:
+    from zoo.store.base import ObjectStore
+
+__all__ = ["Submission", "describe", "fetch", "listed", "read_submission", "submit"]
+
+_MOST_FILES = 1000
+_MOST_DOCUMENT_BYTES = 2**20
+_IGNORED = ("__pycache__",)
+
+
+class SubmittedFile(BaseModel):
+    """A file of the folder."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sha256: Sha256
+    bytes: int = Field(ge=0)
+
+
+class Submission(BaseModel):
+    """A manifest folder: the names of its models, and its files by their paths in it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    models: tuple[str, ...] = Field(min_length=1)
+    files: dict[Annotated[str, AfterValidator(bundle_path)], SubmittedFile] = Field(
+        min_length=1, max_length=_MOST_FILES
+    )
+
+    @property
+    def document(self) -> bytes:
+        """The same bytes for the same content."""
+        ordered = self.model_copy(update={"files": dict(sorted(self.files.items()))})
+        return (ordered.model_dump_json(indent=1) + "\n").encode()
+
+    @property
+    def digest(self) -> str:
+        """By which it is named."""
+        return hashlib.sha256(self.document).hexdigest()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its files."""
+        return sum(entry.bytes for entry in self.files.values())
+
+
+def describe(folder: Path, models: tuple[str, ...]) -> Submission:
+    """What a folder holds; hidden files and compiled Python are left out.
+
+    Raises:
+        UsageError: it holds too much, a link, or a name that is none in every system.
+    """
+    files = {}
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(n for n in folders if not n.startswith(".") and n not in _IGNORED)
+        links = [name for name in folders if (Path(parent) / name).is_symlink()]
+        for name in sorted([*names, *links]):
+            path = Path(parent) / name
+            if name.startswith("."):
+                continue
+            if path.is_symlink() or not path.is_file():
+                raise UsageError(str(path), "is no regular file", "Put a copy in its place")
+            try:
+                inside = bundle_path(path.relative_to(folder).as_posix())
+            except ValueError as error:
+                raise UsageError(str(path), str(error), "Rename it") from error
+            files[inside] = SubmittedFile(sha256=sha256_of(path), bytes=path.stat().st_size)
+            if len(files) > _MOST_FILES:
+                advice = "Submit a folder with the manifest and what it names alone"
+                raise UsageError(str(folder), f"holds more than {_MOST_FILES} files", advice)
+    return Submission(models=models, files=files)
+
+
+def submit(
+    objects: ObjectStore, folder: Path, models: tuple[str, ...], progress: Progress = silent
+) -> Submission:
+    """Puts a manifest folder into the store; what is there already is not moved again.
+
+    Args:
+        objects: the store.
+        folder: of a sound manifest.
+        models: the names in it.
+        progress: called with bytes done and bytes in all.
+
+    Raises:
+        UsageError: see `describe`.
+        StoreError: the store could not take it.
+    """
+    from zoo.store.garbage_collection import announce
+
+    submission = describe(folder, models)
+    meter = Meter(submission.size, progress)
+    with announce(objects, (entry.sha256 for entry in submission.files.values())):
+        for name, entry in submission.files.items():
+            key = blob_key(entry.sha256)
+            if objects.size_of(key) == entry.bytes:
+                meter.advance(entry.bytes)
+            else:
+                objects.put_file(folder / name, key, meter.advance)
+        objects.put_small(submission_key(submission.digest), submission.document)
+    return submission
+
+
+def read_submission(objects: ObjectStore, digest: str) -> Submission:
+    """The submission of this name.
+
+    Raises:
+        NotInStore: there is none.
+        HashMismatch: what lies under its name is another document.
+    """
+    key = submission_key(digest)
+    try:
+        content = objects.read_small(key, _MOST_DOCUMENT_BYTES)
+    except NotInStore:
+        advice = "Put it there with `zoo submit DIR`"
+        raise NotInStore(objects.url, f"no submission {digest}", advice) from None
+    try:
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise HashMismatch(f"{objects.url}/{key}", "has another digest", "Submit it again")
+        return Submission.model_validate_json(content)
+    except ValidationError as error:
+        fact = f"is no submission ({error.errors(include_url=False)[0]['msg']})"
+        raise StoreError(f"{objects.url}/{key}", fact, "Submit the folder again") from error
+
+
+def listed(objects: ObjectStore) -> list[str]:
+    """The names of all submissions, the newest first."""
+    files = [file for file in objects.list_files(SUBMISSIONS) if parse_submission_key(file.key)]
+    files.sort(key=lambda file: file.modified, reverse=True)
+    return [parse_submission_key(file.key) or "" for file in files]
+
+
+def fetch(objects: ObjectStore, digest: str, folder: Path) -> Path:
+    """Makes `folder` the submitted one, unless it is that to the last byte.
+
+    Raises:
+        NotInStore: there is no such submission, or a file of it is gone.
+        HashMismatch: the store's bytes are not those that were submitted.
+        StoreFull: no space left.
+    """
+    submission = read_submission(objects, digest)
+    if _holds(folder, submission):
+        return folder
+    partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
+    with disk_errors(folder.parent, submission.size):
+        make_folders(partial)
+        try:
+            require_space(partial, submission.size)
+            for name, entry in submission.files.items():
+                path = partial / name
+                make_folders(path.parent)
+                objects.get_file(blob_key(entry.sha256), path, entry.bytes, lambda _: None)
+                if sha256_of(path) != entry.sha256:
+                    place = f"{objects.url}/{blob_key(entry.sha256)}"
+                    fact = "the store's bytes are not those that were submitted"
+                    raise HashMismatch(place, fact, "Remove that file and submit again")
+            if folder.exists():  # damaged, or of a killed process
+                folder.rename(partial.with_name(f"{partial.name}.old"))
+            partial.replace(folder)
+        finally:
+            for rest in folder.parent.glob(f"{partial.name}*"):
+                shutil.rmtree(rest, ignore_errors=True)
+    return folder
+
+
+def _holds(folder: Path, submission: Submission) -> bool:
+    """Whether a folder is this one; what running it left beside, compiled Python, is no matter."""
+    if not folder.is_dir() or folder.is_symlink():
+        return False
+    try:
+        return describe(folder, submission.models) == submission
+    except UsageError:
+        return False
