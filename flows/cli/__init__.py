@@ -23,6 +23,7 @@ from flows.cli.keys import keys
 from flows.cli.listing import list_models
 from flows.cli.output import complain, messages
 from flows.cli.promote import promote, retract, rollback
+from flows.cli.provenance import provenance
 from flows.cli.pull import pull
 from flows.cli.releases import releases
 from flows.cli.report import report
@@ -62,6 +63,7 @@ for command in (
     rollback,
     retract,
     releases,
+    provenance,
     pull,
     verify,
     run,

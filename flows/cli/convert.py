@@ -140,7 +140,7 @@ def _promote(
     """
     from flows.connection import Origin
     from flows.outcome.results import Outcome
-    from flows.request.own_models import submission_digest
+    from flows.request.own_models import manifest_folder
 
     made = [row for row in result.results if row.outcome is Outcome.PUBLISHED]
     if cluster is None or not made:
@@ -163,9 +163,8 @@ def _promote(
             )
             messages().print(text, markup=False)
             continue
-        if not submission_digest(options.manifest):  # else it is this user's own by any measure
-            spec = load_manifest(options.manifest_folder).spec(row.model)
-            check_candidate(candidate.manifest, spec)
+        spec = load_manifest(manifest_folder(options)).spec(row.model)
+        check_candidate(candidate.manifest, spec)
         Promoter(store, keyring).promote(candidate)
 
 

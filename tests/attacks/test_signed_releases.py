@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import time
@@ -14,10 +15,11 @@ from bundle_maker import make_bundle
 
 from menagerie.format.folder import open_bundle
 from menagerie.store import open_releases
-from menagerie.store.layout import ledger_key, release_key, signature_key
+from menagerie.store.layout import ledger_key, provenance_key, release_key, signature_key
 from menagerie.trust import add_root
-from zoo.errors import NotInStore, Retracted, Untrusted, UsageError
+from zoo.errors import ArtifactError, NotInStore, Retracted, Untrusted, UsageError
 from zoo.signing import Expiry, Keyring, Promoter, Role, StoreMetadata, keyring_for
+from zoo.signing.provenance import read_provenance
 from zoo.store import Store
 
 if TYPE_CHECKING:
@@ -284,6 +286,19 @@ def test_others_may_not_read_the_keys(keyring: Keyring) -> None:
     keyring.folder.chmod(0o755)
     with pytest.raises(UsageError, match="others may look"):
         Keyring(keyring.folder)
+
+
+def test_provenance_is_signed_and_of_these_files(promoted: Promote, store: Store) -> None:
+    """The statement names every file of the release; one of other files is refused."""
+    first, second = promoted("ab"), promoted("cd")
+    found = read_provenance(store, first)
+    assert found["predicateType"] == "https://slsa.dev/provenance/v1"
+    digests = {each["name"]: each["digest"]["sha256"] for each in found["subject"]}
+    assert digests["programs/main/model.so"] == hashlib.sha256(b"ab").hexdigest()
+    foreign = store.objects.read_small(provenance_key(*second.names), 2**20)
+    store.objects.put_small(provenance_key(*first.names), foreign)
+    with pytest.raises(ArtifactError, match="other files"):
+        read_provenance(store, first)
 
 
 def test_what_signing_costs(promoted: Promote, store: Store, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from menagerie.format.bundle_manifest import ReleaseState
-from menagerie.store.layout import ledger_key
+from menagerie.store.layout import ledger_key, provenance_key
 from menagerie.store.ledgers import trusted_ledger
 from menagerie.trust.ledger import Ledger, LedgerEntry, envelope
 from menagerie.trust.signature import (
@@ -19,6 +19,7 @@ from menagerie.trust.signature import (
 from zoo.errors import NotInStore, UsageError
 from zoo.signing.keyring import Role, keyring_for
 from zoo.signing.metadata import StoreMetadata
+from zoo.signing.provenance import IN_TOTO, report_of, statement
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,6 +66,7 @@ class Promoter:
             action: Literal["promote", "admit"] = (
                 "promote" if latest and not _lesser(release, ledger) else "admit"
             )
+            self._attest(release)
             self._write(ledger.with_entry(_entry(action, release, reason)))
         return release
 
@@ -118,6 +120,7 @@ class Promoter:
                     except NotInStore:  # it was swept
                         continue
                     self._store.sign(release, self._signatures(release.document))
+                    self._attest(release)
                 self._write(ledger)
 
     def _decide(
@@ -146,6 +149,11 @@ class Promoter:
         key, content = ledger_key(ledger.model, ledger.platform), envelope(payload, signatures)
         self._store.objects.put_small(key, content)
         StoreMetadata(self._store.objects, self._keyring).list_ledgers({key: content})
+
+    def _attest(self, release: Release) -> None:
+        payload = statement(release, report_of(self._store, release))
+        content = envelope(payload, self._by_key(encoded(IN_TOTO, payload)), IN_TOTO)
+        self._store.objects.put_small(provenance_key(*release.names), content)
 
     def _signatures(self, document: bytes) -> bytes:
         return signature_document(self._by_key(encoded(BUNDLE_TYPE, document)))

@@ -178,7 +178,8 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> Swept:
     linked = _outlived(objects, now)
     uploads = 0
     if not dry_run:
-        for key in [*going, *submitted, *notes, *linked, *map(_signature_of, going)]:
+        beside = [key for each in going for key in _beside(each)]
+        for key in [*going, *submitted, *notes, *linked, *beside]:
             objects.delete(key)
         spare = [b for batch in _batches(spare) for b in _remove(objects, rule, batch)]
         uploads = objects.abandon_uploads(old, _is_content)
@@ -281,8 +282,10 @@ def _in_use(objects: ObjectStore) -> set[str]:
     return found
 
 
-def _signature_of(key: str) -> str:
-    return f"signatures/{key.partition('/')[2]}"
+def _beside(key: str) -> tuple[str, str]:
+    """Keys of what lies beside a release's document: signature and provenance."""
+    place = key.partition("/")[2]
+    return f"signatures/{place}", f"provenance/{place}"
 
 
 def _superseded_submissions(objects: ObjectStore, rule: KeepRule, old: float) -> list[str]:

@@ -13,6 +13,7 @@
     verdicts/<model>/<target>/<build key>.json  how its last verification ended
     candidates/<model>/<target>/<build key>.json  the same, proposed by whoever converted it
     signatures/<model>/<target>/<build key>.json  a release's signature.json; `.confirmed` as above
+    provenance/<model>/<target>/<build key>.json  where a release comes from; signed
     ledgers/<model>/<platform>.json             which were promoted, in order; signed
     metadata/                                   of The Update Framework, over the ledgers
     publishing/<uuid>.json                      blobs that a publisher counts on just now
@@ -57,6 +58,7 @@ __all__ = [
     "parse_release_key",
     "parse_submission_key",
     "parse_verdict_key",
+    "provenance_key",
     "release_key",
     "releases_prefix",
     "signature_key",
@@ -127,6 +129,11 @@ def signature_key(model: str, target: str, build_key: str, *, confirmed: bool = 
     """The key of the signature over a release's document."""
     suffix = ".confirmed" if confirmed else ""
     return f"signatures/{model}/{target}/{build_key}{suffix}.json"
+
+
+def provenance_key(model: str, target: str, build_key: str) -> str:
+    """The key of the signed statement of where a release comes from."""
+    return f"provenance/{model}/{target}/{build_key}.json"
 
 
 def ledger_key(model: str, platform: str) -> str:
