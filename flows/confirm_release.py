@@ -10,7 +10,7 @@ from flows.names import FlowName
 from flows.outcome.results import Confirmation, ModelResult, Outcome, Step
 from flows.outcome.rows import leave_row, this_run
 from flows.request.choices import ModelChoice, TargetChoice
-from flows.request.parameters import default_store
+from flows.request.parameters import allowed_store
 from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed
 from menagerie.format.bundle_manifest import ReleaseState
@@ -57,7 +57,7 @@ def confirm_release(
         build_key: Which build. Empty: the latest.
         store: Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
     """
-    place = store or default_store()
+    place = allowed_store(store)
     try:
         release = patiently(lambda: _found(place, model, target, build_key))
         row = _confirmed(place, release, target)

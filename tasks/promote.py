@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from menagerie.validation import Limits, validate
 from zoo.errors import ValidationError
+from zoo.role import ROLE, WORKER
 from zoo.signing import Promoter, check_candidate
-from zoo.signing.keyring import KEYS, ROLE
+from zoo.signing.keyring import KEYS
 from zoo.store import Store
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _check_goldens(
     done = subprocess.run(
         [sys.executable, "-m", "tasks.golden_check"],
         input=json.dumps(order),
-        env=kept | {ROLE: "worker"},
+        env=kept | {ROLE: WORKER},
         capture_output=True,
         text=True,
         check=False,

@@ -34,17 +34,16 @@ from menagerie.home import home
 from menagerie.trust.policy import TRUST, trusted_place
 from menagerie.trust.roots import add_root, parse_root
 from zoo.errors import UsageError
+from zoo.role import is_worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from securesystemslib.signer import SSlibKey
 
-__all__ = ["KEYS", "ROLE", "Expiry", "Keyring", "Role", "keyring_for", "keys_folder", "may_sign"]
+__all__ = ["KEYS", "Expiry", "Keyring", "Role", "keyring_for", "keys_folder", "may_sign"]
 
 KEYS = "MENAGERIE_KEYS"
-ROLE = "MENAGERIE_ROLE"
-_WORKER = "worker"
 
 
 class Role(StrEnum):
@@ -240,7 +239,7 @@ def keys_folder() -> Path:
 
 def may_sign() -> bool:
     """Whether this process may open keys: a worker, which runs models, may not."""
-    return os.environ.get(ROLE) != _WORKER
+    return not is_worker()
 
 
 def keyring_for(store: str, *, own: bool = False) -> Keyring | None:
