@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # numpy and torch come first and by pip: some machines offer a CPU build of torch that only pip finds.
 TORCH := torch==2.13.0
 
-.PHONY: help setup wheel convert sweep up down test test-all test-native test-faults test-cluster test-ui check format lock clean
+.PHONY: help setup wheel convert sweep up down test test-all test-native test-arm64 test-faults test-cluster test-ui check format lock clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -63,6 +63,14 @@ test-native: setup ## the C++ units under AddressSanitizer and UndefinedBehavior
 	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
 	$(BIN)/cmake --build build/native
 	build/native/menagerie-native-tests
+
+test-arm64: setup ## the C++ units for Linux on arm64, emulated (Debian: qemu-user libc6-arm64-cross)
+	@command -v qemu-aarch64 >/dev/null && test -d /usr/aarch64-linux-gnu || { echo "apt install qemu-user libc6-arm64-cross"; exit 2; }
+	PATH="$(CURDIR)/$(BIN):$$PATH" ZIG_GLOBAL_CACHE_DIR="$(CURDIR)/build/zig" ZIG_LOCAL_CACHE_DIR="$(CURDIR)/build/zig" \
+	  $(BIN)/cmake -S tests/native -B build/native-arm64 -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	  -DCMAKE_TOOLCHAIN_FILE=$(CURDIR)/runtime/portable_arm64.cmake
+	ZIG_GLOBAL_CACHE_DIR="$(CURDIR)/build/zig" ZIG_LOCAL_CACHE_DIR="$(CURDIR)/build/zig" $(BIN)/cmake --build build/native-arm64
+	qemu-aarch64 -L /usr/aarch64-linux-gnu build/native-arm64/menagerie-native-tests
 
 test-all: setup wheel ## the suite with fresh random examples, then every model of the zoo (some hours)
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -n auto --dist loadfile
