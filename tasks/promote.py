@@ -89,7 +89,7 @@ def _check_goldens(
     }
     kept = {k: v for k, v in os.environ.items() if not k.startswith(_SECRETS)}
     done = subprocess.run(
-        [sys.executable, "-m", "tasks.golden_check"],
+        [sys.executable, "-m", "transforms.golden_check"],
         input=json.dumps(order),
         env=kept | {ROLE: WORKER},
         capture_output=True,

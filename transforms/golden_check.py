@@ -1,7 +1,7 @@
 """Golden cases of a candidate against what eager PyTorch computes here; a process of its own.
 
-Started by `tasks.promote` as ``python -m tasks.golden_check``, with the order as JSON on standard
-input and without keys: it runs the model's own Python.
+Started by `tasks.promote` as ``python -m transforms.golden_check``, with the order as JSON on
+standard input and without keys: it runs the model's own Python.
 """
 
 from __future__ import annotations
