@@ -22,8 +22,6 @@ from flows.local_cluster import (
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pydantic import SecretStr
 
 __all__ = ["OF_ALL_WORKERS", "Connection", "Origin", "connection", "local_connection"]
@@ -52,7 +50,7 @@ class Connection:
         api_url: of Prefect's API, e.g. http://127.0.0.1:4200/api.
         auth: `user:password` for the API; None: it asks for none.
         store: URL of its workers' store; None: `MENAGERIE_STORE` or the default decides.
-        s3_endpoint, s3_secret, ca_bundle: of the store, where it is the local cluster's.
+        s3_endpoint, s3_secret: of the store, where it is the local cluster's.
     """
 
     origin: Origin
@@ -61,7 +59,6 @@ class Connection:
     store: str | None = None
     s3_endpoint: str | None = None
     s3_secret: SecretStr | None = None
-    ca_bundle: Path | None = None
 
     def environment(self) -> dict[str, str]:
         """Variables for Prefect, and for the store where it is the local cluster's.
@@ -88,7 +85,6 @@ class Connection:
             "MENAGERIE_S3_ENDPOINT": self.s3_endpoint,
             "MENAGERIE_S3_ACCESS_KEY": ACCESS_KEY,
             "MENAGERIE_S3_SECRET_KEY": self.s3_secret.get_secret_value(),
-            "MENAGERIE_S3_CA_BUNDLE": str(self.ca_bundle),
         }
 
 
@@ -124,5 +120,4 @@ def local_connection(state: ClusterState, credentials: Credentials) -> Connectio
         store=state.store,
         s3_endpoint=state.s3_endpoint,
         s3_secret=credentials.s3_secret,
-        ca_bundle=cluster_folder() / "tls" / "ca.pem",
     )

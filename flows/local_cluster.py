@@ -83,8 +83,8 @@ class ClusterState(_File):
 
     @property
     def s3_endpoint(self) -> str:
-        """The S3 server; its certificate is signed by `cluster_folder() / "tls" / "ca.pem"`."""
-        return f"https://localhost:{self.ports['s3']}"
+        """The S3 server, on loopback: a browser opens links to it without a word."""
+        return f"http://127.0.0.1:{self.ports['s3']}"
 
     @property
     def store(self) -> str:

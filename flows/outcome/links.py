@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from menagerie.figures import size
 from menagerie.format.paths import MANIFEST
+from zoo.errors import StoreError
 from zoo.report import plain_text
 from zoo.store import open_store
 
@@ -43,7 +45,10 @@ class Links:
             for name in (MANIFEST, *release.manifest.listed)
             if (address := opened.link(release, name, _LINK_SECONDS)) is not None
         }
-        self._archive = opened.link_archive(release, _LINK_SECONDS) if self._addresses else None
+        self._archive: str | None = None
+        if self._addresses:
+            with suppress(StoreError):  # then the page does without
+                self._archive = opened.link_archive(release, _LINK_SECONDS)
 
     @property
     def report(self) -> str | None:

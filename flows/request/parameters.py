@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -22,10 +23,26 @@ __all__ = [
 STORES_VARIABLE = "MENAGERIE_ALLOWED_STORES"
 
 
-class ConversionOptions(BaseModel):
-    """How models are converted; the same for every model of a run."""
+def _for_forms(schema: dict[str, Any]) -> None:
+    """What may be empty is a field that may be left empty, and not one of a type *None*.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    The manifest is no field: models of one's own are submitted, and named through the API.
+    """
+    for entry in schema["properties"].values():
+        if {"type": "null"} in entry.get("anyOf", ()):
+            [only] = [each for each in entry.pop("anyOf") if each != {"type": "null"}]
+            entry.update(only)
+            entry.pop("default", None)
+    schema["patternProperties"] = {"^manifest$": schema["properties"].pop("manifest")}
+
+
+class ConversionOptions(BaseModel):
+    """How models are converted; the same for every model of a run.
+
+    A form shows the fields in this order: those that are asked for most come first.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_for_forms)
 
     random_weights: int | None = Field(
         default=None,
@@ -34,16 +51,21 @@ class ConversionOptions(BaseModel):
         title="Random weights",
         description="Seed of random weights in place of fetched ones. Empty: fetch the real ones.",
     )
-    allow_factories: bool = Field(
-        default=False,
-        title="Allow factories",
-        description="Run the model-building code that entries of kind factory name.",
-    )
     force: bool = Field(
         default=False,
         title="Convert again",
         description="Convert and prove even what the store already holds under the same build key. "
         "The store keeps the release that it has.",
+    )
+    store: str = Field(
+        default="",
+        title="Store",
+        description="Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.",
+    )
+    allow_factories: bool = Field(
+        default=False,
+        title="Allow factories",
+        description="Run the model-building code that entries of kind factory name.",
     )
     threads: int = Field(
         default=1, ge=1, le=256, title="Threads", description="Threads for measuring latencies."
@@ -68,11 +90,6 @@ class ConversionOptions(BaseModel):
         le=24 * 60,
         title="Minutes for a search",
         description="How long the cause of a failed validation is looked for. 0: not at all.",
-    )
-    store: str = Field(
-        default="",
-        title="Store",
-        description="Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.",
     )
     manifest: str = Field(
         default="",

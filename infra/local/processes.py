@@ -31,7 +31,7 @@ from flows.local_cluster import (
     manager_socket,
     write_private,
 )
-from infra.local.swift import STORAGE, SwiftServer, ensure_certificate
+from infra.local.swift import STORAGE, SwiftServer
 from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
@@ -96,10 +96,9 @@ class Process:
 
 
 def swift_server(state: ClusterState) -> SwiftServer:
-    """The S3 server: everything but its proxy is for itself, and the proxy speaks TLS alone."""
-    certificate = ensure_certificate(cluster_folder() / "tls")
+    """The S3 server: everything but its proxy is for itself, and all of it stays on loopback."""
     ports = {name: state.ports[name] for name in (*STORAGE, "s3")}
-    return SwiftServer(cluster_folder() / "s3", ports, ACCESS_KEY, {"s3": certificate})
+    return SwiftServer(cluster_folder() / "s3", ports, ACCESS_KEY)
 
 
 def quiet_environment() -> dict[str, str]:

@@ -103,7 +103,6 @@ def bucket(connection: Connection) -> S3Objects:
         endpoint=connection.s3_endpoint,
         access_key=Secret(ACCESS_KEY),
         secret_key=None if secret is None else Secret(secret.get_secret_value()),
-        ca_bundle=connection.ca_bundle,
         attempts=1,
     )
     return S3Objects(BUCKET, "zoo", options)

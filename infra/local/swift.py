@@ -11,7 +11,7 @@ import importlib.util
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from zoo.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["STORAGE", "Certificate", "SwiftServer", "ensure_certificate"]
+__all__ = ["STORAGE", "Certificate", "SwiftServer"]
 
 STORAGE = ("account", "container", "object")
 _CONF = Path(__file__).with_name("swift_conf")
@@ -34,31 +34,10 @@ _NO_DNS = {"EVENTLET_NO_GREENDNS": "yes"}
 
 @dataclass(frozen=True)
 class Certificate:
-    """PEM files: what clients trust, what the server shows, and its key."""
+    """PEM files: what the server shows, and its key."""
 
-    authority: Path
     chain: Path
     key: Path
-
-
-def ensure_certificate(folder: Path) -> Certificate:
-    """The certificate for `localhost` and 127.0.0.1 in `folder`, made where there is none.
-
-    The key of the authority that signs it is never written: nobody can ever sign another one.
-    """
-    files = Certificate(folder / "ca.pem", folder / "server.pem", folder / "server.key")
-    if files.authority.exists():
-        return files
-    try:
-        import trustme
-    except ImportError:
-        raise UsageError("trustme", "is not installed", _INSTALL) from None
-    authority = trustme.CA(organization_name="Menagerie's local cluster")
-    issued = authority.issue_cert("localhost", "127.0.0.1")
-    write_private(files.key, issued.private_key_pem.bytes().decode())
-    write_private(files.chain, "".join(blob.bytes().decode() for blob in issued.cert_chain_pems))
-    write_private(files.authority, authority.cert_pem.bytes().decode())  # last: all is there
-    return files
 
 
 @dataclass(frozen=True)
@@ -69,13 +48,13 @@ class SwiftServer:
         folder: its configuration and its data.
         ports: of "account", "container", "object", and of each proxy by whatever name.
         access_key: its one user, as account:user.
-        certificates: of the proxies that speak TLS, by name.
+        certificates: of the proxies that speak TLS, by name; on loopback none needs to.
     """
 
     folder: Path
     ports: Mapping[str, int]
     access_key: str
-    certificates: Mapping[str, Certificate]
+    certificates: Mapping[str, Certificate] = field(default_factory=dict)
 
     def prepare(self) -> None:
         """Write configuration and rings for these ports; to processes that run they are the same.

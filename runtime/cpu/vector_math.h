@@ -47,6 +47,25 @@ inline Float8 exp8(Float8 x) {
   return x != x ? x : x > kLargest ? zero + std::numeric_limits<float>::infinity() : value;
 }
 
+// 1 / (1 + e^-x).
+inline Float8 sigmoid8(Float8 x) { return 1.0F / (1.0F + exp8(-x)); }
+
+// Near nought by the power series (Abramowitz and Stegun 4.5.64), so that small results are as
+// exact as large ones; elsewhere by the exponential.
+inline Float8 tanh8(Float8 x) {
+  constexpr float kNear = 0.3F;  // the next term of the series is below 2^-24 of the result
+  const Float8 square = x * x;
+  Float8 series = Float8{} - 1382.0F / 155925.0F;
+  series = series * square + 62.0F / 2835.0F;
+  series = series * square - 17.0F / 315.0F;
+  series = series * square + 2.0F / 15.0F;
+  series = series * square - 1.0F / 3.0F;
+  const Float8 near = x + x * square * series;
+  const Float8 size = x < 0.0F ? -x : x;
+  const Float8 far = 1.0F - 2.0F / (exp8(size + size) + 1.0F);
+  return size < kNear ? near : x < 0.0F ? -far : far;
+}
+
 // The largest of n values; -infinity for none.
 float maximum(const float* values, int64_t n);
 

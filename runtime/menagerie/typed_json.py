@@ -77,22 +77,32 @@ def load(text: str | bytes, *, whole: Callable[[str], int] = int) -> Any:
         raise Malformed(_line(str(error))) from None
 
 
-def document(value: object) -> bytes:
-    """The one canonical form of a dataclass as a JSON file: sorted keys, an entry a line."""
-    text = json.dumps(plain(value), sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
+def document(value: object, *, sparse: bool = False) -> bytes:
+    """The one canonical form of a dataclass as a JSON file: sorted keys, an entry a line.
+
+    Args:
+        value: the dataclass.
+        sparse: whether to leave out the fields that are None, as they are when left out.
+    """
+    fields_of = plain(value, sparse=sparse)
+    text = json.dumps(fields_of, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
     return (text + "\n").encode()
 
 
-def plain(value: object) -> Any:
-    """A dataclass as what JSON has: objects, arrays, texts, numbers."""
+def plain(value: object, *, sparse: bool = False) -> Any:
+    """A dataclass as what JSON has: objects, arrays, texts, numbers; `sparse` as for `document`."""
     if is_dataclass(value):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+        return {
+            f.name: plain(item, sparse=sparse)
+            for f in fields(value)
+            if (item := getattr(value, f.name)) is not None or f.default is not None or not sparse
+        }
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):
-        return {str(plain(key)): plain(item) for key, item in value.items()}
+        return {str(plain(key)): plain(item, sparse=sparse) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
-        return [plain(item) for item in value]
+        return [plain(item, sparse=sparse) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value

@@ -78,6 +78,32 @@ TABLE.add(
 )  # fmt: skip
 
 
+for dtype in (*NUMBERS, torch.bool, torch.int8, torch.int16):
+    parts = [numbers(2, n, 3, dtype=dtype, seed=n) for n in (4, 1, 5)]
+    TABLE.add("cat", f"{short(dtype)}, middle axis", {"tensors": parts, "dim": 1}, aten.cat)
+for name, parts, dim in (
+    ("first axis", [floats(2, 3), floats(4, 3)], 0),
+    ("last axis, counted from the end", [floats(2, 3), floats(2, 1)], -1),
+    ("a part of no element", [floats(2, 3), floats(2, 0), floats(2, 2)], 1),
+    ("an empty list counts for nothing", [torch.empty(0), floats(2, 3), floats(2, 2)], 1),
+    ("lists", [floats(3), floats(2), floats(0)], 0),
+    ("nothing of several axes", [floats(0, 3), floats(0, 3)], 0),
+    ("empty lists alone", [floats(0), floats(0)], 0),
+    ("one alone", [floats(2, 3)], 0),
+    ("images", [numbers(2, c, 3, 3, dtype=torch.uint8) for c in (1, 3)], 1),
+):
+    TABLE.add("cat", name, {"tensors": parts, "dim": dim}, aten.cat)
+for fact, parts, dim in (
+    ("differ in dtype", [floats(2), integers(2)], 0),
+    ("differ in number", [floats(2), floats(2, 2)], 0),
+    ("differ along another axis than 0", [floats(2, 3), floats(2, 4)], 0),
+    ("axis 2 is not in", [floats(2, 3)], 2),
+    ("a tensor without axes", [floats()], 0),
+    ("there is nothing to join", [], 0),
+):
+    TABLE.refuse("cat", fact, tensors=parts, dim=dim)
+
+
 def _without_repetition(dim: int) -> torch.Tensor:
     """An index that names no place twice along an axis: whose value stays is not defined."""
     orders = [torch.randperm(4, generator=torch.Generator().manual_seed(i)) for i in range(4)]

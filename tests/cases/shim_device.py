@@ -284,7 +284,7 @@ class _Spread:
                 [None if h is None else h.pointer for h in handles], ctypes.c_void_p
             )
         if kind == "const AtenTensorHandle*":
-            placed = [self.device.place(v) for v in values]
+            placed = [v if isinstance(v, Handle) else self.device.place(v) for v in values]
             self.alive.append(placed)
             return (ctypes.c_void_p * len(placed))(*[h.pointer.value for h in placed])
         return (ctypes.c_int64 * len(values))(*map(int, values))

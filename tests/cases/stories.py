@@ -11,7 +11,7 @@ import torch
 from shim_device import DTYPE_NUMBERS, Device, Handle, ShimError, shims
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     Story = Callable[[Device], None]
 
@@ -186,6 +186,55 @@ def copies(device: Device) -> None:
     _fails(device, "aoti_torch_copy_", handle.pointer, target.pointer, 0, fact="axes")
     device.raw("aoti_torch_zero_", handle.pointer)
     assert torch.equal(device.value(handle), torch.zeros(3, 3))
+
+
+@tells("index_put_out")
+def putting(device: Device) -> None:
+    """What lists or masks name is written into a tensor, the very one or another, as eager does."""
+    where = torch.tensor([2, -4, 1])
+    mask = torch.tensor([[True, False, True, True, False]]).expand(4, 5).clone()
+    for dtype in (torch.float32, torch.int64, torch.bool, torch.uint8, torch.float16):
+        value = torch.arange(20).reshape(4, 5).to(dtype)
+        for indices, values in (
+            ([where], torch.ones(3, 5, dtype=dtype)),
+            ([None, where], torch.ones(4, 1, dtype=dtype)),
+            ([mask], torch.arange(12).to(dtype)),
+            ([mask[0, :4], None], torch.ones(5, dtype=dtype)),
+        ):
+            for accumulate in (False, True):
+                expected = torch.ops.aten.index_put(value, indices, values, accumulate)
+                for laid in (value, value.T.contiguous().T):
+                    into = device.place(laid.clone())
+                    _put(device, into, into, indices, values, accumulate)
+                    assert torch.equal(device.value(into), expected)
+                    other = device.place(torch.zeros(4, 5, dtype=dtype))
+                    _put(device, other, device.place(laid), indices, values, accumulate)
+                    assert torch.equal(device.value(other), expected)
+    name = "aoti_torch_index_put_out"
+    into, ones = device.place(torch.zeros(4)), device.place(torch.ones(3))
+    no_index = device.place(torch.ones(3))
+    wrong = (ctypes.c_void_p * 1)(no_index.pointer.value)
+    _fails(device, name, into.pointer, into.pointer, wrong, 1, ones.pointer, False,
+           fact="is not an index")  # fmt: skip
+    _fails(device, name, into.pointer, None, wrong, 1, ones.pointer, False, fact="handle is null")
+
+
+def _put(
+    device: Device,
+    out: Handle,
+    into: Handle,
+    indices: Sequence[torch.Tensor | None],
+    values: torch.Tensor,
+    accumulate: bool,
+) -> None:
+    placed = [None if index is None else device.place(index) for index in indices]
+    pointers = [None if handle is None else handle.pointer.value for handle in placed]
+    given = (ctypes.c_void_p * len(pointers))(*pointers)
+    source = device.place(values)
+    device.raw(
+        "aoti_torch_index_put_out", out.pointer, into.pointer, given,
+        ctypes.c_uint32(len(pointers)), source.pointer, ctypes.c_bool(accumulate),
+    )  # fmt: skip
 
 
 @tells(*(f"{verb}_{str(d).removeprefix('torch.')}" for d in _SCALARS

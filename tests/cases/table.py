@@ -8,9 +8,11 @@ import indexing
 import ordering
 import pooling
 import products
+import recurrent
 
 _TABLES = [
-    module.TABLE for module in (products, convolutions, attention, pooling, ordering, indexing)
+    module.TABLE
+    for module in (products, convolutions, attention, pooling, ordering, indexing, recurrent)
 ]
 CASES = [case for table in _TABLES for case in table.cases]
 REFUSALS = [refusal for table in _TABLES for refusal in table.refusals]

@@ -127,12 +127,17 @@ def test_handles_without_tensors_are_refused(kind: Any, case: Case) -> None:
     """A null handle, or one without a tensor, in the place of any operand is an error by name."""
     device = Device(kind)
     symbol = device.symbol(case.operator)
-    operands = [k for k, v in case.arguments.items() if isinstance(v, torch.Tensor)]
-    assert operands
-    for name in operands:
-        optional = ("AtenTensorHandle*", name) in parameters_of(symbol)
+    parameters = parameters_of(symbol)
+    operands = {k: v for k, v in case.arguments.items() if isinstance(v, torch.Tensor)}
+    listed = {
+        k: v for k, v in case.arguments.items() if ("const AtenTensorHandle*", k) in parameters
+    }
+    assert operands or listed
+    for name in (*operands, *listed):
+        optional = ("AtenTensorHandle*", name) in parameters
         # An absent option is null too.
         stand_ins = [device.undefined()] if optional else [device.undefined(), device.null()]
         for stand_in in stand_ins:
+            value = [*listed[name], stand_in] if name in listed else stand_in
             with pytest.raises(ShimError, match=f"^{symbol}: a tensor handle is (null|undefined)$"):
-                device.operate(case.operator, {**case.arguments, name: stand_in})
+                device.operate(case.operator, {**case.arguments, name: value})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiosmtpd.controller import Controller
 
-from tests.faults.test_kills import outcomes
+from infra.local.processes import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,10 +39,11 @@ class Inbox:
 def inbox() -> Iterator[tuple[Inbox, int]]:
     """Mails that arrived, and the port of their server."""
     inbox = Inbox()
-    controller = Controller(inbox, hostname="127.0.0.1", port=0)
+    [port] = free_ports(1)
+    controller = Controller(inbox, hostname="127.0.0.1", port=port)
     controller.start()
     try:
-        yield inbox, controller.server.sockets[0].getsockname()[1]
+        yield inbox, port
     finally:
         controller.stop()
 
@@ -65,6 +66,11 @@ def hook() -> Iterator[tuple[list[dict[str, str]], int]]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield posted, server.server_port
         server.shutdown()
+
+
+def outcomes(table: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """How each model ended."""
+    return {key.split()[0]: str(row["outcome"]) for key, row in table.items()}
 
 
 def test_a_run_with_failures_is_one_message_by_every_channel(

@@ -22,7 +22,6 @@ from flows.local_cluster import (
     ClusterState,
     Credentials,
     Database,
-    cluster_folder,
     credentials_path,
     running,
 )
@@ -99,10 +98,8 @@ def test_a_running_cluster_is_meant(credentials: Credentials) -> None:
     assert values["PREFECT_API_URL"] == "http://127.0.0.1:4200/api"
     assert values["PREFECT_API_AUTH_STRING"] == credentials.api_auth.get_secret_value()
     assert values["MENAGERIE_STORE"] == "s3://menagerie/zoo"
-    (cluster_folder() / "tls").mkdir()
-    (cluster_folder() / "tls" / "ca.pem").write_text("")
     options = S3Options.from_environment(values)
-    assert options.endpoint == "https://localhost:2"
+    assert options.endpoint == "http://127.0.0.1:2"
     assert options.secret_key is not None
     assert options.secret_key.get_secret_value() == credentials.s3_secret.get_secret_value()
     assert credentials.s3_secret.get_secret_value() not in repr(found)
@@ -150,6 +147,28 @@ def test_the_store_of_a_page_is_reached_by_its_address(
     monkeypatch.setattr(os, "environ", dict(os.environ))
     assert store_url(named) == named
     assert ("MENAGERIE_S3_SECRET_KEY" in os.environ) == known
+
+
+@pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize("command", [["gc"], ["pull", "digits_cnn"]])
+def test_a_command_that_names_the_store_keeps_its_endpoint(
+    command: list[str], credentials: Credentials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a page prints it: what is opened is the cluster's server, with its keys."""
+    saved(up=True)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    opened = []
+
+    def objects(url: str, *_: object) -> None:
+        opened.append((url, S3Options.from_environment()))
+        raise MenagerieError(url, "is opened")
+
+    monkeypatch.setattr("zoo.store._objects", objects)
+    assert invoke([*command, "--store", "s3://menagerie/zoo"]) == 1
+    [(url, options)] = opened
+    assert (url, options.endpoint) == ("s3://menagerie/zoo", "http://127.0.0.1:2")
+    assert options.secret_key is not None
+    assert options.secret_key.get_secret_value() == credentials.s3_secret.get_secret_value()
 
 
 @pytest.mark.usefixtures("runs")

@@ -14,6 +14,8 @@ import urllib.request
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import trustme
+
 from infra.local import swift
 from infra.local.processes import free_ports
 
@@ -37,8 +39,7 @@ class SwiftServer:
         """Writes certificates, rings and configuration files."""
         names = (*swift.STORAGE, "http", "tls")
         self.ports = dict(zip(names, free_ports(len(names)), strict=True))
-        certificate = swift.ensure_certificate(self.folder / "tls")
-        self.ca_bundle = certificate.authority
+        self.ca_bundle, certificate = make_certificate(self.folder / "tls")
         self._server = swift.SwiftServer(
             self.folder, self.ports, ACCESS_KEY, certificates={"tls": certificate}
         )
@@ -106,3 +107,17 @@ def running(folder: Path) -> Iterator[SwiftServer]:
         yield server
     finally:
         server.kill()
+
+
+def make_certificate(folder: Path) -> tuple[Path, swift.Certificate]:
+    """An authority's certificate, and one that it signed for this host."""
+    folder.mkdir(parents=True)
+    authority = trustme.CA(organization_name="A test's")
+    issued = authority.issue_cert("localhost", "127.0.0.1")
+    files = swift.Certificate(folder / "server.pem", folder / "server.key")
+    files.key.touch(mode=0o600)
+    issued.private_key_pem.write_to_path(files.key)
+    for blob in issued.cert_chain_pems:
+        blob.write_to_path(files.chain, append=True)
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    return folder / "ca.pem", files

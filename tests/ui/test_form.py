@@ -74,7 +74,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def page(cluster: Cluster) -> Iterator[Page]:
-    """A browser that is signed in; the store's certificate is the cluster's own."""
+    """A browser that is signed in, as anybody's is."""
     expect.set_options(timeout=PAGE_SECONDS * 1000)
     with sync_playwright() as playwright:
         try:
@@ -84,9 +84,7 @@ def page(cluster: Cluster) -> Iterator[Page]:
                 executable_path=shutil.which("chromium") or shutil.which("google-chrome"),
                 args=["--no-sandbox"],
             )
-        context = browser.new_context(
-            viewport={"width": 1280, "height": 1600}, ignore_https_errors=True
-        )
+        context = browser.new_context(viewport={"width": 1280, "height": 1600})
         opened = context.new_page()
         opened.set_default_timeout(PAGE_SECONDS * 1000)
         opened.goto(cluster.url)
@@ -181,7 +179,7 @@ def test_a_model_is_converted_and_its_report_followed(
     page.locator("main a[href*='/artifacts/artifact/']").first.click()
     report = page.get_by_role("link", name=f"Report of {MODEL} for cpu")
     address = report.first.get_attribute("href") or ""
-    assert address.startswith("https://")
+    assert address.startswith("http://127.0.0.1:")
     page.goto(address)
     expect(page.get_by_role("heading", name=MODEL)).to_be_visible()
     with page.expect_download() as download:

@@ -14,7 +14,7 @@ from transforms.lowering.fallback_kernels import CheckedWrapper
 from transforms.lowering.inductor import Backend, generate_code
 from transforms.lowering.layouts import with_claimed_weights
 from transforms.lowering.lowered import LoweredProgram
-from transforms.lowering.recurrent import write_out_lstm
+from transforms.lowering.recurrent import with_recurrent_kernels
 from transforms.lowering.toolchain import Compiler, Source, find_compiler
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord
@@ -102,7 +102,7 @@ def lower(
     started = time.perf_counter()
     place = f"program {name}"
     baseline = _baseline()
-    prepared = with_claimed_weights(write_out_lstm(program))
+    prepared = with_claimed_weights(with_recurrent_kernels(program, place))
     code = generate_code(prepared, {**_OPTIONS, "cpp.simdlen": baseline.vector_bits}, BACKEND)
     check_kernels(place, code.kernel_uses, "cpu")
     flags = (*_FLAGS, *baseline.flags)

@@ -1,39 +1,113 @@
-"""LSTM layers written out for the CPU, where Inductor would ask for a kernel of oneDNN's format."""
+"""Recurrent layers for the CPU: a few steps are written out, longer sequences are a kernel's."""
 
 from __future__ import annotations
 
+import functools
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._decomp import get_decompositions
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from transforms.node_origin import origin
+from zoo.errors import LoweringError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch import Tensor
+    from torch._ops import OpOverload
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["write_out_lstm"]
+__all__ = ["with_recurrent_kernels"]
+
+aten = torch.ops.aten
+
+# The numbers by which aten::mkldnn_rnn_layer knows the kinds of layers (ideep::rnn_kind).
+_MODES: dict[OpOverload, int] = {
+    aten.rnn_relu.input: 0, aten.rnn_tanh.input: 1, aten.lstm.input: 2, aten.gru.input: 3,
+}  # fmt: skip
+_FEW_STEPS = 8  # a decoder takes one at a time; a step more is a loop and a product more to compile
+_MOST_STEPS = 64  # of layers that the kernel does not know: two of so many compile for minutes
+_KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-_MOST_STEPS = 64  # two layers of so many compile for minutes
+def with_recurrent_kernels(program: ExportedProgram, place: str = "recurrent") -> ExportedProgram:
+    """Replace each LSTM, GRU and plain recurrent layer by what the CPU computes.
 
+    Up to eight steps become products and gates, one after another, by torch's own decomposition:
+    the code grows with them. Longer sequences, and those of any length, become one call of
+    aten::mkldnn_rnn_layer for each layer and direction. (Inductor does so for LSTM alone; the
+    runtime's kernel knows the other kinds too.)
 
-def write_out_lstm(program: ExportedProgram) -> ExportedProgram:
-    """Replace each LSTM by its products and gates, step after step, by torch's own decomposition.
-
-    Export fixes the length, so the steps are known. Meant for decoders, which take few at a time:
-    the code grows with them, so a long sequence stays what it is, a kernel that the runtime has or
-    has not. GRU and plain recurrent layers Inductor writes out itself, at any length.
+    Raises:
+        LoweringError: if a layer with projections, or of float64, takes more than 64 steps.
     """
-    operator = torch.ops.aten.lstm.input
-    steps = [_steps(node) for node in program.graph.nodes if node.target is operator]
-    if not steps or max(steps) > _MOST_STEPS:
+    nodes = [node for node in program.graph.nodes if node.target in _MODES]
+    if not nodes:
         return program
-    with _without_onednn():  # with it, torch's decomposition is a call of that kernel
-        written_out: ExportedProgram = program.run_decompositions(get_decompositions([operator]))
-    return written_out
+    for node in nodes:
+        _check(place, node)
+    table = {operator: functools.partial(_computed, operator) for operator in _MODES}
+    computed: ExportedProgram = program.run_decompositions(table)
+    return computed
+
+
+def _computed(operator: OpOverload, *arguments: Any) -> tuple[Tensor, ...]:
+    """What stands for one call of `operator`, with its arguments and results."""
+    sequence, state, weights, has_biases, layers, _, train, bidirectional, batch_first = arguments
+    states = [state] if isinstance(state, torch.Tensor) else list(state)
+    steps = sequence.shape[1 if batch_first else 0]
+    few = isinstance(steps, int) and steps <= _FEW_STEPS
+    if few or train or not _has_kernel(sequence, states):
+        written_out: Callable[..., Any] = get_decompositions([operator])[operator]
+        with _without_onednn():  # with it, torch's decomposition is a call of that kernel
+            results: tuple[Tensor, ...] = written_out(*arguments)
+        return results
+    x = sequence.transpose(0, 1) if batch_first else sequence
+    directions = 2 if bidirectional else 1
+    group = 4 if has_biases else 2
+    last: list[tuple[Tensor, Tensor]] = []
+    for layer in range(layers):
+        ways: list[Tensor] = []
+        for direction in range(directions):
+            at = layer * directions + direction
+            matrices = list(weights[at * group : (at + 1) * group])
+            begin = [values[at : at + 1] for values in (states[0], states[-1])]
+            way, hidden, memory, _ = aten.mkldnn_rnn_layer(
+                x, *matrices, *([] if has_biases else matrices), *begin, direction == 1, [],
+                _MODES[operator], states[0].shape[2], 1, has_biases, False, False, False,
+            )  # fmt: skip
+            ways.append(way)
+            last.append((hidden, memory))
+        x = torch.cat(ways, 2) if bidirectional else ways[0]
+    ends = [torch.cat(values) for values in zip(*last, strict=True)][: len(states)]
+    return (x.transpose(0, 1) if batch_first else x, *ends)
+
+
+def _has_kernel(sequence: Tensor, states: Sequence[Tensor]) -> bool:
+    """Whether the kernel computes it; projections show in a state narrower than a cell."""
+    return sequence.dtype in _KERNEL_DTYPES and states[0].shape[2] == states[-1].shape[2]
+
+
+def _check(place: str, node: Node) -> None:
+    sequence, state, batch_first = node.args[0], node.args[1], node.args[8]
+    value: Tensor = sequence.meta["val"]  # type: ignore[union-attr]
+    states = [n.meta["val"] for n in (state if isinstance(state, (list, tuple)) else [state])]  # type: ignore[union-attr]
+    steps = value.shape[1 if batch_first else 0]
+    if _has_kernel(value, states) or (isinstance(steps, int) and steps <= _MOST_STEPS):
+        return
+    kind = f"of {str(value.dtype).removeprefix('torch.')}"
+    if value.dtype in _KERNEL_DTYPES:
+        kind = "with projections (proj_size)"
+    raise LoweringError(
+        place,
+        f"node {node.name}, {origin(node)}, is a recurrent layer {kind} over {steps} steps, for "
+        f"which there is no kernel, and written out it would compile for hours",
+        f"Call it on at most {_MOST_STEPS} steps at a time and pass its state on, or use a layer "
+        "without projections in float32",
+    )
 
 
 @contextmanager
@@ -45,9 +119,3 @@ def _without_onednn() -> Iterator[None]:
         yield
     finally:
         torch._C._set_mkldnn_enabled(before)
-
-
-def _steps(node: Node) -> int:
-    sequence, batch_first = node.args[0], node.args[8]
-    shape: tuple[int, ...] = tuple(sequence.meta["val"].shape)  # type: ignore[union-attr]
-    return int(shape[1 if batch_first else 0])

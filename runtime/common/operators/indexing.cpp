@@ -1,5 +1,7 @@
 // Reading and writing elements by lists of positions, and scattering along an axis: checking
 // arguments.
+#include <vector>
+
 #include "common/copy.h"
 #include "common/operators.h"
 #include "common/shim_support.h"
@@ -23,6 +25,21 @@ AOTITorchError aoti_torch_device_index_put(AtenTensorHandle self, const AtenTens
     const Indices chosen = indices_of(into, indices, indices_len_);
     const Tensor from = chosen.values_for(into, operand(values));
     *ret0 = to_handle(backend::put_at(into, chosen, from, accumulate != 0));
+  });
+}
+
+AOTITorchError aoti_torch_index_put_out(AtenTensorHandle out, AtenTensorHandle self,
+                                        const AtenTensorHandle* indices, const uint32_t num_indices,
+                                        const AtenTensorHandle values, bool accumulate) {
+  return kernel(__func__, [&] {
+    const Tensor& into = operand(self);
+    std::vector<const AtenTensorHandle*> handles;
+    for (const AtenTensorHandle& index : list(indices, num_indices)) handles.push_back(&index);
+    const Indices chosen = indices_of(into, handles.data(), num_indices);
+    const Tensor from = chosen.values_for(into, operand(values));
+    const Tensor& target = operand(out);
+    require(target.dtype == into.dtype, "the result ", target, " has not the dtype of ", into);
+    backend::assign(backend::put_at(into, chosen, from, accumulate), target);
   });
 }
 

@@ -22,8 +22,11 @@ _DAMAGED = "The bundle is damaged or not a bundle: pull or convert it again"
 
 
 def manifest_document(manifest: BundleManifest) -> bytes:
-    """The bytes of manifest.json: sorted keys, an entry a line, one newline at the end."""
-    return json_document(manifest)
+    """The bytes of manifest.json: sorted keys, an entry a line, one newline at the end.
+
+    What is of no use (rule 3 of FORMAT.md) is left out.
+    """
+    return json_document(manifest, sparse=True)
 
 
 def parse_manifest(document: bytes, place: str) -> BundleManifest:

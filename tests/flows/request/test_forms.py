@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import jsonschema
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.exceptions import PrefectHTTPStatusError
 
 from flows.collect_garbage import collect_garbage
 from flows.confirm_release import confirm_release
+from flows.convert_batch import convert_batch
 from flows.convert_model import convert_model
 from flows.convert_zoo import convert_zoo
 from flows.verify_releases import verify_releases
@@ -51,6 +55,38 @@ def test_models_and_targets_are_chosen_from_lists() -> None:
     assert "default" in zoo["properties"]["selected_tags"]["items"]["enum"]
     assert zoo["properties"]["targets"]["items"]["enum"] == ["cpu", "metal"]
     assert form(convert_model)["properties"]["target"]["enum"] == ["cpu", "metal"]
+
+
+def test_what_is_asked_for_most_comes_first() -> None:
+    """Weights, another try and the store; nothing is of a type None, and the manifest no field."""
+    for flow in (convert_zoo, convert_model, convert_batch):
+        options = form(flow)["definitions"]["ConversionOptions"]["properties"]
+        assert list(options)[:3] == ["random_weights", "force", "store"]
+        assert "manifest" not in options
+        assert '"null"' not in json.dumps(form(flow))
+    submitted = {"models": ["my_net"], "options": {"manifest": f"sha256:{'a' * 64}"}}
+    jsonschema.validate(submitted, form(convert_batch))
+    jsonschema.validate(
+        {"model": "resnet18", "options": {"random_weights": 0}}, form(convert_model)
+    )
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_the_server_refuses_a_model_that_is_none() -> None:
+    """With 409 and the name, before any worker hears of it."""
+    with get_client(sync_client=True) as client:
+        deployment = client.create_deployment(
+            client.create_flow(convert_model),
+            "choices",
+            parameter_openapi_schema=form(convert_model),
+            enforce_parameter_schema=True,
+        )
+        with pytest.raises(PrefectHTTPStatusError) as caught:
+            client.create_flow_run_from_deployment(deployment, parameters={"model": "my_net"})
+        assert caught.value.response.status_code == 409
+        assert "my_net" in caught.value.response.text
+        client.create_flow_run_from_deployment(deployment, parameters={"model": "resnet18"})
+        client.delete_deployment(deployment)
 
 
 def test_only_the_model_must_be_given() -> None:

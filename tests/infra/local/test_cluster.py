@@ -6,7 +6,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import ssl
 import subprocess
 import sys
 import time
@@ -190,27 +189,14 @@ def test_the_server_refuses_strangers(cluster: Cluster) -> None:
     assert len(cluster.ask(filters, {})) >= 4
 
 
-def test_the_store_speaks_tls_alone(cluster: Cluster) -> None:
-    """Its certificate is of our own authority; without that it is not trusted."""
+def test_the_store_is_there_for_who_signs_and_for_no_other_host(cluster: Cluster) -> None:
+    """A request without the key, or with a wrong one, is refused; it listens on loopback alone."""
     port = cluster.state["ports"]["s3"]
-    with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
-        urllib.request.urlopen(f"https://localhost:{port}/healthcheck", timeout=30)
-    ours = ssl.create_default_context(cafile=str(cluster.home / "cluster" / "tls" / "ca.pem"))
-    with urllib.request.urlopen(
-        f"https://localhost:{port}/healthcheck", timeout=30, context=ours
-    ) as page:
-        assert page.status == 200
-    assert refused_by_store(cluster, ours, "/menagerie") == 403
-
-
-def refused_by_store(cluster: Cluster, context: ssl.SSLContext, path: str) -> int:
-    """The code for a request that is not signed."""
-    url = f"https://localhost:{cluster.state['ports']['s3']}{path}"
-    unsigned = urllib.request.Request(url, headers={"Authorization": "AWS menagerie:owner:guess"})
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(unsigned, timeout=30, context=context)
-    caught.value.close()
-    return caught.value.code
+    url = f"http://127.0.0.1:{port}/menagerie"
+    for headers in ({}, {"Authorization": "AWS menagerie:owner:guess"}):
+        assert refused(url, headers) in (401, 403)
+    heard = [c.laddr for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    assert {address.ip for address in heard if address.port == port} == {"127.0.0.1"}
 
 
 def test_schedules_are_in_the_scheduler(cluster: Cluster) -> None:

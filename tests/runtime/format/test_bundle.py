@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from menagerie.format.bundle_manifest import ReleaseState
-from menagerie.format.document import MAX_MANIFEST_BYTES
+from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
 from menagerie.format.folder import open_bundle, seal
 from zoo.errors import ArtifactError
 
@@ -53,6 +53,22 @@ def test_a_sealed_folder_opens(bundle: Path) -> None:
         assert entry.bytes == len(content)
         assert opened.file(name).read_bytes() == content
     assert opened.document == (bundle / "manifest.json").read_bytes()
+
+
+def test_what_is_of_no_use_is_not_written(tmp_path: Path) -> None:
+    """Rule 3: a file says where it comes from and what it requires only if it does so."""
+    bundle = make_bundle(tmp_path, random_weights=None)
+    text = (bundle / "manifest.json").read_text()
+    fields = json.loads(text)
+    assert set(fields["files"]["weights"]) == {"path", "sha256", "bytes"}
+    assert "accuracy" not in fields
+    assert fields["random_weights"] is None  # not of no use: it says that the weights are real
+    full = json.loads(text)
+    for entry in full["files"].values():
+        entry |= {"source_sha256": None, "requires": None}
+    full["accuracy"] = None
+    read = parse_manifest(json.dumps(full).encode(), "manifest.json")
+    assert read == open_bundle(bundle).manifest
 
 
 def test_seal_returns_what_open_reads(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""Recurrent layers on the CPU: a decoder's step and short sequences need no kernel for them."""
+"""Recurrent layers on the CPU: written out for a few steps, the runtime's kernel for more."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -10,8 +10,8 @@ from torch import nn
 
 from transforms.bisect.piece import run_piece
 from transforms.lowering import cpu
-from transforms.lowering.recurrent import write_out_lstm
-from zoo.errors import UnsupportedKernels
+from transforms.lowering.recurrent import with_recurrent_kernels
+from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 # torch's own note on how its recurrent layers keep a second list of their weights.
 pytestmark = pytest.mark.filterwarnings("ignore:The tensor attribute:UserWarning")
 
+_KERNEL = torch.ops.aten.mkldnn_rnn_layer.default
 
-class _Layers(nn.Module):
+
+class _Short(nn.Module):
     """A decoder's step with its state, as a transducer has it, and a sequence read both ways."""
 
     def __init__(self) -> None:
@@ -37,30 +39,101 @@ class _Layers(nn.Module):
         return y, *state, z, last
 
 
-def _export(module: nn.Module, *inputs: torch.Tensor) -> torch.export.ExportedProgram:
+class _Long(nn.Module):
+    """Every kind of layer over sequences; widths that fill no vector, and such that do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deep = nn.LSTM(6, 5, num_layers=2, bidirectional=True, batch_first=True)
+        self.stated = nn.LSTM(6, 16, bias=False)
+        self.gru = nn.GRU(6, 8, num_layers=2, bidirectional=True, batch_first=True)
+        self.plain_gru = nn.GRU(6, 9, bias=False)
+        self.rnn = nn.RNN(6, 7, bidirectional=True, nonlinearity="relu")
+        self.tanh = nn.RNN(6, 11, batch_first=True)
+
+    def forward(
+        self, x: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        steps_first = x.transpose(0, 1)
+        y, (h, c) = self.deep(x)
+        stated, (h2, c2) = self.stated(steps_first, (hidden, cell))
+        gru, g = self.gru(x[:, :20])
+        plain, p = self.plain_gru(steps_first, hidden[..., :9])
+        rnn, r = self.rnn(steps_first)
+        tanh, t = self.tanh(x[:, :20])
+        single, _ = self.gru(x[0])  # without a batch
+        return y, h, c, stated, h2, c2, gru, g, plain, p, rnn, r, tanh, t, single
+
+
+def _export(
+    module: nn.Module, *inputs: torch.Tensor, shapes: Any = None
+) -> torch.export.ExportedProgram:
     with torch.no_grad():
-        return torch.export.export(module.eval(), inputs, strict=False).run_decompositions({})
+        exported = torch.export.export(module.eval(), inputs, strict=False, dynamic_shapes=shapes)
+        return exported.run_decompositions({})
 
 
-def test_lstm_is_written_out() -> None:
-    """Two layers of one step with state, and four steps in both directions: eager's numbers."""
-    torch.manual_seed(4)
-    module = _Layers().eval()
-    inputs = (torch.tensor([[3], [9]]), torch.randn(2, 2, 8), torch.randn(2, 2, 8))
-    inputs = (*inputs, torch.randn(4, 2, 16))
+def _check(module: nn.Module, *inputs: torch.Tensor) -> None:
     program = _export(module, *inputs)
     with torch.no_grad():
         expected = module(*inputs)
     results = run_piece(program, inputs)
-    assert len(results) == len(expected) == 5
     for result, value in zip(results, expected, strict=True):
         torch.testing.assert_close(result, value, rtol=1e-5, atol=1e-5)
+
+
+def _calls(program: torch.export.ExportedProgram) -> int:
+    return sum(node.target is _KERNEL for node in program.graph.nodes)
+
+
+def test_a_few_steps_are_written_out() -> None:
+    """Two layers of one step with state, and four steps in both directions: eager's numbers."""
+    torch.manual_seed(4)
+    inputs = (torch.tensor([[3], [9]]), torch.randn(2, 2, 8), torch.randn(2, 2, 8))
+    inputs = (*inputs, torch.randn(4, 2, 16))
+    module = _Short().eval()
+    assert _calls(with_recurrent_kernels(_export(module, *inputs))) == 0
+    _check(module, *inputs)
     assert torch._C._get_mkldnn_enabled()
 
 
-def test_a_long_sequence_is_left_to_a_kernel(tmp_path: Path) -> None:
-    """Code for a thousand steps would compile for hours: what is missing is named instead."""
-    program = _export(nn.LSTM(4, 4), torch.randn(1000, 1, 4))
-    assert write_out_lstm(program) is program
-    with pytest.raises(UnsupportedKernels, match="mkldnn_rnn_layer"):
+def test_sequences_are_a_kernels() -> None:
+    """LSTM, GRU and plain layers over 20 and 100 steps, both ways, with and without state."""
+    torch.manual_seed(5)
+    module = _Long().eval()
+    inputs = (torch.randn(3, 100, 6), torch.randn(1, 3, 16), torch.randn(1, 3, 16))
+    program = with_recurrent_kernels(_export(module, *inputs))
+    assert _calls(program) == 4 + 1 + 4 + 1 + 2 + 1 + 4
+    _check(module, *inputs)
+
+
+def test_a_thousand_steps_compile_as_one() -> None:
+    """The kernel's code does not grow with the length, and errors do not add up over it."""
+    torch.manual_seed(6)
+    module = nn.LSTM(4, 4).eval()
+
+    class Output(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = module
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+            return (self.layer(x)[0],)
+
+    _check(Output(), torch.randn(1000, 1, 4))
+
+
+@pytest.mark.parametrize(
+    ("layer", "dtype", "kind"),
+    [
+        (nn.LSTM(4, 4, proj_size=2), torch.float32, r"with projections \(proj_size\)"),
+        (nn.GRU(4, 4).double(), torch.float64, "of float64"),
+    ],
+)
+def test_what_has_no_kernel_is_refused(
+    layer: nn.Module, dtype: torch.dtype, kind: str, tmp_path: Path
+) -> None:
+    """Code for a hundred steps would compile for hours: the node, the cause and a way are told."""
+    program = _export(layer, torch.randn(100, 1, 4, dtype=dtype))
+    with pytest.raises(LoweringError, match=f"node .* {kind} over 100 steps.*64 steps at a time"):
         cpu.lower(program, tmp_path / "model.so")
