@@ -23,6 +23,7 @@ from flows.outcome.links import release_links
 from menagerie.format.archive import pack
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle, seal
+from zoo.signing import Keyring, Promoter
 from zoo.store import open_store
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ def test_a_bare_environment_pulls_verifies_and_runs(
     folder = tmp_path / "made"
     shutil.copytree(bundles("image"), folder)
     seal(folder, replace(open_bundle(folder).manifest, state=ReleaseState.VALIDATED))
-    open_store(str(tmp_path / "store")).publish(folder)
+    store, keyring = open_store(str(tmp_path / "store")), Keyring.create(tmp_path / "keys")
+    Promoter(store, keyring).promote(store.propose(folder))
     golden = load_file(folder / "programs/main/golden.safetensors")
     np.save(tmp_path / "x.npy", golden["0/input/image"])
 
@@ -122,6 +124,7 @@ def test_a_bare_environment_pulls_verifies_and_runs(
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    menagerie("trust", str(keyring.folder / "root.json"))
     with serving(tmp_path / "store") as server:
         menagerie("pull", "image", "--store", server.address, "-o", "out")
     assert "verified" in menagerie("verify", "out")
