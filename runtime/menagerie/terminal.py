@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from unicodedata import category
 from urllib.parse import urlsplit, urlunsplit
 
 __all__ = ["printable", "shown_address"]
@@ -10,8 +11,12 @@ __all__ = ["printable", "shown_address"]
 def printable(text: str, *, keep: str = "\n\t") -> str:
     """`text` with everything that could steer a terminal written out."""
     return "".join(
-        c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text
+        c if c.isprintable() or c in keep or category(c) == "Zs" else _written_out(c) for c in text
     )
+
+
+def _written_out(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 def shown_address(url: str) -> str:
