@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 from transforms.guards import transforms_of_any_length
 from transforms.refusals import refuse_unsupported
 from transforms.signature import Signature, output_names, signature_of
+from zoo.calls import misfit
 from zoo.errors import ExportError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class CallableProgram(torch.nn.Module):
         spec: which part to call, with what, and which of its results to keep.
 
     Raises:
-        ExportError: if the model has no such part.
+        ExportError: if the model has no such part, or it takes no inputs of these names.
     """
 
     def __init__(self, model: torch.nn.Module, spec: ProgramSpec) -> None:
@@ -51,6 +52,10 @@ class CallableProgram(torch.nn.Module):
                 f"It has: {children}",
             ) from error
         self._spec = spec
+        names = [*(i.name for i in spec.inputs), *spec.arguments]
+        if fault := misfit(self.model.forward, names):
+            step = "Name the entry's inputs and arguments so, or choose a `part` that takes them"
+            raise ExportError(f"program {spec.name}", f"cannot be called so: {fault}", step)
 
     def forward(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """Call the part with `inputs` in the order of the spec; return its tensors by name."""

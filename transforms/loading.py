@@ -23,7 +23,7 @@ from zoo.spec import Dtype
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["load_program", "read_input"]
+__all__ = ["load_program", "read_dynamic", "read_input", "read_named_input"]
 
 _SHAPE = re.compile(r"(\d+(?:x\d+)*|scalar)(?::(\w+)(?::(-?\d+)\.\.(-?\d+))?)?")
 _DYNAMIC = re.compile(r"(\w+:\d+(?:,\w+:\d+)*)=(\d+)\.\.(\d+)")
@@ -58,13 +58,41 @@ def load_program(
     module = _made(what)
     arguments, keywords = [], {}
     for text in inputs:
-        name, _, rest = text.partition("=")
-        if rest and name.isidentifier():  # else it is part of a path
-            keywords[name] = read_input(rest)
+        name, tensor = read_named_input(text)
+        if name:
+            keywords[name] = tensor
         else:
-            arguments.append(read_input(text))
+            arguments.append(tensor)
     shapes = _dynamic_shapes(what, module, arguments, keywords, dynamic) if dynamic else None
     return Program(module, tuple(arguments), keywords, shapes)
+
+
+def read_named_input(text: str) -> tuple[str, torch.Tensor]:
+    """The name before the first `=`, or none, and the tensor; see `read_input`."""
+    name, _, rest = text.partition("=")
+    named = bool(rest) and name.isidentifier()  # else it is part of a path
+    return (name, read_input(rest)) if named else ("", read_input(text))
+
+
+def read_dynamic(text: str) -> tuple[list[tuple[str, int]], int, int]:
+    """Inputs and axes that are always of one size, its least and its largest.
+
+    Args:
+        text: `NAME:AXIS=LOW..HIGH`, several of the former with commas.
+
+    Raises:
+        UsageError: the text is none, or names a place twice.
+    """
+    match = _DYNAMIC.fullmatch(text)
+    if match is None or int(match[2]) >= int(match[3]):
+        raise UsageError(text, "is no dynamic size", _DYNAMIC_FORM)
+    places = []
+    for place in match[1].split(","):
+        name, axis = place.split(":")
+        if (name, int(axis)) in places:
+            raise UsageError(text, f"{place} is given twice", _DYNAMIC_FORM)
+        places.append((name, int(axis)))
+    return places, int(match[2]), int(match[3])
 
 
 def read_input(text: str) -> torch.Tensor:
@@ -155,12 +183,10 @@ def _dynamic_shapes(
         raise UsageError(what, f"does not take these inputs: {error}") from error
     shapes: dict[str, dict[int, Any]] = {name: {} for name in bound}
     for text in dynamic:
-        match = _DYNAMIC.fullmatch(text)
-        if match is None or int(match[2]) >= int(match[3]):
-            raise UsageError(text, "is no dynamic size", _DYNAMIC_FORM)
-        places = [_place(text, what, place, bound) for place in match[1].split(",")]
-        called = "_".join(map(str, places[0]))
-        size = torch.export.Dim(called, min=int(match[2]), max=int(match[3]))
+        places, low, high = read_dynamic(text)
+        for name, axis in places:
+            _check_place(text, what, name, axis, bound)
+        size = torch.export.Dim("_".join(map(str, places[0])), min=low, max=high)
         for name, axis in places:
             if axis in shapes[name]:
                 raise UsageError(text, f"{name}:{axis} is given twice", _DYNAMIC_FORM)
@@ -168,12 +194,10 @@ def _dynamic_shapes(
     return shapes
 
 
-def _place(text: str, what: str, place: str, bound: Mapping[str, Any]) -> tuple[str, int]:
-    """The input and its axis that `NAME:AXIS` means."""
-    name, axis = place.split(":")
+def _check_place(text: str, what: str, name: str, axis: int, bound: Mapping[str, Any]) -> None:
+    """Refuse an input, or an axis of one, that is not there."""
     if name not in bound:
         raise UsageError(text, f"there is no input {name!r}", f"{what} takes {', '.join(bound)}")
     axes = bound[name].dim()
-    if int(axis) >= axes:
+    if axis >= axes:
         raise UsageError(text, f"input {name!r} has {axes} axes", "The first is 0")
-    return name, int(axis)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -52,6 +53,16 @@ class Manifest:
 
     models: Mapping[str, ModelSpec]
     _origins: Mapping[str, Origin]
+    _folder: Path | None = None  # None: the models that come with Menagerie
+
+    @property
+    def listing(self) -> str:
+        """The command that lists its models."""
+        return (
+            "zoo list"
+            if self._folder is None
+            else f"zoo list --manifest {shlex.quote(str(self._folder))}"
+        )
 
     def spec(self, name: str) -> ModelSpec:
         """The entry called `name`.
@@ -95,7 +106,7 @@ class Manifest:
             return {pattern}
         found = {name for name in self.models if fnmatchcase(name, pattern)}
         if not found:
-            raise UsageError(pattern, "no model's name matches", "`zoo list` shows them all")
+            raise UsageError(pattern, "no model's name matches", f"`{self.listing}` shows them all")
         return found
 
     def _tagged(self, tag: str) -> set[str]:
@@ -108,7 +119,7 @@ class Manifest:
 
     def _require(self, name: str) -> None:
         if name not in self.models:
-            step = advice(name, self.models, "`zoo list` shows them all")
+            step = advice(name, self.models, f"`{self.listing}` shows them all")
             raise UsageError(name, "there is no such model", step)
 
 
@@ -123,7 +134,7 @@ def load_manifest(folder: Path | None = None, *, targets: Iterable[str] = ()) ->
         UsageError: if the folder does not exist or holds no YAML file.
         ManifestError: with every fault of every file, a line each.
     """
-    folder = _OUR_MODELS if folder is None else folder
+    given, folder = folder, _OUR_MODELS if folder is None else folder
     paths = sorted(folder.glob("*.yaml"))
     if not paths:
         fact = "holds no *.yaml file" if folder.is_dir() else "there is no such folder"
@@ -146,7 +157,7 @@ def load_manifest(folder: Path | None = None, *, targets: Iterable[str] = ()) ->
         faults.extend(_format(path, fault) for fault in ordered)
     if faults:
         raise ManifestError(_shown(folder), tuple(faults))
-    return Manifest(MappingProxyType(models), MappingProxyType(origins))
+    return Manifest(MappingProxyType(models), MappingProxyType(origins), given)
 
 
 def json_schema() -> dict[str, Any]:

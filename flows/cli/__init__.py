@@ -21,6 +21,7 @@ from flows.cli.explain import explain
 from flows.cli.gc import gc
 from flows.cli.keys import keys
 from flows.cli.listing import list_models
+from flows.cli.new import new
 from flows.cli.output import complain, messages
 from flows.cli.promote import promote, retract, rollback
 from flows.cli.provenance import provenance
@@ -58,6 +59,7 @@ app.command("compile")(compile_model)
 app.add_typer(keys)
 for command in (
     show,
+    new,
     convert,
     promote,
     rollback,

@@ -95,9 +95,8 @@ def plan(
     ]
     if targets and not wanted:
         asked = " or ".join(targets)
-        raise UsageError(
-            asked, "no selected model is for this target", "`zoo list` shows what each is for"
-        )
+        step = f"Add `targets: [{', '.join(targets)}]` to an entry; `{manifest.listing}` shows them"
+        raise UsageError(asked, "no selected model is for this target", step)
 
     def one(pair: tuple[str, str]) -> PlannedModel:
         name, target = pair

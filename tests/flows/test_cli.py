@@ -28,6 +28,7 @@ COMMANDS = (
     "list",
     "show",
     "compile",
+    "new",
     "convert",
     "pull",
     "verify",

@@ -92,6 +92,16 @@ def test_unknown_part_names_those_that_exist() -> None:
         make_goldens(TwoHeads().eval(), spec)
 
 
+def test_unknown_inputs_name_those_that_forward_takes() -> None:
+    """Also one that is missing; nothing was called yet."""
+    image = InputSpec(name="image", shape=(3, 4))
+    scale = InputSpec(name="scale", shape=(1,))
+    for inputs, fault in (((image, scale), "unexpected keyword"), ((scale,), "missing a required")):
+        spec = ProgramSpec(inputs=inputs)
+        with pytest.raises(ExportError, match=rf"{fault}.*forward takes features, scale, doubled"):
+            make_goldens(TwoHeads().eval(), spec)
+
+
 def test_unknown_output_names_those_that_exist() -> None:
     """A wrong output name says which the result has."""
     with pytest.raises(ExportError, match=r"no 'loss'.*logits, hidden"):

@@ -100,6 +100,23 @@ def test_random_numbers_are_refused(function: Any, operator: str) -> None:
     assert "Pass the noise as an input" in text
 
 
+def test_noise_that_is_given_is_no_fault() -> None:
+    """As ViT-MAE has it: drawn where none is given, and an input where one is."""
+
+    class Masked(nn.Module):
+        def forward(self, x: torch.Tensor, noise: torch.Tensor | None = None) -> torch.Tensor:
+            noise = torch.rand(x.shape[0], 4) if noise is None else noise
+            return x.gather(1, noise.argsort(1))
+
+    assert re.search(
+        r"random numbers are drawn by inner \(\S*test_refusals\.py:\d+, aten\.rand\.default\)\. "
+        r"Pass the noise as an input",
+        refusal(Holder(Masked())),
+    )
+    given = prepare_own("main", Program(Masked(), (X,), {"noise": torch.rand(3, 4)}))
+    assert given.exported.input_names == ("x", "noise")
+
+
 def test_random_numbers_that_nothing_uses_are_no_fault() -> None:
     """Speech encoders of transformers draw for a layer drop that is off."""
 

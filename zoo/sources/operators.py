@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["torchvision_operators"]
 
@@ -33,6 +33,14 @@ _DEFORM = (
     "(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias,"
     " SymInt stride_h, SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h,"
     " SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask) -> Tensor"
+)
+_POOL = (
+    "(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width)"
+    " -> (Tensor, Tensor)"
+)
+_PS_ALIGN = (
+    "(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width,"
+    " int sampling_ratio) -> (Tensor, Tensor)"
 )
 
 # Where its functions ask whether they may call an operator; each has the question by its own name.
@@ -55,13 +63,19 @@ def _library() -> torch.library.Library | None:
     if _binary_loads():
         return None
     library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
-    library.define("nms" + _SUPPRESSION)  # type: ignore[no-untyped-call]
-    library.define("qnms" + _SUPPRESSION)  # type: ignore[no-untyped-call]
-    library.define("roi_align" + _ALIGN)  # type: ignore[no-untyped-call]
-    library.define("deform_conv2d" + _DEFORM)  # type: ignore[no-untyped-call]
+    for name in ("nms", "qnms"):
+        library.define(name + _SUPPRESSION)  # type: ignore[no-untyped-call]
     library.impl("nms", suppress_boxes, "CPU")  # type: ignore[no-untyped-call]
-    library.impl("roi_align", align_regions, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
-    library.impl("deform_conv2d", deformed_convolution, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
+    composites: dict[str, tuple[str, Callable[..., object]]] = {
+        "roi_align": (_ALIGN, align_regions),
+        "roi_pool": (_POOL, pool_regions),
+        "ps_roi_align": (_PS_ALIGN, align_parts),
+        "ps_roi_pool": (_POOL, pool_parts),
+        "deform_conv2d": (_DEFORM, deformed_convolution),
+    }
+    for name, (schema, body) in composites.items():
+        library.define(name + schema)  # type: ignore[no-untyped-call]
+        library.impl(name, body, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
     return library
 
 
@@ -114,7 +128,8 @@ def align_regions(  # noqa: PLR0917 (torchvision's order)
     """
     if sampling_ratio <= 0:
         raise NotImplementedError(
-            "torchvision::roi_align with sampling_ratio <= 0: the number of samples depends on data"
+            "torchvision::roi_align with sampling_ratio <= 0: the number of samples depends on "
+            "data. Give a sampling_ratio above 0, e.g. 2"
         )
     height, width = input.shape[2:]
     corners = rois[:, 1:] * spatial_scale - (0.5 if aligned else 0.0)
@@ -147,6 +162,119 @@ def _neighbours(at: Tensor, limit: int) -> list[tuple[Tensor, Tensor]]:
     after = at - low
     first = low.long()
     return [(first, 1 - after), ((first + 1).clamp(max=limit - 1), after)]
+
+
+def align_parts(  # noqa: PLR0917 (torchvision's order)
+    input: Tensor,  # noqa: A002
+    rois: Tensor,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    sampling_ratio: int,
+) -> tuple[Tensor, Tensor]:
+    """As `align_regions`, aligned, each bin from a channel of its own: see `_of_each_part`.
+
+    Returns:
+        What is pooled, and the channel that each value is of, int32.
+
+    Raises:
+        NotImplementedError: if the number of samples depends on the regions' sizes.
+    """
+    every = align_regions(
+        input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned=True
+    )
+    return _of_each_part(every)
+
+
+def pool_parts(
+    input: Tensor,  # noqa: A002
+    rois: Tensor,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+) -> tuple[Tensor, Tensor]:
+    """The mean of each bin of each region, each bin from a channel of its own.
+
+    Regions are (K, 5: image, x and y of two corners), rounded to pixels, the second corner and the
+    map's last row and column left out (torchvision/csrc/ops/cpu/ps_roi_pool_kernel.cpp).
+
+    Returns:
+        What is pooled, and the channel that each value is of, int32; see `_of_each_part`.
+    """
+    last = [size - 1 for size in input.shape[2:]]
+    start, end = _rounded(rois[:, 1:3] * spatial_scale), _rounded(rois[:, 3:] * spatial_scale)
+    size = (end - start).clamp(min=1)
+    rows = _bins(start[:, 1], size[:, 1], pooled_height, input.shape[2], last[0]).to(input.dtype)
+    columns = _bins(start[:, 0], size[:, 0], pooled_width, input.shape[3], last[1]).to(input.dtype)
+    sums = rows[:, None] @ input[rois[:, 0].long()] @ columns[:, None].transpose(-1, -2)
+    areas = rows.sum(-1)[:, None, :, None] * columns.sum(-1)[:, None, None, :]
+    return _of_each_part(sums / areas.clamp(min=1))
+
+
+def pool_regions(
+    input: Tensor,  # noqa: A002
+    rois: Tensor,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+) -> tuple[Tensor, Tensor]:
+    """The largest value of each bin of each region; 0 of an empty one.
+
+    Regions are (K, 5: image, x and y of two corners), rounded to pixels, both corners included
+    (torchvision/csrc/ops/cpu/roi_pool_kernel.cpp).
+
+    Returns:
+        (K, C, pooled_height, pooled_width), and where in the map each value is, int32: its row
+        times the map's width and its column; -1 of an empty bin.
+    """
+    height, width = input.shape[2:]
+    start, end = _rounded(rois[:, 1:3] * spatial_scale), _rounded(rois[:, 3:] * spatial_scale)
+    size = (end - start + 1).clamp(min=1)
+    rows = _bins(start[:, 1], size[:, 1], pooled_height, height, height)
+    columns = _bins(start[:, 0], size[:, 0], pooled_width, width, width)
+    maps = input[rois[:, 0].long()]
+    by_row = [
+        maps.where(rows[:, None, i, :, None], -torch.inf).max(2) for i in range(pooled_height)
+    ]
+    values, row = (torch.stack([found[i] for found in by_row], 2) for i in range(2))
+    picked = [
+        values.where(columns[:, None, None, i], -torch.inf).max(3) for i in range(pooled_width)
+    ]
+    best, column = (torch.stack([found[i] for found in picked], 3) for i in range(2))
+    place = row.gather(3, column) * width + column
+    full = (rows.any(-1)[:, :, None] & columns.any(-1)[:, None, :])[:, None]
+    return best.where(full, 0.0), place.where(full, -1).int()
+
+
+def _rounded(at: Tensor) -> Tensor:
+    """To the nearest whole number, halves away from 0."""
+    return at.sign() * (at.abs() + 0.5).floor()
+
+
+def _bins(start: Tensor, size: Tensor, count: int, length: int, end: int) -> Tensor:
+    """Which pixels of an axis belong to each bin: (K, count, length), boolean.
+
+    Bins overlap where they do not fall on pixels; what lies below 0 or from `end` on is left out.
+    """
+    step = (size / count)[:, None]
+    number = torch.arange(count, device=start.device).to(start.dtype)
+    first = ((number * step).floor() + start[:, None]).clamp(0, end)
+    behind = (((number + 1) * step).ceil() + start[:, None]).clamp(0, end)
+    pixel = torch.arange(length, device=start.device)
+    return (pixel >= first[..., None]) & (pixel < behind[..., None])
+
+
+def _of_each_part(every: Tensor) -> tuple[Tensor, Tensor]:
+    """Of (K, C, h, w) the channels whose part each bin is: (K, C / (h w), h, w), and their numbers.
+
+    Channel (c * h + i) * w + j is that of bin (i, j) of result c (Dai et al., "R-FCN", 2016).
+    """
+    regions, channels, height, width = every.shape
+    bins = height * width
+    own = every.reshape(regions, channels // bins, bins, bins).diagonal(dim1=2, dim2=3)
+    shape = (regions, channels // bins, height, width)
+    numbers = torch.arange(channels, dtype=torch.int32, device=every.device)
+    return own.reshape(shape), numbers.reshape(shape[1:]).expand(shape)
 
 
 def deformed_convolution(  # noqa: PLR0917 (torchvision's order)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from zoo.calls import misfit
 from zoo.errors import SourceError
 from zoo.spec import SampleKind
 
@@ -63,7 +64,10 @@ def enliven(module: nn.Module, spec: ModelSpec, model: str) -> None:
     def run() -> None:
         for program in spec.programs:
             inputs = {i.name: _draw(i, program) for i in program.inputs}
-            module.get_submodule(program.part)(**inputs, **program.arguments)
+            part = module.get_submodule(program.part)
+            if fault := misfit(part.forward, [*inputs, *program.arguments]):
+                raise TypeError(fault)
+            part(**inputs, **program.arguments)
 
     try:
         strengthen(module, run)
