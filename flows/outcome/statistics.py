@@ -142,11 +142,17 @@ def queue_times(weeks: int) -> tuple[QueueTime, ...]:
         for flow in FlowName:
             named = FlowFilter(name=FlowFilterName(any_=[flow.value]))
             waits: list[float] = []
+            seen = 0
             while True:
                 page = client.read_flow_runs(
-                    flow_filter=named, flow_run_filter=due, limit=_PAGE, offset=len(waits)
+                    flow_filter=named, flow_run_filter=due, limit=_PAGE, offset=seen
                 )
-                waits += [run.estimated_start_time_delta.total_seconds() for run in page]
+                seen += len(page)
+                waits += [
+                    run.estimated_start_time_delta.total_seconds()
+                    for run in page
+                    if run.start_time is not None  # not one that is still to come
+                ]
                 if len(page) < _PAGE:
                     break
             if waits:
