@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # numpy and torch come first and by pip: some machines offer a CPU build of torch that only pip finds.
 TORCH := torch==2.13.0
 
-.PHONY: help setup wheel convert sweep up down test test-all test-native test-arm64 test-faults test-cluster test-ui check format lock clean
+.PHONY: help setup wheel convert sweep up down test test-all test-native test-arm64 test-faults test-cluster test-ui mac-day double check format lock clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -55,7 +55,7 @@ up: setup ## a local cluster: Prefect's server and UI, an S3 server, a worker
 down: setup ## end the local cluster
 	$(BIN)/zoo down
 
-test: setup wheel ## the test suite
+test: setup wheel double ## the test suite
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-native: setup ## the C++ units under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -72,7 +72,7 @@ test-arm64: setup ## the C++ units for Linux on arm64, emulated (Debian: qemu-us
 	ZIG_GLOBAL_CACHE_DIR="$(CURDIR)/build/zig" ZIG_LOCAL_CACHE_DIR="$(CURDIR)/build/zig" $(BIN)/cmake --build build/native-arm64
 	qemu-aarch64 -L /usr/aarch64-linux-gnu build/native-arm64/menagerie-native-tests
 
-test-all: setup wheel ## the suite with fresh random examples, then every model of the zoo (some hours)
+test-all: setup wheel double ## the suite with fresh random examples, then every model of the zoo (some hours)
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -n auto --dist loadfile
 	$(BIN)/python -m pytest -m sweep
 	$(BIN)/python -m pytest -n0 -m cluster
@@ -87,6 +87,12 @@ test-faults: setup ## kill flows, workers, servers and networks of a real cluste
 
 test-cluster: setup ## a real cluster, from `zoo up` to `zoo down` (some minutes)
 	$(BIN)/python -m pytest -n0 -m cluster
+
+double: setup # the Metal runtime of a Mac over doubles of Apple's classes, in build/double
+	test "$$(uname)" = Darwin || $(BIN)/python tests/runtime/metal/double/load_double.py
+
+mac-day: setup ## the first day on a Mac: operators, models and figures into build/mac-day, to send back
+	$(BIN)/python benchmarks/mac_day.py
 
 check: setup ## lint and types
 	$(BIN)/ruff check .

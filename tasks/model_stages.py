@@ -18,6 +18,7 @@ from transforms.bundle import Gate, Identity
 from transforms.diagnosis import diagnose
 from transforms.latency import measure_beside_eager
 from transforms.prepare import Prepared, prepare
+from transforms.speech import speech_parts
 from transforms.targets import target_named
 from zoo import sources
 from zoo.errors import ExportError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from tasks.job import Job, Suspect
+    from transforms.speech import SpeechParts
     from zoo.records import Diagnosis
     from zoo.sources import LoadedModel
     from zoo.spec import ProgramSpec
@@ -79,7 +81,12 @@ class ModelStages(HeldHere):
         job, programs = self._job, list(self._prepared.values())
         tolerances = job.spec.tolerances
         built = build(
-            job.bundle, self._identity(), programs, tolerances=tolerances, gate=self._gate()
+            job.bundle,
+            self._identity(),
+            programs,
+            tolerances=tolerances,
+            gate=self._gate(),
+            speech=self._speech(),
         )
         artifacts, eager = measure_beside_eager(
             job.bundle, programs, self._target, threads=job.threads
@@ -142,6 +149,13 @@ class ModelStages(HeldHere):
             return None
         data = resolve_inside(gate.data, Context(self._job.model, self._job.origin.parent))
         return Gate(gate, data, eager_accuracy(self._model().module, self._job.spec, gate, data))
+
+    def _speech(self) -> SpeechParts | None:
+        spec = self._job.spec
+        if spec.speech is None:
+            return None
+        context = Context(self._job.model, self._job.origin.parent)
+        return speech_parts(self._model().module, spec.speech, spec.programs, context)
 
     def _model(self) -> LoadedModel:
         if self._loaded is None:

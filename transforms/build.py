@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest
     from transforms.bundle import Gate, Identity
     from transforms.prepare import Prepared
+    from transforms.speech import SpeechParts
     from transforms.targets import Target
     from zoo.spec import Dtype, PassChoice, Tolerance
 
@@ -70,6 +71,7 @@ def build(
     *,
     tolerances: Mapping[Dtype, Tolerance] | None = None,
     gate: Gate | None = None,
+    speech: SpeechParts | None = None,
 ) -> Built:
     """Lower programs for the identity's target and write the bundle of them.
 
@@ -79,6 +81,7 @@ def build(
         programs: after the passes; equal weights of theirs are stored once.
         tolerances: those that differ from the usual ones.
         gate: the accuracy gate, if there is one.
+        speech: the recipe, if the model understands speech.
 
     Raises:
         UnsupportedKernels: listing every fallback kernel that the target's runtime lacks.
@@ -93,5 +96,7 @@ def build(
         )
         for prepared in programs
     ]
-    manifest = write_bundle(folder, identity, parts, tolerances=tolerances or {}, gate=gate)
+    manifest = write_bundle(
+        folder, identity, parts, tolerances=tolerances or {}, gate=gate, speech=speech
+    )
     return Built(manifest, tuple(p.lowered.record for p in parts))

@@ -22,6 +22,8 @@ from menagerie.format.bundle_manifest import (
     unsealed,
 )
 from menagerie.format.folder import seal
+from menagerie.speech.recipe import HELD_OUT_FILE, SPEECH_FILE
+from menagerie.typed_json import document
 from transforms.lowering.lowered import LoweredFile
 from transforms.lowering.toolchain import find_compiler
 from zoo.spec import DEFAULT_TOLERANCES
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from transforms.export import Exported
     from transforms.golden import GoldenCase
     from transforms.lowering.lowered import LoweredProgram
+    from transforms.speech import SpeechParts
     from transforms.targets import Target
     from zoo.spec import AccuracyGate, Dtype, Tolerance
 
@@ -81,6 +84,7 @@ def write_bundle(
     *,
     tolerances: Mapping[Dtype, Tolerance],
     gate: Gate | None = None,
+    speech: SpeechParts | None = None,
 ) -> BundleManifest:
     """Write weights, goldens and the manifest into `folder` and seal it with state `lowered`.
 
@@ -90,6 +94,7 @@ def write_bundle(
         programs: at least one.
         tolerances: those that differ from the usual ones.
         gate: left out: there is none.
+        speech: left out: the model understands none.
     """
     target = identity.target
     weights = _Weights()
@@ -99,6 +104,8 @@ def write_bundle(
     if gate is not None:
         shutil.copyfile(gate.data, folder / _ACCURACY)
         files[Role.ACCURACY] = _ACCURACY
+    if speech is not None:
+        files |= _write_speech(folder, speech)
     draft = BundleManifest(
         model=identity.model,
         target=target.name,
@@ -197,6 +204,16 @@ def _accuracy(gate: Gate | None) -> AccuracyData | None:
         batch=gate.spec.batch,
         eager_accuracy=gate.eager,
     )
+
+
+def _write_speech(folder: Path, speech: SpeechParts) -> dict[str, str]:
+    """Writes the recipe, and the recordings of its gate; returns their paths by role."""
+    (folder / SPEECH_FILE).write_bytes(document(speech.recipe))
+    if speech.held_out is None:
+        return {Role.SPEECH: SPEECH_FILE}
+    tensors = {n: torch.from_numpy(v.copy()) for n, v in speech.held_out.tensors().items()}
+    save_file(tensors, folder / HELD_OUT_FILE)
+    return {Role.SPEECH: SPEECH_FILE, Role.HELD_OUT: HELD_OUT_FILE}
 
 
 def _versions(target: Target) -> dict[str, str]:

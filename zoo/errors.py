@@ -15,6 +15,7 @@
     ├── ArtifactError          a bundle breaks the format
     │   └── Untrusted          no trusted key has signed it
     ├── SessionError           the shim runtime refused or failed
+    ├── SpeechError            a recording cannot be read, or a bundle understands none
     ├── ValidationError        the artifact did not reproduce eager
     └── StoreError             the store could not do its work
         ├── StoreUnreachable   nobody answers at the endpoint
@@ -33,6 +34,7 @@ from menagerie.errors import (
     NotInStore,
     Retracted,
     SessionError,
+    SpeechError,
     StoreError,
     StoreFull,
     StoreUnreachable,
@@ -54,6 +56,7 @@ __all__ = [
     "SessionError",
     "SourceError",
     "SourceRefused",
+    "SpeechError",
     "StoreError",
     "StoreFull",
     "StoreUnreachable",

@@ -21,6 +21,7 @@ from zoo.spec_sources import (
     TorchvisionSource,
     TransformersSource,
 )
+from zoo.spec_speech import SpeechSpec
 
 __all__ = [
     "DEFAULT_TOLERANCES",
@@ -39,6 +40,7 @@ __all__ = [
     "SampleKind",
     "Sha256",
     "SourceSpec",
+    "SpeechSpec",
     "Tolerance",
     "TorchvisionSource",
     "TransformersSource",
@@ -218,6 +220,9 @@ class ModelSpec(Frozen):
     )
     tolerances: dict[Dtype, Tolerance] = Field(default_factory=dict)
     accuracy: AccuracyGate | None = None
+    speech: SpeechSpec | None = Field(
+        default=None, description="for `zoo transcribe`: how its programs make text of a recording"
+    )
     licence: Licence
     tags: tuple[str, ...] = ()
 
@@ -228,6 +233,9 @@ class ModelSpec(Frozen):
             raise ValueError("two programs bear the same name")
         if self.accuracy is not None and self.accuracy.program not in names:
             raise ValueError(f"the accuracy gate names no program of this model: {names}")
+        for head, spec in (self.speech.heads if self.speech else {}).items():
+            for program in {spec.listen, getattr(spec, "emit", spec.listen)} - set(names):
+                raise ValueError(f"speech head {head} names no program of this model: {program}")
         return self
 
     def tolerance(self, dtype: Dtype) -> Tolerance | None:

@@ -40,7 +40,8 @@ def sentence(results: Results) -> str:
     tried = {name for rows in results.records.values() for name in rows}
     said = "; ".join(parts) or "nothing was tried yet"
     return (
-        f"Of {len(tried)} architectures tried so far, {said} ([table](benchmarks/sweep/TABLE.md))."
+        f"Of the {len(tried)} architectures that the sweep has tried so far, {said}; its "
+        f"[table](benchmarks/sweep/TABLE.md) says how many are left."
     )
 
 
@@ -54,7 +55,7 @@ def table(cases: Mapping[str, Case], results: Results) -> str:
     families: dict[tuple[str, str], list[str]] = {}
     for name, case in cases.items():
         families.setdefault((case.library, case.family), []).append(name)
-    parts = [_HEAD, sentence(results).replace(" ([table](benchmarks/sweep/TABLE.md))", ""), ""]
+    parts = [_HEAD, sentence(results).replace("[table](benchmarks/sweep/TABLE.md)", "table"), ""]
     for (library, family), names in families.items():
         rows = [line for name in names for line in _rows(name, results)]
         left = sum(all(name not in rows for rows in results.records.values()) for name in names)

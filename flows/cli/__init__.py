@@ -34,6 +34,7 @@ from flows.cli.schema import schema
 from flows.cli.show import show
 from flows.cli.stats import stats
 from flows.cli.submit import submit
+from flows.cli.transcribe import transcribe
 from flows.cli.verify import verify
 from flows.machine.loopback import keep_off_proxies
 from zoo.errors import MenagerieError
@@ -69,6 +70,7 @@ for command in (
     pull,
     verify,
     run,
+    transcribe,
     report,
     explain,
     bisect,

@@ -108,9 +108,11 @@ def _targets() -> Iterator[Check]:
 
 def _runtime() -> Check:
     try:
-        import menagerie
+        from menagerie.library import available_targets, library_path, version
 
-        return Check(name="runtime", health=Health.OK, detail=menagerie.version())
+        # A Mac has the Metal runtime alone, Linux both.
+        targets = available_targets() or (library_path().name,)
+        return Check(name="runtime", health=Health.OK, detail=version(targets[0]))
     except (MenagerieError, OSError, ImportError) as error:
         advice = "Build it with `make setup`"
         return Check(name="runtime", health=Health.FAIL, detail=str(error), advice=advice)

@@ -1,4 +1,4 @@
-"""The `menagerie` command: pull, verify, run and bench artifacts, with numpy alone.
+"""The `menagerie` command: pull, verify, run, bench and transcribe, with numpy alone.
 
 Only what a command needs is imported when it runs, so that `menagerie --help` answers at once.
 """
@@ -25,6 +25,7 @@ examples:
   menagerie verify resnet18
   menagerie run resnet18 --input x.npy --output y.npy
   menagerie bench resnet18 --threads 2
+  menagerie transcribe spoken_digits recording.wav
 
 exit codes: 0 done, 1 it failed, 2 misuse. A bundle is native code: run only what you trust.
 """
@@ -62,7 +63,8 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(required=True, metavar="pull|verify|run|bench|trust|version")
+    named = "pull|verify|run|bench|transcribe|trust|version"
+    commands = parser.add_subparsers(required=True, metavar=named)
     pull = _command(commands, "pull", "download a release; every file's sha256 is checked", _pull)
     pull.add_argument("model", help="name of a published model")
     pull.add_argument("--target", "-t", default="cpu", help="cpu or metal (default: cpu)")
@@ -100,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         commands, "trust", "trust a publisher's root.json; without one, say who is", _trust
     )
     trust.add_argument("root", type=Path, nargs="?", metavar="root.json", help="from its publisher")
+    _transcription(_command(commands, "transcribe", "text of recordings", _transcribe))
     _command(commands, "version", "what is installed, and what it can run", _version)
     return parser
 
@@ -128,6 +131,23 @@ def _content(path: Path) -> bytes:
 
     with path.open("rb") as file:
         return file.read(MAX_ROOT_BYTES + 1)
+
+
+def _transcription(parser: argparse.ArgumentParser) -> None:
+    _bundle(parser)
+    parser.add_argument(
+        "audio", nargs="+", help="WAV, FLAC, Ogg or MP3; `-`: raw 16-bit samples on standard input"
+    )
+    parser.add_argument("--format", "-f", default="txt", help="txt, srt, vtt or json")
+    parser.add_argument("--output", "-o", type=Path, metavar="DIR", help="a file for each, here")
+    parser.add_argument("--head", help="which of the model's decoders; default: its first")
+    parser.add_argument(
+        "--rate", type=int, default=16_000, metavar="HZ", help="of raw samples (default: 16000)"
+    )
+    parser.add_argument(
+        "--chunk", type=float, metavar="SECONDS", help="how much to hear at once; default: the most"
+    )
+    parser.add_argument("--threads", type=_threads, help="default: one a processor")
 
 
 def _command(
@@ -225,6 +245,17 @@ def _bench(order: argparse.Namespace) -> int:
     text += f", {count(found.runs, 'run')} on {count(found.threads, 'thread')}"
     _say(order, text, **plain(found))
     return 0
+
+
+def _transcribe(order: argparse.Namespace) -> int:
+    from menagerie.speech import Transcriber
+    from menagerie.speech.command import Order, transcribe
+
+    form = "json" if order.json else order.format
+    wanted = Order(order.audio, form, order.output, order.rate)
+    given = {"head": order.head, "threads": order.threads, "chunk": order.chunk}
+    with Transcriber(order.bundle, **given) as transcriber:
+        return transcribe(transcriber, wanted)
 
 
 def _version(order: argparse.Namespace) -> int:

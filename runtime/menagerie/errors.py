@@ -9,6 +9,7 @@ __all__ = [
     "NotInStore",
     "Retracted",
     "SessionError",
+    "SpeechError",
     "StoreError",
     "StoreFull",
     "StoreUnreachable",
@@ -60,6 +61,10 @@ class Untrusted(ArtifactError):
 
 class SessionError(MenagerieError):
     """The shim runtime refused the call or failed in it."""
+
+
+class SpeechError(MenagerieError):
+    """A recording cannot be read, or a bundle does not understand speech."""
 
 
 class StoreError(MenagerieError):

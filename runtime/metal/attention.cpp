@@ -6,6 +6,7 @@
 #include "common/shim_support.h"
 #include "metal/dispatch.h"
 #include "metal/operands.h"
+#include "metal/own_products.h"
 
 using namespace menagerie;
 using namespace menagerie::metal;
@@ -99,18 +100,17 @@ Attended attend(const Attention& a) {
     backend::fill_zero(result.weights);
     return result;
   }
-  Stream& stream = State::current().stream();
   const Tensor query = converted(a.query, Dtype::kFloat32);
   const Tensor key = converted(a.key, Dtype::kFloat32);
   MatmulDescriptor scoring = product_of(a, a.key.size[2], size[3]);
   scoring.b_transposed = true;
   scoring.alpha = static_cast<float>(a.scale);
-  stream.matmul(scoring, {region_of(query), region_of(key), {}, region_of(result.weights)});
+  product(scoring, {region_of(query), region_of(key), {}, region_of(result.weights)});
   weigh(a, result.weights);
   if (result.output.empty()) return result;
   const Tensor value = converted(a.value, Dtype::kFloat32);
-  stream.matmul(product_of(a, a.value.size[3], a.key.size[2]),
-                {region_of(result.weights), region_of(value), {}, region_of(result.output)});
+  product(product_of(a, a.value.size[3], a.key.size[2]),
+          {region_of(result.weights), region_of(value), {}, region_of(result.output)});
   return result;
 }
 

@@ -3,6 +3,7 @@
 
 #include "common/operators.h"
 #include "metal/copy.h"
+#include "metal/own_products.h"
 #include "metal/state.h"
 
 using namespace menagerie;
@@ -67,9 +68,8 @@ void encode(const Tensor& input, const Tensor& weight, const Tensor* bias,
                                          .groups = p.groups,
                                          .has_bias = bias != nullptr};
   const Region none;
-  State::current().stream().convolution(
-      descriptor, {region_of(image.tensor), region_of(taps),
-                   bias == nullptr ? none : region_of(offsets), region_of(output)});
+  product(descriptor, {region_of(image.tensor), region_of(taps),
+                       bias == nullptr ? none : region_of(offsets), region_of(output)});
 }
 
 }  // namespace

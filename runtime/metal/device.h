@@ -21,6 +21,8 @@ namespace menagerie::metal {
 class Buffer : public DeviceMemory {
  public:
   virtual size_t bytes() const = 0;
+  // The same memory as a buffer of fewer bytes.
+  virtual std::shared_ptr<Buffer> first(size_t bytes) = 0;
 };
 
 // A place in a buffer. Views bind their parent's buffer at an offset; nobody makes a second buffer
@@ -28,6 +30,7 @@ class Buffer : public DeviceMemory {
 struct Region {
   std::shared_ptr<Buffer> buffer;
   size_t offset = 0;  // bytes
+  size_t bytes = 0;   // that work may address from there, as far as known
 };
 
 // A compute function, ready to be dispatched.
@@ -70,7 +73,7 @@ struct MatmulDescriptor {
   Dtype dtype = Dtype::kFloat32;  // of all operands: float32, float16 or bfloat16
   int64_t batch = 1, m = 0, n = 0, k = 0;
   bool a_transposed = false, b_transposed = false;
-  int64_t a_batch = 1, b_batch = 1;  // 1 or batch: one matrix for all, or one each
+  int64_t a_batch = 1, b_batch = 1;  // one of them is batch, the other too or 1: one for all
   float alpha = 1, beta = 1;
   std::optional<std::array<int64_t, 3>> addend;  // its sizes
 
@@ -105,7 +108,7 @@ struct ConvolutionOperands {
 };
 
 // An ordered queue of work, used by one thread at a time. What it is given stays alive until it has
-// run. Errors of the device surface in synchronize().
+// run; it may begin to run at once. Errors of the device surface in synchronize().
 class Stream {
  public:
   virtual ~Stream() = default;

@@ -13,8 +13,9 @@ namespace menagerie::metal {
 // Arguments in the order of their indices, from 0.
 class Arguments {
  public:
-  Arguments& add(const Tensor& tensor) {
-    all_.push_back({next_index(), region_of(tensor), {}, 0});
+  Arguments& add(const Tensor& tensor) { return add(region_of(tensor)); }
+  Arguments& add(const Region& region) {
+    all_.push_back({next_index(), region, {}, 0});
     return *this;
   }
 

@@ -174,11 +174,17 @@ AOTITorchError aoti_torch_mps_set_arg_tensor(AOTIMetalKernelFunctionHandle func,
   return guarded(__func__, [&] {
     const Tensor& value = operand(tensor);
     if (on_device(value)) return set_argument(func, {idx, region_of(value), {}, 0});
-    // A number that stayed on the host travels by value, as Metal's setBytes has it.
-    const int64_t width = element_size(value.dtype);
+    // A number that stayed on the host travels by value, as Metal's setBytes has it. Kernels have
+    // no float64, and take a float instead (pytorch: aten/src/ATen/native/mps/OperationUtils.h).
     require(value.elements() == 1, "argument ", idx, ": ", value, " is not on the device");
-    Argument argument{idx, {}, {}, static_cast<size_t>(width)};
-    std::memcpy(argument.value.data(), value.raw(), argument.value_bytes);
+    Argument argument{idx, {}, {}, static_cast<size_t>(element_size(value.dtype))};
+    if (value.dtype == Dtype::kFloat64) {
+      const auto number = static_cast<float>(*value.data<double>());
+      argument.value_bytes = sizeof number;
+      std::memcpy(argument.value.data(), &number, sizeof number);
+    } else {
+      std::memcpy(argument.value.data(), value.raw(), argument.value_bytes);
+    }
     set_argument(func, std::move(argument));
   });
 }

@@ -6,6 +6,7 @@
 #include "common/operators.h"
 #include "metal/copy.h"
 #include "metal/integer_product.h"
+#include "metal/own_products.h"
 #include "metal/state.h"
 
 using namespace menagerie;
@@ -60,6 +61,13 @@ Tensor zeros(Dtype dtype, std::array<int64_t, 3> sizes) {
   return fresh;
 }
 
+// Matrices that repeat one another, each in a place of its own.
+Tensor clone_of_all(const Tensor& matrices) {
+  const Tensor fresh = metal::empty_contiguous(matrices.dtype, matrices.sizes());
+  metal::copy(matrices, fresh);
+  return fresh;
+}
+
 // out = alpha * a * b + beta * self; out is dense.
 void encode(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self, float beta,
             float alpha) {
@@ -67,11 +75,15 @@ void encode(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* s
   const auto& size = result.size;
   Matrices left = matrices_of(a);
   Matrices right = matrices_of(b);
+  // The one product of two operands that both repeat would be of another size than the result.
+  if (left.tensor.size[0] == 1 && right.tensor.size[0] == 1 && size[0] > 1) {
+    left = {clone_of_all(a), false};
+  }
   int64_t inner = a.size[a.dimensions - 1];
   if (inner == 0) {
     inner = 1;
     alpha = 1;  // nought times infinity is not nought
-    left = {zeros(out.dtype, {1, size[1], 1}), false};
+    left = {zeros(out.dtype, {size[0], size[1], 1}), false};
     right = {zeros(out.dtype, {1, 1, size[2]}), false};
   }
   MatmulDescriptor descriptor{.dtype = out.dtype,
@@ -94,7 +106,7 @@ void encode(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* s
     descriptor.addend = {addend.size[0], addend.size[1], addend.size[2]};
     operands.addend = region_of(addend);
   }
-  State::current().stream().matmul(descriptor, operands);
+  product(descriptor, operands);
 }
 
 }  // namespace

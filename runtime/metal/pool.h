@@ -18,7 +18,9 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   // A buffer that this many runs have not asked for goes back to the device.
   static constexpr uint64_t kKeptRuns = 4;
 
-  // Storage of exactly so many bytes, so that an access beyond them stays one beyond the buffer.
+  // Storage of exactly so many bytes, so that an access beyond them stays one beyond the buffer's
+  // bytes; its capacity is the next of four sizes between a power of two and the next, so that
+  // shapes which change from run to run find a buffer again.
   // What was encoded before on the context's stream may still write the memory: the stream keeps
   // the order, the host must not touch it before the stream has finished.
   std::shared_ptr<Storage> allocate(size_t bytes);
@@ -34,7 +36,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
     uint64_t run;
   };
 
-  std::shared_ptr<Buffer> take(size_t bytes);
+  std::shared_ptr<Buffer> take(size_t capacity);
   void give_back(std::shared_ptr<Buffer> buffer) noexcept;
 
   mutable std::mutex mutex_;

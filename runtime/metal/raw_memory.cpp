@@ -18,7 +18,7 @@ Region region_at(void* buffer, size_t offset, size_t bytes) {
   require(found != nullptr, "the pointer is none of aoti_torch_mps_malloc");
   require(offset <= found->bytes() && bytes <= found->bytes() - offset, bytes, " bytes at ", offset,
           " pass the end of ", found->bytes());
-  return {found, offset};
+  return {found, offset, bytes};
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ std::shared_ptr<Buffer> State::raw(const void* address) const {
 Region region_of(const Tensor& tensor) {
   require(on_device(tensor), tensor, " is not on the device");
   return {std::static_pointer_cast<Buffer>(tensor.storage->device()),
-          tensor.storage->device_offset() + static_cast<size_t>(tensor.offset_bytes)};
+          tensor.storage->device_offset() + static_cast<size_t>(tensor.offset_bytes),
+          static_cast<size_t>(bytes_of(tensor.dtype, tensor.sizes(), tensor.strides()))};
 }
 
 Tensor empty_strided(Dtype dtype, std::span<const int64_t> sizes,

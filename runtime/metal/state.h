@@ -27,6 +27,11 @@ struct ConstantView {
   bool operator==(const ConstantView&) const = default;
 };
 
+inline size_t hash_of(const ConstantView& view) {
+  return hash_of_all(view.storage, view.offset_bytes, view.sizes, view.strides,
+                     view.wanted_strides);
+}
+
 class State final : public BackendState {
  public:
   State();

@@ -21,7 +21,7 @@ def test_the_readme_says_what_the_results_say() -> None:
     """The sentence is generated; whoever edits it, or the results, runs `make sweep` again."""
     said = sentence(Results())
     assert with_sentence(README.read_text(), said) == README.read_text()
-    assert said.partition(" ([table]")[0] in TABLE.read_text()
+    assert said.partition("; its [table]")[0] in TABLE.read_text()
 
 
 def test_the_share_counts_what_exports_or_may(tmp_path: Path) -> None:
@@ -37,7 +37,9 @@ def test_the_share_counts_what_exports_or_may(tmp_path: Path) -> None:
     }
     for name, record in rows.items():
         results.add("cpu", name, record)
-    assert "Of 6 architectures tried so far, 2 of 4 (50 %)" in sentence(results)
+    assert "Of the 6 architectures that the sweep has tried so far, 2 of 4 (50 %)" in sentence(
+        results
+    )
     assert Results(tmp_path / "results.json").records == {"cpu": rows}
     cases = {
         name: Case(name, "lib", "family", lambda: Sample(torch.nn.ReLU(), {})) for name in "afz"

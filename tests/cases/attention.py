@@ -40,6 +40,9 @@ def _operands() -> Iterator[tuple[str, dict[str, Any]]]:
     masked = torch.zeros(5, 7)
     masked[:, 4:] = -torch.inf
     yield "hidden keys", of(5, 7, 8, attn_mask=masked)
+    unknown = floats(2, 2, 5, 8)
+    unknown[0, 1, 2] = torch.nan
+    yield "a query that is NaN", of(5, 7, 8, query=unknown)
     yield "boolean mask", of(5, 7, 8, attn_mask=floats(1, 2, 5, 7) < 0.5)
     yield "one key for all", of(5, 7, 8, key=floats(2, 1, 1, 8).expand(2, 2, 7, 8))
     yield "one query for all", of(5, 7, 8, query=floats(2, 2, 1, 8).expand(2, 2, 5, 8))
@@ -125,6 +128,13 @@ for dtype in FLOATS[1:]:
         _MATH,
         short(dtype),
         {**_PLAIN, **halved, "dropout_mask": None},
+        _math,
+        targets=("metal",),
+    )
+    TABLE.add(
+        _MATH,
+        f"{short(dtype)}, mask of float32",
+        {**_PLAIN, **halved, "dropout_mask": None, "attn_mask": floats(2, 1, 5, 7)},
         _math,
         targets=("metal",),
     )

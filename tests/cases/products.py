@@ -43,6 +43,34 @@ for m, k, n in ((5, 7, 3), (1, 8, 6), (4, 1, 4), (9, 5, 1), (0, 3, 2), (3, 0, 2)
         {"out": torch.empty(m, n), "self": floats(m, k), "mat2": floats(k, n, seed=1)},
         _mm,
     )
+# MPSGraph reads past such operands (github.com/pytorch/pytorch, issue 195163).
+_LONG = 32800
+for dtype in FLOATS:
+    TABLE.add(
+        "addmm_out",
+        f"{short(dtype)}, long sums",
+        {
+            "out": torch.empty(16, 17, dtype=dtype),
+            "self": floats(17, dtype=dtype),
+            "mat1": floats(16, _LONG).div(_LONG**0.5).to(dtype),
+            "mat2": floats(_LONG, 17, dtype=dtype, seed=1),
+            "beta": 1.0,
+            "alpha": 1.0,
+        },
+        lambda self, mat1, mat2, **_: (self.double() + mat1.double() @ mat2.double()).to(
+            self.dtype
+        ),
+    )
+TABLE.add(
+    "bmm_out",
+    "one pair of matrices for all",
+    {
+        "out": torch.empty(3, 4, 2),
+        "self": floats(1, 4, 5).expand(3, 4, 5),
+        "mat2": floats(1, 5, 2).expand(3, 5, 2),
+    },
+    _mm,
+)
 for dtype in FLOATS[1:]:
     TABLE.add(
         "mm_out",

@@ -51,16 +51,19 @@ def attention(  # noqa: PLR0917
         key = key.repeat_interleave(query.size(-3) // key.size(-3), -3)
         value = value.repeat_interleave(query.size(-3) // value.size(-3), -3)
     factor = scale if scale is not None else 1 / math.sqrt(query.size(-1))
+    dtype = query.dtype
+    if dtype in {torch.float16, torch.bfloat16}:  # sums and scores in single, rounded once
+        query, key, value = query.float(), key.float(), value.float()
     scores = (query * factor) @ key.transpose(-2, -1)
     if is_causal:
         rows, columns = query.size(-2), key.size(-2)
         attn_mask = torch.ones(rows, columns, dtype=torch.bool, device=query.device).tril()
     if attn_mask is None:
-        return torch.softmax(scores, -1) @ value
+        return (torch.softmax(scores, -1) @ value).to(dtype)
     if attn_mask.dtype == torch.bool:
         scores = scores.masked_fill(~attn_mask, -math.inf)
     else:
         scores = scores + attn_mask
     # Of a row that is masked as a whole torch makes zeros, where softmax alone gives NaN.
     weights: torch.Tensor = aten._safe_softmax.default(scores, -1)
-    return weights @ value
+    return (weights @ value).to(dtype)

@@ -31,7 +31,7 @@ _COMMAND = struct.Struct("<II")
 _SYMBOL = struct.Struct("<IBBHQ")
 
 _SYMTAB, _LOAD_DYLIB, _ID_DYLIB, _RPATH = 0x2, 0xC, 0xD, 0x8000001C
-_CODE_SIGNATURE, _BUILD_VERSION = 0x1D, 0x32
+_CODE_SIGNATURE, _BUILD_VERSION, _UUID = 0x1D, 0x32, 0x1B
 _PLATFORM_MACOS = 1
 
 _SYMBOL_KIND, _SYMBOL_EXTERNAL, _SYMBOL_DEBUG = 0x0E, 0x01, 0xE0
@@ -56,6 +56,7 @@ class MachLibrary:
     search_paths: tuple[str, ...]
     imports: dict[str, str]
     exports: frozenset[str]
+    identified: bool  # has a UUID, without which macOS 26 loads no library
     signed: bool  # at least ad hoc, and every page has the hash that was signed
 
 
@@ -91,6 +92,7 @@ class _Reader:
             search_paths=tuple(self._name(at) for at in self._all(_RPATH)),
             imports=imports,
             exports=exports,
+            identified=bool(self._all(_UUID)),
             signed=self._signed(),
         )
 

@@ -95,6 +95,7 @@ def _stub(symbols: Sequence[str]) -> str:
 def _check(place: str, library: MachLibrary) -> None:
     facts = {
         "is not signed": not library.signed,
+        "has no UUID": not library.identified,
         "has a flat namespace": not library.two_level,
         f"runs on macOS {library.deployment_target} only": (
             library.deployment_target != DEPLOYMENT_TARGET

@@ -131,6 +131,9 @@ def tiles(report: ConversionReport) -> tuple[Tile, ...]:
         gate = validation.accuracy
         note = f"eager {gate.eager:.2%}, {count(gate.samples, 'sample')}"
         found.append(Tile("accuracy", f"{gate.artifact:.2%}", note))
+    for words in validation.word_errors:
+        note = f"eager {words.eager / max(words.words, 1):.2%}, {count(words.words, 'word')}"
+        found.append(Tile(f"word errors, {words.head}", f"{words.rate:.2%}", note))
     if row.artifact_ms is not None and not validation.emulated:
         note = "" if row.ratio is None else speed(row.ratio)
         found.append(Tile("latency", milliseconds(row.artifact_ms), note))

@@ -49,7 +49,8 @@ def build(reference: str, arguments: Mapping[str, object], context: Context) -> 
         raise SourceRefused(
             context.model,
             f"its builder {reference} is code from outside Menagerie",
-            "If you trust the manifest, allow it with --allow-factories",
+            "If you trust the manifest, allow it with --allow-factories; for what was submitted to "
+            "a service, its operator lists the digest in MENAGERIE_ALLOW_SUBMITTED",
         )
     try:
         with torchvision_operators(), _importable(context.folder if not ours else None):

@@ -14,6 +14,8 @@ from zoo.spec import CheckpointSource, FactorySource, TorchvisionSource, Transfo
 from zoo.spec_sources import is_ours
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from zoo.spec import ModelSpec, SourceSpec
 
 __all__ = ["fingerprint", "seed_used"]
@@ -50,6 +52,9 @@ def fingerprint(spec: ModelSpec, *, origin: Path, random_weights: int | None) ->
     if spec.accuracy is not None:
         context = Context("accuracy gate", folder)
         facts.append(f"data {sha256_of(resolve_inside(spec.accuracy.data, context))}")
+    if spec.speech is not None and spec.speech.gate is not None:
+        place = resolve_inside(spec.speech.gate.folder, Context("word gate", folder))
+        facts.append(f"recordings {_digest(sorted(place.iterdir()))}")
     return ", ".join(facts)
 
 
@@ -70,7 +75,10 @@ def _weights(source: SourceSpec, folder: Path) -> str:
 
 def _folder_digest(folder: Path) -> str:
     """Digest over the names and bytes of what transformers reads from a folder."""
-    files = sorted(p for p in folder.iterdir() if p.suffix in {".safetensors", ".json"})
+    return _digest(sorted(p for p in folder.iterdir() if p.suffix in {".safetensors", ".json"}))
+
+
+def _digest(files: Sequence[Path]) -> str:
     lines = (f"{path.name} {sha256_of(path)}\n" for path in files)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 

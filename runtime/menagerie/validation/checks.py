@@ -9,10 +9,19 @@ import numpy as np
 
 from menagerie.errors import ArtifactError
 from menagerie.format.tensors import read_tensors
+from menagerie.speech.recogniser import Program, Recogniser
+from menagerie.speech.vocabulary import Speller
+from menagerie.speech.word_errors import count_errors, read_held_out
 from menagerie.validation.compare import compare, same_bits
 from menagerie.validation.elements import narrow, widen
 from menagerie.validation.measure import latency
-from menagerie.validation.records import AccuracyResult, CaseShape, OutputParity, ProgramValidation
+from menagerie.validation.records import (
+    AccuracyResult,
+    CaseShape,
+    OutputParity,
+    ProgramValidation,
+    WordErrors,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,10 +30,11 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import AccuracyData, BundleProgram, TensorSpec
     from menagerie.numerics import Dtype, Tolerance
     from menagerie.session import Session
+    from menagerie.speech.recipe import Recipe, WordGate
     from menagerie.validation.elements import Array
     from menagerie.validation.goldens import GoldenCases
 
-__all__ = ["LoadedProgram", "accuracy", "coexists", "judge_program"]
+__all__ = ["LoadedProgram", "accuracy", "coexists", "judge_program", "word_errors"]
 
 
 @dataclass(frozen=True)
@@ -163,6 +173,42 @@ def accuracy(program: LoadedProgram, gate: AccuracyData, path: Path) -> Accuracy
         correct += int(np.sum(np.argmax(scores, axis=-1) == labels[start : start + count]))
     return AccuracyResult(
         samples=len(labels), eager=gate.eager_accuracy, artifact=correct / len(labels)
+    )
+
+
+def word_errors(
+    programs: Mapping[str, LoadedProgram], recipe: Recipe, gate: WordGate, path: Path
+) -> tuple[WordErrors, ...]:
+    """Counts each head's word errors on the gate's recordings, beside eager's.
+
+    Args:
+        programs: all of the bundle.
+        recipe: of the bundle.
+        gate: eager's errors.
+        path: the recordings; see `menagerie.speech.word_errors.read_held_out`.
+
+    Raises:
+        ArtifactError: they cannot be read.
+        SpeechError: a program does not take what the recipe says.
+    """
+    held_out, speller = read_held_out(path), Speller(recipe.vocabulary)
+    callable_programs = {
+        name: Program(program.session.run, program.entry.inputs, program.entry.dimensions)
+        for name, program in programs.items()
+    }
+    return tuple(
+        WordErrors(
+            head=head,
+            words=held_out.words,
+            eager=eager,
+            artifact=count_errors(
+                Recogniser(recipe, recipe.heads[head], callable_programs, str(path)),
+                speller,
+                held_out,
+            ),
+            most=gate.most,
+        )
+        for head, eager in gate.errors.items()
     )
 
 

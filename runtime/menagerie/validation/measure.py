@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import resource
@@ -12,12 +13,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from menagerie.errors import MenagerieError
 from menagerie.validation.records import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["cores", "foreign_libraries", "latency", "machine", "measurement", "peak_memory_bytes"]
+__all__ = [
+    "cores",
+    "foreign_libraries",
+    "images_of",
+    "latency",
+    "machine",
+    "measurement",
+    "peak_memory_bytes",
+]
 
 _MOST_RUNS = 1000
 _FEWEST_RUNS = 3
@@ -77,12 +87,35 @@ def peak_memory_bytes() -> int:
 
 
 def foreign_libraries() -> tuple[str, ...]:
-    """Names of PyTorch's libraries that are mapped into this process; empty where unknown."""
+    """Names of PyTorch's libraries that are mapped into this process.
+
+    Raises:
+        MenagerieError: this system does not tell.
+    """
     maps = Path("/proc/self/maps")
-    if not maps.exists():
-        return ()
-    names = {line.rpartition("/")[2] for line in maps.read_text().splitlines() if "/" in line}
+    if maps.exists():
+        names = {line.rpartition("/")[2] for line in maps.read_text().splitlines() if "/" in line}
+    else:
+        names = {path.rpartition("/")[2] for path in images_of(ctypes.CDLL(None))}
     return tuple(sorted(n for n in names if n.startswith(("libtorch", "libc10"))))
+
+
+def images_of(loader: ctypes.CDLL) -> list[str]:
+    """The paths of what macOS's loader has mapped (dyld(3): `_dyld_get_image_name`).
+
+    Raises:
+        MenagerieError: the loader is another one.
+    """
+    try:
+        count, name = (
+            getattr(loader, f"_dyld_{what}") for what in ("image_count", "get_image_name")
+        )
+    except AttributeError as error:
+        raise MenagerieError(
+            "this system", "does not tell which libraries a process has loaded"
+        ) from error
+    name.argtypes, name.restype = [ctypes.c_uint32], ctypes.c_char_p
+    return [os.fsdecode(name(number) or b"") for number in range(count())]
 
 
 def machine() -> str:

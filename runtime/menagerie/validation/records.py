@@ -16,6 +16,7 @@ __all__ = [
     "ProgramValidation",
     "ValidationReport",
     "Verdict",
+    "WordErrors",
 ]
 
 
@@ -125,6 +126,27 @@ class AccuracyResult:
         return self.artifact == self.eager
 
 
+@dataclass(frozen=True, kw_only=True)
+class WordErrors:
+    """Words that a head got wrong on the gate's recordings: eager PyTorch's and the artifact's."""
+
+    head: str
+    words: int  # that are said
+    eager: int
+    artifact: int
+    most: float  # the highest rate that passes
+
+    @property
+    def rate(self) -> float:
+        """Errors by words: 0 is perfect."""
+        return self.artifact / max(self.words, 1)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the artifact errs as often as eager, and seldom enough."""
+        return self.artifact == self.eager and self.rate < self.most
+
+
 class Verdict(TextEnum):
     """How a validation ended."""
 
@@ -143,6 +165,7 @@ class ValidationReport:
     detail: str  # empty when passed; else the first fact, e.g. "killed by SIGSEGV in program main"
     programs: tuple[ProgramValidation, ...]
     accuracy: AccuracyResult | None = None
+    word_errors: tuple[WordErrors, ...] = ()
     load_ms: float | None = None
     peak_memory_bytes: int | None = None  # of the whole process, resident
     second_model_coexists: bool | None = None  # a second session beside it gave the same bits

@@ -22,12 +22,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import menagerie
-from menagerie.errors import MenagerieError, SessionError
+from menagerie.errors import ArtifactError, MenagerieError, SessionError
 from menagerie.format.bundle_manifest import Role
 from menagerie.format.document import parse_manifest
 from menagerie.format.folder import open_bundle, read_manifest
 from menagerie.session import Session
-from menagerie.validation.checks import LoadedProgram, accuracy, coexists, judge_program
+from menagerie.speech.recipe import read_recipe
+from menagerie.validation.checks import (
+    LoadedProgram,
+    accuracy,
+    coexists,
+    judge_program,
+    word_errors,
+)
 from menagerie.validation.goldens import GoldenCases
 from menagerie.validation.measure import foreign_libraries, machine, peak_memory_bytes
 from menagerie.validation.protocol import Sender
@@ -36,6 +43,7 @@ from menagerie.validation.records import (
     ProgramValidation,
     ValidationReport,
     Verdict,
+    WordErrors,
 )
 
 if TYPE_CHECKING:
@@ -160,6 +168,7 @@ class _Trial:
             peak = peak_memory_bytes()  # before a second session doubles it
             beside = tuple(self._coexists(program) for program in programs.values())
             accurate = self._accuracy(programs)
+            words = self._word_errors(programs)
             self._refuse_torch()
             self._sender.step("closing the bundle")
         return ValidationReport(
@@ -167,6 +176,7 @@ class _Trial:
             detail=self._facts[0] if self._facts else "",
             programs=judgements,
             accuracy=accurate,
+            word_errors=words,
             load_ms=load_ms,
             peak_memory_bytes=peak,
             second_model_coexists=all(beside),
@@ -221,6 +231,26 @@ class _Trial:
                 f"samples is not eager's {result.eager:.6g}"
             )
         return result
+
+    def _word_errors(self, programs: Mapping[str, LoadedProgram]) -> tuple[WordErrors, ...]:
+        files = self._bundle.manifest.files
+        if Role.SPEECH not in files:
+            return ()
+        self._sender.step("word errors")
+        recipe = read_recipe(self._bundle.file(files[Role.SPEECH].path), programs)
+        if recipe.gate is None:
+            return ()
+        if Role.HELD_OUT not in files:
+            raise ArtifactError("word errors", "the recipe has a gate, the bundle no recordings")
+        path = self._bundle.file(files[Role.HELD_OUT].path)
+        found = word_errors(programs, recipe, recipe.gate, path)
+        for each in found:
+            if not each.passed:
+                self._note(
+                    f"head {each.head}: {each.artifact} of {each.words} words wrong; eager "
+                    f"PyTorch has {each.eager}, below {each.most:.0%} is allowed"
+                )
+        return found
 
     def _refuse_torch(self) -> None:
         """An artifact that runs only because libtorch is there is not free of it."""

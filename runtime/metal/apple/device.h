@@ -6,25 +6,62 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "common/error.h"
 #include "metal/device.h"
 
 namespace menagerie::metal {
 
-// Shared storage: host and GPU address the same memory.
+// A place in one of Metal's buffers.
+struct Bound {
+  id<MTLBuffer> buffer = nil;
+  size_t offset = 0;  // bytes
+};
+
+// Shared storage: host and GPU address the same memory. Wrapped memory that is longer than Metal's
+// longest buffer is seen through several, which overlap.
 class AppleBuffer final : public Buffer {
  public:
-  // The owner of wrapped memory is kept with it; null for the device's own.
-  AppleBuffer(id<MTLBuffer> buffer, size_t bytes, std::shared_ptr<const void> owner)
-      : buffer_(buffer), bytes_(bytes), owner_(std::move(owner)) {}
+  struct View {
+    id<MTLBuffer> buffer = nil;
+    size_t begin = 0, bytes = 0;
+  };
 
-  void* contents() const override { return buffer_.contents; }
+  // The device's own memory, of which `bytes` are in use.
+  AppleBuffer(id<MTLBuffer> buffer, size_t bytes)
+      : contents_(buffer.contents), bytes_(bytes), views_{{buffer, 0, buffer.length}} {}
+  // Memory of an owner that is kept with it.
+  AppleBuffer(std::vector<View> views, void* contents, size_t bytes,
+              std::shared_ptr<const void> owner)
+      : contents_(contents), bytes_(bytes), views_(std::move(views)), owner_(std::move(owner)) {}
+
+  void* contents() const override { return contents_; }
   size_t bytes() const override { return bytes_; }
-  id<MTLBuffer> metal() const { return buffer_; }
+  std::shared_ptr<Buffer> first(size_t bytes) override {
+    return std::make_shared<AppleBuffer>(views_, contents_, bytes, owner_);
+  }
+  // Metal keeps its buffers until the work is done, but not the memory that they wrap.
+  bool is_wrapped() const { return owner_ != nullptr; }
+
+  // The buffer that holds the whole region; fails if none does.
+  Bound bound(const Region& region) const {
+    if (region.bytes == 0 && region.offset == bytes_) return {views_.front().buffer, 0};  // empty
+    for (const View& view : views_) {
+      const size_t end = view.begin + view.bytes;
+      if (region.offset >= view.begin && region.offset < end &&
+          region.bytes <= end - region.offset) {
+        return {view.buffer, region.offset - view.begin};
+      }
+    }
+    fail(region.bytes, " bytes at ", region.offset, " of ", bytes_,
+         " are more than the device binds at once");
+  }
 
  private:
-  id<MTLBuffer> buffer_;
+  void* contents_;
   size_t bytes_;
+  std::vector<View> views_;
   std::shared_ptr<const void> owner_;
 };
 
@@ -45,9 +82,9 @@ class AppleKernel final : public Kernel {
   id<MTLComputePipelineState> pipeline_;
 };
 
-// The buffer behind a region; only this device's buffers ever reach it.
-inline id<MTLBuffer> metal_buffer(const Region& region) {
-  return static_cast<const AppleBuffer&>(*region.buffer).metal();
+// What to bind for a region; only this device's buffers ever reach it.
+inline Bound bound(const Region& region) {
+  return static_cast<const AppleBuffer&>(*region.buffer).bound(region);
 }
 
 std::unique_ptr<Stream> make_apple_stream(id<MTLDevice> device);

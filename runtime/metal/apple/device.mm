@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #import "metal/apple/support.h"
 
 namespace menagerie::metal {
@@ -30,9 +32,20 @@ class AppleLibrary final : public ShaderLibrary {
   id<MTLLibrary> library_;
 };
 
+// A process without a session at the screen may have no default device, and devices all the same.
+id<MTLDevice> the_device() {
+  id<MTLDevice> device = MTLCreateSystemDefaultDevice();
+  return device != nil ? device : MTLCopyAllDevices().firstObject;
+}
+
+size_t whole_pages(size_t bytes) {
+  const auto page = static_cast<size_t>(::getpagesize());
+  return (bytes + page - 1) / page * page;
+}
+
 class AppleDevice final : public MetalDevice {
  public:
-  AppleDevice() : device_(MTLCreateSystemDefaultDevice()) {
+  AppleDevice() : device_(the_device()) {
     require(device_ != nil, "this Mac offers no Metal device to this process");
   }
 
@@ -41,28 +54,34 @@ class AppleDevice final : public MetalDevice {
   std::shared_ptr<Buffer> allocate(size_t bytes) override {
     std::shared_ptr<Buffer> buffer;
     in_pool("allocating a buffer", [&] {
+      const size_t most = device_.maxBufferLength;
+      require(bytes <= most, bytes, " bytes are more than the device's longest buffer, ", most);
       // Metal has no empty buffers; an empty tensor still needs something to bind.
       id<MTLBuffer> memory = [device_ newBufferWithLength:bytes > 0 ? bytes : 1
                                                   options:MTLResourceStorageModeShared];
       require(memory != nil, "the device has no ", bytes, " bytes left");
-      buffer = std::make_shared<AppleBuffer>(memory, bytes, nullptr);
+      buffer = std::make_shared<AppleBuffer>(memory, bytes);
     });
     return buffer;
   }
 
   std::shared_ptr<Buffer> wrap(const void* data, size_t bytes,
                                std::shared_ptr<const void> owner) override {
+    if (bytes == 0) return allocate(0);
     std::shared_ptr<Buffer> buffer;
     in_pool("lending memory to the device", [&] {
-      id<MTLBuffer> memory = wrapped(data, bytes);
-      if (memory == nil) {
-        memory = [device_ newBufferWithBytes:data
-                                      length:bytes
-                                     options:MTLResourceStorageModeShared];
-        owner = nullptr;
+      auto views = wrapped(data, bytes);
+      if (!views.empty()) {
+        buffer = std::make_shared<AppleBuffer>(std::move(views), const_cast<void*>(data), bytes,
+                                               std::move(owner));
+        return;
       }
-      require(memory != nil, "the device cannot take ", bytes, " bytes");
-      buffer = std::make_shared<AppleBuffer>(memory, bytes, std::move(owner));
+      id<MTLBuffer> memory = [device_ newBufferWithBytes:data
+                                                  length:bytes
+                                                 options:MTLResourceStorageModeShared];
+      require(memory != nil, "the device cannot take ", bytes, " bytes; its longest buffer has ",
+              static_cast<size_t>(device_.maxBufferLength));
+      buffer = std::make_shared<AppleBuffer>(memory, bytes);
     });
     return buffer;
   }
@@ -89,15 +108,30 @@ class AppleDevice final : public MetalDevice {
   std::unique_ptr<Stream> make_stream() override { return make_apple_stream(device_); }
 
  private:
-  // Without a copy, or nil: only whole pages can be wrapped. Mapped files and large allocations
-  // begin at a page, and what follows their end in its last page may be addressed too.
-  id<MTLBuffer> wrapped(const void* data, size_t bytes) {
+  // Without a copy, or none: only whole pages can be wrapped. Mapped files and large allocations
+  // begin at a page, and what follows their end in its last page may be addressed too. A virtual
+  // Mac gives buffers of length nought (github.com/actions/runner-images, issue 10663). Of a length
+  // that one buffer cannot have, each begins a quarter of the longest one after the one before, so
+  // that whatever is as long as three quarters lies in one of them.
+  std::vector<AppleBuffer::View> wrapped(const void* data, size_t bytes) {
     const auto page = static_cast<size_t>(::getpagesize());
-    if (bytes == 0 || reinterpret_cast<uintptr_t>(data) % page != 0) return nil;
-    return [device_ newBufferWithBytesNoCopy:const_cast<void*>(data)
-                                      length:(bytes + page - 1) / page * page
-                                     options:MTLResourceStorageModeShared
-                                 deallocator:nil];
+    if (reinterpret_cast<uintptr_t>(data) % page != 0) return {};
+    const size_t whole = whole_pages(bytes);
+    const size_t most = device_.maxBufferLength / page * page;
+    const size_t step = whole_pages(most / 4);
+    std::vector<AppleBuffer::View> views;
+    for (size_t begin = 0; begin == 0 || views.back().begin + views.back().bytes < whole;
+         begin += step) {
+      const size_t length = std::min(most, whole - begin);
+      auto* start = static_cast<std::byte*>(const_cast<void*>(data)) + begin;
+      id<MTLBuffer> buffer = [device_ newBufferWithBytesNoCopy:start
+                                                        length:length
+                                                       options:MTLResourceStorageModeShared
+                                                   deallocator:nil];
+      if (buffer == nil || buffer.length < length) return {};
+      views.push_back({buffer, begin, length});
+    }
+    return views;
   }
 
   id<MTLDevice> device_;

@@ -11,6 +11,8 @@ namespace menagerie::metal {
 
 class Graphs {
  public:
+  Graphs();
+
   // Each encodes one piece of work; no other encoder may be open on the buffer.
   void matmul(MPSCommandBuffer* buffer, const MatmulDescriptor& descriptor,
               const MatmulOperands& operands);
@@ -31,11 +33,12 @@ class Graphs {
 
   static Graph make(const MatmulDescriptor& descriptor);
   static Graph make(const ConvolutionDescriptor& descriptor);
-  static void encode(MPSCommandBuffer* buffer, const Graph& graph, const Region& first,
-                     const Region& second, const Region& third, const Region& out);
+  void encode(MPSCommandBuffer* buffer, const Graph& graph, const Region& first,
+              const Region& second, const Region& third, const Region& out) const;
 
   // Compiled graphs hold device memory: as many as a large model has shapes, and no more.
-  static constexpr size_t kKept = 256;
+  static constexpr size_t kKept = 1024;
+  MPSGraphExecutionDescriptor* execution_;
   Lru<MatmulDescriptor, Graph> matmuls_{kKept};
   Lru<ConvolutionDescriptor, Graph> convolutions_{kKept};
 };

@@ -1,13 +1,23 @@
 #import "metal/apple/graphs.h"
 
 #include <initializer_list>
+#include <mutex>
 #include <utility>
 
 #import "metal/apple/device.h"
 #import "metal/apple/support.h"
 
+// Of MPSGraphCompilationDescriptor since macOS 26
+// (developer.apple.com/documentation/metalperformanceshadersgraph/mpsgraphcompilationdescriptor),
+// declared here for older SDKs.
+@protocol FastMath
+@property(nonatomic) NSUInteger reducedPrecisionFastMath;
+@end
+
 namespace menagerie::metal {
 namespace {
+
+constexpr NSUInteger kNoFastMath = 0;  // MPSGraphReducedPrecisionFastMathNone
 
 MPSDataType data_type(Dtype dtype) {
   switch (dtype) {
@@ -104,14 +114,37 @@ MPSGraphTensor* convolved(MPSGraph* graph, const ConvolutionDescriptor& given,
 MPSGraphTensorData* tensor_data(const Region& region, MPSDataType type, NSArray<NSNumber*>* shape) {
   MPSNDArrayDescriptor* descriptor = [MPSNDArrayDescriptor descriptorWithDataType:type shape:shape];
   descriptor.preferPackedRows = YES;  // else rows may be expected to be padded
-  MPSNDArray* array = [[MPSNDArray alloc] initWithBuffer:metal_buffer(region)
-                                                  offset:region.offset
+  const Bound place = bound(region);
+  MPSNDArray* array = [[MPSNDArray alloc] initWithBuffer:place.buffer
+                                                  offset:place.offset
                                               descriptor:descriptor];
   require(array != nil, "the device cannot view a buffer as an array");
   return [[MPSGraphTensorData alloc] initWithMPSNDArray:array];
 }
 
+// For the GPU alone. Without a descriptor level 1 may place work on the Neural Engine and take
+// convolutions of reduced precision; PyTorch takes level 0 (pytorch:
+// aten/src/ATen/mps/MPSStream.mm).
+MPSGraphExecutionDescriptor* execution_descriptor() {
+  MPSGraphCompilationDescriptor* compilation = [[MPSGraphCompilationDescriptor alloc] init];
+  compilation.optimizationLevel = MPSGraphOptimizationLevel0;
+  if ([compilation respondsToSelector:@selector(setReducedPrecisionFastMath:)]) {  // macOS 26
+    static_cast<id<FastMath>>(compilation).reducedPrecisionFastMath = kNoFastMath;
+  }
+  MPSGraphExecutionDescriptor* execution = [[MPSGraphExecutionDescriptor alloc] init];
+  execution.compilationDescriptor = compilation;
+  return execution;
+}
+
+// Graphs are compiled as they are first encoded, which PyTorch does under one lock too.
+std::mutex& encoding() {
+  static auto* mutex = new std::mutex;  // never destroyed: threads may outlive the statics
+  return *mutex;
+}
+
 }  // namespace
+
+Graphs::Graphs() : execution_(execution_descriptor()) {}
 
 Graphs::Graph Graphs::make(const MatmulDescriptor& given) {
   Graph made;
@@ -168,7 +201,7 @@ Graphs::Graph Graphs::make(const ConvolutionDescriptor& given) {
 }
 
 void Graphs::encode(MPSCommandBuffer* buffer, const Graph& graph, const Region& first,
-                    const Region& second, const Region& third, const Region& out) {
+                    const Region& second, const Region& third, const Region& out) const {
   NSMutableDictionary<MPSGraphTensor*, MPSGraphTensorData*>* feeds =
       [NSMutableDictionary dictionary];
   const auto feed = [&](const Port& port, const Region& region) {
@@ -184,17 +217,19 @@ void Graphs::encode(MPSCommandBuffer* buffer, const Graph& graph, const Region& 
                                feeds:feeds
                     targetOperations:nil
                    resultsDictionary:results
-                 executionDescriptor:nil];
+                 executionDescriptor:execution_];
 }
 
 void Graphs::matmul(MPSCommandBuffer* buffer, const MatmulDescriptor& descriptor,
                     const MatmulOperands& operands) {
+  const std::lock_guard lock(encoding());
   const Graph& graph = matmuls_.get(descriptor, [&] { return make(descriptor); });
   encode(buffer, graph, operands.a, operands.b, operands.addend, operands.out);
 }
 
 void Graphs::convolution(MPSCommandBuffer* buffer, const ConvolutionDescriptor& descriptor,
                          const ConvolutionOperands& operands) {
+  const std::lock_guard lock(encoding());
   const Graph& graph = convolutions_.get(descriptor, [&] { return make(descriptor); });
   encode(buffer, graph, operands.input, operands.weight, operands.bias, operands.out);
 }

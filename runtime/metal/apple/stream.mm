@@ -1,5 +1,8 @@
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>
 
+#include <algorithm>
+#include <initializer_list>
+#include <utility>
 #include <vector>
 
 #import "metal/apple/device.h"
@@ -13,6 +16,14 @@ MTLSize size_of(const std::array<uint64_t, 3>& extents) {
   return MTLSizeMake(extents[0], extents[1], extents[2]);
 }
 
+// The GPU begins while the host goes on encoding, and no command buffer grows into the time that
+// the system grants one. As many as mlx takes for most of Apple's GPUs (mlx:
+// backend/metal/device.cpp).
+constexpr size_t kMostPieces = 40;
+constexpr size_t kMostBytes = size_t{40} << 20;
+// Copies of 4 GiB and more fail without a word (github.com/pytorch/pytorch, issue 124335).
+constexpr size_t kMostCopied = size_t{1} << 30;
+
 // Dispatches share one compute encoder for as long as nothing else is encoded between them.
 // Encoders of this kind run their work in order, and Metal orders the buffers' uses across
 // encoders.
@@ -22,7 +33,13 @@ class AppleStream final : public Stream {
     require(queue_ != nil, "the device gives no command queue");
   }
 
-  ~AppleStream() override { end_encoder(); }
+  // What the GPU is still reading outlives the stream.
+  ~AppleStream() override {
+    try {
+      synchronize();
+    } catch (...) {  // nobody has asked for the results
+    }
+  }
 
   void dispatch(const std::shared_ptr<Kernel>& kernel, std::span<const Argument> arguments,
                 const Grid& grid) override {
@@ -33,91 +50,128 @@ class AppleStream final : public Stream {
     in_pool("dispatching kernel " + kernel->name(), [&] {
       id<MTLComputeCommandEncoder> encoder = compute_encoder();
       [encoder setComputePipelineState:static_cast<const AppleKernel&>(*kernel).metal()];
-      for (const Argument& argument : arguments) bind(encoder, argument);
+      size_t bytes = 0;
+      for (const Argument& argument : arguments) {
+        bind(encoder, argument);
+        bytes += argument.region.bytes;
+      }
       [encoder dispatchThreads:size_of(grid.threads) threadsPerThreadgroup:size_of(grid.group)];
+      encoded(bytes);
     });
-    kernels_.push_back(kernel);
   }
 
   void copy(const Region& from, const Region& to, size_t bytes) override {
     if (bytes == 0) return;
     in_pool("copying", [&] {
       id<MTLBlitCommandEncoder> encoder = blit_encoder();
-      [encoder copyFromBuffer:metal_buffer(from)
-                 sourceOffset:from.offset
-                     toBuffer:metal_buffer(to)
-            destinationOffset:to.offset
-                         size:bytes];
+      for (size_t done = 0; done < bytes; done += kMostCopied) {
+        const size_t part = std::min(kMostCopied, bytes - done);
+        const Bound source = bound({from.buffer, from.offset + done, part});
+        const Bound target = bound({to.buffer, to.offset + done, part});
+        [encoder copyFromBuffer:source.buffer
+                   sourceOffset:source.offset
+                       toBuffer:target.buffer
+              destinationOffset:target.offset
+                           size:part];
+      }
       [encoder endEncoding];
+      keep(from);
+      encoded(2 * bytes);
     });
-    keep(from);
-    keep(to);
   }
 
   void fill(const Region& to, size_t bytes, uint8_t value) override {
     if (bytes == 0) return;
     in_pool("filling", [&] {
       id<MTLBlitCommandEncoder> encoder = blit_encoder();
-      [encoder fillBuffer:metal_buffer(to) range:NSMakeRange(to.offset, bytes) value:value];
+      for (size_t done = 0; done < bytes; done += kMostCopied) {
+        const size_t part = std::min(kMostCopied, bytes - done);
+        const Bound target = bound({to.buffer, to.offset + done, part});
+        [encoder fillBuffer:target.buffer range:NSMakeRange(target.offset, part) value:value];
+      }
       [encoder endEncoding];
+      encoded(bytes);
     });
-    keep(to);
   }
 
   void matmul(const MatmulDescriptor& descriptor, const MatmulOperands& operands) override {
-    in_pool("a matrix product", [&] {
-      end_encoder();
-      graphs_.matmul(command_buffer(), descriptor, operands);
-    });
-    for (const Region* region : {&operands.a, &operands.b, &operands.addend, &operands.out}) {
-      keep(*region);
-    }
+    graph("a matrix product", {&operands.a, &operands.b, &operands.addend, &operands.out},
+          [&] { graphs_.matmul(command_buffer(), descriptor, operands); });
   }
 
   void convolution(const ConvolutionDescriptor& descriptor,
                    const ConvolutionOperands& operands) override {
-    in_pool("a convolution", [&] {
-      end_encoder();
-      graphs_.convolution(command_buffer(), descriptor, operands);
-    });
-    for (const Region* region :
-         {&operands.input, &operands.weight, &operands.bias, &operands.out}) {
-      keep(*region);
-    }
+    graph("a convolution", {&operands.input, &operands.weight, &operands.bias, &operands.out},
+          [&] { graphs_.convolution(command_buffer(), descriptor, operands); });
   }
 
   void synchronize() override {
-    end_encoder();
-    if (buffer_ == nil) return;
-    MPSCommandBuffer* buffer = buffer_;
-    buffer_ = nil;
     in_pool("running the command buffer", [&] {
-      // A graph may have committed an earlier part and gone on in a new buffer: this is the last
-      // one.
-      id<MTLCommandBuffer> last = buffer.rootCommandBuffer;
-      [buffer commit];
-      [buffer waitUntilCompleted];
+      end_encoder();
+      if (buffer_ != nil) {
+        note_root();
+        [buffer_ commit];
+      }
+      buffer_ = nil;
+      const auto roots = std::exchange(roots_, {});
+      for (id<MTLCommandBuffer> root : roots) [root waitUntilCompleted];
       kept_.clear();
-      kernels_.clear();
-      require(last.error == nil, "the GPU reports: ", text_of(last.error));
+      pieces_ = bytes_ = 0;
+      // What follows the first failure has failed for its sake.
+      for (id<MTLCommandBuffer> root : roots) {
+        require(root.error == nil, "the GPU reports: ", text_of(root.error));
+      }
     });
   }
 
  private:
+  template <class Encode>
+  void graph(const char* what, std::initializer_list<const Region*> regions, Encode&& encode) {
+    in_pool(what, [&] {
+      end_encoder();
+      command_buffer();
+      note_root();
+      encode();
+      note_root();  // a graph may have committed what was there and gone on in a new one
+      size_t bytes = 0;
+      for (const Region* region : regions) {
+        keep(*region);
+        bytes += region->bytes;
+      }
+      encoded(bytes);
+    });
+  }
+
   void bind(id<MTLComputeCommandEncoder> encoder, const Argument& argument) {
     if (argument.region.buffer == nullptr) {
       [encoder setBytes:argument.value.data() length:argument.value_bytes atIndex:argument.index];
       return;
     }
-    [encoder setBuffer:metal_buffer(argument.region)
-                offset:argument.region.offset
-               atIndex:argument.index];
+    const Bound place = bound(argument.region);
+    [encoder setBuffer:place.buffer offset:place.offset atIndex:argument.index];
     keep(argument.region);
   }
 
   MPSCommandBuffer* command_buffer() {
     if (buffer_ == nil) buffer_ = [MPSCommandBuffer commandBufferFromCommandQueue:queue_];
     return buffer_;
+  }
+
+  // Remembers the command buffer that is open, so that its error is seen.
+  void note_root() {
+    id<MTLCommandBuffer> root = buffer_.rootCommandBuffer;
+    if (roots_.empty() || roots_.back() != root) roots_.push_back(root);
+  }
+
+  // A piece of work that touches so many bytes has been encoded.
+  void encoded(size_t bytes) {
+    ++pieces_;
+    bytes_ += bytes;
+    if (pieces_ < kMostPieces && bytes_ < kMostBytes) return;
+    end_encoder();
+    note_root();
+    [buffer_ commitAndContinue];
+    pieces_ = bytes_ = 0;
   }
 
   id<MTLComputeCommandEncoder> compute_encoder() {
@@ -137,14 +191,16 @@ class AppleStream final : public Stream {
 
   // Metal keeps its buffer until the work is done, but not the memory that a buffer wraps.
   void keep(const Region& region) {
-    if (region.buffer != nullptr) kept_.push_back(region.buffer);
+    if (region.buffer == nullptr || !static_cast<AppleBuffer&>(*region.buffer).is_wrapped()) return;
+    if (kept_.empty() || kept_.back() != region.buffer) kept_.push_back(region.buffer);
   }
 
   id<MTLCommandQueue> queue_;
   MPSCommandBuffer* buffer_ = nil;
   id<MTLComputeCommandEncoder> encoder_ = nil;
+  std::vector<id<MTLCommandBuffer>> roots_;  // in the order of their work
+  size_t pieces_ = 0, bytes_ = 0;            // since the last commit
   std::vector<std::shared_ptr<Buffer>> kept_;
-  std::vector<std::shared_ptr<Kernel>> kernels_;
   Graphs graphs_;
 };
 

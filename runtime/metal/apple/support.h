@@ -8,6 +8,11 @@
 
 #include "common/error.h"
 
+// Without reference counting by the compiler, buffers and encoders die with the pool around them.
+#if !__has_feature(objc_arc)
+#error "the Apple device is built with -fobjc-arc: metal/apple/sources.cmake"
+#endif
+
 namespace menagerie::metal {
 
 inline std::string text_of(NSString* text) {

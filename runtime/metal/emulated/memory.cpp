@@ -65,7 +65,26 @@ class Wrapped final : public HostBuffer {
   std::shared_ptr<const void> owner_;
 };
 
+class Part final : public HostBuffer {
+ public:
+  Part(std::shared_ptr<HostBuffer> whole, size_t bytes) : whole_(std::move(whole)), bytes_(bytes) {
+    require(bytes <= whole_->bytes(), bytes, " bytes of a buffer of ", whole_->bytes());
+  }
+
+  void* contents() const override { return whole_->contents(); }
+  size_t bytes() const override { return bytes_; }
+  bool writable() const override { return whole_->writable(); }
+
+ private:
+  std::shared_ptr<HostBuffer> whole_;
+  size_t bytes_;
+};
+
 }  // namespace
+
+std::shared_ptr<Buffer> HostBuffer::first(size_t bytes) {
+  return std::make_shared<Part>(shared_from_this(), bytes);
+}
 
 std::shared_ptr<HostBuffer> allocate_buffer(size_t bytes) {
   return std::make_shared<Allocated>(bytes);

@@ -8,8 +8,9 @@
 
 namespace menagerie::metal::emulated {
 
-class HostBuffer : public Buffer {
+class HostBuffer : public Buffer, public std::enable_shared_from_this<HostBuffer> {
  public:
+  std::shared_ptr<Buffer> first(size_t bytes) override;
   // Whether kernels and copies may write it.
   virtual bool writable() const = 0;
 };

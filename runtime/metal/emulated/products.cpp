@@ -146,6 +146,9 @@ void check(const MatmulDescriptor& d, const MatmulOperands& operands) {
   const char* what = "a matrix product";
   require((d.a_batch == 1 || d.a_batch == d.batch) && (d.b_batch == 1 || d.b_batch == d.batch),
           what, ": batches of ", d.a_batch, " and ", d.b_batch, " matrices for ", d.batch);
+  // A graph's result has the larger of its operands' batches.
+  require(std::max(d.a_batch, d.b_batch) == d.batch, what, ": ", d.batch,
+          " results of one pair of matrices");
   address(operands.a, d.dtype, {d.a_batch, d.m, d.k}, false, what);
   address(operands.b, d.dtype, {d.b_batch, d.k, d.n}, false, what);
   address(operands.out, d.dtype, {d.batch, d.m, d.n}, true, what);

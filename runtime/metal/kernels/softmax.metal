@@ -30,15 +30,19 @@ kernel void weigh(device float* scores [[buffer(0)]], device const float* mask [
   const long mask_at = batch * mask_stride[0] + head * mask_stride[1] + query * mask_stride[2];
   device float* row = scores + group * shape.keys;
   float highest = -INFINITY;
+  float unknown = 0;  // or NaN, which no maximum shows
   for (long key = lane; key < shape.keys; key += lanes) {
-    row[key] = score_of(row, mask, shape, mask_stride, query, mask_at, key);
-    highest = max(highest, row[key]);
+    const float score = score_of(row, mask, shape, mask_stride, query, mask_at, key);
+    row[key] = score;
+    highest = max(highest, score);
+    if (isnan(score)) unknown = score;
   }
   highest = simd_max(highest);
+  unknown = simd_sum(unknown);
   float total = 0;
   for (long key = lane; key < shape.keys; key += lanes) {
     // A query that may see no key gives every key the weight nought.
-    row[key] = highest == -INFINITY ? 0 : exp(row[key] - highest);
+    row[key] = isnan(unknown) ? unknown : highest == -INFINITY ? 0 : exp(row[key] - highest);
     total += row[key];
   }
   total = simd_sum(total);

@@ -154,6 +154,15 @@ def test_number_on_the_host_travels_by_value(device: Device, shaders: Shaders) -
         shaders.bind(shaders.function("shift"), out, device.blob(torch.ones(4)))
 
 
+def test_double_on_the_host_travels_as_a_float(device: Device, shaders: Shaders) -> None:
+    """Metal has no float64: a kernel takes a float where the model has a double."""
+    values = device.place(torch.arange(4.0))
+    out = device.empty((4,), (1,), torch.float32)
+    number = device.blob(torch.tensor(0.7, dtype=torch.float64))
+    shaders.launch("shift", out, values, number, threads=4)
+    torch.testing.assert_close(device.value(out), torch.arange(4.0) + 0.7)
+
+
 @pytest.mark.parametrize(
     ("length", "group"),
     [((5,), (5, 1, 1)), ((5000,), (MOST, 1, 1))],

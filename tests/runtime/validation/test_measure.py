@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from menagerie.validation.measure import cores, latency, machine, peak_memory_bytes
+from menagerie.errors import MenagerieError
+from menagerie.validation.measure import cores, images_of, latency, machine, peak_memory_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SPIN_S = 0.04
 
@@ -47,3 +53,29 @@ def test_the_machine_is_described() -> None:
     before = peak_memory_bytes()
     ballast = bytearray(b"x") * (64 << 20)
     assert peak_memory_bytes() >= max(before, len(ballast))
+
+
+class _Function:
+    """A function of a C library as ctypes shows it: it takes types, and is called."""
+
+    def __init__(self, call: Callable[..., object]) -> None:
+        self.call = call
+
+    def __call__(self, *arguments: object) -> object:
+        return self.call(*arguments)
+
+
+def test_what_a_mac_has_loaded_is_known() -> None:
+    """The loader of macOS is asked for each image by number (dyld(3))."""
+    paths = [b"/usr/lib/libSystem.B.dylib", b"/opt/torch/lib/libtorch_cpu.dylib"]
+    loader = SimpleNamespace(
+        _dyld_image_count=_Function(lambda: len(paths)),
+        _dyld_get_image_name=_Function(paths.__getitem__),
+    )
+    assert images_of(cast("Any", loader)) == [path.decode() for path in paths]
+
+
+def test_a_system_that_does_not_tell_is_an_error() -> None:
+    """Freedom from torch is not claimed where nobody can know."""
+    with pytest.raises(MenagerieError, match="does not tell which libraries"):
+        images_of(cast("Any", SimpleNamespace()))

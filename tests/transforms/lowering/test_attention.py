@@ -67,6 +67,24 @@ def test_masks(boolean: bool) -> None:
     assert result[0, 2].eq(0).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("masked", [True, False])
+def test_half_precision_is_rounded_once(dtype: torch.dtype, masked: bool) -> None:
+    """Scores and sums are of single precision: the result is the exact one, rounded to the dtype.
+
+    Large scores tell: rounded to bfloat16, a score of 30 is off by an eighth. A mask may be of
+    single precision beside operands of half.
+    """
+    exact = [(3 * each).to(dtype) for each in _operands()]
+    if masked:
+        exact.append(torch.randn(2, 1, 5, 7))
+    expected = Attention()(*(each.double() for each in exact))
+    result = _written_out(Attention(), tuple(exact))
+    assert result.dtype is dtype
+    step = torch.finfo(dtype).eps
+    torch.testing.assert_close(result.double(), expected, rtol=step, atol=step)
+
+
 def test_programs_without_attention_stay_themselves() -> None:
     """Nothing to write out: the very same program."""
     program = torch.export.export(nn.ReLU(), (torch.ones(2),), strict=False)

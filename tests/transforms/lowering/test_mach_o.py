@@ -25,6 +25,22 @@ def test_one_changed_byte_breaks_the_signature(dylib: Path, tmp_path: Path) -> N
     assert not read_library(changed).signed
 
 
+def test_a_library_has_a_uuid(dylib: Path, tmp_path: Path) -> None:
+    """MacOS 26 loads none without: ours has the load command, and its absence would be told."""
+    assert read_library(dylib).identified
+    data = dylib.read_bytes()
+    count = int.from_bytes(data[16:20], "little")
+    at = 32  # behind the header of a 64-bit file (loader.h: mach_header_64)
+    for _ in range(count):
+        kind, size = (int.from_bytes(data[at + i : at + i + 4], "little") for i in (0, 4))
+        if kind == 0x1B:  # LC_UUID
+            data = data[:at] + (0x99).to_bytes(4, "little") + data[at + 4 :]
+        at += size
+    changed = tmp_path / "changed.dylib"
+    changed.write_bytes(data)
+    assert not read_library(changed).identified
+
+
 @pytest.mark.parametrize("content", [b"", b"\x7fELF" + bytes(60), b"\xcf\xfa\xed\xfe" + bytes(60)])
 def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
     """Empty, ELF, and a Mach-O header for no processor."""

@@ -21,12 +21,15 @@ static inline NSRange NSMakeRange(NSUInteger location, NSUInteger length) {
 }
 
 @protocol NSObject
+- (BOOL)respondsToSelector:(SEL)selector;
 @end
 @protocol NSCopying
 @end
 
 __attribute__((objc_root_class))
-@interface NSObject<NSObject>
+@interface NSObject<NSObject> {
+  Class isa;
+}
 + (instancetype)alloc;
 - (instancetype)init;
 @end
@@ -41,6 +44,7 @@ __attribute__((objc_root_class))
 @end
 
 @interface NSArray<__covariant ObjectType> : NSObject
+@property(readonly) ObjectType firstObject;
 @end
 
 @interface NSMutableArray<ObjectType> : NSArray <ObjectType>

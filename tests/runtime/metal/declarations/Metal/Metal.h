@@ -103,6 +103,7 @@ static const MTLMathFloatingPointFunctions MTLMathFloatingPointFunctionsPrecise 
 // mtldevice
 @protocol MTLDevice <NSObject>
 @property(readonly) NSString* name;
+@property(readonly) NSUInteger maxBufferLength;
 - (id<MTLCommandQueue>)newCommandQueue;
 - (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length options:(MTLResourceOptions)options;
 - (id<MTLBuffer>)newBufferWithBytes:(const void*)bytes
@@ -121,3 +122,6 @@ static const MTLMathFloatingPointFunctions MTLMathFloatingPointFunctionsPrecise 
 
 // mtlcreatesystemdefaultdevice()
 extern "C" id<MTLDevice> MTLCreateSystemDefaultDevice(void) __attribute__((ns_returns_retained));
+
+// mtlcopyalldevices()
+extern "C" NSArray<id<MTLDevice>>* MTLCopyAllDevices(void) __attribute__((ns_returns_retained));

@@ -13,8 +13,10 @@ static const MPSDataType MPSDataTypeFloat32 = MPSDataTypeFloatBit | 32;
 static const MPSDataType MPSDataTypeFloat16 = MPSDataTypeFloatBit | 16;
 static const MPSDataType MPSDataTypeBFloat16 = MPSDataTypeAlternateEncodingBit | MPSDataTypeFloat16;
 
-// mpscommandbuffer; its commands are those of mtlcommandbuffer
+// mpscommandbuffer; its commands are those of mtlcommandbuffer, on the root buffer, which
+// commitAndContinue commits and replaces
 @interface MPSCommandBuffer : NSObject <MTLCommandBuffer>
+- (void)commitAndContinue;
 + (instancetype)commandBufferFromCommandQueue:(id<MTLCommandQueue>)queue;
 @property(readonly, nonatomic) id<MTLCommandBuffer> rootCommandBuffer;
 @end

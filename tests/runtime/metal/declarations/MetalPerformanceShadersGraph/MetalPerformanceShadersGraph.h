@@ -15,7 +15,21 @@ static const MPSGraphTensorNamedDataLayout MPSGraphTensorNamedDataLayoutOIHW = 2
 typedef NSUInteger MPSGraphPaddingStyle;
 static const MPSGraphPaddingStyle MPSGraphPaddingStyleExplicit = 0;
 
-@class MPSGraphExecutionDescriptor, MPSGraphOperation;
+@class MPSGraphOperation;
+
+// mpsgraphoptimization
+typedef uint64_t MPSGraphOptimization;
+static const MPSGraphOptimization MPSGraphOptimizationLevel0 = 0;
+
+// mpsgraphcompilationdescriptor; macOS 12
+@interface MPSGraphCompilationDescriptor : NSObject
+@property(nonatomic) MPSGraphOptimization optimizationLevel;
+@end
+
+// mpsgraphexecutiondescriptor; macOS 11, its compilationDescriptor since macOS 12.3
+@interface MPSGraphExecutionDescriptor : NSObject
+@property(copy) MPSGraphCompilationDescriptor* compilationDescriptor;
+@end
 
 // mpsgraphtensor; macOS 11
 @interface MPSGraphTensor : NSObject <NSCopying>

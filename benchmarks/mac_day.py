@@ -1,0 +1,98 @@
+"""The first day on a Mac: everything that is to be known there, into one folder to send back.
+
+    make mac-day
+
+On a Mac: the table of operators on the GPU, then the models converted, confirmed and timed. On
+another system the same runs on the double of Apple's classes, which is what the report then says.
+A step that fails is noted and the next one begins; the last line says how many did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[1]
+_DOUBLE = "tests/runtime/metal/double"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command; its whole output becomes `<name>.txt`."""
+
+    name: str
+    command: tuple[str, ...]
+
+
+def steps(models: tuple[str, ...], *, on_mac: bool) -> tuple[Step, ...]:
+    """What is to be run, in order."""
+    python, zoo = sys.executable, str(Path(sys.executable).with_name("zoo"))
+    convert = (zoo, "convert", *models, "--target", "metal", "--random-weights", "0")
+    if on_mac:
+        tests = (python, "-m", "pytest", "-n0", "-q", "tests/cases", "tests/runtime/metal")
+        return (
+            Step("doctor", (zoo, "doctor")),
+            Step("operators", tests),
+            Step("convert", convert),
+            *(Step(f"confirm-{m}", (zoo, "verify", m, "--target", "metal")) for m in models),
+            *(Step(f"report-{m}", (zoo, "report", m, "--target", "metal")) for m in models),
+        )
+    library = str(_ROOT / "build" / "double" / "libmenagerie_metal.so")
+    return (
+        Step("doctor", (zoo, "doctor")),
+        Step("double", (python, f"{_DOUBLE}/load_double.py")),
+        Step("operators", (python, f"{_DOUBLE}/run_cases.py", library)),
+        Step("convert", convert),
+        *(Step(f"confirm-{m}", (zoo, "verify", m, "--target", "metal")) for m in models),
+        Step("counts", (python, "benchmarks/metal_counts.py", *models)),
+    )
+
+
+def run(step: Step, folder: Path) -> str:
+    """A line of the report."""
+    begun = time.monotonic()
+    done = subprocess.run(
+        step.command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    (folder / f"{step.name}.txt").write_text(f"$ {' '.join(step.command)}\n{done.stdout}")
+    outcome = "passed" if done.returncode == 0 else f"FAILED with {done.returncode}"
+    return f"| {step.name} | {outcome} | {time.monotonic() - begun:.0f} s |"
+
+
+def main() -> int:
+    """Write the folder; 1 if a step failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=["mobilenet_v3_small"])
+    parser.add_argument("-o", "--output", type=Path, default=_ROOT / "build" / "mac-day")
+    given = parser.parse_args()
+    on_mac = platform.system() == "Darwin"
+    given.output.mkdir(parents=True, exist_ok=True)
+    device = (
+        "this Mac's GPU" if on_mac else "the double of Apple's classes: no GPU has run anything"
+    )
+    head = [
+        f"Device: {device}",
+        f"Machine: {platform.platform()}, {platform.processor() or platform.machine()}",
+        "",
+        "| step | outcome | time |",
+        "|---|---|---|",
+    ]
+    print("\n".join(head), flush=True)
+    rows = []
+    for step in steps(tuple(given.models), on_mac=on_mac):
+        rows.append(run(step, given.output))
+        print(rows[-1], flush=True)
+        (given.output / "report.md").write_text("\n".join([*head, *rows, ""]))
+    failed = sum("FAILED" in row for row in rows)
+    print(f"\n{failed} of {len(rows)} steps failed. Send back the folder {given.output}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""What a Metal artifact makes a GPU do, counted on the double, and how fast that could be at best.
+
+    python benchmarks/metal_counts.py mobilenet_v3_small parakeet_ctc_small
+
+Each model is pulled from the store (`zoo convert MODEL --target metal` puts it there). Counts are
+exact, and the same on a Mac: those of one run of a program, made by the Apple device itself over
+doubles of Apple's classes. `breaks` are encoders that were begun, graphs included. Megabytes are
+those of all operands of all work, in buffers up to a quarter longer than their tensors, and the
+weights once. The last columns are the roofline: no run can be faster than the longer of bytes over
+bandwidth and operations over single-precision throughput.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_DOUBLE = Path(__file__).parents[1] / "tests" / "runtime" / "metal" / "double"
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A GPU's published figures: GB/s, and TFLOP/s in single precision."""
+
+    name: str
+    bandwidth: float
+    throughput: float
+
+    def milliseconds(self, size: float, operations: float) -> float:
+        """The least a run can take that moves so many bytes and computes so many operations."""
+        return 1e3 * max(size / (self.bandwidth * 1e9), operations / (self.throughput * 1e12))
+
+
+# M1: 2.6 TFLOP/s (Apple's press release of 10 November 2020); 68.25 GB/s, its LPDDR4X-4266 over 128
+# bits. M2 Pro: 200 GB/s (press release of 17 January 2023), 2048 lanes at 1.398 GHz
+# (hmc-tech.com/gpu). M4: 120 GB/s (press release of 7 May 2024), 1280 lanes at 1.47 GHz (the same).
+# A lane does two operations a cycle.
+CHIPS = (Chip("M1", 68.25, 2.6), Chip("M2 Pro", 200, 5.73), Chip("M4", 120, 3.76))
+
+
+def counts(bundle: Path) -> Mapping[str, Mapping[str, int]]:
+    """By program, what one run of it makes the device do.
+
+    Raises:
+        RuntimeError: the double ends with a fault, which is the message.
+    """
+    sys.path.append(str(_DOUBLE))
+    from load_double import build_double
+
+    done = subprocess.run(
+        [sys.executable, str(_DOUBLE / "run_bundle.py"), str(build_double()), str(bundle)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr)
+    found = json.loads(done.stdout)
+    return {k.removesuffix("/counts"): v for k, v in found.items() if k.endswith("/counts")}
+
+
+def row(name: str, bundle: Path, of: Mapping[str, int]) -> tuple[str, ...]:
+    """A line of the table."""
+    size = of["bytes"] + sum(path.stat().st_size for path in bundle.glob("*.safetensors"))
+    return (
+        name,
+        *(str(of[key]) for key in ("dispatches", "encoders", "graphs", "blits", "commits")),
+        f"{size / 1e6:.1f}",
+        f"{of['operations'] / 1e9:.2f}",
+        *(f"{chip.milliseconds(size, of['operations']):.2f}" for chip in CHIPS),
+    )
+
+
+HEAD = (
+    "program", "dispatches", "breaks", "graphs", "copies", "commits", "MB", "GFLOP",
+    *(f"{chip.name} ms" for chip in CHIPS),
+)  # fmt: skip
+
+
+def main() -> None:
+    """Print a Markdown table, a row as soon as it is known."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="+", help="names, or folders of bundles")
+    print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
+    for model in parser.parse_args().models:
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(model)
+            if not folder.is_dir():
+                folder = Path(scratch) / "bundle"
+                zoo = Path(sys.executable).with_name("zoo")
+                words = ["pull", model, "--target", "metal", "--platform", "metal-macos-arm64"]
+                subprocess.run([zoo, *words, "-o", folder], check=True, stdout=subprocess.DEVNULL)
+            for program, of in counts(folder).items():
+                print(f"| {' | '.join(row(f'{model}/{program}', folder, of))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,14 @@
+"""From recordings to text: `Transcriber`, with numpy; files take the extra `speech`.
+
+::
+
+    from menagerie.speech import Transcriber
+
+    with Transcriber("spoken_digits") as transcriber:
+        print(transcriber.transcribe(samples, rate=16_000).text)
+"""
+
+from menagerie.speech.transcriber import Transcriber
+from menagerie.speech.transcript import Token, Transcript, Word
+
+__all__ = ["Token", "Transcriber", "Transcript", "Word"]

@@ -1,0 +1,182 @@
+"""Recordings as models take them: one channel, float32, at the model's own rate.
+
+Files are read by soundfile (WAV, FLAC, Ogg, MP3 and others) and resampled by soxr, block by block,
+so that a recording of hours takes the memory of seconds. Both come with the extra `speech`.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from menagerie.errors import SpeechError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    Samples = NDArray[np.float32]
+
+__all__ = ["Recording", "at_rate", "open_audio", "raw_audio", "require_rate", "sound"]
+
+_LOWEST_RATE, _HIGHEST_RATE = 1_000, 768_000
+_BLOCK_SECONDS = 1.0
+_INSTALL = "Install the extra `speech` of menagerie, or soundfile and soxr by themselves"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recording that is read block by block.
+
+    Attributes:
+        place: its name, for messages.
+        rate: samples a second.
+        seconds: how long it says it is; None where nobody knows, as of a pipe.
+        blocks: (samples,) float32 in order, channels folded; can be gone through once.
+    """
+
+    place: str
+    rate: int
+    seconds: float | None
+    blocks: Iterable[Samples]
+
+
+def sound(place: str, samples: np.ndarray, rate: int, before: int = 0) -> Samples:
+    """Samples as float32 from -1 to 1 in one channel.
+
+    Args:
+        place: for messages.
+        samples: (n,) or (n, channels), which are averaged; floats from -1 to 1, or signed integers
+            of the whole range of their type, or uint8 about 128, as WAV files have them.
+        rate: samples a second, for messages.
+        before: how many samples of the recording came before these.
+
+    Raises:
+        SpeechError: another type or shape; a sample is not finite.
+    """
+    if samples.ndim not in {1, 2} or not all(samples.shape[1:]):
+        fact = f"samples of shape {list(samples.shape)}"
+        raise SpeechError(place, fact, "Give (samples,) or (samples, channels)")
+    if samples.dtype == np.uint8:
+        samples = (samples.astype(np.float32) - 128.0) / 128.0
+    elif samples.dtype.kind == "i":
+        samples = samples.astype(np.float64) / -float(np.iinfo(samples.dtype).min)
+    elif samples.dtype.kind != "f":
+        fact = f"samples of type {samples.dtype}"
+        raise SpeechError(place, fact, "Give floats from -1 to 1, or signed integers")
+    if not np.isfinite(samples).all():
+        finite = np.isfinite(samples.T).reshape(-1, len(samples)).all(axis=0)
+        first = before + int(np.argmin(finite))
+        fact = f"sample {first}, at {first / rate:.2f} s, is not finite"
+        raise SpeechError(place, fact, "Write the recording again: it holds NaN or infinity")
+    mono = samples.mean(axis=1) if samples.shape[1:] else samples
+    return np.ascontiguousarray(mono, np.float32)
+
+
+@contextmanager
+def open_audio(path: Path) -> Iterator[Recording]:
+    """An audio file, in whatever format libsndfile knows.
+
+    Raises:
+        SpeechError: it is no audio file, has no sample, or a block of it cannot be read; soundfile
+            is not installed.
+        OSError: it cannot be opened.
+    """
+    place = str(path)
+    soundfile = _library("soundfile", place)
+    with path.open("rb") as stream:
+        if not stream.read(1):
+            raise SpeechError(place, "is empty", "Record it again")
+        stream.seek(0)
+        try:
+            file = soundfile.SoundFile(stream)
+            # soundfile seeks after every read of what can be; an MP3 decoder stumbles over that.
+            file.seekable = lambda: False
+        except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:
+            raise _unreadable(place, error) from error
+        with file:
+            rate, frames = int(file.samplerate), int(file.frames)
+            require_rate(place, rate)
+            # A pipe's writer cannot know the length: then the header holds the largest number.
+            known = 0 < frames < 2**31 - 1
+            blocks = _read(place, file, soundfile.LibsndfileError)
+            yield Recording(place, rate, frames / rate if known else None, blocks)
+
+
+def raw_audio(stream: BinaryIO, rate: int, place: str = "standard input") -> Recording:
+    """Signed 16-bit little-endian samples of one channel, as they come.
+
+    Args:
+        stream: where from, until it ends; half a sample at its end is left out.
+        rate: samples a second.
+        place: for messages.
+
+    Raises:
+        SpeechError: the rate is no rate.
+    """
+    require_rate(place, rate)
+    return Recording(place, rate, None, _read_raw(stream, rate, place))
+
+
+def at_rate(recording: Recording, rate: int) -> Iterator[Samples]:
+    """The recording's blocks at another rate; soxr's high quality keeps what both rates have.
+
+    Raises:
+        SpeechError: soxr is needed and not installed.
+    """
+    if recording.rate == rate:
+        yield from recording.blocks
+        return
+    soxr = _library("soxr", recording.place)
+    stream = soxr.ResampleStream(recording.rate, rate, 1, dtype="float32")
+    for block in recording.blocks:
+        yield stream.resample_chunk(block)
+    yield stream.resample_chunk(np.empty(0, np.float32), last=True)
+
+
+def _library(name: str, place: str) -> Any:
+    try:
+        return import_module(name)
+    except (ImportError, OSError) as error:  # soundfile raises OSError where libsndfile lacks
+        fact = f"{name}, which it takes to read this, is not usable ({error})"
+        raise SpeechError(place, fact, _INSTALL) from error
+
+
+def require_rate(place: str, rate: int) -> None:
+    """Raises SpeechError if `rate` is no rate at which anything is recorded."""
+    if not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
+        fact = f"a rate of {rate} Hz, not {_LOWEST_RATE:,} to {_HIGHEST_RATE:,}"
+        raise SpeechError(place, fact, "Say at which rate it was recorded")
+
+
+def _read(place: str, file: Any, failure: type[Exception]) -> Iterator[Samples]:
+    before = 0
+    while True:
+        try:
+            block = file.read(int(file.samplerate * _BLOCK_SECONDS), "float32", always_2d=True)
+        except (failure, RuntimeError) as error:
+            raise _unreadable(place, error) from error
+        if not len(block):
+            return
+        yield sound(place, block, file.samplerate, before)
+        before += len(block)
+
+
+def _read_raw(stream: BinaryIO, rate: int, place: str) -> Iterator[Samples]:
+    held = b""
+    while block := stream.read(int(rate * _BLOCK_SECONDS) * 2):
+        held += block
+        whole = len(held) // 2 * 2
+        yield sound(place, np.frombuffer(held[:whole], "<i2"), rate)
+        held = held[whole:]
+
+
+def _unreadable(place: str, error: Exception) -> SpeechError:
+    fact = f"cannot be read as audio ({str(error).strip().rstrip('.').split(': ')[-1]})"
+    return SpeechError(place, fact, "Give WAV, FLAC, Ogg or MP3; for raw samples, `-`")

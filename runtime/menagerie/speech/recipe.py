@@ -1,0 +1,161 @@
+"""speech.json: how a bundle's programs make text of a recording, and its vocabulary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from menagerie.errors import ArtifactError
+from menagerie.format.bundle_manifest import Name  # noqa: TC001 - read at run time
+from menagerie.typed_json import Malformed, from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+__all__ = [
+    "HELD_OUT_FILE",
+    "SPEECH_FILE",
+    "CtcHead",
+    "Recipe",
+    "TransducerHead",
+    "Vocabulary",
+    "WordGate",
+    "read_recipe",
+]
+
+SPEECH_FILE: Final = "speech.json"
+HELD_OUT_FILE: Final = "held_out.safetensors"
+_MOST_PIECES = 1_000_000
+_MOST_BYTES = 64_000_000
+
+
+def _positive(number: int) -> int:
+    if number < 1:
+        raise ValueError(f"is {number}, not at least 1")
+    return number
+
+
+def _natural(number: int) -> int:
+    if number < 0:
+        raise ValueError(f"is {number}, not at least 0")
+    return number
+
+
+Positive = Annotated[int, _positive]
+Natural = Annotated[int, _natural]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CtcHead:
+    """Connectionist temporal classification: each frame has a token or is blank.
+
+    Program `listen` takes `samples` (1, n) and `lengths` (1,), and gives `logits` (1, n / frame,
+    tokens).
+    """
+
+    kind: Literal["ctc"]
+    listen: Name
+    blank: Natural
+
+    @property
+    def programs(self) -> frozenset[str]:
+        """The programs that it calls."""
+        return frozenset({self.listen})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransducerHead:
+    """A transducer: RNN-T without durations, TDT (token and duration) with them.
+
+    Program `listen` takes `samples` and `lengths` and gives `encoded` (1, n / frame, width).
+    Program `emit` takes `token` (1, 1), the LSTM's `hidden` and `cell` (layers, 1, width) and
+    `frames` (1, window, width), and gives `logits` (1, window, tokens), `durations` (1, window,
+    number of durations) where there are any, and the states after the token.
+    """
+
+    kind: Literal["transducer"]
+    listen: Name
+    emit: Name
+    blank: Natural
+    durations: tuple[Natural, ...] = ()
+    most_symbols: Positive = 10  # emitted at one frame (RNN-T), or a frame on average (TDT)
+
+    @property
+    def programs(self) -> frozenset[str]:
+        """The programs that it calls."""
+        return frozenset({self.listen, self.emit})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary:
+    """What the tokens are: `pieces[token]` is its text.
+
+    - `sentencepiece`: U+2581 stands for a space, `<0x41>` for a byte;
+    - `bytes`: every character stands for a byte, as GPT-2's tokenizers write them;
+    - `plain`: texts as they are.
+    """
+
+    kind: Literal["sentencepiece", "bytes", "plain"]
+    pieces: tuple[str, ...]
+    special: tuple[Natural, ...] = ()  # tokens that are no part of the text
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.pieces) <= _MOST_PIECES:
+            raise ValueError(f"there are {len(self.pieces)} pieces, not 1 to {_MOST_PIECES:,}")
+        if any(token >= len(self.pieces) for token in self.special):
+            raise ValueError("a special token has no piece")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordGate:
+    """Recordings on which the artifact must make as many word errors as eager PyTorch did."""
+
+    errors: dict[Name, Natural]  # eager's, by head
+    most: float  # the highest rate that passes, errors by words
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How to transcribe with a bundle.
+
+    A recording longer than the programs take is cut into chunks that overlap by `overlap` seconds.
+    """
+
+    format: Literal["menagerie-speech"] = "menagerie-speech"
+    version: Literal[1] = 1
+    rate: Positive  # samples a second that the programs take
+    frame: Positive  # samples to a frame of the programs' results
+    overlap: float  # seconds
+    heads: dict[Name, CtcHead | TransducerHead]  # the first is the one to use
+    vocabulary: Vocabulary
+    gate: WordGate | None = None
+
+    def __post_init__(self) -> None:
+        if not self.heads:
+            raise ValueError("heads: is empty")
+        if self.overlap < 0.0:
+            raise ValueError(f"overlap: is {self.overlap:g}, not at least 0 s")
+        if self.gate is not None and (unknown := self.gate.errors.keys() - self.heads.keys()):
+            raise ValueError(f"gate.errors: there is no head {min(unknown)!r}")
+        for name, head in self.heads.items():
+            if head.blank > len(self.vocabulary.pieces):
+                raise ValueError(f"heads.{name}.blank: there is no token {head.blank}")
+
+
+def read_recipe(path: Path, programs: Collection[str]) -> Recipe:
+    """The recipe of a bundle that has these programs.
+
+    Raises:
+        ArtifactError: it is no such document, or names a program that is not there.
+    """
+    if path.stat().st_size > _MOST_BYTES:
+        raise ArtifactError(str(path), f"is larger than {_MOST_BYTES:,} bytes")
+    try:
+        recipe = from_json(Recipe, path.read_bytes())
+    except Malformed as error:
+        raise ArtifactError(str(path), str(error)) from None
+    for name, head in recipe.heads.items():
+        if absent := sorted(head.programs - set(programs)):
+            raise ArtifactError(str(path), f"heads.{name}: there is no program {absent[0]!r}")
+    return recipe

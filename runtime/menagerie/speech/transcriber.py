@@ -1,0 +1,224 @@
+"""From samples to text, by the programs of a bundle."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from menagerie.errors import MenagerieError, SpeechError
+from menagerie.format.bundle_manifest import Role
+from menagerie.format.document import parse_manifest
+from menagerie.format.folder import read_manifest
+from menagerie.format.paths import MANIFEST
+from menagerie.session import Session
+from menagerie.speech.audio import Recording, at_rate, open_audio, require_rate, sound
+from menagerie.speech.chunks import Seam, chunks
+from menagerie.speech.greedy import Emission
+from menagerie.speech.recipe import read_recipe
+from menagerie.speech.recogniser import Program, Recogniser
+from menagerie.speech.transcript import Token, Transcript
+from menagerie.speech.vocabulary import Speller
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import TracebackType
+
+    from menagerie.format.bundle_manifest import BundleManifest, BundleProgram
+    from menagerie.speech.chunks import Chunk
+    from menagerie.speech.recipe import CtcHead, TransducerHead
+
+    Progress = Callable[[float, float | None], None]
+
+__all__ = ["Transcriber"]
+
+
+class Transcriber:
+    """A bundle that understands speech, loaded. One recording at a time.
+
+    Args:
+        bundle: the bundle's folder.
+        head: which of its heads decodes; None for the one that its maker put first.
+        threads: how many threads a run uses; None takes every processor the process may use.
+        chunk: seconds of a recording to listen to at once; None for as many as the model takes.
+            Shorter chunks answer sooner and know less of what is around a word.
+
+    Raises:
+        SpeechError: the bundle understands no speech, has no such head, or takes no such chunk.
+        SessionError: it cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        bundle: Path | str,
+        *,
+        head: str | None = None,
+        threads: int | None = None,
+        chunk: float | None = None,
+    ) -> None:
+        self._sessions = ExitStack()
+        folder = Path(bundle)
+        manifest = _manifest(folder)
+        path = _recipe_path(manifest, folder)
+        self.recipe = read_recipe(path, [program.name for program in manifest.programs])
+        chosen = _head_named(head, self.recipe.heads, folder)
+        programs = {
+            program.name: self._open(folder, program, threads)
+            for program in manifest.programs
+            if program.name in chosen.programs
+        }
+        self._recogniser = Recogniser(self.recipe, chosen, programs, str(path))
+        self._longest, self._overlap = self._chunk_sizes(chunk, folder)
+        self._speller = Speller(self.recipe.vocabulary)
+
+    def transcribe(self, samples: np.ndarray, rate: int) -> Transcript:
+        """The text of a recording, of whatever length.
+
+        Args:
+            samples: (n,) or (n, channels), which are averaged: floats from -1 to 1, or integers.
+            rate: samples a second; another than the model's takes soxr.
+
+        Raises:
+            SpeechError: there is no sample, one is not finite, or of no type that sound has.
+        """
+        place = "samples"
+        require_rate(place, rate)
+        mono = sound(place, np.asarray(samples), rate)
+        return self.transcribe_recording(Recording(place, rate, len(mono) / rate, [mono]))
+
+    def transcribe_file(self, path: Path | str, progress: Progress | None = None) -> Transcript:
+        """The text of an audio file; it takes soundfile to read it.
+
+        Args:
+            path: WAV, FLAC, Ogg, MP3 or another format of libsndfile's.
+            progress: told how many seconds are done, and of how many, where the file says that.
+
+        Raises:
+            SpeechError: the file cannot be read as audio, or holds none.
+        """
+        with open_audio(Path(path)) as recording:
+            return self.transcribe_recording(recording, progress)
+
+    def transcribe_recording(
+        self, recording: Recording, progress: Progress | None = None
+    ) -> Transcript:
+        """The text of a recording that is read block by block.
+
+        Raises:
+            SpeechError: it cannot be read, or holds no sample.
+        """
+        tokens: list[Token] = []
+        done = 0.0
+        for found, done in self.listen(recording):
+            tokens += found
+            if progress is not None:
+                progress(done, recording.seconds)
+        return self.transcript(tokens, done)
+
+    def listen(self, recording: Recording) -> Iterator[tuple[list[Token], float]]:
+        """The tokens that each further chunk makes certain, and how many seconds were heard.
+
+        Raises:
+            SpeechError: the recording cannot be read, or holds no sample.
+        """
+        seam, frame, heard = Seam(), self.recipe.frame, 0
+        blocks = at_rate(recording, self.recipe.rate)
+        for chunk in chunks(blocks, self._longest, self._overlap):
+            heard = chunk.first + len(chunk.samples)
+            start, end = chunk.first // frame, -(-heard // frame)
+            certain = seam.join(start, end, self._decode(chunk))
+            yield self._tokens(certain, heard), heard / self.recipe.rate
+        if not heard:
+            raise SpeechError(recording.place, "holds no sample", "Record it again")
+        yield self._tokens(seam.rest(), heard), heard / self.recipe.rate
+
+    def written(self, tokens: Sequence[Token]) -> str:
+        """The text of some tokens, with a space at its beginning where a word begins."""
+        return self._speller.written([token.id for token in tokens])
+
+    def transcript(self, tokens: Sequence[Token], duration: float) -> Transcript:
+        """The transcript that tokens make of a recording of `duration` seconds."""
+        return Transcript(
+            text=self.written(tokens).strip(),
+            words=self._speller.words(tokens),
+            tokens=tuple(tokens),
+            duration=duration,
+        )
+
+    def close(self) -> None:
+        """Unloads the programs; a second call does nothing."""
+        self._sessions.close()
+
+    def __enter__(self) -> Transcriber:  # noqa: PYI034 - typing.Self came with Python 3.11
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open(self, folder: Path, program: BundleProgram, threads: int | None) -> Program:
+        session = self._sessions.enter_context(Session(folder, program.name, threads))
+        return Program(session.run, program.inputs, program.dimensions)
+
+    def _chunk_sizes(self, seconds: float | None, folder: Path) -> tuple[int, int]:
+        """Samples of a chunk and of an overlap, both whole frames."""
+        rate, frame = self.recipe.rate, self.recipe.frame
+        overlap = round(self.recipe.overlap * rate / frame) * frame
+        longest = self._recogniser.sizes.high // frame * frame
+        if seconds is not None:
+            wanted = round(seconds * rate / frame) * frame
+            if not 2 * overlap < wanted <= longest:
+                fact = f"cannot listen to {seconds:g} s at once"
+                most, least = longest / rate, 2 * overlap / rate
+                raise SpeechError(str(folder), fact, f"More than {least:g} s and at most {most:g}")
+            longest = wanted
+        return longest, min(overlap, (longest - 1) // frame // 2 * frame)
+
+    def _decode(self, chunk: Chunk) -> list[Emission]:
+        """What is emitted in a chunk, frames counted from the recording's beginning."""
+        before = chunk.first // self.recipe.frame
+        emissions = self._recogniser.recognise(chunk.samples)
+        return [Emission(one.token, one.start + before, one.end + before) for one in emissions]
+
+    def _tokens(self, emissions: list[Emission], heard: int) -> list[Token]:
+        rate, frame = self.recipe.rate, self.recipe.frame
+        return [
+            Token(
+                one.token,
+                self._speller.piece(one.token),
+                min(one.start * frame, heard) / rate,
+                min(one.end * frame, heard) / rate,
+            )
+            for one in emissions
+        ]
+
+
+def _manifest(folder: Path) -> BundleManifest:
+    path = folder / MANIFEST
+    try:
+        return parse_manifest(read_manifest(path), str(path))
+    except MenagerieError as error:
+        raise SpeechError(error.place, error.fact, error.next_step) from error
+
+
+def _recipe_path(manifest: BundleManifest, folder: Path) -> Path:
+    if Role.SPEECH not in manifest.files:
+        fact = f"{manifest.model} does not understand speech: the bundle has no recipe for it"
+        raise SpeechError(str(folder), fact, "Convert an entry that has `speech`")
+    return folder / manifest.files[Role.SPEECH].path
+
+
+def _head_named(
+    name: str | None, heads: dict[str, CtcHead | TransducerHead], folder: Path
+) -> CtcHead | TransducerHead:
+    if name is None:
+        return next(iter(heads.values()))
+    if name not in heads:
+        raise SpeechError(str(folder), f"has no head {name!r}", f"It has: {', '.join(heads)}")
+    return heads[name]

@@ -1,0 +1,90 @@
+"""Word errors on recordings whose words are known: of an artifact, or of eager PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from menagerie.errors import ArtifactError
+from menagerie.format.tensors import read_tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from menagerie.speech.recogniser import Recogniser
+    from menagerie.speech.vocabulary import Speller
+
+__all__ = ["HeldOut", "count_errors", "distance", "read_held_out"]
+
+_FULL = 32768.0  # a sample of 16 bits is a fraction of this
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Recordings at the model's rate, and what each says.
+
+    Attributes:
+        samples: (all samples,) int16, one recording after another.
+        lengths: (recordings,) int64.
+        texts: what each says, words with spaces between them.
+    """
+
+    samples: np.ndarray
+    lengths: np.ndarray
+    texts: tuple[str, ...]
+
+    @property
+    def words(self) -> int:
+        """How many words all recordings hold."""
+        return sum(len(text.split()) for text in self.texts)
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """As `read_held_out` reads them."""
+        text = np.frombuffer("\n".join(self.texts).encode(), np.uint8)
+        return {"samples": self.samples, "lengths": self.lengths, "text": text}
+
+
+def read_held_out(path: Path) -> HeldOut:
+    """Recordings of a safetensors file: `samples`, `lengths`, and `text`, UTF-8, a line for each.
+
+    Raises:
+        ArtifactError: the file lacks one, or they do not go together.
+    """
+    tensors = read_tensors(path)
+    if missing := {"samples", "lengths", "text"} - set(tensors):
+        raise ArtifactError(str(path), f"lacks {min(missing)!r}")
+    try:
+        texts = tuple(tensors["text"].tobytes().decode().split("\n"))
+    except UnicodeDecodeError:
+        raise ArtifactError(str(path), "text is not UTF-8") from None
+    found = HeldOut(tensors["samples"], tensors["lengths"], texts)
+    lengths = found.lengths
+    sound = found.samples.ndim == lengths.ndim == 1 and len(lengths) == len(texts)
+    if not sound or bool((lengths < 1).any()) or int(lengths.sum()) != len(found.samples):
+        raise ArtifactError(str(path), "samples, lengths and text do not go together")
+    return found
+
+
+def count_errors(recogniser: Recogniser, speller: Speller, held_out: HeldOut) -> int:
+    """How many words, over all recordings, are missing, too many or wrong."""
+    errors, first = 0, 0
+    for length, text in zip(held_out.lengths.tolist(), held_out.texts, strict=True):
+        samples = held_out.samples[first : first + length].astype(np.float32) / np.float32(_FULL)
+        heard = speller.written([one.token for one in recogniser.recognise(samples)])
+        errors += distance(heard.split(), text.split())
+        first += length
+    return errors
+
+
+def distance(heard: Sequence[object], said: Sequence[object]) -> int:
+    """The fewest insertions, deletions and substitutions that make `said` of `heard`."""
+    row = list(range(len(said) + 1))
+    for count, word in enumerate(heard, 1):
+        diagonal, row[0] = row[0], count
+        for index, other in enumerate(said, 1):
+            best = min(diagonal + (word != other), row[index] + 1, row[index - 1] + 1)
+            diagonal, row[index] = row[index], best
+    return row[-1]

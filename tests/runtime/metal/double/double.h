@@ -1,0 +1,87 @@
+// Doubles of the Metal and MPSGraph classes that the Apple device uses. They compute by the
+// emulated device, and end the process with a fact wherever Apple's documentation, or Metal's
+// validation, forbids what is done. A rule's source stands beside it: pages of
+// developer.apple.com/documentation by their last part.
+#pragma once
+
+#import <MetalPerformanceShadersGraph/MetalPerformanceShadersGraph.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "metal/device.h"
+#include "metal/emulated/memory.h"
+#include "objc_runtime.h"
+
+// What a test changes about the device, by name (menagerie_double_set).
+struct Knobs {
+  int64_t most_buffer_bytes = int64_t{1} << 33;  // maxBufferLength
+  int64_t most_blit_bytes = int64_t{1} << 32;    // what is longer is not copied (pytorch 124335)
+  int64_t empty_wraps = 0;        // wrapped buffers have length nought, as on virtual Macs
+  int64_t no_default_device = 0;  // a process without a session at the screen
+  int64_t graph_commits = 0;      // MPSGraph commits what is there and goes on in a new buffer
+  int64_t failing_root = -1;      // this command buffer, by number from now on, fails
+};
+Knobs& knobs();
+
+// What the device was made to do since the last menagerie_double_reset(). Bytes are those of the
+// operands that lie in the device's own buffers, whole buffers for kernels; operations are those of
+// products and convolutions, two a term.
+struct Counts {
+  int64_t dispatches = 0, encoders = 0, blits = 0, graphs = 0, commits = 0;
+  int64_t bytes = 0, operations = 0;
+};
+Counts& counts();
+
+using Work = std::function<void()>;
+
+@interface DoubleBuffer : NSObject <MTLBuffer>
+- (instancetype)initWithMemory:(std::shared_ptr<menagerie::metal::emulated::HostBuffer>)memory
+                        length:(NSUInteger)length;
+- (BOOL)isLent;
+- (menagerie::metal::Region)regionAt:(NSUInteger)offset length:(NSUInteger)length;
+@end
+
+@interface DoubleCommandBuffer : NSObject <MTLCommandBuffer>
+- (instancetype)initWithQueue:(id<MTLCommandQueue>)queue;
+- (void)mustBeOpenFor:(const char*)action;
+- (void)mustHaveNoEncoderFor:(const char*)action;
+- (void)encoderHasEnded;
+- (void)add:(Work)work keeping:(id)object;
+- (void)execute;
+@end
+
+@interface MPSCommandBuffer (Double)
+- (DoubleCommandBuffer*)root;
+@end
+
+@interface MPSNDArray (Double)
+- (menagerie::metal::Region)region;
+- (BOOL)isLent;
+- (MPSDataType)type;
+- (std::vector<int64_t>)shape;
+@end
+
+@interface NSNumber (Double)
+- (long long)value;
+@end
+
+@interface NSArray (Double)
+- (const std::vector<id>&)objects;
+@end
+
+@interface NSDictionary (Double)
+- (const std::vector<std::pair<id, id>>&)pairs;
+@end
+
+@interface NSException (Double)
++ (NSException*)exceptionWithReason:(const char*)text;
+@end
+
+@interface NSError (Double)
++ (NSError*)errorWithText:(const std::string&)text;
+@end
+
+std::vector<int64_t> extents_of(NSArray<NSNumber*>* numbers);

@@ -1,0 +1,132 @@
+#import "double.h"
+
+extern "C" {
+NSObject* double_new(Class type) __attribute__((ns_returns_retained));
+void double_delete(void* object);
+bool double_responds(NSObject* object, SEL selector);
+void objc_exception_throw(id object) __attribute__((noreturn));
+}
+
+#pragma clang diagnostic ignored "-Wobjc-missing-super-calls"
+
+@implementation NSObject
++ (instancetype)alloc {
+  return double_new(self);
+}
+- (instancetype)init {
+  return self;
+}
+- (BOOL)respondsToSelector:(SEL)selector {
+  return double_responds(self, selector);
+}
+- (void)dealloc {
+  double_delete((__bridge void*)self);
+}
+@end
+
+@implementation NSString {
+  std::string _text;
+}
++ (instancetype)stringWithUTF8String:(const char*)text {
+  if (text == nullptr) fault("a string is made of no text");
+  NSString* made = [[self alloc] init];
+  made->_text = text;
+  return made;
+}
+- (const char*)UTF8String {
+  return _text.c_str();
+}
+@end
+
+@implementation NSNumber {
+  long long _value;
+}
++ (NSNumber*)numberWithLongLong:(long long)value {
+  NSNumber* made = [[self alloc] init];
+  made->_value = value;
+  return made;
+}
+- (long long)value {
+  return _value;
+}
+@end
+
+@implementation NSArray {
+ @protected
+  std::vector<id> _objects;
+}
+- (id)firstObject {
+  return _objects.empty() ? nil : _objects.front();
+}
+- (const std::vector<id>&)objects {
+  return _objects;
+}
+@end
+
+@implementation NSMutableArray
++ (instancetype)arrayWithCapacity:(NSUInteger)capacity {
+  NSMutableArray* made = [[self alloc] init];
+  made->_objects.reserve(capacity);
+  return made;
+}
+- (void)addObject:(id)object {
+  // nsmutablearray/addobject(_:): raises NSInvalidArgumentException if the object is nil
+  if (object == nil)
+    objc_exception_throw([NSException exceptionWithReason:"an array takes no nil"]);
+  _objects.push_back(object);
+}
+@end
+
+@implementation NSDictionary {
+ @protected
+  std::vector<std::pair<id, id>> _pairs;
+}
+- (const std::vector<std::pair<id, id>>&)pairs {
+  return _pairs;
+}
+@end
+
+@implementation NSMutableDictionary
++ (instancetype)dictionary {
+  return [[self alloc] init];
+}
+- (void)setObject:(id)object forKey:(id)key {
+  // nsmutabledictionary/setobject(_:forkey:): raises NSInvalidArgumentException for nil
+  if (object == nil || key == nil) {
+    objc_exception_throw([NSException exceptionWithReason:"a dictionary takes no nil"]);
+  }
+  _pairs.emplace_back(key, object);
+}
+@end
+
+@implementation NSError {
+  NSString* _text;
+}
++ (NSError*)errorWithText:(const std::string&)text {
+  NSError* made = [[self alloc] init];
+  made->_text = [NSString stringWithUTF8String:text.c_str()];
+  return made;
+}
+- (NSString*)localizedDescription {
+  return _text;
+}
+@end
+
+@implementation NSException {
+  NSString* _text;
+}
++ (NSException*)exceptionWithReason:(const char*)text {
+  NSException* made = [[self alloc] init];
+  made->_text = [NSString stringWithUTF8String:text];
+  return made;
+}
+- (NSString*)reason {
+  return _text;
+}
+@end
+
+std::vector<int64_t> extents_of(NSArray<NSNumber*>* numbers) {
+  std::vector<int64_t> extents;
+  for (id number : [numbers objects]) extents.push_back([(NSNumber*)number value]);
+  return extents;
+}

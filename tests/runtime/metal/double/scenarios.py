@@ -1,0 +1,153 @@
+"""What a test does on the double, in a process of its own: `scenarios.py LIBRARY NAME`.
+
+A scenario that ends well prints `held`; a fault of the double ends the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+sys.path.append(str(Path(__file__).parents[3] / "cases"))
+sys.path.append(str(Path(__file__).parents[3] / "runtime/metal"))
+
+import shim_device
+import torch
+from load_double import load_double
+from shim_device import DTYPE_NUMBERS, KINDS, Device, Handle, ShimError
+from test_launch import Shaders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+METAL = next(kind for kind in KINDS if kind.target == "metal")
+
+
+def tell(device: Device, **knobs: int) -> None:
+    """Changes the double."""
+    for name, value in knobs.items():
+        device.lib.menagerie_double_set(name.encode(), value)
+
+
+def count(device: Device, name: str) -> int:
+    """How often, or how many objects of a class there are."""
+    return int(device.lib.menagerie_double_count(name.encode()))
+
+
+@contextmanager
+def fails(fact: str, otherwise: str) -> Iterator[None]:
+    """What happens inside is an error with that fact."""
+    said = ""
+    try:
+        yield
+    except ShimError as error:
+        said = str(error)
+    assert fact in said, said or otherwise
+
+
+def product(device: Device, a: torch.Tensor, b: torch.Tensor) -> Handle:
+    """A product, by a graph."""
+    out = device.empty((a.shape[0], b.shape[1]), (b.shape[1], 1), a.dtype)
+    return device.operate("mm_out", {"out": out, "self": a, "mat2": b})[0]
+
+
+def numbers(device: Device) -> None:
+    """Kernels, graphs, copies and fills in one stream, more than one command buffer holds."""
+    shaders = Shaders(device)
+    counter = device.place(torch.zeros(8))
+    a, b = torch.randn(5, 4), torch.randn(4, 8)
+    results = []
+    for _ in range(30):
+        shaders.launch("add_one", counter, threads=8)
+        results.append(product(device, a, b))
+        shaders.launch("scale", results[-1], counter, 1, threads=8)
+    cleared = device.place(torch.ones(3))
+    device.raw("aoti_torch_zero_", cleared.pointer)
+    assert count(device, "commits") > 1
+    for i, result in enumerate(results):
+        expected = a @ b
+        expected.view(-1)[:8] = i + 1
+        torch.testing.assert_close(device.value(result), expected)
+    torch.testing.assert_close(device.value(cleared), torch.zeros(3))
+
+
+def graphs_commit(device: Device) -> None:
+    """MPSGraph may commit what it finds and go on in a new root buffer."""
+    tell(device, graph_commits=1)
+    numbers(device)
+
+
+def first_error(device: Device) -> None:
+    """A command buffer fails that was committed before the last one: the run fails."""
+    tell(device, graph_commits=1, failing_root=0)
+    with fails("the double was told to fail", "the GPU's error is lost"):
+        for _ in range(2):
+            result = product(device, torch.ones(2, 2), torch.ones(2, 2))
+        device.value(result)
+
+
+def only_device(device: Device) -> None:
+    """A process without a session at the screen finds the device in the list of all."""
+    tell(device, no_default_device=1)
+    numbers(device)
+
+
+def _mapped(values: torch.Tensor) -> tuple[mmap.mmap, torch.Tensor]:
+    memory = mmap.mmap(-1, max(values.nbytes, mmap.PAGESIZE))
+    memory[: values.nbytes] = values.numpy().tobytes()
+    return memory, torch.frombuffer(memory, dtype=values.dtype)[: values.numel()]
+
+
+def _lent(device: Device, values: torch.Tensor) -> Handle:
+    pointer = ctypes.c_void_p()
+    sizes, strides = (ctypes.c_int64 * 1)(values.numel()), (ctypes.c_int64 * 1)(1)
+    device.raw(
+        "aoti_torch_create_tensor_from_blob", ctypes.c_void_p(values.data_ptr()),
+        ctypes.c_int64(1), sizes, strides, ctypes.c_int64(0), DTYPE_NUMBERS[values.dtype],
+        METAL.number, 0, ctypes.byref(pointer),
+    )  # fmt: skip
+    return Handle(device.lib, pointer, values)
+
+
+def virtual_mac(device: Device) -> None:
+    """Where wrapping gives buffers of length nought, memory is copied."""
+    tell(device, empty_wraps=1)
+    _, values = _mapped(torch.arange(4096.0))
+    out = device.empty((4096,), (1,), torch.float32)
+    Shaders(device).launch("scale", out, _lent(device, values), 2, threads=4096)
+    torch.testing.assert_close(device.value(out), torch.arange(4096.0) * 2)
+
+
+def long_weights(device: Device) -> None:
+    """Memory longer than Metal's longest buffer is read through several; a tensor lies in one."""
+    pages = 16
+    tell(device, most_buffer_bytes=8 * mmap.PAGESIZE)
+    length = pages * mmap.PAGESIZE // 4
+    _, values = _mapped(torch.arange(length).float())
+    lent = _lent(device, values)
+    shaders = Shaders(device)
+    step = mmap.PAGESIZE // 8
+    for begin in range(0, length - step + 1, step):
+        out = device.empty((step,), (1,), torch.float32)
+        shaders.launch("scale", out, device.view(lent, (step,), (1,), begin), 2, threads=step)
+        torch.testing.assert_close(device.value(out), values[begin : begin + step] * 2)
+    with fails("more than the device binds at once", "a tensor longer than a buffer was bound"):
+        shaders.launch("scale", device.empty((8,), (1,), torch.float32), lent, 2, threads=8)
+
+
+def nothing_left(device: Device) -> None:
+    """What a run has made is given back, but for the buffers of the pool."""
+    numbers(device)
+    classes = ("DoubleComputeEncoder", "DoubleCommandBuffer", "MPSCommandBuffer", "MPSNDArray")
+    alive = {name: count(device, name) for name in classes}
+    assert alive == dict.fromkeys(classes, 0), alive
+
+
+if __name__ == "__main__":
+    shim_device.library = lambda _: load_double(Path(sys.argv[1]))
+    globals()[sys.argv[2]](Device(METAL))
+    print("held")

@@ -1,0 +1,165 @@
+"""The Apple device, compiled with the build's own flags, runs here over doubles of Apple's classes.
+
+The doubles compute by the emulated device and enforce what Apple documents (`double/`). What they
+would not notice on a Mac either is nothing that they can show: they know no timing and no driver.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent / "double"))
+
+from load_double import build_double, build_mistake
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_DOUBLE = Path(__file__).parent / "double"
+
+pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="a Mac runs Apple's own classes")
+
+_SCENARIOS = re.findall(
+    r"^def ([a-z]\w*)\(device: Device\) -> None",
+    (_DOUBLE / "scenarios.py").read_text(),
+    re.MULTILINE,
+)
+
+
+@pytest.fixture(scope="session")
+def double() -> Path:
+    """The library, built where it is not."""
+    return build_double()
+
+
+def run(script: str, *words: object) -> subprocess.CompletedProcess[str]:
+    """A script of the double's, in a process that a fault may end."""
+    return subprocess.run(
+        [sys.executable, str(_DOUBLE / script), *map(str, words)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def scenario(library: Path, name: str) -> str:
+    """What a scenario printed and said."""
+    done = run("scenarios.py", library, name)
+    return f"{done.stdout}{done.stderr}\nended with {done.returncode}"
+
+
+@pytest.mark.parametrize("name", _SCENARIOS)
+def test_scenario_holds(double: Path, name: str) -> None:
+    """Each scenario ends well: numbers, errors, weights beyond a buffer, Macs of other kinds."""
+    lines = scenario(double, name).splitlines()
+    assert (lines[0], lines[-1]) == ("held", "ended with 0"), lines
+
+
+def test_every_operator_case(double: Path) -> None:
+    """All cases of all operators, and all stories, give eager's results through Apple's layer."""
+    done = run("run_cases.py", double)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    failures = {line["ends"]: line["failure"] for line in lines if line.get("failure")}
+    assert failures == {}
+    assert done.returncode == 0, f"{lines[-1]}: {done.stderr[-2000:]}"
+    assert len(lines) > 1000
+
+
+# What a run makes the device do. Whoever changes a number on purpose writes it here, and the table in
+# benchmarks/metal_counts.md anew.
+_COUNTS = {
+    "net": {"dispatches": 6, "encoders": 4, "blits": 0, "graphs": 2, "commits": 1},
+    "mixer": {"dispatches": 3, "encoders": 4, "blits": 0, "graphs": 2, "commits": 1},
+}
+
+
+@pytest.mark.parametrize("name", ["net", "mixer"])
+def test_bundle(double: Path, metal_bundles: Callable[[str], Path], name: str) -> None:
+    """A lowered model's numbers are eager's, and it makes the device do what it is known to do."""
+    done = run("run_bundle.py", double, metal_bundles(name))
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    counts = found.pop("main/counts")
+    assert {key: counts[key] for key in _COUNTS[name]} == _COUNTS[name]
+    assert found
+    assert all(error < 1e-4 for error in found.values()), found
+
+
+# A file of metal/apple, what stands there and what stands there by mistake; the scenario that shows
+# it, and what is said then.
+_MISTAKES = {
+    "encoder not ended": (
+        "stream", {"      end_encoder();\n      if (buffer_ != nil) {": "      if (buffer_ != nil) {"},
+        "numbers", "commit while an encoder is open",
+    ),
+    "used after commit": (
+        "stream", {"        [buffer_ commit];\n      }\n      buffer_ = nil;": "        [buffer_ commit];\n      }"},
+        "numbers", "on a command buffer that is committed",
+    ),
+    "not waited for": (
+        "stream", {"[root waitUntilCompleted]": "(void)root"}, "numbers", "AssertionError",
+    ),
+    "wrong length of bytes": (
+        "stream", {"length:argument.value_bytes": "length:argument.value_bytes + 4096"},
+        "numbers", "setBytes with a length of",
+    ),
+    "wrong length of pages": (
+        "device", {"const size_t whole = whole_pages(bytes);": "const size_t whole = bytes + 1;"},
+        "long_weights", "bytes is wrapped that are not whole pages",
+    ),
+    "wrong shape": (
+        "graphs", {"shape_of({given.batch, given.m, given.n})": "shape_of({given.batch, given.n, given.m})"},
+        "numbers", "is bound where the graph has",
+    ),
+    "padded rows": (
+        "graphs", {"descriptor.preferPackedRows = YES;": ""}, "numbers", "may be padded",
+    ),
+    "lost error": (
+        "stream", {"for (id<MTLCommandBuffer> root : roots) {\n        require": "if (id<MTLCommandBuffer> root = roots.empty() ? nil : roots.back()) {\n        require"},
+        "first_error", "the GPU's error is lost",
+    ),
+    "lost root": (
+        "stream", {"      note_root();\n      encode();": "      encode();"},
+        "first_error", "the GPU's error is lost",
+    ),
+    "level of its own": (
+        "graphs", {"executionDescriptor:execution_": "executionDescriptor:nil"},
+        "numbers", "may leave the GPU",
+    ),
+    "empty wraps": (
+        "device", {"buffer == nil || buffer.length < length": "buffer == nil"},
+        "virtual_mac", "of a buffer of 0",
+    ),
+    "default device alone": (
+        "device", {"device != nil ? device : MTLCopyAllDevices().firstObject": "device"},
+        "only_device", "offers no Metal device",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", _MISTAKES)
+def test_mistake_is_noticed(double: Path, mistake: str, tmp_path: Path) -> None:
+    """A deliberate mistake in the Apple device turns a scenario red, for the mistake's reason."""
+    source, changes, name, said = _MISTAKES[mistake]
+    told = scenario(build_mistake(tmp_path, source, changes), name)
+    assert "held" not in told.splitlines()
+    assert said in told
+
+
+def test_reference_counting_is_required(double: Path, tmp_path: Path) -> None:
+    """Without ARC the device does not compile, and says how it is built."""
+    with pytest.raises(RuntimeError, match="is built with -fobjc-arc"):
+        build_mistake(tmp_path, "stream", {}, without="-fobjc-arc")
+
+
+def test_missing_reference_counting_is_noticed(double: Path, tmp_path: Path) -> None:
+    """Were it to compile, the encoder would die with the pool around it, as it would on a Mac."""
+    library = build_mistake(
+        tmp_path, "stream", {"#if !__has_feature(objc_arc)": "#if 0"}, without="-fobjc-arc"
+    )
+    assert "released without endEncoding" in scenario(library, "numbers")

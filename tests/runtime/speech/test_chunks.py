@@ -1,0 +1,66 @@
+"""Chunks of long recordings, and the one row of tokens that theirs become."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from menagerie.speech.chunks import Seam, chunks
+from menagerie.speech.greedy import Emission
+
+
+def _stream(samples: np.ndarray, sizes: list[int]) -> list[np.ndarray]:
+    return np.split(samples, list(itertools.accumulate(sizes)))
+
+
+@pytest.mark.parametrize("count", [1, 9, 10, 11, 17, 18, 100])
+@pytest.mark.parametrize("sizes", [[], [1] * 99, [3, 30, 7]], ids=["whole", "single", "uneven"])
+def test_chunks_cover_a_recording_whatever_its_blocks(count: int, sizes: list[int]) -> None:
+    """Every sample is heard, each chunk begins an overlap before the last one's end."""
+    samples = np.arange(count, dtype=np.float32)
+    found = list(chunks(_stream(samples, sizes), longest=10, overlap=4))
+
+    assert found[0].first == 0
+    for chunk in found:
+        assert chunk.samples.tolist() == list(range(chunk.first, chunk.first + len(chunk.samples)))
+        assert 0 < len(chunk.samples) <= 10
+    for one, following in itertools.pairwise(found):
+        assert len(one.samples) == 10
+        assert following.first == one.first + 10 - 4
+        assert len(following.samples) > 4, "it holds something new"
+    assert found[-1].first + len(found[-1].samples) == count
+
+
+def test_nothing_has_no_chunk() -> None:
+    """A stream without a sample is no recording."""
+    assert list(chunks([np.empty(0, np.float32)], longest=10, overlap=4)) == []
+
+
+@pytest.mark.parametrize("shift", [0, 1], ids=["same frames", "a frame apart"])
+@pytest.mark.parametrize("spacing", [3, 4, 7])
+def test_what_two_chunks_hear_alike_stands_once(spacing: int, shift: int) -> None:
+    """Tokens in the overlap are neither lost nor doubled, though the chunks place them apart."""
+    said = [Emission(number % 10, at, at + 1) for number, at in enumerate(range(2, 96, spacing))]
+    seam, row = Seam(), []
+    for number, first in enumerate(range(0, 80, 20)):
+        last = first + 40
+        heard = [
+            Emission(one.token, one.start + shift * (number % 2), one.end + shift * (number % 2))
+            for one in said
+            if first <= one.start and one.end + shift <= last
+        ]
+        row += seam.join(first, last, heard)
+    row += seam.rest()
+
+    assert [one.token for one in row] == [one.token for one in said]
+
+
+def test_a_chunk_is_not_believed_at_its_ends() -> None:
+    """A word that an end cut in two, and was misheard for it, comes from the chunk that had it."""
+    seam = Seam()
+    assert seam.join(0, 40, [Emission(1, 5, 6), Emission(2, 30, 31), Emission(9, 39, 40)]) == []
+    certain = seam.join(20, 60, [Emission(8, 20, 21), Emission(2, 30, 31), Emission(3, 38, 40)])
+
+    assert [one.token for one in [*certain, *seam.rest()]] == [1, 2, 3]

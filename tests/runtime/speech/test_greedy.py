@@ -1,0 +1,158 @@
+"""Greedy decoding, by hand and against transformers' own loops in eager PyTorch."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from menagerie.speech.greedy import Emission, greedy_ctc, greedy_transducer
+from menagerie.speech.recipe import TransducerHead
+from zoo.models.builders.parakeet import Emitter, Listener
+from zoo.sources.operators import torchvision_operators
+
+with torchvision_operators():
+    from transformers import (
+        ParakeetCTCConfig,
+        ParakeetFeatureExtractor,
+        ParakeetForCTC,
+        ParakeetForRNNT,
+        ParakeetForTDT,
+        ParakeetRNNTConfig,
+        ParakeetTDTConfig,
+    )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ENCODER = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "subsampling_conv_channels": 16,
+    "num_mel_bins": 80,
+    "initializer_range": 0.2,
+}
+_SECONDS = (0.2, 0.31, 0.9, 1.7, 3.03)
+_RATE = 16_000
+
+
+def _recording(seconds: float, seed: int) -> np.ndarray:
+    """Noise whose loudness and pitch change, so that frames differ."""
+    rng = np.random.default_rng(seed)
+    times = np.arange(int(seconds * _RATE)) / _RATE
+    tone = np.sin(2 * np.pi * times * (200 + 900 * np.sin(3 * times)))
+    noise = rng.standard_normal(len(times)) * np.abs(np.sin(5 * times))
+    return (0.2 * tone + 0.1 * noise).astype(np.float32)
+
+
+def _listen(listener: Listener, samples: np.ndarray) -> tuple[dict[str, torch.Tensor], int]:
+    """What a listener makes of a recording padded to whole frames, and how many are real."""
+    padded = torch.zeros(1, -(-len(samples) // 1280) * 1280)
+    padded[0, : len(samples)] = torch.from_numpy(samples)
+    with torch.inference_mode():
+        return listener(padded, torch.tensor([len(samples)])), -(-(len(samples) // 160) // 8)
+
+
+def _lively(model: torch.nn.Module) -> None:
+    """Batch norm that does not stand at its start, where the encoder says one thing always."""
+    for name, buffer in model.named_buffers():
+        if name.endswith("running_var"):
+            buffer.uniform_(0.1, 0.5)
+
+
+def _balance(model: ParakeetForRNNT, encoded: torch.Tensor) -> None:
+    """Blank, token 11, is best at half of the frames, whatever was said before."""
+    with torch.no_grad():
+        said = model.decoder(torch.arange(12)[:, None])
+        scores = model.joint(said, encoded)[..., :12]
+        lead = scores[..., :11].amax(-1) - scores[..., 11]
+        model.joint.head.bias[11] += lead.median()
+        # The library's search takes the best of all scores, durations included, as the token.
+        model.joint.head.bias[12:] -= 1000.0
+
+
+def test_ctc_takes_repetitions_together_and_leaves_blanks_out() -> None:
+    """A token begins at its first frame and ends after its last; a blank parts two of a kind."""
+    best = [3, 3, 0, 0, 0, 3, 1, 1, 2, 3]
+    logits = np.eye(4, dtype=np.float32)[best]
+
+    assert greedy_ctc(logits, blank=3) == [Emission(0, 2, 5), Emission(1, 6, 8), Emission(2, 8, 9)]
+    assert greedy_ctc(np.eye(4, dtype=np.float32)[[1, 3, 1]], blank=3) == [
+        Emission(1, 0, 1),
+        Emission(1, 2, 3),
+    ]
+    assert greedy_ctc(logits[:0], blank=3) == []
+
+
+@pytest.mark.parametrize("seconds", _SECONDS)
+def test_ctc_emits_the_tokens_of_transformers(seconds: float) -> None:
+    """Features, encoder and head from samples give what the library's processor and model give."""
+    torch.manual_seed(1)
+    config = ParakeetCTCConfig(vocab_size=13, pad_token_id=12, encoder_config=_ENCODER)
+    model = ParakeetForCTC(config).eval()
+    _lively(model)
+    listener = Listener(model.encoder, None, model.ctc_head).eval()
+    samples = _recording(seconds, 3)
+
+    features = ParakeetFeatureExtractor()(samples, sampling_rate=_RATE, return_tensors="pt")
+    wanted = model.generate(**features)[0].tolist()
+    results, frames = _listen(listener, samples)
+
+    expected = [token for token, _ in itertools.groupby(wanted) if token != 12]
+    heard = greedy_ctc(results["logits"][0, :frames].numpy(), 12)
+    assert [one.token for one in heard] == expected
+    assert len(expected) > 1 or seconds < 1
+
+
+@pytest.mark.parametrize("window", [1, 8])
+@pytest.mark.parametrize("durations", [(0, 1, 2, 3, 4), ()], ids=["tdt", "rnnt"])
+def test_transducers_emit_the_tokens_of_transformers_at_its_frames(
+    durations: tuple[int, ...], window: int
+) -> None:
+    """Whatever the window, tokens and their frames are those of the library's own generation."""
+    torch.manual_seed(4)
+    common: dict[str, Any] = {
+        "vocab_size": 12, "decoder_hidden_size": 24, "num_decoder_layers": 2,
+        "blank_token_id": 11, "pad_token_id": 11, "encoder_config": _ENCODER,
+    }  # fmt: skip
+    if durations:
+        model = ParakeetForTDT(ParakeetTDTConfig(**common, durations=list(durations))).eval()
+    else:
+        model = ParakeetForRNNT(ParakeetRNNTConfig(**common)).eval()
+    _lively(model)
+    listener = Listener(model.encoder, model.encoder_projector, None).eval()
+    emitter = Emitter(model.decoder, model.joint, 12).eval()
+    _balance(model, _listen(listener, _recording(3.0, 9))[0]["encoded"])
+    model.generation_config.decoder_start_token_id = 11
+    head = TransducerHead(
+        kind="transducer", listen="listen", emit="emit", blank=11, durations=durations
+    )
+
+    def emit(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        given = {name: torch.from_numpy(value) for name, value in inputs.items()}
+        with torch.inference_mode():
+            return {name: value.numpy() for name, value in emitter(**given).items()}
+
+    tokens: list[int] = []
+    for seed, seconds in enumerate(_SECONDS):
+        samples = _recording(seconds, seed)
+        features = ParakeetFeatureExtractor()(samples, sampling_rate=_RATE, return_tensors="pt")
+        results, frames = _listen(listener, samples)
+        said = model.generate(**features, max_new_tokens=10 * frames - 1)
+        steps, advances = said.sequences[0, 1:].tolist(), said.durations[0, 1:].tolist()
+        starts = [0, *itertools.accumulate(advances)]
+        expected = [
+            Emission(token, start, start + (advance if durations else 1))
+            for token, start, advance in zip(steps, starts, advances, strict=False)
+            if token != 11
+        ]
+
+        encoded = results["encoded"][0, :frames].numpy()
+        assert greedy_transducer(encoded, head, emit, window, (2, 1, 24)) == expected
+        tokens += steps
+    assert 10 < tokens.count(11) < len(tokens) - 10, "the model says one thing only"

@@ -1,0 +1,190 @@
+"""Parakeet, from samples to what a decoding loop asks for: the programs of a recogniser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from zoo.sources.operators import torchvision_operators
+
+with torchvision_operators():
+    from transformers.audio_utils import mel_filter_bank
+
+if TYPE_CHECKING:
+    from transformers.models.parakeet.modeling_parakeet import (
+        ParakeetEncoder,
+        ParakeetRNNTDecoder,
+        ParakeetRNNTJointNetwork,
+    )
+
+__all__ = ["Emitter", "Listener", "LogMel"]
+
+_RATE = 16_000  # samples a second
+_WINDOW = 400
+_FFT = 512
+_HOP = 160
+_PREEMPHASIS = 0.97
+_FLOOR = 2.0**-24  # added to a power before its logarithm
+_EPSILON = 1e-5  # added to a deviation before dividing by it
+
+
+class LogMel(nn.Module):
+    """Parakeet's features: log mel powers, each bin normalised over the recording.
+
+    The numbers are those of `transformers.ParakeetFeatureExtractor` (and NeMo's preprocessor with
+    `per_feature` normalisation): preemphasis 0.97, Hann windows of 25 ms every 10 ms, 512 bins.
+
+    Args:
+        bins: how many mel bins.
+    """
+
+    window: Tensor
+    filters: Tensor
+
+    def __init__(self, bins: int = 80) -> None:
+        super().__init__()
+        filters = mel_filter_bank(
+            _FFT // 2 + 1, bins, 0.0, _RATE / 2, _RATE, norm="slaney", mel_scale="slaney"
+        )
+        self.register_buffer("filters", torch.from_numpy(filters).float(), persistent=False)
+        window = torch.hann_window(_WINDOW, periodic=False)
+        self.register_buffer("window", window, persistent=False)
+
+    def forward(self, samples: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Features and which of them are of real frames.
+
+        Args:
+            samples: (batch, n) float32 from -1 to 1 at 16 kHz, n a multiple of 160.
+            lengths: (batch,) int64, how many samples of each row are real: from 320, and no more
+                than n count.
+
+        Returns:
+            (batch, n / 160, bins) float32, zero past the end; (batch, n / 160) bool.
+        """
+        real = torch.arange(samples.shape[1], device=samples.device) < lengths[:, None]
+        sharp = samples[:, 1:] - _PREEMPHASIS * samples[:, :-1]
+        signal = torch.cat([samples[:, :1], sharp], dim=1) * real
+        spectrum = torch.stft(
+            signal, _FFT, hop_length=_HOP, win_length=_WINDOW, window=self.window,
+            pad_mode="constant", return_complex=True,
+        )  # fmt: skip
+        power = torch.view_as_real(spectrum).square().sum(-1)[:, :, :-1]
+        mels = torch.log(power.transpose(1, 2) @ self.filters + _FLOOR)
+        frames = (real.sum(1) // _HOP)[:, None, None]
+        mask = torch.arange(mels.shape[1], device=mels.device)[None, :, None] < frames
+        mean = (mels * mask).sum(1, keepdim=True) / frames
+        centred = (mels - mean) * mask
+        deviation = torch.sqrt(centred.square().sum(1, keepdim=True) / (frames - 1))
+        return centred / (deviation + _EPSILON), mask.squeeze(-1)
+
+
+class Listener(nn.Module):
+    """Samples to encoded frames, and the scores of a CTC head where there is one.
+
+    Args:
+        encoder: without its head.
+        projector: from its width to the joint network's; None without a transducer.
+        ctc_head: from the encoder's (batch, frames, width) to the tokens' scores; None without.
+    """
+
+    def __init__(
+        self, encoder: ParakeetEncoder, projector: nn.Module | None, ctc_head: nn.Module | None
+    ) -> None:
+        super().__init__()
+        self.encoder: ParakeetEncoder
+        self.log_mel = LogMel(encoder.config.num_mel_bins)
+        self.encoder = encoder
+        self.projector = projector
+        self.ctc_head = ctc_head
+
+    def forward(self, samples: Tensor, lengths: Tensor) -> dict[str, Tensor]:
+        """What a recording of n samples holds, in steps of 1280 samples (80 ms).
+
+        Args:
+            samples: (batch, n) float32 from -1 to 1 at 16 kHz, n a multiple of 1280.
+            lengths: (batch,) int64, how many samples of each row are real.
+
+        Returns:
+            `encoded` (batch, n / 1280, width) with a projector, `logits` (batch, n / 1280, tokens)
+            with a CTC head; rows past a recording's end mean nothing.
+        """
+        features, mask = self.log_mel(samples, lengths)
+        return self.heads(self.encoder(features, attention_mask=mask).last_hidden_state)
+
+    def heads(self, hidden: Tensor) -> dict[str, Tensor]:
+        """What is made of the encoder's (batch, frames, width); see `forward`."""
+        results = {}
+        if self.projector is not None:
+            results["encoded"] = self.projector(hidden)
+        if self.ctc_head is not None:
+            results["logits"] = self.ctc_head(hidden)
+        return results
+
+
+class Emitter(nn.Module):
+    """One step of a transducer: the prediction network takes a token, the joint meets frames.
+
+    The joint network is applied to a window of frames at once: as long as it says blank, the
+    prediction network has nothing new to say, so that a decoding loop calls once a token, not once
+    a frame.
+
+    Args:
+        decoder: the prediction network.
+        joint: its joint network.
+        tokens: how many of the joint's scores are tokens', blank included; the rest are durations'.
+    """
+
+    def __init__(
+        self, decoder: ParakeetRNNTDecoder, joint: ParakeetRNNTJointNetwork, tokens: int
+    ) -> None:
+        super().__init__()
+        self.decoder: ParakeetRNNTDecoder
+        self.decoder = decoder
+        self.joint: ParakeetRNNTJointNetwork
+        self.joint = joint
+        self.tokens = tokens
+
+    def forward(
+        self, token: Tensor, hidden: Tensor, cell: Tensor, frames: Tensor
+    ) -> dict[str, Tensor]:
+        """Feed `token`, then meet `frames`.
+
+        Args:
+            token: (1, 1) int64, the last token emitted; blank at the start.
+            hidden: (layers, 1, width) float32, the LSTM's state before the token; zero at first.
+            cell: (layers, 1, width) float32.
+            frames: (1, window, width) float32, consecutive rows of `encoded`.
+
+        Returns:
+            `logits` (1, window, tokens), `durations` (1, window, number of durations; absent for
+            an RNN-T), and the state after the token, `hidden` and `cell`.
+        """
+        output = self.decoder.embedding(token)[:, 0]
+        states = []
+        for layer in range(hidden.shape[0]):
+            states.append(_lstm_step(self.decoder.lstm, layer, output, hidden[layer], cell[layer]))
+            output = states[-1][0]
+        scores = self.joint(self.decoder.decoder_projector(output)[:, None], frames)
+        results = {"logits": scores[..., : self.tokens]}
+        if scores.shape[-1] > self.tokens:
+            results["durations"] = scores[..., self.tokens :]
+        results["hidden"] = torch.stack([state[0] for state in states])
+        results["cell"] = torch.stack([state[1] for state in states])
+        return results
+
+
+def _lstm_step(
+    lstm: nn.LSTM, layer: int, given: Tensor, hidden: Tensor, cell: Tensor
+) -> tuple[Tensor, Tensor]:
+    """One step of one layer, written out: for a single row two products are all there is to it.
+
+    torch's `LSTM` keeps the rows of the gates in the order input, forget, cell, output.
+    """
+    weights = lstm.all_weights[layer]
+    gates = nn.functional.linear(given, weights[0], weights[2])
+    gates = gates + nn.functional.linear(hidden, weights[1], weights[3])
+    entered, kept, fresh, shown = gates.chunk(4, dim=-1)
+    cell = kept.sigmoid() * cell + entered.sigmoid() * fresh.tanh()
+    return shown.sigmoid() * cell.tanh(), cell

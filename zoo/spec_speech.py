@@ -1,0 +1,77 @@
+"""What an entry says about a model that understands speech; becomes the bundle's speech.json."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from zoo.spec_base import Frozen, Name
+
+__all__ = ["CtcHeadSpec", "SpeechSpec", "TransducerHeadSpec", "VocabularySpec", "WordGate"]
+
+
+class CtcHeadSpec(Frozen):
+    """Greedy CTC: `listen` takes `samples`, `lengths` and gives `logits`."""
+
+    kind: Literal["ctc"]
+    listen: Name = "listen"
+    blank: int = Field(ge=0, description="the token that says nothing")
+
+
+class TransducerHeadSpec(Frozen):
+    """Greedy RNN-T, or TDT with durations: `listen` gives `encoded`, `emit` is a decoder step."""
+
+    kind: Literal["transducer"]
+    listen: Name = "listen"
+    emit: Name = "emit"
+    blank: int = Field(ge=0, description="the token that says nothing, and the first that is fed")
+    durations: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        default=(), description="in frames, as the joint network numbers them; none: an RNN-T"
+    )
+    most_symbols: int = Field(default=10, ge=1, description="tokens emitted at one frame at most")
+
+
+class VocabularySpec(Frozen):
+    """The text of every token."""
+
+    kind: Literal["sentencepiece", "bytes", "plain"] = Field(
+        description="how a piece is written: with U+2581 for a space, a character for a byte, or "
+        "as it is"
+    )
+    pieces: tuple[str, ...] = Field(default=(), description="in the order of the tokens' numbers")
+    numbered: int = Field(
+        default=0, ge=0, description="instead of pieces, for a model without a tokenizer: how many"
+    )
+    special: tuple[int, ...] = Field(default=(), description="tokens that are no text")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if bool(self.pieces) == bool(self.numbered):
+            raise ValueError("give `pieces`, or `numbered`, and not both")
+        return self
+
+
+class WordGate(Frozen):
+    """Recordings on which the artifact's word errors must be eager's, and few enough."""
+
+    folder: str = Field(
+        description="beside the manifest file: audio files, and transcripts.tsv with a line for "
+        "each: its name, a tab, what it says"
+    )
+    most: float = Field(default=0.05, gt=0, lt=1, description="the highest word error rate")
+
+
+class SpeechSpec(Frozen):
+    """How the programs make text of a recording."""
+
+    rate: int = Field(default=16_000, ge=1000, description="samples a second")
+    frame: int = Field(ge=1, description="samples to a frame of the encoder's results")
+    overlap: float = Field(
+        default=2.0, ge=0, description="seconds that chunks of a long recording share"
+    )
+    heads: dict[Name, CtcHeadSpec | TransducerHeadSpec] = Field(
+        min_length=1, description="the first is used unless another is asked for"
+    )
+    vocabulary: VocabularySpec
+    gate: WordGate | None = None
