@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.options import JsonOption, TargetOption
+from flows.cli.options import DynamicOption, ExampleInputsOption, JsonOption, TargetOption
 from flows.cli.output import emit, figure, messages, results
 from menagerie.figures import decibels, error, size
 
@@ -28,22 +28,8 @@ def compile_model(
         Path, typer.Option("--output", "-o", metavar="DIR", help="The bundle's folder, to be made.")
     ],
     target: TargetOption = "cpu",
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input",
-            "-i",
-            metavar="[NAME=]1x3x8[:DTYPE[:LOW..HIGH]]|FILE.npy",
-            help="An example input, in forward's order or by name; once for each.",
-        ),
-    ] = None,
-    dynamic: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME:AXIS=LOW..HIGH",
-            help="A size that may change; `x:0,y:0=1..64` where two are always equal.",
-        ),
-    ] = None,
+    inputs: ExampleInputsOption = None,
+    dynamic: DynamicOption = None,
     unpickle: Annotated[
         bool,
         typer.Option(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.options import JsonOption
+from flows.cli.options import DynamicOption, ExampleInputsOption, JsonOption
 from flows.cli.output import emit, messages, results
 from zoo.errors import UsageError
 
@@ -33,22 +33,8 @@ def new(
         typer.Option("--manifest", metavar="DIR", help="Where the entry goes: DIR/NAME.yaml."),
     ] = Path(),
     name: Annotated[str, typer.Option(help="Of the model. Default: the callable's.")] = "",
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input",
-            "-i",
-            metavar="[NAME=]1x3x8[:DTYPE[:LOW..HIGH]]|FILE.npy",
-            help="An example input, in forward's order or by name; once for each.",
-        ),
-    ] = None,
-    dynamic: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME:AXIS=LOW..HIGH",
-            help="A size that may change; `x:0,y:0=1..64` where two are always equal.",
-        ),
-    ] = None,
+    inputs: ExampleInputsOption = None,
+    dynamic: DynamicOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a manifest's entry for a model by trying it: it is built, called and exported.

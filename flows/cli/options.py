@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from flows.connection import Connection
 
 __all__ = [
+    "DynamicOption",
+    "ExampleInputsOption",
     "FactoriesOption",
     "JsonOption",
     "ManifestOption",
@@ -69,6 +71,23 @@ def known_targets(names: list[str] | None) -> list[str] | None:
 
 ModelArgument = Annotated[
     str, typer.Argument(help="Name of a model.", autocompletion=complete_models)
+]
+ExampleInputsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="[NAME=]1x3x8[:DTYPE[:LOW..HIGH]]|FILE.npy",
+        help="An example input, in forward's order or by name; once for each.",
+    ),
+]
+DynamicOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dynamic",
+        metavar="NAME:AXIS=LOW..HIGH",
+        help="A size that may change; `x:0,y:0=1..64` where two are always equal.",
+    ),
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Machine-readable result on standard output.")

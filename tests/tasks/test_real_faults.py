@@ -94,7 +94,8 @@ def _convert(job: Job) -> ConversionReport:
 
 def test_a_wrong_pass_is_named(digits: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """The report names the pass, the node and its module; the reproducer depends on the pass."""
-    spoilt = tuple(_Spoils if p is FoldBatchNorm else p for p in pipeline._PASSES)
+    whole = pipeline._PASSES
+    spoilt = tuple(_Spoils if p is FoldBatchNorm else p for p in whole)
     monkeypatch.setattr(pipeline, "_PASSES", spoilt)
     report = _convert(digits)
     assert report.diagnosis is not None
@@ -108,7 +109,7 @@ def test_a_wrong_pass_is_named(digits: Job, monkeypatch: pytest.MonkeyPatch) -> 
     assert found.node in page
     assert "first to diverge" in page  # in the picture of the graph
     assert rerun([str(found.reproducer)]) == 1
-    monkeypatch.undo()
+    monkeypatch.setattr(pipeline, "_PASSES", whole)
     assert rerun([str(found.reproducer)]) == 0
 
 

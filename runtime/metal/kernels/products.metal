@@ -34,7 +34,9 @@ kernel void multiply(device T* out [[buffer(0)]], device const T* a [[buffer(1)]
   const long batch = group.z;
   const long row = group.y * kTile + place.y;
   const long column = group.x * kTile + place.x;
+  // Summed by tile, by block of tiles and in all: one running sum of 32,000 terms rounds too often.
   float sum = 0;
+  float block = 0;
   for (long begin = 0; begin < p.k; begin += kTile) {
     const long across = begin + place.x;
     const long down = begin + place.y;
@@ -48,11 +50,17 @@ kernel void multiply(device T* out [[buffer(0)]], device const T* a [[buffer(1)]
             : 0;
     threadgroup_barrier(mem_flags::mem_threadgroup);
     const int terms = static_cast<int>(min(static_cast<long>(kTile), p.k - begin));
-    for (int i = 0; i < terms; ++i) sum += left[place.y][i] * right[i][place.x];
+    float part = 0;
+    for (int i = 0; i < terms; ++i) part += left[place.y][i] * right[i][place.x];
+    block += part;
+    if (begin / kTile % kTile == kTile - 1) {
+      sum += block;
+      block = 0;
+    }
     threadgroup_barrier(mem_flags::mem_threadgroup);
   }
   if (row >= p.m || column >= p.n) return;
-  float result = p.alpha * sum;
+  float result = p.alpha * (sum + block);
   // A NaN in an addend that does not count is not seen.
   if (p.beta != 0) {
     result += p.beta * static_cast<float>(addend[batch * of_addend.batch + row * of_addend.row +

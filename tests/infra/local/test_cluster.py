@@ -193,8 +193,9 @@ def test_the_store_is_there_for_who_signs_and_for_no_other_host(cluster: Cluster
     """A request without the key, or with a wrong one, is refused; it listens on loopback alone."""
     port = cluster.state["ports"]["s3"]
     url = f"http://127.0.0.1:{port}/menagerie"
-    for headers in ({}, {"Authorization": "AWS menagerie:owner:guess"}):
-        assert refused(url, headers) in (401, 403)
+    assert refused(url, {"Authorization": "AWS menagerie:owner:guess"}) == 403
+    # Without any key it is no request of S3's, and Swift knows no such path.
+    assert refused(url, {}) in (401, 403, 412)
     heard = [c.laddr for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
     assert {address.ip for address in heard if address.port == port} == {"127.0.0.1"}
 
@@ -316,8 +317,9 @@ def test_a_form_cannot_run_foreign_code(cluster: Cluster, tmp_path: Path) -> Non
         300,
     )
     wanted = {"flow_runs": {"name": {"any_": ["evil for cpu"]}}}
-    [ended] = cluster.ask("/flow_runs/filter", wanted)
-    assert ended["state"]["type"] == "FAILED"
+    # The batch of this one model bears its name too; only the model's own run has failed.
+    failed = [r for r in cluster.ask("/flow_runs/filter", wanted) if r["state"]["type"] == "FAILED"]
+    [ended] = failed
     assert not (tmp_path / "ran").exists()
     assert "code from outside Menagerie" in ended["state"]["message"]
     logs = cluster.ask("/logs/filter", {"sort": "TIMESTAMP_DESC", "limit": 200})

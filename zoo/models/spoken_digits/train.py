@@ -42,7 +42,11 @@ __all__ = ["Speech", "train", "word_errors"]
 _SEED = 0
 _STEP = 1280  # samples of a frame of the encoder
 _SHORT, _LONG = 4500, 250  # strings of at most 7 and of at most 30 digits
-_CYCLES = ((1750, 1.2e-3), (450, 1e-3))  # steps, and the rate from which it falls to 0 in them
+_CYCLES = (
+    (1750, 1.2e-3),
+    (450, 1e-3),
+    (4000, 1e-3),
+)  # steps, and the rate from which it falls to 0 in them
 _WARM = 0.03  # of a cycle, in which the rate rises
 _SAVE_EVERY = 100
 _SILENCES = 0.5  # batches with a recording in which nothing is said
@@ -71,7 +75,7 @@ _STAGES = (
     Stage(250, 16.0, 1, quiet=True, both=False),
     Stage(250, 16.0, 3, quiet=True, both=False),
     Stage(800, 28.0, 30, quiet=False, both=False),
-    Stage(900, 28.0, 30, quiet=False, both=True),
+    Stage(4900, 28.0, 30, quiet=False, both=True),
 )
 
 
@@ -149,7 +153,7 @@ def train(folder: Path, speech: list[Speech]) -> SpokenDigits:
 
 
 def _rate(done: int) -> float:
-    """The learning rate after so many steps: up in a line, down along a cosine, twice."""
+    """The learning rate after so many steps: up in a line, down along a cosine, in each cycle."""
     for steps, highest in _CYCLES:
         if done < steps:
             warm = _WARM * steps
