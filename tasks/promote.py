@@ -13,20 +13,23 @@ from typing import TYPE_CHECKING
 
 from menagerie.validation import Limits, validate
 from zoo.errors import ValidationError
+from zoo.report.comparison import regressions
 from zoo.role import ROLE, WORKER
 from zoo.signing import Promoter, check_candidate
 from zoo.signing.keyring import KEYS
+from zoo.signing.provenance import report_of
 from zoo.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from zoo.records import ValidationReport
+    from zoo.report.comparison import Regression, RegressionLimits
     from zoo.signing import Keyring
     from zoo.spec import ModelSpec
     from zoo.store import Release
 
-__all__ = ["promote_candidate"]
+__all__ = ["promote_candidate", "worse_than_latest"]
 
 _GOLDEN_SECONDS = 3600.0
 _SECRETS = ("MENAGERIE_S3_", "PREFECT_API", "AWS_", KEYS)
@@ -76,6 +79,27 @@ def promote_candidate(
             raise ValidationError(place, fact, "Do not promote it; convert it anew")
         shutil.rmtree(bundle)
     return Promoter(store, keyring).promote(candidate, latest=latest, reason=reason)
+
+
+def worse_than_latest(
+    store: Store, candidate: Release, limits: RegressionLimits
+) -> tuple[Regression, ...]:
+    """By what a candidate is worse than the release whose place it would take, beyond the limits.
+
+    Size, parity, accuracy and the time over eager's, as both reports have them. Empty where there
+    is no latest release, or the candidate is it.
+
+    Raises:
+        Untrusted: the ledger was not signed by anybody who is trusted here.
+        StoreError: the store did not give it.
+    """
+    ledger = store.ledger(candidate.model, candidate.platform)
+    entry = None if ledger is None else ledger.latest
+    if entry is None or entry.build_key == candidate.build_key:
+        return ()
+    latest = store.find_any(candidate.model, candidate.target, entry.build_key)
+    sides = [(each.manifest, report_of(store, each)) for each in (latest, candidate)]
+    return regressions(sides[0], sides[1], limits)
 
 
 def _check_goldens(

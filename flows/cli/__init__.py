@@ -16,6 +16,7 @@ from flows.cli.bisect import bisect
 from flows.cli.cluster import AS_GIVEN, down, status, up
 from flows.cli.compile import compile_model
 from flows.cli.convert import convert
+from flows.cli.diff import diff
 from flows.cli.doctor import doctor
 from flows.cli.explain import explain
 from flows.cli.gc import gc
@@ -66,6 +67,7 @@ for command in (
     rollback,
     retract,
     releases,
+    diff,
     provenance,
     pull,
     verify,

@@ -41,6 +41,14 @@ def promote(
     goldens: Annotated[
         bool, typer.Option(help="Whether the golden outputs are computed anew with PyTorch.")
     ] = True,
+    slower: Annotated[
+        float, typer.Option(min=1, help="The latest's time over eager's may grow so many times.")
+    ] = 1.25,
+    larger: Annotated[float, typer.Option(min=1, help="And its bytes.")] = 1.1,
+    snr_loss: Annotated[float, typer.Option(min=0, help="So many dB of parity may go.")] = 6.0,
+    allow_regression: Annotated[
+        bool, typer.Option(help="Move `latest` to what is worse beyond these limits, too.")
+    ] = False,
     reason: Annotated[str, typer.Option(help="For the ledger.")] = "",
     manifest: ManifestOption = None,
     store: StoreOption = None,
@@ -49,15 +57,19 @@ def promote(
     """Check candidates against the manifest here, sign them, and move `latest`.
 
     A candidate is run in a sandbox, judged by this manifest's tolerances, and its golden outputs
-    are compared with what eager PyTorch computes here.
+    are compared with what eager PyTorch computes here. One that is less accurate than the latest
+    release, or larger, slower or noisier beyond the limits, is signed but does not become the
+    latest; see `zoo diff`.
 
     **Examples**
 
     - `zoo promote resnet18`
+    - `zoo promote resnet18 --larger 2 --reason "more exact"`
     - `zoo promote resnet18 --store s3://models/zoo --no-latest`
     """
-    from tasks.promote import promote_candidate
+    from tasks.promote import promote_candidate, worse_than_latest
     from zoo.manifest import load_manifest
+    from zoo.report.comparison import RegressionLimits
     from zoo.store import open_store
 
     place = store_url(store)
@@ -70,7 +82,11 @@ def promote(
         _said(release.build_key, f"{model} for {target}: nothing waits", as_json=as_json)
         return
     spec = load_manifest(manifest).spec(model)
+    limits = RegressionLimits(slower=slower, larger=larger, snr_db=snr_loss)
+    kept_back = False
     for candidate in waiting:
+        worse = () if allow_regression else worse_than_latest(opened, candidate, limits)
+        kept_back |= latest and bool(worse)
         with messages().status(f"judging {candidate.build_key[:12]} of {model}"):
             promote_candidate(
                 opened,
@@ -78,13 +94,18 @@ def promote(
                 candidate,
                 spec,
                 manifest=manifest,
-                latest=latest,
+                latest=latest and not worse,
                 goldens=goldens,
                 reason=reason,
             )
-        word = "promoted" if latest else "admitted"
+        word = "promoted" if latest and not worse else "admitted"
         text = f"{model} for {candidate.platform}: {candidate.build_key[:12]} {word}"
         _said(candidate.build_key, text, as_json=as_json)
+        for each in worse if latest else ():
+            messages().print(f"the latest stays: {each.what}: {each.fact}", style="yellow")
+    if kept_back:
+        messages().print("To move it all the same: zoo promote --allow-regression")
+        raise typer.Exit(1)
 
 
 def rollback(
