@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from menagerie.validation import Limits, validate
 from zoo.errors import ValidationError
 from zoo.report.comparison import regressions
+from zoo.report.released import report_of
 from zoo.role import ROLE, WORKER
 from zoo.signing import Promoter, check_candidate
 from zoo.signing.keyring import KEYS
-from zoo.signing.provenance import report_of
 from zoo.store import Store
 
 if TYPE_CHECKING:

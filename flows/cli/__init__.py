@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from flows.cli.bisect import bisect
+from flows.cli.catalog import catalog
 from flows.cli.cluster import AS_GIVEN, down, status, up
 from flows.cli.compile import compile_model
 from flows.cli.convert import convert
@@ -69,6 +70,7 @@ for command in (
     releases,
     diff,
     provenance,
+    catalog,
     pull,
     verify,
     run,

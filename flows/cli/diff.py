@@ -87,7 +87,7 @@ def _side(which: str, target: str, store: str) -> "tuple[BundleManifest, Convers
 def _released(
     which: str, target: str, store: str
 ) -> "tuple[BundleManifest, ConversionReport | None]":
-    from zoo.signing.provenance import report_of
+    from zoo.report.released import report_of
     from zoo.store import open_store
 
     text, _, rank = which.partition("@")

@@ -16,10 +16,12 @@ from menagerie.trust.signature import (
     encoded,
     signature_document,
 )
+from zoo.catalogue import update_catalogue
 from zoo.errors import NotInStore, UsageError
+from zoo.report.released import report_of
 from zoo.signing.keyring import Role, keyring_for
 from zoo.signing.metadata import StoreMetadata
-from zoo.signing.provenance import IN_TOTO, report_of, statement
+from zoo.signing.provenance import IN_TOTO, statement
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +34,7 @@ __all__ = ["Promoter", "sign_bundle", "sign_own"]
 
 
 class Promoter:
-    """Signs for one store; the only thing in Menagerie that moves `latest`.
+    """Signs for one store; the only thing in Menagerie that moves `latest`. The catalogue follows.
 
     What it signs it has not judged: see `zoo.signing.gate` and `tasks.promote`.
     """
@@ -149,6 +151,7 @@ class Promoter:
         key, content = ledger_key(ledger.model, ledger.platform), envelope(payload, signatures)
         self._store.objects.put_small(key, content)
         StoreMetadata(self._store.objects, self._keyring).list_ledgers({key: content})
+        update_catalogue(self._store, [ledger.model])
 
     def _attest(self, release: Release) -> None:
         payload = statement(release, report_of(self._store, release))

@@ -11,25 +11,22 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import ValidationError as PydanticValidationError
-
 from menagerie.format.paths import MANIFEST
-from menagerie.store.layout import blob_key, provenance_key
+from menagerie.store.layout import provenance_key
 from menagerie.trust.ledger import MAX_LEDGER_BYTES, open_envelope
 from menagerie.typed_json import Malformed, load
-from zoo.errors import ArtifactError, NotInStore, TooLarge
-from zoo.records import ConversionReport
+from zoo.errors import ArtifactError
 
 if TYPE_CHECKING:
+    from zoo.records import ConversionReport
     from zoo.store import Release, Store
 
-__all__ = ["IN_TOTO", "read_provenance", "report_of", "statement"]
+__all__ = ["IN_TOTO", "read_provenance", "statement"]
 
 IN_TOTO: Final = "application/vnd.in-toto+json"
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 PREDICATE: Final = "https://slsa.dev/provenance/v1"
 BUILD_TYPE: Final = "https://menagerie.invalid/conversion/v1"
-_MOST_REPORT_BYTES = 64 * 2**20
 
 
 def statement(release: Release, report: ConversionReport | None) -> bytes:
@@ -105,17 +102,3 @@ def read_provenance(store: Store, release: Release) -> dict[str, Any]:
     if given != expected:
         raise ArtifactError(place, "speaks of other files than the release's", "Promote it again")
     return found
-
-
-def report_of(store: Store, release: Release) -> ConversionReport | None:
-    """The report of a release's conversion; None where it holds none that can be read."""
-    entry = release.manifest.listed.get("report.json")
-    if entry is None:
-        return None
-    try:
-        content = store.objects.read_small(blob_key(entry.sha256), _MOST_REPORT_BYTES)
-        if hashlib.sha256(content).hexdigest() != entry.sha256:
-            return None
-        return ConversionReport.model_validate_json(content)
-    except (NotInStore, TooLarge, PydanticValidationError):
-        return None

@@ -252,21 +252,21 @@ def _superseded(
         builds = by_platform.setdefault((model, manifest.platform), {})
         builds.setdefault(build_key, []).append(key)
 
-    def rank(keys: list[str]) -> tuple[bool, float]:
+    def rank(keys: list[str]) -> tuple[bool, bool, float]:
         manifests = [documents[key][1] for key in keys]
+        latest = PurePosixPath(keys[0]).name.partition(".")[0] in in_use
         validated = any(m.state is ReleaseState.VALIDATED for m in manifests)
-        return validated, max(moment(m.created).timestamp() for m in manifests)
+        return latest, validated, max(moment(m.created).timestamp() for m in manifests)
+
+    def age(keys: list[str]) -> tuple[bool, float]:
+        latest, _, created = rank(keys)
+        return latest, created
 
     going = []
     for builds in by_platform.values():
-        ranked = sorted(builds.values(), key=rank, reverse=True)
-        newest = sorted(builds.values(), key=lambda keys: rank(keys)[1], reverse=True)
-        stay = [ranked[0], *newest[: rule.releases]]
-        for keys in newest[rule.releases :]:
-            build_key = PurePosixPath(keys[0]).name.partition(".")[0]
-            if build_key in in_use:
-                continue
-            if keys not in stay and all(documents[key][0].modified <= old for key in keys):
+        stay = max(builds.values(), key=rank)
+        for keys in sorted(builds.values(), key=age, reverse=True)[rule.releases :]:
+            if keys != stay and all(documents[key][0].modified <= old for key in keys):
                 going += keys
     return sorted(going)
 

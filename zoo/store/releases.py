@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from menagerie.format.bundle_manifest import ReleaseState, moment
 from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
 from menagerie.format.folder import open_bundle
-from menagerie.format.paths import MANIFEST
+from menagerie.format.paths import MANIFEST, SIGNATURE
 from menagerie.store.layout import (
     CANDIDATES,
     LEDGERS,
@@ -235,13 +235,18 @@ class Store(ReleaseReader):
     def link(self, release: Release, file: str, seconds: int) -> str | None:
         """An address at which a browser gets a file of the release; None for a local folder.
 
+        Of a release that nobody signed there is no signature either.
+
         Whoever knows it can read that file, and no other, for `seconds`.
         """
-        if file == MANIFEST:  # the document itself; of what was emulated first there may be two
+        if file in {MANIFEST, SIGNATURE}:  # of what was emulated first there may be two
             late = release_key(*release.names, confirmed=True)
             twice = any(program.emulation for program in release.manifest.programs)
             confirmed = twice and self._objects.size_of(late) == len(release.document)
-            key = late if confirmed else release_key(*release.names)
+            key_of = release_key if file == MANIFEST else signature_key
+            key = key_of(*release.names, confirmed=confirmed)
+            if file == SIGNATURE and self._objects.size_of(key) is None:
+                return None
         else:
             key = blob_key(release.manifest.listed[file].sha256)
         name = f"{release.model}-{release.target}-{PurePosixPath(file).name}"

@@ -15,6 +15,7 @@
     signatures/<model>/<target>/<build key>.json  a release's signature.json; `.confirmed` as above
     provenance/<model>/<target>/<build key>.json  where a release comes from; signed
     ledgers/<model>/<platform>.json             which were promoted, in order; signed
+    catalogue/                                  a site of what was promoted; links the blobs
     metadata/                                   of The Update Framework, over the ledgers
     publishing/<uuid>.json                      blobs that a publisher counts on just now
     sweeping/<uuid>.json                        blobs that a sweep is removing just now
