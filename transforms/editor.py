@@ -82,6 +82,18 @@ class ProgramEditor:
                 return mode
         raise ValueError("the program has no tensor")
 
+    def least(self, size: Any) -> int | None:
+        """The least value of a symbol that dynamic sizes are written in; None where nobody says.
+
+        torch takes a size for 2 at least where a range of its multiples, as exported, begins at 1.
+        """
+        ends = [
+            bounds.lower // multiple.coeff(size)
+            for multiple, bounds in self._program.range_constraints.items()
+            if multiple.free_symbols == {size} and multiple.coeff(size) * size == multiple
+        ]
+        return int(min(ends)) if ends else None
+
     def calls(self, *targets: Any) -> list[Node]:
         """The nodes that call one of `targets`, in graph order."""
         return [n for n in self.graph.nodes if n.op == "call_function" and n.target in targets]

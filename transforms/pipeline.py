@@ -18,6 +18,7 @@ from transforms.passes.pointwise_affine_to_conv import PointwiseAffineToConv
 from transforms.passes.remove_dead_code import RemoveDeadCode
 from transforms.passes.remove_identity_permutes import RemoveIdentityPermutes
 from transforms.passes.replace_view_copies import ReplaceViewCopies
+from transforms.passes.unpad_relative_shift import UnpadRelativeShift
 from transforms.targets import Target, target_named
 from zoo.errors import UsageError
 from zoo.records import PassLog
@@ -35,6 +36,7 @@ __all__ = ["available_passes", "chosen_passes", "make_passes", "passes_in", "run
 _PASSES: tuple[type[GraphPass], ...] = (
     DecomposeStft,
     ReplaceViewCopies,
+    UnpadRelativeShift,
     FoldBatchNorm,
     FoldConstants,
     MergeCommonSubexpressions,

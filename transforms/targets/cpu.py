@@ -35,6 +35,8 @@ class CpuTarget(Target):
         "decompose_stft",
         # A copy ends the chains of views that the passes below follow.
         "replace_view_copies",
+        # After it, as it reads views; before sizes that are computed twice are merged.
+        "unpad_relative_shift",
         # While convolution and norm still have the weights that the model gave them.
         "fold_batch_norm",
         # From here on, a weight that can be known is a constant, which the rewrites below ask for.

@@ -37,6 +37,7 @@ class MetalTarget(Target):
     passes: ClassVar[tuple[str, ...]] = (
         "decompose_stft",
         "replace_view_copies",
+        "unpad_relative_shift",
         "fold_batch_norm",
         "fold_constants",
         "merge_common_subexpressions",

@@ -1,0 +1,145 @@
+"""UnpadRelativeShift: the scores of relative positions, shifted by views alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from transforms.export import trace
+from transforms.passes.unpad_relative_shift import UnpadRelativeShift
+from zoo.sources.operators import torchvision_operators
+
+aten = torch.ops.aten
+
+
+class _Shift(nn.Module):
+    """The shift as Transformer-XL writes it, between two computations."""
+
+    def __init__(self, kept: int | None = None, **changes: Any) -> None:
+        super().__init__()
+        self.kept = kept
+        self.pad = changes.get("pad", (1, 0))
+        self.after = changes.get("after", lambda x: x)
+        self.before = changes.get("before", lambda x: x)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        x = self.before(x.exp())
+        *leading, rows, length = x.shape
+        padded = nn.functional.pad(x, self.pad)
+        shifted = padded.view(*leading, -1, rows)[..., 1:, :].view(*leading, rows, length)
+        return self.after(shifted[..., : self.kept or rows]).sin()
+
+
+def _export(module: nn.Module, x: torch.Tensor) -> Any:
+    return torch.export.export(module, (x,), strict=False)
+
+
+def _pads(program: Any) -> int:
+    return sum(n.target is aten.pad.default for n in program.graph.nodes)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    leading=st.lists(st.integers(1, 3), max_size=2),
+    rows=st.integers(2, 6),
+    more=st.integers(0, 4),
+    data=st.data(),
+)
+def test_every_legal_shift_goes_by_views(
+    leading: list[int], rows: int, more: int, data: st.DataObject
+) -> None:
+    """Scores are numbered, so that one read from a wrong place shows; nothing is copied."""
+    length = 2 * rows - 1 + more
+    kept = data.draw(st.integers(1, min(length - rows + 1, length - 1)))
+    count = torch.tensor([*leading, rows, length]).prod()
+    x = torch.arange(int(count)).reshape(*leading, rows, length) / count
+    module = _Shift(kept)
+    program = _export(module, x).run_decompositions({})
+    result, record = UnpadRelativeShift()(program)
+    assert len(record.changes) == 1
+    assert _pads(result) == 0
+    torch.testing.assert_close(result.module()(x), module(x), rtol=0, atol=0)
+
+
+class _Encoder(nn.Module):
+    """transformers' Parakeet with one layer, from features to its hidden states."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torchvision_operators():
+            from transformers import ParakeetEncoder, ParakeetEncoderConfig
+        config = ParakeetEncoderConfig(
+            hidden_size=16,
+            num_attention_heads=2,
+            num_hidden_layers=1,
+            intermediate_size=16,
+            num_mel_bins=16,
+            subsampling_conv_channels=4,
+        )
+        self.encoder = ParakeetEncoder(config)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return self.encoder(features).last_hidden_state  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("low", [1, 2])
+def test_parakeet_of_any_length(low: int) -> None:
+    """One program serves every number of rows, at both ends of the range and between.
+
+    A single row would be regrouped into rows of no number at all: where there may be one, the pad
+    stays.
+    """
+    torch.manual_seed(0)
+    module = _Encoder().eval()
+    shapes = ({1: 8 * torch.export.Dim("rows", min=low, max=64)},)
+    program = trace("program main", module, (torch.randn(1, 56, 16),), shapes=shapes)
+    result, record = UnpadRelativeShift()(program)
+    if low == 1:
+        assert result is program
+        assert "fewer than" in record.refusals[0].reason
+        return
+    assert len(record.changes) == 1
+    for rows in (2, 3, 17, 64):
+        x = torch.randn(1, 8 * rows, 16)
+        with torch.no_grad():
+            torch.testing.assert_close(result.module()(x), module(x))
+
+
+_SQUARE = torch.rand(2, 5, 9)
+
+
+@pytest.mark.parametrize(
+    ("module", "x", "reason"),
+    [
+        (_Shift(6), _SQUARE, "next row"),
+        (_Shift(3), torch.rand(3, 4), "next row"),
+        (_Shift(), _SQUARE.transpose(1, 2).contiguous().transpose(1, 2), "view"),
+        (_Shift(after=lambda x: x.add_(1)), _SQUARE, "written"),
+        (_Shift(before=lambda x: x.mT.contiguous().mT), _SQUARE, "view"),
+    ],
+)
+def test_refuses_with_a_reason(module: nn.Module, x: torch.Tensor, reason: str) -> None:
+    """Where other numbers would be read, or memory be shared that must not be, the pad stays."""
+    program = _export(module, x)
+    result, record = UnpadRelativeShift()(program)
+    assert result is program
+    assert reason in record.refusals[0].reason
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        _Shift(pad=(1, 0, 0, 0)),
+        _Shift(before=lambda x: x[..., 1:], pad=(0, 1)),
+    ],
+)
+def test_other_pads_are_left_alone(module: nn.Module) -> None:
+    """A pad of other places is no shift."""
+    program = _export(module, _SQUARE)
+    result, _ = UnpadRelativeShift()(program)
+    assert result is program

@@ -1,0 +1,223 @@
+"""Shifts the rows of relative attention scores by cutting them anew, without padding them.
+
+Transformer-XL's shift (appendix B of arXiv:1901.02860) pads each row of scores x (q, p) with one
+number in front, takes the memory for rows of another length and drops the first:
+
+    y[i, j] = x[i, q - 1 - i + j]    for i < q and j < k
+
+In x's own memory y[i, j] lies at i p + q - 1 - i + j = (q - 1) + i (p - 1) + j: rows of p - 1
+numbers, of which the first k are read, from the number q - 1 on.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import sympy
+import torch
+
+from transforms.base import GraphPass, Journal
+from transforms.layouts import Unfit, downstream_values
+from transforms.operators import bound_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch.fx import Node
+
+    from transforms.aliasing import Aliasing
+    from transforms.editor import ProgramEditor
+
+__all__ = ["UnpadRelativeShift"]
+
+aten = torch.ops.aten
+
+_PADS = (aten.pad.default, aten.constant_pad_nd.default)
+_VIEWS = (aten.view.default, aten.reshape.default)
+
+
+class _Shift(NamedTuple):
+    """The calls of a shift, from the pad to the slice of its columns."""
+
+    pad: Node
+    columns: Node
+
+    @property
+    def scores(self) -> Node:
+        """What is shifted: (..., q, p)."""
+        return self.pad.all_input_nodes[0]
+
+    @property
+    def sizes(self) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr]:
+        """Rows q, row length p and kept columns k."""
+        rows, length = self.scores.meta["val"].shape[-2:]
+        return _expr(rows), _expr(length), _expr(self.columns.meta["val"].shape[-1])
+
+
+class UnpadRelativeShift(GraphPass):
+    """Replaces Slice(View(Slice(View(Pad(x))))) with Copy(Slice(View(Slice(View(x))))).
+
+    The shift of relative positions, as Transformer-XL, Conformer and Parakeet have it, read from
+    places that are linear in the indices. As it is written in models, whoever generates code for it
+    with dynamic sizes has to divide for every element, and to divide polynomials of the sizes to
+    find out by what.
+
+    Refuses a shift that keeps numbers which the padding or another row would give (k is more than
+    p - q + 1, or not certainly less than p), one that scores laid out otherwise than row by row do
+    not allow, and one whose memory is written or handed out.
+    """
+
+    name = "unpad_relative_shift"
+    summary = "Replaces Slice(View(Slice(View(Pad(x))))) with Copy(Slice(View(Slice(View(x)))))"
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Replace every shift that may be replaced."""
+        aliasing = editor.aliasing()
+        for node in editor.calls(aten.slice.Tensor):
+            shift = _shift(node)
+            if shift is None:
+                continue
+            reason = next(_refusals(editor, aliasing, shift), None)
+            if reason is None:
+                reason = _replace(editor, aliasing, shift)
+            if reason is None:
+                journal.changed(f"{node.name} shifts {shift.scores.name} in place of its copy")
+            else:
+                journal.refused(node, reason)
+
+
+def _shift(columns: Node) -> _Shift | None:
+    """The shift that ends with a slice of columns; None where it ends none."""
+    chain = _chain(columns, _VIEWS, (aten.slice.Tensor,), _VIEWS, _PADS)
+    if chain is None:
+        return None
+    regrouped, dropped, viewed, pad = chain
+    scores = pad.all_input_nodes[0].meta["val"]
+    if scores.dim() < 2 or list(pad.args[1]) != [1, 0]:  # type: ignore[arg-type]  # noqa: PLR2004
+        return None
+    if pad.target is aten.pad.default and bound_arguments(pad)["mode"] != "constant":
+        return None
+    leading, (rows, length) = scores.shape[:-2], scores.shape[-2:]
+    if not (_is_slice(columns, -1, first=0) and _is_slice(dropped, -2, first=1)):
+        return None
+    if not _regroups(viewed, (*leading, length + 1, rows)):
+        return None
+    return _Shift(pad, columns) if _regroups(regrouped, (*leading, rows, length)) else None
+
+
+def _chain(node: Node, *targets: tuple[Any, ...]) -> list[Node] | None:
+    """The calls before a node, nearest first, where they call these."""
+    found: list[Node] = []
+    for wanted in targets:
+        inputs = node.all_input_nodes
+        if not inputs or inputs[0].target not in wanted:
+            return None
+        node = inputs[0]
+        found.append(node)
+    return found
+
+
+def _is_slice(node: Node, axis: int, *, first: int) -> bool:
+    """Whether it takes consecutive elements of an axis from number `first` on; 1: to the end."""
+    bound = bound_arguments(node)
+    value = node.args[0].meta["val"]  # type: ignore[union-attr]
+    if bound["dim"] % value.dim() != axis % value.dim() or bound["step"] != 1:
+        return False
+    if (bound["start"] or 0) != first:
+        return False
+    kept, whole = node.meta["val"].shape[axis], value.shape[axis]
+    return first == 0 or _same(kept, whole - first)
+
+
+def _regroups(node: Node, wanted: tuple[Any, ...]) -> bool:
+    """Whether a view is asked for these sizes; one of them may be left to be inferred."""
+    sizes = [_value(size) for size in node.args[1]]  # type: ignore[union-attr]
+    if len(sizes) != len(wanted):
+        return False
+    inferred = [isinstance(size, int) and size == -1 for size in sizes]
+    alike = (_same(a, b) for a, b, free in zip(sizes, wanted, inferred, strict=True) if not free)
+    return sum(inferred) <= 1 and all(alike)
+
+
+def _value(size: Any) -> Any:
+    return size.meta["val"] if isinstance(size, torch.fx.Node) else size
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(sympy.expand(_expr(one) - _expr(other)) == 0)
+
+
+def _expr(size: Any) -> sympy.Expr:
+    return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
+
+
+def _refusals(editor: ProgramEditor, aliasing: Aliasing, shift: _Shift) -> Iterator[str]:
+    """The reasons to leave a shift as it is."""
+    rows, length, kept = shift.sizes
+    if not _is_certain(editor, length - rows + 1 - kept):
+        yield f"its {kept} columns may reach into the next row"
+    if not _is_certain(editor, length - 1 - kept):
+        yield f"its {kept} columns are not certainly fewer than the {length} before"
+    if aliasing.is_written(shift.columns) or aliasing.is_written_after(shift.scores, shift.pad):
+        yield f"its memory or that of {shift.scores.name} is written"
+    if aliasing.returned(shift.columns):
+        yield "it is returned"
+
+
+def _is_certain(editor: ProgramEditor, size: sympy.Expr) -> bool:
+    """Whether an expression of sizes is nowhere negative: one that grows is not at its least."""
+    size = sympy.expand(size)
+    lowest = {symbol: editor.least(symbol) for symbol in size.free_symbols}
+    grows = all(sympy.diff(size, symbol).is_nonnegative for symbol in lowest)
+    return grows and None not in lowest.values() and bool(size.subs(lowest) >= 0)
+
+
+def _replace(editor: ProgramEditor, aliasing: Aliasing, shift: _Shift) -> str | None:
+    """Put the views in the shift's place, or leave it and say why."""
+    columns, scores = shift.columns, shift.scores
+    before = set(editor.graph.nodes)
+    try:
+        with editor.graph.inserting_before(columns):
+            fresh = _views(editor, columns, scores)
+        values = downstream_values(editor, {columns: fresh.meta["val"]})
+    except (Unfit, RuntimeError, ValueError) as fault:
+        for node in reversed([n for n in editor.graph.nodes if n not in before]):
+            editor.graph.erase_node(node)
+        return str(fault).strip().splitlines()[0]
+    aliasing.adopt(fresh, columns, shares=False)
+    for node, value in values.items():
+        node.meta["val"] = value
+        node.meta.pop("tensor_meta", None)
+    editor.replace(columns, fresh)
+    return None
+
+
+def _views(editor: ProgramEditor, like: Node, scores: Node) -> Node:
+    """From the memory of (..., q, p): rows of p - 1 from number q - 1 on, k of each."""
+
+    def call(target: Any, *args: Any) -> Any:
+        computed = any(isinstance(arg, torch.fx.Node) for arg in args)
+        return editor.call(target, *args, like=like) if computed else target(*args)
+
+    def size(axis: int) -> Any:
+        known = scores.meta["val"].shape[axis]
+        return known if isinstance(known, int) else call(aten.sym_size.int, scores, axis)
+
+    last = scores.meta["val"].dim() - 1
+    leading = [size(axis) for axis in range(last - 1)]
+    rows, length = size(last - 1), size(last)
+    count = call(operator.mul, rows, length)
+    flat = call(aten.view.default, scores, [*leading, count])
+    first = call(operator.sub, rows, 1)
+    cut = call(aten.slice.Tensor, flat, last - 1, first, call(operator.sub, count, 1))
+    rest = call(operator.sub, length, 1)
+    shifted = call(aten.view.default, cut, [*leading, rows, rest])
+    kept = bound_arguments(like)["end"]
+    if not _same(_value(kept), like.meta["val"].shape[-1]):
+        raise Unfit("its columns are counted from the end")
+    columns = editor.call(aten.slice.Tensor, shifted, last, 0, kept, like=like)
+    # Row by row again: whether rows of these strides are so already depends on the sizes.
+    return editor.call(
+        aten.clone.default, columns, memory_format=torch.contiguous_format, like=like
+    )
