@@ -19,6 +19,7 @@ from flows.cli.options import (
     use_cluster,
 )
 from zoo.errors import UsageError
+from zoo.spec import Precision
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +56,13 @@ def convert(
             autocompletion=complete_targets,
         ),
     ] = None,
+    precision: Annotated[
+        list[Precision] | None,
+        typer.Option(
+            "--precision",
+            help="Of those that an entry is published in; may be repeated. Default: as it stands.",
+        ),
+    ] = None,
     random_weights: SeedOption = None,
     allow_factories: FactoriesOption = False,
     force: Annotated[
@@ -89,6 +97,7 @@ def convert(
     - `zoo convert`
     - `zoo convert resnet18 --random-weights 0`
     - `zoo convert resnet18 --target metal`
+    - `zoo convert mobilenet_v2 --precision float16`
     - `zoo convert 'mobilenet*' --jobs 2 --store s3://models/zoo`
     """
     from flows.cli.output import emit
@@ -117,7 +126,9 @@ def convert(
     if cluster is not None:
         _require_reachable(options.store_url, cluster)
     began = time.perf_counter()
-    planned = plan(models or [], target or ["cpu"], options, tags=tag or [])
+    planned = plan(
+        models or [], target or ["cpu"], options, tags=tag or [], precisions=precision or []
+    )
     announce_weights(planned, random_weights, quiet=as_json)
     result = _convert(planned, options, jobs).model_copy(
         update={"seconds": time.perf_counter() - began}

@@ -1,8 +1,11 @@
 // An opened bundle folder: its manifest, and its weights mapped once for all programs.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "common/manifest.h"
@@ -23,8 +26,9 @@ class Bundle {
 
   const Manifest& manifest() const { return manifest_; }
   const std::shared_ptr<const SafeTensors>& weights() const { return weights_; }
-  // A tensor's bytes in the weights' mapping, as the backend's device sees them.
-  std::shared_ptr<Storage> constant(std::span<const std::byte> bytes) const;
+  // A tensor of the weights file as the backend's device sees it: in the mapping; or, if float16 or
+  // bfloat16 is stored and float32 (the number of the dtype) wanted, widened, once for all programs.
+  Tensor constant(const std::string& name, int32_t wanted) const;
 
   // The library that this machine loads for a program, its hash checked: the program's own, or its
   // emulation where the machine is not what the bundle is for.
@@ -38,11 +42,15 @@ class Bundle {
  private:
   Bundle(std::filesystem::path folder, const Manifest::Vouch& vouch);
   void check_folder() const;
+  std::shared_ptr<Storage> mapped(std::span<const std::byte> bytes) const;
+  std::shared_ptr<Storage> widened(const std::string& name) const;
 
   std::filesystem::path folder_;
   Manifest manifest_;
   std::shared_ptr<const SafeTensors> weights_;
   std::shared_ptr<DeviceMemory> device_weights_;  // null: the mapping serves
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, std::weak_ptr<Storage>> widened_;  // by the tensor's name
 };
 
 }  // namespace menagerie
