@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
+from zoo.precision import Precision
 from zoo.spec_base import Axis, Name, Sha256, SpecModel
 from zoo.spec_sources import (
     CheckpointSource,
@@ -189,14 +190,6 @@ class PassChoice(SpecModel):
 
     name: Name
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
-
-
-class Precision(StrEnum):
-    """What a release's weights are kept in; its inputs and outputs stay float32."""
-
-    FLOAT32 = "float32"
-    FLOAT16 = "float16"
-    BFLOAT16 = "bfloat16"
 
 
 def usual_tolerances(precision: Precision) -> dict[Dtype, Tolerance]:
