@@ -2,8 +2,9 @@
 
 `python -m infra.local.s3_server FOLDER ACCESS_KEY NAME=PORT[,CHAIN,KEY]...` serves an account, a
 container and an object server over one folder, on ports of their own choice, and for each NAME a
-proxy that speaks S3; with the PEM files of a certificate chain and its key over TLS. The folder
-needs a file system with extended attributes; ext4, xfs, btrfs and Linux's tmpfs have them.
+proxy that speaks S3 and alone may ask the other three; with the PEM files of a certificate chain
+and its key over TLS. The folder needs a file system with extended attributes; ext4, xfs, btrfs and
+Linux's tmpfs have them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from infra.local.inner_token import InnerToken
 from infra.local.ports import free_ports
 
 if TYPE_CHECKING:
@@ -81,15 +83,19 @@ def main(place: str, access_key: str, *proxies: str) -> None:
     (folder / "swift.conf").write_text((_CONF / "swift.conf").read_text())
     common = (_CONF / "common.conf").read_text()
 
+    token = InnerToken()
+    token.send()
+
     def serve(name: str, app: str, text: str, **values: object) -> Any:
         conf_file = folder / f"{name}.conf"
         conf_file.write_text((common + text).format(folder=folder, **values))
         # Without workers the strategy listens itself.
-        listener, defaults = check_config(str(conf_file), app)[3].no_fork_sock(), {"log_name": name}
+        listener = check_config(str(conf_file), app)[3].no_fork_sock()
+        loaded = loadapp(str(conf_file), global_conf={"log_name": name})
         return spawn(
             wsgi.server,
             listener,
-            loadapp(str(conf_file), global_conf=defaults),
+            token.guard(loaded) if name in _STORAGE else loaded,
             NullLogger(),
             protocol=SwiftHttpProtocol,
             capitalize_response_headers=False,  # Amazon's clients want ETag, not Etag
