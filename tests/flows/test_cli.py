@@ -101,6 +101,7 @@ def test_list_as_json(zoo: Run, manifest: Path) -> None:
         "programs": ["main"],
         "dtype": "float32",
         "targets": ["cpu"],
+        "precision": "float32",
         "licence": "Apache-2.0",
         "tags": ["default"],
     }
