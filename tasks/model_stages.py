@@ -17,6 +17,7 @@ from transforms.build import build, rewrite
 from transforms.bundle import Gate, Identity
 from transforms.diagnosis import diagnose
 from transforms.latency import measure_beside_eager
+from transforms.pipeline import passes_in
 from transforms.prepare import Prepared, prepare
 from transforms.speech import speech_parts
 from transforms.targets import target_named
@@ -70,7 +71,11 @@ class ModelStages(HeldHere):
     def transform(self) -> TransformRecord:
         """Run the graph passes over every program."""
         self._original = self._prepared
-        done = [rewrite(p, self._job.spec.passes, self._target) for p in self._original.values()]
+        spec, target = self._job.spec, self._target
+        done = [
+            rewrite(p, spec.passes, target, precision=spec.precision)
+            for p in self._original.values()
+        ]
         self._prepared = {each.prepared.name: each.prepared for each in done}
         return TransformRecord(
             passes=tuple(each.log for each in done), graphs=tuple(each.graphs for each in done)
@@ -79,14 +84,14 @@ class ModelStages(HeldHere):
     def lower(self) -> LowerRecord:
         """Compile every program and write the bundle, sealed as `lowered`."""
         job, programs = self._job, list(self._prepared.values())
-        tolerances = job.spec.tolerances
         built = build(
             job.bundle,
             self._identity(),
             programs,
-            tolerances=tolerances,
+            tolerances=job.spec.own_tolerances,
             gate=self._gate(),
             speech=self._speech(),
+            precision=job.spec.precision,
         )
         artifacts, eager = measure_beside_eager(
             job.bundle, programs, self._target, threads=job.threads
@@ -107,7 +112,7 @@ class ModelStages(HeldHere):
         return diagnose(
             self._original,
             [(s.program, s.case) for s in suspects],
-            job.spec.passes,
+            passes_in(job.spec.precision, job.spec.passes, self._target),
             target=self._target,
             tolerances=job.spec.tolerance,
             folder=job.reproducer,

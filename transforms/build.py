@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from transforms.bundle import ProgramParts, write_bundle
 from transforms.graph_record import record_graph
-from transforms.pipeline import run_passes
+from transforms.pipeline import passes_in, run_passes
 from zoo.records import LoweringRecord, PassLog, ProgramGraphs
+from zoo.spec import Precision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,15 +48,26 @@ class Built:
 
 
 def rewrite(
-    prepared: Prepared, passes: Sequence[str | PassChoice] | None, target: Target
+    prepared: Prepared,
+    passes: Sequence[str | PassChoice] | None,
+    target: Target,
+    *,
+    precision: Precision = Precision.FLOAT32,
 ) -> Rewritten:
-    """Run graph passes over a program; None for the target's own list.
+    """Run graph passes over a program, and round its weights to a precision.
+
+    Args:
+        prepared: the program.
+        passes: None for the target's own list.
+        target: what it is lowered for.
+        precision: what the weights will be kept in.
 
     Raises:
         UsageError: for a pass that does not exist or an option it does not take.
         PassError: if a pass broke its contract.
     """
     before = prepared.exported.program
+    passes = passes_in(precision, passes, target)
     after, log = run_passes(before, passes, target=target, name=prepared.name)
     exported = dataclasses.replace(prepared.exported, program=after)
     graphs = ProgramGraphs(
@@ -72,6 +84,7 @@ def build(
     tolerances: Mapping[Dtype, Tolerance] | None = None,
     gate: Gate | None = None,
     speech: SpeechParts | None = None,
+    precision: Precision = Precision.FLOAT32,
 ) -> Built:
     """Lower programs for the identity's target and write the bundle of them.
 
@@ -82,6 +95,7 @@ def build(
         tolerances: those that differ from the usual ones.
         gate: the accuracy gate, if there is one.
         speech: the recipe, if the model understands speech.
+        precision: what weights are kept in, where that loses nothing; `rewrite` rounds them.
 
     Raises:
         UnsupportedKernels: listing every fallback kernel that the target's runtime lacks.
@@ -97,6 +111,12 @@ def build(
         for prepared in programs
     ]
     manifest = write_bundle(
-        folder, identity, parts, tolerances=tolerances or {}, gate=gate, speech=speech
+        folder,
+        identity,
+        parts,
+        tolerances=tolerances or {},
+        gate=gate,
+        speech=speech,
+        precision=precision,
     )
     return Built(manifest, tuple(p.lowered.record for p in parts))

@@ -26,7 +26,8 @@ from menagerie.speech.recipe import HELD_OUT_FILE, SPEECH_FILE
 from menagerie.typed_json import document
 from transforms.lowering.lowered import LoweredFile
 from transforms.lowering.toolchain import find_compiler
-from zoo.spec import DEFAULT_TOLERANCES
+from transforms.passes.narrow_weights import may_narrow
+from zoo.spec import DEFAULT_TOLERANCES, Precision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,6 +86,7 @@ def write_bundle(
     tolerances: Mapping[Dtype, Tolerance],
     gate: Gate | None = None,
     speech: SpeechParts | None = None,
+    precision: Precision = Precision.FLOAT32,
 ) -> BundleManifest:
     """Write weights, goldens and the manifest into `folder` and seal it with state `lowered`.
 
@@ -95,9 +97,10 @@ def write_bundle(
         tolerances: those that differ from the usual ones.
         gate: left out: there is none.
         speech: left out: the model understands none.
+        precision: what float32 weights are kept in where that loses nothing.
     """
     target = identity.target
-    weights = _Weights()
+    weights = _Weights(getattr(torch, precision.value))
     entries = tuple(_entry(folder, parts, weights) for parts in programs)
     save_file(weights.tensors, folder / _WEIGHTS)
     files = {Role.WEIGHTS: _WEIGHTS, **target.shared_files(folder)}
@@ -129,13 +132,14 @@ def write_bundle(
 class _Weights:
     """The model's weights file in the making: equal tensors are stored once, whoever uses them."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept_in: torch.dtype) -> None:
+        self._kept_in = kept_in
         self.tensors: dict[str, torch.Tensor] = {}
         self._names: dict[bytes, str] = {}
 
     def add(self, name: str, value: torch.Tensor) -> str:
         """Store `value` in plain row-major order; return the name it is stored under."""
-        plain = value.detach().cpu().contiguous()
+        plain = self._narrowed(value.detach().cpu().contiguous())
         key = content_digest(plain)
         if key in self._names:
             return self._names[key]
@@ -148,6 +152,13 @@ class _Weights:
         )
         self._names[key] = stored
         return stored
+
+    def _narrowed(self, value: torch.Tensor) -> torch.Tensor:
+        """A weight of at least two axes in the type it is kept in, if every bit survives."""
+        if not may_narrow(value):
+            return value
+        narrow = value.to(self._kept_in)
+        return narrow if torch.equal(narrow.to(value.dtype), value) else value
 
 
 def content_digest(value: torch.Tensor) -> bytes:

@@ -25,13 +25,14 @@ from transforms.bundle import Identity, content_digest
 from transforms.diagnosis import diagnose, failed_proof
 from transforms.latency import measure_beside_eager
 from transforms.own_program import Program, prepare_own
+from transforms.pipeline import passes_in
 from transforms.targets import target_named
 from zoo.code_digest import code_digest
 from zoo.errors import MenagerieError, UsageError
 from zoo.records import ConversionReport, Diagnosis, StageTime, with_latencies
 from zoo.report import write_report
 from zoo.reseal import reseal
-from zoo.spec import DEFAULT_TOLERANCES, Dtype, Tolerance
+from zoo.spec import DEFAULT_TOLERANCES, Dtype, Precision, Tolerance, usual_tolerances
 from zoo.suspects import suspected
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def convert(
     names: Mapping[str, Sequence[str]] | None = None,
     passes: Sequence[str | PassChoice] | None = None,
     tolerances: Mapping[Dtype | str, Tolerance | float] | None = None,
+    precision: Precision | str = Precision.FLOAT32,
     model: str = "",
     licence: str = "",
     threads: int = 1,
@@ -102,6 +104,8 @@ def convert(
         names: `{"inputs": [...], "outputs": [...]}`, either may be left out.
         passes: graph passes in order, names or choices with options; None for the target's.
         tolerances: by dtype of an output; a number is the largest absolute error.
+        precision: what float32 weights are kept in, and rounded to before; a tolerance of float32
+            outputs that is left out is then the one of the precision.
         model: what the bundle calls it; left out: the module's class.
         licence: of the weights, an SPDX identifier.
         threads: that the artifact and eager are timed with.
@@ -121,11 +125,13 @@ def convert(
     single = Program(alone, inputs, kwargs or {}, dynamic_shapes, names or {})
     programs = _programs(module, single)
     _check_time(threads, measure_seconds=measure_seconds, search_seconds=search_seconds)
+    kept_in = _precision(precision)
     wish = _Wish(
         name=_model_name(model, programs),
         target=target_named(target),
         passes=passes,
-        tolerances=_tolerances(tolerances),
+        tolerances=_tolerances(tolerances, kept_in),
+        precision=kept_in,
         licence=licence,
         threads=threads,
         measure_seconds=measure_seconds,
@@ -150,6 +156,7 @@ class _Wish:
     target: Target
     passes: Sequence[str | PassChoice] | None
     tolerances: Mapping[Dtype, Tolerance]
+    precision: Precision
     licence: str
     threads: int
     measure_seconds: float
@@ -183,7 +190,7 @@ class _Made:
             return diagnose(
                 programs,
                 suspected(self.report.validation, list(programs)),
-                self.wish.passes,
+                passes_in(self.wish.precision, self.wish.passes, self.wish.target),
                 target=self.wish.target,
                 tolerances=allowed.get,
                 folder=folder,
@@ -198,18 +205,18 @@ def _make(bundle: Path, wish: _Wish, programs: Mapping[str, Program]) -> _Made:
     clock = _Clock()
     originals = [prepare_own(name, program) for name, program in programs.items()]
     clock.ended("export")
-    done = [rewrite(program, wish.passes, wish.target) for program in originals]
+    done = [rewrite(p, wish.passes, wish.target, precision=wish.precision) for p in originals]
     prepared = [each.prepared for each in done]
     clock.ended("transform")
     identity = Identity(wish.name, wish.target, _key(wish, prepared), licence=wish.licence)
-    built = build(bundle, identity, prepared, tolerances=wish.tolerances)
+    built = build(bundle, identity, prepared, tolerances=wish.tolerances, precision=wish.precision)
     seconds, threads = wish.measure_seconds, wish.threads
     artifacts, eager = measure_beside_eager(
         bundle, prepared, wish.target, threads=threads, seconds=seconds
     )
     clock.ended("lower")
     limits = Limits(threads=threads, measure_seconds=0.0 if artifacts else seconds)
-    validation = with_latencies(validate(bundle, limits=limits), artifacts)
+    validation = with_latencies(validate(bundle, limits=limits, allow_unsigned=True), artifacts)
     clock.ended("validate")
     report = ConversionReport(
         model=wish.name,
@@ -247,7 +254,8 @@ class _Clock:
 
 def _key(wish: _Wish, programs: Sequence[Prepared]) -> str:
     """The hash of the programs as they are lowered, their weights, the target and our code."""
-    digest = hashlib.sha256(f"{wish.name} {wish.target.name} {wish.target.platform}".encode())
+    facts = wish.name, wish.target.name, wish.target.platform, wish.precision
+    digest = hashlib.sha256(" ".join(facts).encode())
     digest.update(code_digest().encode())
     digest.update(str(sorted(wish.target.versions().items())).encode())
     digest.update(torch.__version__.encode())
@@ -324,6 +332,19 @@ def _check_time(threads: int, **seconds: float) -> None:
             raise UsageError(_PLACE, f"`{name}` is {value!r}", "Give 0 or more")
 
 
+def _precision(wanted: Precision | str) -> Precision:
+    """The precision by its name.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    try:
+        return Precision(wanted)
+    except ValueError:
+        known = ", ".join(Precision)
+        raise UsageError(_PLACE, f"there is no precision {wanted!r}", f"Known: {known}") from None
+
+
 def _model_name(wanted: str, programs: Mapping[str, Program]) -> str:
     """What the bundle calls its model: what is wanted, else the class of its only module.
 
@@ -341,14 +362,14 @@ def _model_name(wanted: str, programs: Mapping[str, Program]) -> str:
 
 
 def _tolerances(
-    wanted: Mapping[Dtype | str, Tolerance | float] | None,
+    wanted: Mapping[Dtype | str, Tolerance | float] | None, precision: Precision
 ) -> dict[Dtype, Tolerance]:
-    """Tolerances by dtype; a number is the largest absolute error.
+    """Tolerances by dtype over those that a precision has; a number is the largest absolute error.
 
     Raises:
         UsageError: a dtype is none, or has no tolerance.
     """
-    made = {}
+    made = usual_tolerances(precision)
     for name, tolerance in (wanted or {}).items():
         text = str(name).removeprefix("torch.")
         if text not in DEFAULT_TOLERANCES:

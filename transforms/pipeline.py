@@ -13,6 +13,7 @@ from transforms.passes.fold_constants import FoldConstants
 from transforms.passes.fuse_addmm import FuseAddmm
 from transforms.passes.fuse_cat_linear import FuseCatLinear
 from transforms.passes.merge_common_subexpressions import MergeCommonSubexpressions
+from transforms.passes.narrow_weights import NarrowWeights
 from transforms.passes.pointwise_affine_to_conv import PointwiseAffineToConv
 from transforms.passes.remove_dead_code import RemoveDeadCode
 from transforms.passes.remove_identity_permutes import RemoveIdentityPermutes
@@ -21,7 +22,7 @@ from transforms.passes.unpad_relative_shift import UnpadRelativeShift
 from transforms.targets import Target, target_named
 from zoo.errors import UsageError
 from zoo.records import PassLog
-from zoo.spec import PassChoice
+from zoo.spec import PassChoice, Precision
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from transforms.base import GraphPass
 
-__all__ = ["available_passes", "chosen_passes", "make_passes", "run_passes"]
+__all__ = ["available_passes", "chosen_passes", "make_passes", "passes_in", "run_passes"]
 
 _PASSES: tuple[type[GraphPass], ...] = (
     DecomposeStft,
@@ -49,7 +50,7 @@ _PASSES: tuple[type[GraphPass], ...] = (
 
 
 def available_passes() -> dict[str, type[GraphPass]]:
-    """Every pass by its name."""
+    """Every pass by its name that changes no result but by the order of its sums."""
     return {p.name: p for p in _PASSES}
 
 
@@ -101,9 +102,19 @@ def chosen_passes(
     return target_named(target).passes if passes is None else passes
 
 
+def passes_in(
+    precision: Precision, passes: Sequence[str | PassChoice] | None, target: Target | str
+) -> Sequence[str | PassChoice] | None:
+    """The same passes, and after them what a precision asks for: folded weights are the last."""
+    if precision is Precision.FLOAT32:
+        return passes
+    narrow = PassChoice(name=NarrowWeights.name, options={"dtype": precision.value})
+    return (*chosen_passes(passes, target), narrow)
+
+
 def _make(choice: str | PassChoice) -> GraphPass:
     choice = PassChoice(name=choice) if isinstance(choice, str) else choice
-    known = available_passes()
+    known: dict[str, type[GraphPass]] = {**available_passes(), NarrowWeights.name: NarrowWeights}
     if choice.name not in known:
         raise UsageError(
             "passes", f"there is no pass {choice.name!r}", f"Known: {', '.join(known)}"

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["build_key"]
 
 _SCHEME = 1  # raised when the key's own composition changes
-_NO_PART_OF_IT = {"tags", "targets"}  # of the artifact; all else is in it or in its report
+# Of the artifact; all else is in it or in its report.
+_NO_PART_OF_IT = {"tags", "targets", "precisions"}
 
 
 def build_key(
@@ -33,7 +34,7 @@ def build_key(
 
     Args:
         name: the model's name.
-        spec: its entry; its tags and other targets do not count.
+        spec: its entry; its tags, other targets and other precisions do not count.
         target: what it is converted for.
         weights: `zoo.sources.fingerprint`'s answer.
         code: digest of the code that converts.

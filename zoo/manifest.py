@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from zoo.errors import ManifestError, UsageError
 from zoo.manifest_faults import explain
 from zoo.nearest import advice
-from zoo.spec import ModelSpec, Name
+from zoo.spec import ModelSpec, Name, Precision
 from zoo.yaml_source import Fault, YamlFile, read_yaml
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class Manifest:
     models: Mapping[str, ModelSpec]
     _origins: Mapping[str, Origin]
     _folder: Path | None = None  # None: the models that come with Menagerie
+    _variants: frozenset[str] = frozenset()  # what an entry's `precisions` made
 
     @property
     def listing(self) -> str:
@@ -82,15 +83,21 @@ class Manifest:
         self._require(name)
         return self._origins[name]
 
-    def select(self, patterns: Sequence[str], tags: Sequence[str] = ()) -> list[str]:
+    def select(
+        self,
+        patterns: Sequence[str],
+        tags: Sequence[str] = (),
+        precisions: Sequence[Precision] = (),
+    ) -> list[str]:
         """Names that match any pattern or bear any tag, each once, in the manifest's order.
 
         Args:
-            patterns: names, or globs with `*`, `?`, `[...]`.
+            patterns: names, or globs with `*`, `?`, `[...]`; a glob leaves other precisions out.
             tags: taken in addition; with neither patterns nor tags, the tag `default`.
+            precisions: those of them to take instead; left out: what the names say.
 
         Raises:
-            UsageError: for a pattern or tag that selects nothing.
+            UsageError: for a pattern, tag or precision that selects nothing.
         """
         tags = tags if patterns or tags else (DEFAULT_TAG,)
         chosen: set[str] = set()
@@ -98,13 +105,28 @@ class Manifest:
             chosen |= self._matching(pattern)
         for tag in tags:
             chosen |= self._tagged(tag)
+        if precisions:
+            chosen = self._precise(chosen, precisions)
         return [name for name in self.models if name in chosen]
+
+    def _precise(self, chosen: set[str], precisions: Sequence[Precision]) -> set[str]:
+        """The chosen models in the precisions that they are published in."""
+        made: set[str] = set()
+        for precision in precisions:
+            found = {n for n in chosen if self.models[n].precision is precision}
+            found |= {_variant_name(n, precision) for n in chosen} & self._variants
+            if not found:
+                fact = f"none of the selected models is published in {precision}"
+                step = f"Add `precisions: {{{precision}: {{}}}}` to an entry"
+                raise UsageError(f"--precision {precision}", fact, step)
+            made |= found
+        return made
 
     def _matching(self, pattern: str) -> set[str]:
         if not _GLOB & set(pattern):
             self._require(pattern)
             return {pattern}
-        found = {name for name in self.models if fnmatchcase(name, pattern)}
+        found = {name for name in self.models if fnmatchcase(name, pattern)} - self._variants
         if not found:
             raise UsageError(pattern, "no model's name matches", f"`{self.listing}` shows them all")
         return found
@@ -140,24 +162,34 @@ def load_manifest(folder: Path | None = None, *, targets: Iterable[str] = ()) ->
         fact = "holds no *.yaml file" if folder.is_dir() else "there is no such folder"
         raise UsageError(str(folder), fact, "A manifest is a folder with a YAML file a family")
     models: dict[str, ModelSpec] = {}
+    variants: set[str] = set()
     origins: dict[str, Origin] = {}
     faults: list[str] = []
     schema = json_schema()
     for path in paths:
         file = read_yaml(path)
-        for name, spec in _entries(file, schema, targets).items():
-            here = Origin(path, file.line(("models", name)))
-            if name in origins:
-                first = f"{_shown(origins[name].file)}:{origins[name].line}"
-                fact = f"this name is taken, by {first}"
-                file.faults.append(Fault(here.line, ("models", name), fact))
-                continue
-            models[name], origins[name] = spec, here
+        for entry, written in _entries(file, schema, targets).items():
+            here = Origin(path, file.line(("models", entry)))
+            others = {_variant_name(entry, p): spec for p, spec in written.variants().items()}
+            for name, spec in {entry: written, **others}.items():
+                if name in origins:
+                    first = f"{_shown(origins[name].file)}:{origins[name].line}"
+                    which = "this name" if name == entry else f"the name {name}"
+                    fact = f"{which} is taken, by {first}"
+                    file.faults.append(Fault(here.line, ("models", entry), fact))
+                    continue
+                models[name], origins[name] = spec, here
+            variants |= others.keys()
         ordered = sorted(file.faults, key=lambda fault: fault.line)
         faults.extend(_format(path, fault) for fault in ordered)
     if faults:
         raise ManifestError(_shown(folder), tuple(faults))
-    return Manifest(MappingProxyType(models), MappingProxyType(origins), given)
+    read = MappingProxyType(models), MappingProxyType(origins)
+    return Manifest(*read, given, frozenset(variants))
+
+
+def _variant_name(model: str, precision: Precision) -> str:
+    return f"{model}_{precision}"
 
 
 def json_schema() -> dict[str, Any]:

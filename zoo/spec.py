@@ -35,6 +35,7 @@ __all__ = [
     "ModelSpec",
     "Name",
     "PassChoice",
+    "Precision",
     "ProgramSpec",
     "Sample",
     "SampleKind",
@@ -44,6 +45,8 @@ __all__ = [
     "Tolerance",
     "TorchvisionSource",
     "TransformersSource",
+    "Variant",
+    "usual_tolerances",
 ]
 
 
@@ -188,6 +191,33 @@ class PassChoice(Frozen):
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
 
 
+class Precision(StrEnum):
+    """What a release's weights are kept in; its inputs and outputs stay float32."""
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+
+
+def usual_tolerances(precision: Precision) -> dict[Dtype, Tolerance]:
+    """Where they differ from float32's: a float32 output is judged as one of the precision is."""
+    if precision is Precision.FLOAT32:
+        return {}
+    return {Dtype.FLOAT32: DEFAULT_TOLERANCES[Dtype(precision.value)]}
+
+
+class Variant(Frozen):
+    """A release of a model in another precision, proven against eager PyTorch in float32."""
+
+    targets: tuple[TargetName, ...] | None = Field(
+        default=None, description="left out: those of the entry that take the precision"
+    )
+    tolerances: dict[Dtype, Tolerance] = Field(
+        default_factory=dict,
+        description="left out: for float32 outputs, what is usual for outputs of the precision",
+    )
+
+
 class Licence(Frozen):
     """Under what terms the weights may be used."""
 
@@ -214,6 +244,14 @@ class ModelSpec(Frozen):
     source: SourceSpec
     programs: tuple[ProgramSpec, ...] = Field(min_length=1)
     dtype: Dtype = Dtype.FLOAT32
+    precision: Precision = Field(
+        default=Precision.FLOAT32, description="what the weights are kept in; see `precisions`"
+    )
+    precisions: dict[Precision, Variant] = Field(
+        default_factory=dict,
+        description="what else it is published in, as <name>_<precision>; see `--precision`",
+        examples=[{"float16": {}}],
+    )
     targets: tuple[TargetName, ...] = Field(default=("cpu",), examples=[["cpu", "metal"]])
     passes: tuple[PassChoice, ...] | None = Field(
         default=None, description="graph passes in order; left out: the target's default list"
@@ -238,6 +276,42 @@ class ModelSpec(Frozen):
                 raise ValueError(f"speech head {head} names no program of this model: {program}")
         return self
 
+    @model_validator(mode="after")
+    def _precise(self) -> Self:
+        if {self.precision, *self.precisions} == {Precision.FLOAT32}:
+            return self
+        if self.dtype is not Dtype.FLOAT32:
+            raise ValueError(f"a model of {self.dtype} is kept in that: leave out its precision")
+        if self.precision in self.precisions:
+            raise ValueError(f"its precision is {self.precision}: leave it out of `precisions`")
+        for precision, variant in self.precisions.items():
+            if spare := sorted(set(variant.targets or ()) - set(self.targets)):
+                raise ValueError(f"{precision} is for target {spare[0]!r}, which the entry is not")
+        return self
+
+    def variants(self) -> dict[Precision, ModelSpec]:
+        """The entry in each of its other precisions; neither is taken by a tag."""
+        return {
+            precision: self.model_copy(
+                update={
+                    "precision": precision,
+                    "precisions": {},
+                    "targets": self.targets if of.targets is None else of.targets,
+                    "tolerances": {
+                        **{t: v for t, v in self.tolerances.items() if t is not Dtype.FLOAT32},
+                        **of.tolerances,
+                    },
+                    "tags": (),
+                }
+            )
+            for precision, of in self.precisions.items()
+        }
+
+    @property
+    def own_tolerances(self) -> dict[Dtype, Tolerance]:
+        """Those that differ from the usual ones of float32."""
+        return {**usual_tolerances(self.precision), **self.tolerances}
+
     def tolerance(self, dtype: Dtype) -> Tolerance | None:
         """The tolerance for outputs of `dtype`; None means bit for bit: integers and booleans."""
-        return self.tolerances.get(dtype) or DEFAULT_TOLERANCES.get(dtype)
+        return self.own_tolerances.get(dtype) or DEFAULT_TOLERANCES.get(dtype)

@@ -98,7 +98,7 @@ def _first(
         MenagerieError: the time was up before every case had been looked at, and none was wrong.
     """
     from transforms.bisect import locate
-    from transforms.pipeline import make_passes
+    from transforms.pipeline import make_passes, passes_in
     from zoo.records import Diagnosis
 
     end = None if seconds is None else time.monotonic() + seconds
@@ -107,7 +107,7 @@ def _first(
             tell(f"program {entry.name}, case {number}: looking for a divergence")
             found = locate(
                 entry.exported.program,
-                make_passes(spec.passes, target=target),
+                make_passes(passes_in(spec.precision, spec.passes, target), target=target),
                 list(case.inputs.values()),
                 target=target,
                 tolerances=spec.tolerance,

@@ -41,13 +41,12 @@ def explain(
     with messages().status(f"exporting {model}"):
         from flows.cli.modelling import prepare_model
         from transforms.explain import Explanation, explain_program
+        from transforms.pipeline import passes_in
 
         prepared = prepare_model(model, manifest, random_weights, allow_factories=allow_factories)
+        passes = passes_in(prepared.spec.precision, prepared.spec.passes, target)
         explained = [
-            (
-                p,
-                *explain_program(p.name, p.exported.program, prepared.spec.passes, target=target),
-            )
+            (p, *explain_program(p.name, p.exported.program, passes, target=target))
             for p in prepared.programs
         ]
     if picture is not None:

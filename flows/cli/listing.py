@@ -42,6 +42,7 @@ def list_models(
                     "source": spec.source.kind,
                     "programs": [program.name for program in spec.programs],
                     "dtype": spec.dtype.value,
+                    "precision": spec.precision.value,
                     "targets": list(spec.targets),
                     "licence": spec.licence.spdx,
                     "tags": list(spec.tags),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from flows.request.parameters import ConversionOptions
     from menagerie.format.bundle_manifest import ReleaseState
-    from zoo.spec import ModelSpec
+    from zoo.spec import ModelSpec, Precision
     from zoo.store import Store
 
 __all__ = [
@@ -67,6 +67,7 @@ def plan(
     options: ConversionOptions,
     *,
     tags: Sequence[str] = (),
+    precisions: Sequence[Precision] = (),
     known: Mapping[str, str] | None = None,
 ) -> list[PlannedModel]:
     """Decide for every selected model and target whether there is work.
@@ -76,6 +77,7 @@ def plan(
         targets: each model is taken for those of them it supports; empty: all it supports.
         options: store, manifest, random weights, force.
         tags: further models, by tag.
+        precisions: those of the models to take instead; left out: what the patterns name.
         known: build keys by model that somebody planned and found missing in the store, which is
             not asked for them again. One that comes out otherwise here, by another version of
             Menagerie or torch, counts for nothing.
@@ -89,7 +91,7 @@ def plan(
     code = code_digest()
     wanted = [
         (name, target)
-        for name in manifest.select(patterns, tags)
+        for name in manifest.select(patterns, tags, precisions)
         for target in manifest.spec(name).targets
         if not targets or target in targets
     ]

@@ -1,16 +1,27 @@
 #include "common/bundle.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <new>
 #include <set>
 #include <string>
 
 #include "common/backend.h"
+#include "common/copy.h"
 #include "common/platform/machine.h"
 #include "common/sha256.h"
 #include "menagerie.h"
 
 namespace menagerie {
 namespace {
+
+constexpr size_t kPage = 16384;  // an Apple device's; whole ones on every machine we know
+
+Tensor dense_view(std::shared_ptr<Storage> storage, Dtype dtype, std::span<const int64_t> sizes) {
+  const Extents strides = contiguous_strides(sizes);
+  return make_view(std::move(storage), dtype, sizes, {strides.data(), sizes.size()}, 0);
+}
 
 bool fits_machine(const Requirements& needs) {
   return needs.system == machine::system() && needs.machine == machine::architecture();
@@ -46,8 +57,8 @@ void check_requirements(const Manifest& manifest) {
 
 }  // namespace
 
-Bundle::Bundle(std::filesystem::path folder)
-    : folder_(std::move(folder)), manifest_(Manifest::read(folder_)) {
+Bundle::Bundle(std::filesystem::path folder, const Manifest::Vouch& vouch)
+    : folder_(std::move(folder)), manifest_(Manifest::read(folder_, vouch)) {
   try {
     check_requirements(manifest_);
   } catch (const Error& error) {
@@ -60,7 +71,7 @@ Bundle::Bundle(std::filesystem::path folder)
 
 // The folder holds the files that the manifest lists, of their sizes, and no others.
 void Bundle::check_folder() const {
-  std::set<std::string> listed{"manifest.json"};
+  std::set<std::string> listed{"manifest.json", kSignature};
   for (const auto& [path, entry] : manifest_.listed) {
     checked_size(path);
     listed.insert(path);
@@ -75,14 +86,47 @@ void Bundle::check_folder() const {
   }
 }
 
-std::shared_ptr<const Bundle> Bundle::open(const std::filesystem::path& folder) {
-  return std::shared_ptr<const Bundle>(new Bundle(folder));
+std::shared_ptr<const Bundle> Bundle::open(const std::filesystem::path& folder,
+                                           const Trust* trust) {
+  Manifest::Vouch vouch;
+  if (trust != nullptr) vouch = [&](auto document) { trust->require_signed(folder, document); };
+  return std::shared_ptr<const Bundle>(new Bundle(folder, vouch));
 }
 
-std::shared_ptr<Storage> Bundle::constant(std::span<const std::byte> bytes) const {
+Tensor Bundle::constant(const std::string& name, int32_t wanted) const {
+  const SafeTensors::Entry& entry = weights_->tensor(name);
+  const bool narrow = entry.dtype == Dtype::kFloat16 || entry.dtype == Dtype::kBFloat16;
+  const bool widen = narrow && wanted == static_cast<int32_t>(Dtype::kFloat32);
+  return dense_view(widen ? widened(name) : mapped(entry.bytes),
+                    widen ? Dtype::kFloat32 : entry.dtype, entry.shape);
+}
+
+std::shared_ptr<Storage> Bundle::mapped(std::span<const std::byte> bytes) const {
   if (device_weights_ == nullptr) return Storage::constant(bytes.data(), bytes.size(), weights_);
   const auto offset = static_cast<size_t>(bytes.data() - weights_->mapping().data());
   return Storage::constant_on_device(device_weights_, offset, bytes.size(), weights_);
+}
+
+std::shared_ptr<Storage> Bundle::widened(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  std::weak_ptr<Storage>& kept = widened_[name];
+  if (std::shared_ptr<Storage> storage = kept.lock()) return storage;
+  const SafeTensors::Entry& entry = weights_->tensor(name);
+  const Tensor narrow = dense_view(
+      Storage::constant(entry.bytes.data(), entry.bytes.size(), weights_), entry.dtype, entry.shape);
+  const auto bytes = static_cast<size_t>(narrow.elements() * element_size(Dtype::kFloat32));
+  // In whole pages, which a device can address without a copy.
+  const size_t whole = (std::max<size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
+  const std::shared_ptr<std::byte> memory(
+      static_cast<std::byte*>(std::aligned_alloc(kPage, whole)), std::free);
+  if (memory == nullptr) throw std::bad_alloc();
+  const auto written = Storage::borrow(memory.get(), bytes);
+  menagerie::assign(narrow, dense_view(written, Dtype::kFloat32, entry.shape));
+  const auto device = backend::lend({memory.get(), whole}, memory);
+  const auto made = device == nullptr ? Storage::constant(memory.get(), bytes, memory)
+                                      : Storage::constant_on_device(device, 0, bytes, memory);
+  kept = made;
+  return made;
 }
 
 std::shared_ptr<const OpenFile> Bundle::library(const ProgramSpec& program) const {

@@ -1,14 +1,18 @@
 // An opened bundle folder: its manifest, and its weights mapped once for all programs.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "common/manifest.h"
 #include "common/mapped_file.h"
 #include "common/safetensors.h"
 #include "common/tensor.h"
+#include "common/trust.h"
 
 namespace menagerie {
 
@@ -16,12 +20,15 @@ class Bundle {
  public:
   // Reads the manifest and checks that the bundle is for this runtime, and that this machine offers
   // what its libraries or their emulations require, before anything of it is mapped or loaded.
-  static std::shared_ptr<const Bundle> open(const std::filesystem::path& folder);
+  // With a `trust`, the manifest's signature is checked before anything is read out of it.
+  static std::shared_ptr<const Bundle> open(const std::filesystem::path& folder,
+                                            const Trust* trust = nullptr);
 
   const Manifest& manifest() const { return manifest_; }
   const std::shared_ptr<const SafeTensors>& weights() const { return weights_; }
-  // A tensor's bytes in the weights' mapping, as the backend's device sees them.
-  std::shared_ptr<Storage> constant(std::span<const std::byte> bytes) const;
+  // A tensor of the weights file as the backend's device sees it: in the mapping; or, if float16 or
+  // bfloat16 is stored and float32 (the number of the dtype) wanted, widened, once for all programs.
+  Tensor constant(const std::string& name, int32_t wanted) const;
 
   // The library that this machine loads for a program, its hash checked: the program's own, or its
   // emulation where the machine is not what the bundle is for.
@@ -33,13 +40,17 @@ class Bundle {
   std::shared_ptr<const OpenFile> checked_hash(const std::string& file) const;
 
  private:
-  explicit Bundle(std::filesystem::path folder);
+  Bundle(std::filesystem::path folder, const Manifest::Vouch& vouch);
   void check_folder() const;
+  std::shared_ptr<Storage> mapped(std::span<const std::byte> bytes) const;
+  std::shared_ptr<Storage> widened(const std::string& name) const;
 
   std::filesystem::path folder_;
   Manifest manifest_;
   std::shared_ptr<const SafeTensors> weights_;
   std::shared_ptr<DeviceMemory> device_weights_;  // null: the mapping serves
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, std::weak_ptr<Storage>> widened_;  // by the tensor's name
 };
 
 }  // namespace menagerie

@@ -13,14 +13,6 @@ std::map<std::string, std::string> weight_names(const ProgramSpec& spec) {
   return {spec.constants.begin(), spec.constants.end()};
 }
 
-// A tensor of the weights file, in its mapping.
-Tensor constant(const Bundle& bundle, const std::string& name) {
-  const SafeTensors::Entry& entry = bundle.weights()->tensor(name);
-  const Extents strides = contiguous_strides(entry.shape);
-  return make_view(bundle.constant(entry.bytes), entry.dtype, entry.shape,
-                   {strides.data(), entry.shape.size()}, 0);
-}
-
 // The library states a constant's size in bytes as it would lie in its own blob: rounded up.
 bool fills(size_t bytes, size_t stated) {
   constexpr size_t kBlobAlignment = 64;
@@ -76,7 +68,7 @@ void Program::load_constants() {
     if (found == names.end()) found = names.find(info.name);  // a constant that a pass made
     require(found != names.end(), "program ", spec_.name, ": the manifest gives no weights for ",
             info.original_name.empty() ? info.name : info.original_name);
-    Tensor tensor = constant(*bundle_, found->second);
+    Tensor tensor = bundle_->constant(found->second, info.dtype);
     require(static_cast<int32_t>(tensor.dtype) == info.dtype &&
                 fills(tensor.storage->bytes(), info.bytes),
             "program ", spec_.name, ": weights ", found->second, " are ", tensor,

@@ -12,6 +12,7 @@ import pytest
 import zoo.models
 from zoo.errors import ManifestError, UsageError
 from zoo.manifest import Manifest, Origin, json_schema, load_manifest
+from zoo.spec import DEFAULT_TOLERANCES, Dtype, Precision, Tolerance
 
 _ENTRY = """\
   {name}:
@@ -48,6 +49,56 @@ def manifest(tmp_path: Path) -> Manifest:
 def test_entries_come_in_the_order_of_files_and_lines(manifest: Manifest) -> None:
     """Lists made of the manifest look the same every time."""
     assert list(manifest.models) == ["whisper", "digits", "resnet18", "resnet50"]
+
+
+_PRECISE = """\
+    precisions:
+      float16: {targets: [cpu]}
+      bfloat16: {tolerances: {float32: {absolute: 0.5}}}
+"""
+
+
+def test_each_precision_is_a_model_of_its_own_name(tmp_path: Path) -> None:
+    """It differs in precision, targets and tolerances; globs and tags leave it out."""
+    text = _file(("net", "default"), ("other", "vision"))
+    one, two = text.split("  other:")
+    (tmp_path / "a.yaml").write_text(f"{one}{_PRECISE}    targets: [cpu, metal]\n  other:{two}")
+    manifest = load_manifest(tmp_path)
+    assert list(manifest.models) == ["net", "net_float16", "net_bfloat16", "other"]
+    half, brain = manifest.spec("net_float16"), manifest.spec("net_bfloat16")
+    assert (half.precision, brain.precision) == ("float16", "bfloat16")
+    assert (half.targets, brain.targets) == (("cpu",), ("cpu", "metal"))
+    assert half.tolerance(Dtype.FLOAT32) == DEFAULT_TOLERANCES[Dtype.FLOAT16]
+    assert brain.tolerance(Dtype.FLOAT32) == Tolerance(absolute=0.5)
+    assert half.tolerance(Dtype.FLOAT64) == DEFAULT_TOLERANCES[Dtype.FLOAT64]
+    assert manifest.select(["*"]) == ["net", "other"]
+    assert manifest.select([]) == ["net"]
+    both = [Precision.FLOAT16, Precision.FLOAT32]
+    assert manifest.select(["*"], precisions=both) == ["net", "net_float16", "other"]
+    assert manifest.select(["net_bfloat16"]) == ["net_bfloat16"]
+    with pytest.raises(UsageError, match="none of the selected models is published in float16"):
+        manifest.select(["other"], precisions=[Precision.FLOAT16])
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("precision: float16\n    dtype: float64", "a model of float64 is kept in that"),
+        ("precision: float16\n    precisions: {float16: {}}", "leave it out of `precisions`"),
+        ("precisions: {float16: {targets: [metal]}}", "which the entry is not"),
+    ],
+)
+def test_a_precision_that_cannot_be_is_a_fault(tmp_path: Path, line: str, fault: str) -> None:
+    """Said with the entry's place."""
+    (found,) = _faults(tmp_path, _file(("net", "vision")) + f"    {line}\n")
+    assert fault in found
+
+
+def test_a_precision_takes_no_others_name(tmp_path: Path) -> None:
+    """An entry called as another's variant would be."""
+    text = _file(("net_float16", "vision"), ("net", "vision"))
+    (found,) = _faults(tmp_path, f"{text}    precisions: {{float16: {{}}}}\n")
+    assert "models.net: the name net_float16 is taken, by " in found
 
 
 def test_origin_is_file_and_line(manifest: Manifest, tmp_path: Path) -> None:

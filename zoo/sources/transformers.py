@@ -12,8 +12,8 @@ import torch
 from menagerie.home import home
 from zoo.errors import SourceError
 from zoo.nearest import advice
-from zoo.sources.context import resolve_inside
 from zoo.sources.operators import torchvision_operators
+from zoo.sources.weights_folder import weights_folder
 from zoo.spec_sources import INSTEAD_OF_NEMO
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def trained(source: TransformersSource, context: Context) -> nn.Module:
     """
     architecture = _architecture(source, context)
     local = source.folder is not None
-    place = str(resolve_inside(source.folder, context)) if source.folder else str(source.id)
+    place = str(weights_folder(source.folder, context)) if source.folder else str(source.id)
     try:
         # What `may_lack` leaves to chance must not differ from run to run.
         with torch.random.fork_rng(devices=[]):

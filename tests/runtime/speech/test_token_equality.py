@@ -204,11 +204,11 @@ def hybrid() -> _Hybrid:
     return _Hybrid()
 
 
-@pytest.fixture(scope="module", params=["cpu", "metal"])
+@pytest.fixture(scope="module", params=["cpu"])
 def artifact(
     request: pytest.FixtureRequest, hybrid: _Hybrid, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Running]]:
-    """The converted programs, on each target."""
+    """The converted programs."""
     folder = tmp_path_factory.mktemp(request.param) / "bundle"
     made = convert(hybrid.programs(), target=request.param, out=folder, measure_seconds=0.0)
     with ExitStack() as opened:
