@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from zoo.spec_base import Frozen, Name, Reference, Sha256
+from zoo.spec_base import Name, Reference, Sha256, SpecModel
 
 __all__ = [
     "INSTEAD_OF_NEMO",
@@ -46,7 +46,7 @@ def is_ours(reference: str) -> bool:
     return reference.startswith(_OUR_BUILDERS)
 
 
-class TorchvisionSource(Frozen):
+class TorchvisionSource(SpecModel):
     """A torchvision builder, with one of its weights enum members or none."""
 
     kind: Literal["torchvision"]
@@ -66,7 +66,7 @@ class TorchvisionSource(Frozen):
         return True
 
 
-class TransformersSource(Frozen):
+class TransformersSource(SpecModel):
     """A model of the transformers library: a hub id at a pinned revision, or a local folder.
 
     Only safetensors are read; code from the hub is never run.
@@ -109,7 +109,7 @@ class TransformersSource(Frozen):
         return self.folder is None
 
 
-class CheckpointSource(Frozen):
+class CheckpointSource(SpecModel):
     """A state dict on disk or behind a URL, for a module built by `builder`."""
 
     kind: Literal["checkpoint"]
@@ -142,7 +142,7 @@ class CheckpointSource(Frozen):
         return self.path.startswith("https://")
 
 
-class FactorySource(Frozen):
+class FactorySource(SpecModel):
     """A callable of the manifest's owner that returns an nn.Module: code, so off by default.
 
     Callables under `zoo.models.builders.` are this project's own and always allowed.
