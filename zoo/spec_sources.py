@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from zoo.spec_base import Name, Reference, Sha256, SpecModel
 
 __all__ = [
+    "INSTEAD_OF_NEMO",
     "CheckpointSource",
     "FactorySource",
     "SourceSpec",
@@ -23,6 +24,21 @@ __all__ = [
 ]
 
 _OUR_BUILDERS = "zoo.models.builders."
+
+
+INSTEAD_OF_NEMO = (
+    "name weights in the layout of transformers (kind: transformers); its repository's "
+    "src/transformers/models/parakeet/convert_nemo_to_hf.py makes them of a .nemo file"
+)
+
+
+def _no_nemo(path: str) -> str:
+    if path.lower().endswith(".nemo"):
+        raise ValueError(f"{path!r} is an archive of NeMo's own: {INSTEAD_OF_NEMO}")
+    return path
+
+
+_Path = Annotated[str, AfterValidator(_no_nemo)]
 
 
 def is_ours(reference: str) -> bool:
@@ -58,11 +74,11 @@ class TransformersSource(SpecModel):
 
     kind: Literal["transformers"]
     architecture: str = Field(description="class in transformers, e.g. `ParakeetForCTC`")
-    id: str | None = Field(default=None, description="hub id, e.g. `nvidia/parakeet-ctc-0.6b`")
+    id: _Path | None = Field(default=None, description="hub id, e.g. `nvidia/parakeet-ctc-0.6b`")
     revision: str | None = Field(
         default=None, description="commit of the hub repository, 40 hexadecimal digits"
     )
-    folder: str | None = Field(
+    folder: _Path | None = Field(
         default=None, description="local folder with config.json and *.safetensors"
     )
     config: dict[str, object] = Field(
@@ -101,7 +117,7 @@ class CheckpointSource(SpecModel):
         description="what the weights are for: `module:callable`, under `zoo.models.builders.` or, "
         "with --allow-factories, anywhere"
     )
-    path: str = Field(
+    path: _Path = Field(
         min_length=1,
         description="path beside the manifest file, or an https URL; .safetensors, or a file that "
         "torch.load(weights_only=True) reads",

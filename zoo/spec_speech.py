@@ -67,6 +67,9 @@ class SpeechSpec(SpecModel):
 
     rate: int = Field(default=16_000, ge=1000, description="samples a second")
     frame: int = Field(ge=1, description="samples to a frame of the encoder's results")
+    hop: int = Field(
+        default=1, ge=1, description="samples to a frame of features; a rest shorter is not heard"
+    )
     overlap: float = Field(
         default=2.0, ge=0, description="seconds that chunks of a long recording share"
     )

@@ -101,6 +101,7 @@ def test_list_as_json(zoo: Run, manifest: Path) -> None:
         "programs": ["main"],
         "dtype": "float32",
         "targets": ["cpu"],
+        "precision": "float32",
         "licence": "Apache-2.0",
         "tags": ["default"],
     }
@@ -115,11 +116,17 @@ def test_list_by_tag(zoo: Run, manifest: Path) -> None:
 
 
 def test_our_own_manifest_is_listed(zoo: Run) -> None:
-    """The models that come with Menagerie; four of them are the default."""
+    """The models that come with Menagerie; five of them are the default."""
     code, out, _ = zoo("list", "--json")
     defaults = {m["name"] for m in json.loads(out) if "default" in m["tags"]}
     assert code == 0
-    assert defaults == {"digits_cnn", "resnet18", "mobilenet_v3_small", "parakeet_ctc_small"}
+    assert defaults == {
+        "digits_cnn",
+        "mobilenet_v3_small",
+        "parakeet_ctc_small",
+        "resnet18",
+        "spoken_digits",
+    }
 
 
 def test_show(zoo: Run, manifest: Path, tmp_path: Path) -> None:
