@@ -8,7 +8,7 @@ from flows.machine.cleanup import Collected, collect
 from flows.names import FlowName
 from flows.outcome.artifacts import leave_artifact
 from flows.outcome.notices import Notice, tell
-from flows.request.parameters import default_store
+from flows.request.parameters import allowed_store
 from flows.running.settings import NOTHING_KEPT
 from zoo.errors import MenagerieError
 from zoo.report import plain_text
@@ -36,7 +36,7 @@ def collect_garbage(
         store: Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
     """
     try:
-        collected = collect(store or default_store(), keep, dry_run=dry_run)
+        collected = collect(allowed_store(store), keep, dry_run=dry_run)
     except MenagerieError as error:
         tell(Notice.STORE, "the store cannot be swept", plain_text(str(error)))
         return Failed(message=str(error))

@@ -10,7 +10,7 @@ from flows.names import FlowName
 from flows.outcome.results import Confirmation, ModelResult, Outcome, Step
 from flows.outcome.rows import leave_row, this_run
 from flows.request.choices import ModelChoice, TargetChoice
-from flows.request.parameters import default_store
+from flows.request.parameters import allowed_store
 from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed
 from menagerie.format.bundle_manifest import ReleaseState
@@ -26,6 +26,14 @@ __all__ = ["confirm_release"]
 
 # The first target whose conversion validates nothing by itself.
 _UNCONFIRMED = next(name for name, target in all_targets().items() if target.confirm_pool)
+
+
+def _found(store: str, model: str, target: str, build_key: str) -> Release:
+    """The release, or the candidate that nobody has promoted yet."""
+    opened = open_store(store, allow_unsigned=True)
+    if build_key:
+        return opened.find_any(model, target, build_key)
+    return opened.find(model, target)
 
 
 @flow(
@@ -49,9 +57,9 @@ def confirm_release(
         build_key: Which build. Empty: the latest.
         store: Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
     """
-    place = store or default_store()
+    place = allowed_store(store)
     try:
-        release = patiently(lambda: open_store(place).find(model, target, build_key or None))
+        release = patiently(lambda: _found(place, model, target, build_key))
         row = _confirmed(place, release, target)
     except StoreUnreachable as error:  # says nothing of the release: to be asked for again
         row = _failed(model, target, build_key, error, Confirmation.WAITING)

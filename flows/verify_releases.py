@@ -18,7 +18,7 @@ from flows.outcome.results import ModelResult, Outcome
 from flows.outcome.rows import this_run
 from flows.planning.placement import load_placement
 from flows.request.choices import ModelChoice, TargetChoice
-from flows.request.parameters import RunLimits, default_store
+from flows.request.parameters import RunLimits, allowed_store
 from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed
 from flows.verification import (
@@ -61,7 +61,7 @@ def verify_releases(
         threads: Threads to run with.
         store: Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
     """
-    place = store or default_store()
+    place = allowed_store(store)
     judge = services().judge
 
     def prove(release: Release) -> Proof:
@@ -96,7 +96,7 @@ def _ask_devices(store: str) -> None:
             build_key=release.build_key,
             proof=release.manifest.state,
         )
-        for release in awaiting_device(open_store(store or default_store()))
+        for release in awaiting_device(open_store(allowed_store(store)))
     ]
     with get_client(sync_client=True) as client:
         runs, placement = Runs(client, this_run()), load_placement()

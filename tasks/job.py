@@ -144,3 +144,4 @@ class PublishRecord(_Record):
     bytes: int
     kept: str | None = None  # ISO 8601
     state: ReleaseState = ReleaseState.VALIDATED
+    promoted: bool = False  # else it is a candidate, until whoever has the keys promotes it

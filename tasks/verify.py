@@ -7,6 +7,7 @@ import shutil
 import time
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
@@ -18,6 +19,7 @@ from menagerie.validation import validate as run_goldens
 from zoo.errors import ArtifactError, HashMismatch, MenagerieError, NotInStore, StoreError
 from zoo.report import read_graphs, read_report, write_report
 from zoo.reseal import reseal
+from zoo.signing import Promoter, keyring_for
 from zoo.store import ReleaseVerdict, open_store
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ __all__ = [
     "verify_release",
 ]
 
+_run_unsigned = partial(run_goldens, allow_unsigned=True)
 _BUNDLE = "bundle"  # in the working folder, so that what a pull leaves beside it goes as well
 
 
@@ -90,7 +93,7 @@ def verify_release(
     """
     began = time.perf_counter()
     try:
-        proof = _prove(store, release, folder, threads, judge)[0]
+        proof = _prove(open_store(store), release, folder, threads, judge)[0]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return proof.model_copy(update={"seconds": time.perf_counter() - began})
@@ -101,7 +104,7 @@ def confirm_release(
     release: Release,
     folder: Path,
     *,
-    judge: Callable[..., ValidationReport] = run_goldens,
+    judge: Callable[..., ValidationReport] = _run_unsigned,
 ) -> Proof:
     """Prove an emulated release; if not by emulation again, publish it as validated.
 
@@ -111,14 +114,18 @@ def confirm_release(
     """
     began = time.perf_counter()
     try:
-        proof, report = _prove(store, release, folder, 1, judge)
+        # It may be a candidate still, and is judged in a sandbox.
+        opened = open_store(store, allow_unsigned=True)
+        proof, report = _prove(opened, release, folder, 1, judge)
         if report is not None and report.passed and not report.emulated:
             bundle = folder / _BUNDLE
             _require_untouched(bundle, release)
             written = read_report(bundle).model_copy(update={"validation": report})
             write_report(written, bundle, graphs=read_graphs(bundle))
             reseal(bundle, release.manifest, ReleaseState.VALIDATED)
-            open_store(store).publish(bundle)
+            confirmed = opened.propose(bundle)
+            if (keyring := keyring_for(store)) is not None:
+                Promoter(opened, keyring).promote(confirmed)
             proof = proof.model_copy(update={"state": ReleaseState.VALIDATED})
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -126,13 +133,12 @@ def confirm_release(
 
 
 def _prove(
-    store: str,
+    opened: Store,
     release: Release,
     folder: Path,
     threads: int,
     judge: Callable[..., ValidationReport],
 ) -> tuple[Proof, ValidationReport | None]:
-    opened = open_store(store)
     proof = Proof(
         model=release.model,
         target=release.target,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections import defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +23,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 # beyond the budget belongs behind `make test-all`, or is made once and shared.
 BUDGET = 240.0
 UNLIMITED = ("tests/sweep/", "tests/faults/", "tests/ui/", "tests/infra/local/")
+# Most tests make bundles by hand, which nobody signs; those of `tests/attacks` forbid that again.
+# Keys that are made on the way go with the session, and not among the developer's own.
+os.environ.setdefault("MENAGERIE_ALLOW_UNSIGNED", "1")
+if "MENAGERIE_KEYS" not in os.environ:
+    _scratch = tempfile.TemporaryDirectory(prefix="menagerie-tests-")
+    os.environ["MENAGERIE_KEYS"] = f"{_scratch.name}/keys"
+    os.environ["MENAGERIE_TRUST"] = f"{_scratch.name}/trust"
+    Path(os.environ["MENAGERIE_TRUST"]).mkdir()
 _COST = "processor_seconds"
 _costs: defaultdict[str, float] = defaultdict(float)
 

@@ -13,6 +13,7 @@
     ├── LoweringError          the target compiler failed
     │   └── UnsupportedKernels the target's runtime lacks kernels; lists them all
     ├── ArtifactError          a bundle breaks the format
+    │   └── Untrusted          no trusted key has signed it
     ├── SessionError           the shim runtime refused or failed
     ├── SpeechError            a recording cannot be read, or a bundle understands none
     ├── ValidationError        the artifact did not reproduce eager
@@ -20,6 +21,7 @@
         ├── StoreUnreachable   nobody answers at the endpoint
         ├── StoreFull          no space left
         ├── NotInStore         the asked-for release or blob does not exist
+        ├── Retracted          the release must no longer be used
         └── TooLarge           a small file of the store has more bytes than any of its kind
 """
 
@@ -30,12 +32,14 @@ from menagerie.errors import (
     HashMismatch,
     MenagerieError,
     NotInStore,
+    Retracted,
     SessionError,
     SpeechError,
     StoreError,
     StoreFull,
     StoreUnreachable,
     TooLarge,
+    Untrusted,
     UsageError,
 )
 
@@ -48,6 +52,7 @@ __all__ = [
     "MenagerieError",
     "NotInStore",
     "PassError",
+    "Retracted",
     "SessionError",
     "SourceError",
     "SourceRefused",
@@ -57,6 +62,7 @@ __all__ = [
     "StoreUnreachable",
     "TooLarge",
     "UnsupportedKernels",
+    "Untrusted",
     "UsageError",
     "ValidationError",
 ]

@@ -13,16 +13,22 @@ from typing import TYPE_CHECKING
 import typer
 
 from flows.cli.bisect import bisect
+from flows.cli.catalog import catalog
 from flows.cli.cluster import AS_GIVEN, down, status, up
 from flows.cli.compile import compile_model
 from flows.cli.convert import convert
+from flows.cli.diff import diff
 from flows.cli.doctor import doctor
 from flows.cli.explain import explain
 from flows.cli.gc import gc
+from flows.cli.keys import keys
 from flows.cli.listing import list_models
 from flows.cli.new import new
 from flows.cli.output import complain, messages
+from flows.cli.promote import promote, retract, rollback
+from flows.cli.provenance import provenance
 from flows.cli.pull import pull
+from flows.cli.releases import releases
 from flows.cli.report import report
 from flows.cli.run import run
 from flows.cli.runs import runs
@@ -53,10 +59,18 @@ app = typer.Typer(
 )
 app.command("list")(list_models)
 app.command("compile")(compile_model)
+app.add_typer(keys)
 for command in (
     show,
     new,
     convert,
+    promote,
+    rollback,
+    retract,
+    releases,
+    diff,
+    provenance,
+    catalog,
     pull,
     verify,
     run,

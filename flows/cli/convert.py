@@ -133,12 +133,50 @@ def convert(
     result = _convert(planned, options, jobs).model_copy(
         update={"seconds": time.perf_counter() - began}
     )
+    _promote(result, options, cluster)
     if as_json:
         emit(result.model_dump(mode="json"))
     else:
         print_results(result)
     if not result.succeeded:
         raise typer.Exit(1)
+
+
+def _promote(
+    result: "RunResult", options: "ConversionOptions", cluster: "Connection | None"
+) -> None:
+    """Sign what workers of this user's own cluster have proposed; others' wait for `zoo promote`.
+
+    Workers have no keys. Those of `zoo up` are this user's, who would promote whatever they prove.
+    """
+    from flows.connection import Origin
+    from flows.outcome.results import Outcome
+    from flows.request.own_models import manifest_folder
+
+    made = [row for row in result.results if row.outcome is Outcome.PUBLISHED]
+    if cluster is None or not made:
+        return
+    from flows.cli.output import messages
+    from zoo.manifest import load_manifest
+    from zoo.signing import Promoter, check_candidate, keyring_for
+    from zoo.store import open_store
+
+    store = open_store(options.store_url)
+    own = cluster.origin is Origin.LOCAL_CLUSTER
+    keyring = keyring_for(options.store_url, own=True) if own else None
+    for row in made:
+        candidate = store.candidate(row.model, row.target, row.build_key or "")
+        if candidate is None:
+            continue
+        if keyring is None:
+            text = (
+                f"{row.model} for {row.target} is a candidate: `zoo promote {row.model}` signs it"
+            )
+            messages().print(text, markup=False)
+            continue
+        spec = load_manifest(manifest_folder(options)).spec(row.model)
+        check_candidate(candidate.manifest, spec)
+        Promoter(store, keyring).promote(candidate)
 
 
 def _manifest(given: "Path | None") -> str:

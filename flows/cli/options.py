@@ -21,6 +21,7 @@ __all__ = [
     "SeedOption",
     "StoreOption",
     "TargetOption",
+    "UnsignedOption",
     "absolute",
     "complete_models",
     "complete_targets",
@@ -114,6 +115,27 @@ SeedOption = Annotated[
 ]
 FactoriesOption = Annotated[
     bool, typer.Option("--allow-factories", help="Run code that the manifest names.")
+]
+
+
+def _allow_unsigned(*, given: bool) -> bool:
+    """Says what it means, and does it for this process and what it starts."""
+    if given:
+        from flows.cli.output import messages
+        from menagerie.trust.policy import ALLOW_UNSIGNED, WARNING
+
+        os.environ[ALLOW_UNSIGNED] = "1"
+        messages().print(f"[yellow]{WARNING}[/yellow]")
+    return given
+
+
+UnsignedOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-unsigned",
+        callback=lambda value: _allow_unsigned(given=value),
+        help="Take what no trusted key has signed: native code that nobody vouches for.",
+    ),
 ]
 TargetOption = Annotated[
     str,

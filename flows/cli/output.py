@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import sys
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from menagerie.terminal import printable
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 __all__ = ["complain", "emit", "figure", "messages", "results", "table"]
 
@@ -22,19 +25,32 @@ T = TypeVar("T")
 _FILE_WIDTH = 140  # where there is no terminal to ask
 
 
+@cache
+def _console() -> type[Console]:
+    """Rich's console, on which no text from elsewhere can steer the terminal or end a command."""
+    from rich.console import Console
+    from rich.errors import MarkupError
+
+    class Calm(Console):
+        def render_str(self, text: str, **options: Any) -> Text:
+            plain = printable(text)
+            try:
+                return super().render_str(plain, **options)
+            except MarkupError:  # brackets of a name, not ours
+                return super().render_str(plain, **{**options, "markup": False})
+
+    return Calm
+
+
 def results() -> Console:
     """Standard output, for what the command was asked for."""
-    from rich.console import Console
-
     wide = None if sys.stdout.isatty() else _FILE_WIDTH
-    return Console(highlight=False, soft_wrap=True, width=wide)
+    return _console()(highlight=False, soft_wrap=True, width=wide)
 
 
 def messages() -> Console:
     """Standard error, for progress, remarks and complaints."""
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return _console()(stderr=True, highlight=False, soft_wrap=True)
 
 
 def emit(value: Any) -> None:
@@ -67,7 +83,7 @@ def complain(error: BaseException) -> None:
     else:
         first = (str(error).strip().splitlines() or ["no message"])[0]
         line = f"zoo: {type(error).__name__}: {first}. Set MENAGERIE_DEBUG=1 to see where"
-    messages().print(Text(line, style="red"))
+    messages().print(Text(printable(line), style="red"))
 
 
 def table(*columns: str, right: tuple[str, ...] = ()) -> Table:

@@ -10,6 +10,7 @@ from flows.cli.options import (
     JsonOption,
     StoreOption,
     TargetOption,
+    UnsignedOption,
     complete_models,
     store_url,
 )
@@ -45,6 +46,7 @@ def pull(
     as_zip: Annotated[
         bool, typer.Option("--zip", help="One zip file instead of a folder.")
     ] = False,
+    allow_unsigned: UnsignedOption = False,  # noqa: ARG001 - its callback acts
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -9,7 +9,14 @@ from typing import Annotated
 import typer
 
 from flows.cli.bundles import bundle_at, model_name
-from flows.cli.options import JsonOption, StoreOption, TargetOption, complete_models, store_url
+from flows.cli.options import (
+    JsonOption,
+    StoreOption,
+    TargetOption,
+    UnsignedOption,
+    complete_models,
+    store_url,
+)
 from flows.cli.output import emit, results
 from zoo.errors import ArtifactError
 
@@ -30,6 +37,7 @@ def report(
     *,
     target: TargetOption = "cpu",
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    allow_unsigned: UnsignedOption = False,  # noqa: ARG001 - its callback acts
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.options import JsonOption
+from flows.cli.options import JsonOption, UnsignedOption
 from flows.cli.output import emit, results, table
 from menagerie.numerics import Dtype
 
@@ -37,6 +37,7 @@ def run(
     threads: Annotated[
         int | None, typer.Option(min=1, max=256, help="Default: the runtime's choice.")
     ] = None,
+    allow_unsigned: UnsignedOption = False,  # noqa: ARG001 - its callback acts
     as_json: JsonOption = False,
 ) -> None:
     """Run an artifact on numpy files, without PyTorch.

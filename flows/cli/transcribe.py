@@ -9,6 +9,7 @@ from flows.cli.bundles import bundle_at
 from flows.cli.options import (
     JsonOption,
     StoreOption,
+    UnsignedOption,
     complete_models,
     complete_targets,
     known_target,
@@ -61,6 +62,7 @@ def transcribe(
     threads: Annotated[
         int | None, typer.Option(min=1, max=256, help="Default: one a processor.")
     ] = None,
+    allow_unsigned: UnsignedOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -79,7 +81,13 @@ def transcribe(
     order = Order(tuple(audio), "json" if as_json else form, output, rate)
     with (
         bundle_at(bundle, target or "cpu", store_url(store)) as folder,
-        Transcriber(folder, head=head, threads=threads, chunk=chunk) as transcriber,
+        Transcriber(
+            folder,
+            head=head,
+            threads=threads,
+            chunk=chunk,
+            allow_unsigned=allow_unsigned or None,
+        ) as transcriber,
     ):
         code = carry_out(transcriber, order)
     raise typer.Exit(code)

@@ -8,6 +8,7 @@ from flows.cli.bundles import bundle_at
 from flows.cli.options import (
     JsonOption,
     StoreOption,
+    UnsignedOption,
     complete_models,
     complete_targets,
     known_target,
@@ -51,6 +52,7 @@ def verify(
         ),
     ] = None,
     threads: Annotated[int, typer.Option(min=1, max=256, help="Threads to run with.")] = 1,
+    allow_unsigned: UnsignedOption = False,  # noqa: ARG001 - its callback acts
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -122,6 +124,8 @@ def _print(report: "ValidationReport") -> None:
                 decibels(parity.snr_db),
                 "[red]no[/red]" if parity.passed_by is None else _PASSED[parity.passed_by],
             )
+    from rich.markup import escape
+
     console = results()
     console.print(shown)
     for program in report.programs:
@@ -138,4 +142,4 @@ def _print(report: "ValidationReport") -> None:
         where = " on an emulated device" if report.emulated else ""
         console.print(f"[green]verified[/green]{where}")
     else:
-        console.print(f"[red]{report.verdict}[/red]: {report.detail}")
+        console.print(f"[red]{report.verdict}[/red]: {escape(report.detail)}")

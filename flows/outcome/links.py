@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from menagerie.figures import size
-from menagerie.format.paths import MANIFEST
+from menagerie.format.paths import MANIFEST, SIGNATURE
 from zoo.errors import StoreError
 from zoo.report import plain_text
 from zoo.store import open_store
@@ -42,7 +42,7 @@ class Links:
         opened = open_store(store)
         self._addresses = {
             name: address
-            for name in (MANIFEST, *release.manifest.listed)
+            for name in (MANIFEST, SIGNATURE, *release.manifest.listed)
             if (address := opened.link(release, name, _LINK_SECONDS)) is not None
         }
         self._archive: str | None = None
@@ -73,10 +73,15 @@ class Links:
             folders = " Keep the folders in their names." if self._has_folders else ""
             lines += [f"Or file by file into one folder, {until}:{folders}", ""]
             for name, address in sorted(self._addresses.items()):
-                entry = release.manifest.listed.get(name)
-                taken = size(len(release.document) if entry is None else entry.bytes)
-                lines.append(f"- [{plain_text(name)}]({address}) ({taken})")
+                lines.append(f"- [{plain_text(name)}]({address}){self._taken(name)}")
         return "\n".join(lines) + "\n"
+
+    def _taken(self, name: str) -> str:
+        """How large a file is, in brackets; of a signature, which is small, nothing."""
+        if name == SIGNATURE:
+            return ""
+        entry = self._release.manifest.listed.get(name)
+        return f" ({size(len(self._release.document) if entry is None else entry.bytes)})"
 
     @property
     def _in_bucket(self) -> bool:
@@ -103,7 +108,7 @@ def release_links(store: str, model: str, target: str, build_key: str) -> Links:
     Raises:
         StoreError: it cannot be found.
     """
-    return Links(store, open_store(store).find(model, target, build_key))
+    return Links(store, open_store(store).find_any(model, target, build_key))
 
 
 def link_page(store: str, page: bytes, name: str) -> str | None:

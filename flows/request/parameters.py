@@ -8,8 +8,19 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from menagerie.home import home
+from menagerie.terminal import shown_address
+from zoo.errors import UsageError
+from zoo.role import is_worker
 
-__all__ = ["ConversionOptions", "RunLimits", "default_store"]
+__all__ = [
+    "STORES_VARIABLE",
+    "ConversionOptions",
+    "RunLimits",
+    "allowed_store",
+    "default_store",
+]
+
+STORES_VARIABLE = "MENAGERIE_ALLOWED_STORES"
 
 
 def _for_forms(schema: dict[str, Any]) -> None:
@@ -90,7 +101,7 @@ class ConversionOptions(BaseModel):
     @property
     def store_url(self) -> str:
         """The store that is meant."""
-        return self.store or default_store()
+        return allowed_store(self.store)
 
 
 class RunLimits(BaseModel):
@@ -126,6 +137,23 @@ class RunLimits(BaseModel):
         title="Minutes without an answer",
         description="How long to bear with a Prefect server that does not answer.",
     )
+
+
+def allowed_store(asked: str) -> str:
+    """The store that a run means, if it may name it; empty: the default one.
+
+    On a worker that is its own store, or one of those that its operator lists, with commas, in
+    `MENAGERIE_ALLOWED_STORES`: who may fill in a form may not have a worker read or write folders.
+
+    Raises:
+        UsageError: it may not.
+    """
+    default = default_store()
+    listed = {each.strip() for each in os.environ.get(STORES_VARIABLE, "").split(",")}
+    if not asked or not is_worker() or asked in {default, *listed}:
+        return asked or default
+    fact = f"is no store that runs on this worker may name ({STORES_VARIABLE})"
+    raise UsageError(shown_address(asked), fact, "Leave it empty, or ask the operator")
 
 
 def default_store() -> str:

@@ -16,6 +16,7 @@ PREFECT_HOME="$folder/prefect"
 PREFECT_FLOWS_HEARTBEAT_FREQUENCY=30
 PREFECT_CLIENT_RETRY_EXTRA_CODES=500
 MENAGERIE_HOME="$folder/home"
+MENAGERIE_ROLE=worker
 DO_NOT_TRACK=1
 set +a
 # A Mac that sleeps answers nobody: awake while there is a worker, and on mains power.

@@ -147,6 +147,7 @@ def worker_environment(
     return {
         **quiet_environment(),
         **local_connection(state, credentials).environment(),
+        "MENAGERIE_ROLE": "worker",
         "PREFECT_WORKER_QUERY_SECONDS": "2",  # on loopback it costs little
         "PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1",
         "PREFECT_WORKER_WEBSERVER_PORT": str(port or state.ports["worker"]),

@@ -57,8 +57,8 @@ void check_requirements(const Manifest& manifest) {
 
 }  // namespace
 
-Bundle::Bundle(std::filesystem::path folder)
-    : folder_(std::move(folder)), manifest_(Manifest::read(folder_)) {
+Bundle::Bundle(std::filesystem::path folder, const Manifest::Vouch& vouch)
+    : folder_(std::move(folder)), manifest_(Manifest::read(folder_, vouch)) {
   try {
     check_requirements(manifest_);
   } catch (const Error& error) {
@@ -71,7 +71,7 @@ Bundle::Bundle(std::filesystem::path folder)
 
 // The folder holds the files that the manifest lists, of their sizes, and no others.
 void Bundle::check_folder() const {
-  std::set<std::string> listed{"manifest.json"};
+  std::set<std::string> listed{"manifest.json", kSignature};
   for (const auto& [path, entry] : manifest_.listed) {
     checked_size(path);
     listed.insert(path);
@@ -86,8 +86,11 @@ void Bundle::check_folder() const {
   }
 }
 
-std::shared_ptr<const Bundle> Bundle::open(const std::filesystem::path& folder) {
-  return std::shared_ptr<const Bundle>(new Bundle(folder));
+std::shared_ptr<const Bundle> Bundle::open(const std::filesystem::path& folder,
+                                           const Trust* trust) {
+  Manifest::Vouch vouch;
+  if (trust != nullptr) vouch = [&](auto document) { trust->require_signed(folder, document); };
+  return std::shared_ptr<const Bundle>(new Bundle(folder, vouch));
 }
 
 Tensor Bundle::constant(const std::string& name, int32_t wanted) const {

@@ -12,6 +12,7 @@
 #include "common/mapped_file.h"
 #include "common/safetensors.h"
 #include "common/tensor.h"
+#include "common/trust.h"
 
 namespace menagerie {
 
@@ -19,7 +20,9 @@ class Bundle {
  public:
   // Reads the manifest and checks that the bundle is for this runtime, and that this machine offers
   // what its libraries or their emulations require, before anything of it is mapped or loaded.
-  static std::shared_ptr<const Bundle> open(const std::filesystem::path& folder);
+  // With a `trust`, the manifest's signature is checked before anything is read out of it.
+  static std::shared_ptr<const Bundle> open(const std::filesystem::path& folder,
+                                            const Trust* trust = nullptr);
 
   const Manifest& manifest() const { return manifest_; }
   const std::shared_ptr<const SafeTensors>& weights() const { return weights_; }
@@ -37,7 +40,7 @@ class Bundle {
   std::shared_ptr<const OpenFile> checked_hash(const std::string& file) const;
 
  private:
-  explicit Bundle(std::filesystem::path folder);
+  Bundle(std::filesystem::path folder, const Manifest::Vouch& vouch);
   void check_folder() const;
   std::shared_ptr<Storage> mapped(std::span<const std::byte> bytes) const;
   std::shared_ptr<Storage> widened(const std::string& name) const;

@@ -96,6 +96,14 @@ menagerie_status menagerie_bundle_open(const char* folder, menagerie_bundle** bu
   });
 }
 
+menagerie_status menagerie_bundle_open_signed(const char* folder, const char* trust,
+                                              menagerie_bundle** bundle) {
+  return answer([&] {
+    const Trust roots = Trust::read(&given(trust, "trust"));
+    given(bundle, "bundle") = new menagerie_bundle{Bundle::open(&given(folder, "folder"), &roots)};
+  });
+}
+
 void menagerie_bundle_close(menagerie_bundle* bundle) { delete bundle; }
 
 size_t menagerie_bundle_program_count(const menagerie_bundle* bundle) {

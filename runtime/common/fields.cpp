@@ -79,8 +79,10 @@ void check_name(std::string_view text, std::string_view place) {
 
 void check_inner_path(const std::string& path, std::string_view place) {
   constexpr size_t kLongest = 200;
-  // The manifest does not list itself, nor what some file systems take for it.
-  bool plain = !path.empty() && path.size() <= kLongest && in_lower_case(path) != "manifest.json";
+  // The manifest lists neither itself nor its signature, nor what some file systems take for them.
+  const std::string lowered = in_lower_case(path);
+  bool plain = !path.empty() && path.size() <= kLongest && lowered != "manifest.json" &&
+               lowered != "signature.json";
   char previous = '/';
   for (const char c : path + "/") {
     const bool first = previous == '/';

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -80,8 +81,10 @@ struct Manifest {
   std::map<std::string, FileEntry> listed;  // every file by its path
   std::vector<Tolerance> tolerances;
 
-  // Reads folder/manifest.json; fails with the file and the member that breaks a rule.
-  static Manifest read(const std::filesystem::path& folder);
+  // Reads folder/manifest.json; fails with the file and the member that breaks a rule. With
+  // `vouch`, which fails unless somebody vouches for them, nothing is read out of the bytes before.
+  using Vouch = std::function<void(std::string_view document)>;
+  static Manifest read(const std::filesystem::path& folder, const Vouch& vouch = {});
 
   const ProgramSpec& program(const std::string& name) const;
   // The entry of a file the manifest names; fails if it names none such.

@@ -14,6 +14,11 @@
  * threads, are served one after another, but each takes back the outputs of the run before it:
  * threads that share a program hold a lock of their own from before a run until they have read its
  * outputs. Nothing may be called on a program or bundle while it is being closed, or after.
+ *
+ * The weights are mapped from their file: who cuts it short, or writes into it, while a bundle is
+ * open ends the process by SIGBUS or changes what it computes. Keep bundles where their user alone
+ * may write. After a run with several threads, a child of fork() cannot run with several: the
+ * threads stay with the parent. Open programs after forking, or run with one.
  */
 #ifndef MENAGERIE_H
 #define MENAGERIE_H
@@ -77,6 +82,11 @@ MENAGERIE_API const char* menagerie_last_error(void);
 /* Opens a bundle folder: reads manifest.json, checks what this machine must offer, maps the
  * weights. Programs keep what they need of it alive: closing the bundle first is allowed. */
 MENAGERIE_API menagerie_status menagerie_bundle_open(const char* folder, menagerie_bundle** bundle);
+/* The same, once `signature.json` in the folder has been found to be over the very bytes of the
+ * manifest, by enough of the keys that `trust` names: a root's metadata of The Update Framework, or
+ * a folder of them. A bundle is native code: open what comes from elsewhere so. */
+MENAGERIE_API menagerie_status menagerie_bundle_open_signed(const char* folder, const char* trust,
+                                                            menagerie_bundle** bundle);
 MENAGERIE_API void menagerie_bundle_close(menagerie_bundle* bundle);
 MENAGERIE_API size_t menagerie_bundle_program_count(const menagerie_bundle* bundle);
 MENAGERIE_API const char* menagerie_bundle_program_name(const menagerie_bundle* bundle,
@@ -84,6 +94,10 @@ MENAGERIE_API const char* menagerie_bundle_program_name(const menagerie_bundle* 
 
 /* Checks every file's size and sha256 against the manifest. Reads the whole bundle. */
 MENAGERIE_API menagerie_status menagerie_bundle_verify(const menagerie_bundle* bundle);
+
+/* 0 if the holder of the Ed25519 key (RFC 8032) signed the message, else 1. */
+MENAGERIE_API int menagerie_ed25519_check(const uint8_t signature[64], const uint8_t key[32],
+                                          const uint8_t* message, size_t bytes);
 
 /* Loads a program. threads = 0 takes every processor the process may use. */
 MENAGERIE_API menagerie_status menagerie_program_open(menagerie_bundle* bundle, const char* name,

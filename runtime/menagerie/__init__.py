@@ -50,7 +50,14 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_HOMES[name]), name)
 
 
-def pull(model: str, *, store: str, into: Path | str, target: str = "cpu") -> Path:
+def pull(
+    model: str,
+    *,
+    store: str,
+    into: Path | str,
+    target: str = "cpu",
+    allow_unsigned: bool | None = None,
+) -> Path:
     """Downloads the latest release of a model; every file's sha256 is checked.
 
     Args:
@@ -58,42 +65,53 @@ def pull(model: str, *, store: str, into: Path | str, target: str = "cpu") -> Pa
         store: a folder, `https://host/path` or `s3://bucket/prefix`.
         into: a folder that is absent or empty, or holds this release already.
         target: `cpu` or `metal`.
+        allow_unsigned: also take what no trusted key has signed: native code for which nobody
+            vouches. None: the variable MENAGERIE_ALLOW_UNSIGNED decides.
 
     Returns:
         The bundle's folder.
 
     Raises:
         NotInStore: there is no such release.
+        Untrusted: nobody who is trusted here has signed it; see `menagerie.trust`.
         StoreError: the store could not give it; what came already is kept for the next try.
     """
     from menagerie.store import open_releases
 
-    releases = open_releases(store)
+    releases = open_releases(store, allow_unsigned=allow_unsigned)
     return releases.pull(releases.find(model, target), Path(into))
 
 
 def open(  # noqa: A001 - read as `menagerie.open`
-    bundle: Path | str, program: str = "main", *, threads: int | None = None
+    bundle: Path | str,
+    program: str = "main",
+    *,
+    threads: int | None = None,
+    allow_unsigned: bool | None = None,
 ) -> Session:
     """Loads a program of a bundle; see `menagerie.session.Session`. A bundle is native code."""
     from menagerie.session import Session
 
-    return Session(bundle, program, threads)
+    return Session(bundle, program, threads, allow_unsigned=allow_unsigned)
 
 
-def verify(bundle: Path | str, *, threads: int = 1) -> ValidationReport:
+def verify(
+    bundle: Path | str, *, threads: int = 1, allow_unsigned: bool | None = None
+) -> ValidationReport:
     """Runs a bundle's golden cases in a fresh process and compares them with eager PyTorch's.
 
     Args:
         bundle: its folder.
         threads: how many a run uses.
+        allow_unsigned: also try what no trusted key has signed.
 
     Returns:
         The judgement: `passed`, `detail`, and each output's error. A bad bundle does not raise.
     """
     from menagerie.validation import Limits, validate
 
-    return validate(Path(bundle), limits=Limits(threads=threads))
+    limits = Limits(threads=threads)
+    return validate(Path(bundle), limits=limits, allow_unsigned=allow_unsigned)
 
 
 def bench(bundle: Path | str, program: str = "main", *, threads: int = 1) -> Measurement:

@@ -36,6 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line; returns its exit code."""
     order = _parser().parse_args(arguments)
     try:
+        if getattr(order, "allow_unsigned", False):
+            from menagerie.trust.policy import ALLOW_UNSIGNED, WARNING
+
+            os.environ[ALLOW_UNSIGNED] = "1"
+            sys.stderr.write(f"{WARNING}\n")
         code: int = order.command(order)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
@@ -58,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    named = "pull|verify|run|bench|transcribe|version"
+    named = "pull|verify|run|bench|transcribe|trust|version"
     commands = parser.add_subparsers(required=True, metavar=named)
     pull = _command(commands, "pull", "download a release; every file's sha256 is checked", _pull)
     pull.add_argument("model", help="name of a published model")
@@ -74,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="URL",
         help="folder, https://host/path or s3://bucket/prefix (default: $MENAGERIE_STORE)",
     )
+    _unsigned(pull)
     verify = _command(commands, "verify", "prove a bundle again on this machine", _verify)
     _bundle(verify)
     verify.add_argument("--threads", type=_threads, default=1, help="default: 1")
@@ -92,9 +98,39 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "--seconds", type=float, default=3.0, help="how long to measure (default: 3)"
     )
+    trust = _command(
+        commands, "trust", "trust a publisher's root.json; without one, say who is", _trust
+    )
+    trust.add_argument("root", type=Path, nargs="?", metavar="root.json", help="from its publisher")
     _transcription(_command(commands, "transcribe", "text of recordings", _transcribe))
     _command(commands, "version", "what is installed, and what it can run", _version)
     return parser
+
+
+def _trust(order: argparse.Namespace) -> int:
+    from menagerie.trust import add_root, trusted_roots
+
+    if order.root is not None:
+        root = add_root(_content(order.root), str(order.root))
+        _say(
+            order,
+            f"trusted from now on: root {root.version}, {root.threshold} of "
+            f"{len(root.keys)} keys must sign",
+            version=root.version,
+            keys=sorted(root.keys),
+        )
+        return 0
+    roots = trusted_roots()
+    lines = [f"{root.place}: root {root.version}, keys {', '.join(root.keys)}" for root in roots]
+    _say(order, "\n".join(lines or ["no root is trusted here"]), roots=[r.place for r in roots])
+    return 0
+
+
+def _content(path: Path) -> bytes:
+    from menagerie.trust.roots import MAX_ROOT_BYTES
+
+    with path.open("rb") as file:
+        return file.read(MAX_ROOT_BYTES + 1)
 
 
 def _transcription(parser: argparse.ArgumentParser) -> None:
@@ -125,6 +161,15 @@ def _command(
 
 def _bundle(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", type=Path, metavar="DIR", help="a bundle's folder")
+    _unsigned(parser)
+
+
+def _unsigned(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--allow-unsigned",
+        action="store_true",
+        help="take what no trusted key has signed: native code that nobody vouches for",
+    )
 
 
 def _threads(text: str) -> int:
@@ -233,13 +278,17 @@ def _say(order: argparse.Namespace, text: str, **fields: Any) -> None:
         from menagerie.typed_json import plain
 
         text = json.dumps(plain(fields), indent=2, allow_nan=False)
-    sys.stdout.write(text + "\n")
+    from menagerie.terminal import printable
+
+    sys.stdout.write(printable(text) + "\n")
 
 
 def _told(error: Exception) -> str:
+    from menagerie.terminal import printable
+
     if isinstance(error, OSError):
-        return f"{error.filename or 'system'}: {error.strerror or error}"
-    return str(error)
+        return printable(f"{error.filename or 'system'}: {error.strerror or error}")
+    return printable(str(error))
 
 
 class _Bar:

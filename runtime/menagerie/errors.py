@@ -7,12 +7,14 @@ __all__ = [
     "HashMismatch",
     "MenagerieError",
     "NotInStore",
+    "Retracted",
     "SessionError",
     "SpeechError",
     "StoreError",
     "StoreFull",
     "StoreUnreachable",
     "TooLarge",
+    "Untrusted",
     "UsageError",
 ]
 
@@ -53,6 +55,10 @@ class ArtifactError(MenagerieError):
     """A bundle breaks a rule of the format; nothing of it was used."""
 
 
+class Untrusted(ArtifactError):
+    """Nobody who is trusted here has signed these bytes; nothing of them was used."""
+
+
 class SessionError(MenagerieError):
     """The shim runtime refused the call or failed in it."""
 
@@ -75,6 +81,10 @@ class StoreFull(StoreError):
 
 class NotInStore(StoreError):
     """The asked-for release or blob does not exist."""
+
+
+class Retracted(StoreError):
+    """The release was retracted: its publisher says that it must no longer be used."""
 
 
 class TooLarge(StoreError):

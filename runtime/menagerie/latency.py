@@ -19,7 +19,12 @@ __all__ = ["measure"]
 
 
 def measure(
-    folder: Path, program: str = "main", *, threads: int = 1, seconds: float = 3.0
+    folder: Path,
+    program: str = "main",
+    *,
+    threads: int = 1,
+    seconds: float = 3.0,
+    allow_unsigned: bool | None = None,
 ) -> Measurement:
     """Times a program on the largest of its golden inputs, in this process.
 
@@ -28,6 +33,7 @@ def measure(
         program: which of its programs.
         threads: how many a run uses.
         seconds: how long to go on measuring, after one call that is not counted.
+        allow_unsigned: as of `menagerie.session.Session`.
 
     Raises:
         ArtifactError: the bundle breaks the format.
@@ -43,5 +49,5 @@ def measure(
     goldens = GoldenCases(bundle.file(programs[program].golden.path), programs[program])
     case = goldens.largest()
     inputs = goldens.inputs(case)
-    with Session(folder, program, threads) as session:
+    with Session(folder, program, threads, allow_unsigned=allow_unsigned) as session:
         return latency(lambda: session.run(inputs), seconds=seconds, threads=threads, case=case)

@@ -141,6 +141,7 @@ def _declare(loaded: ctypes.CDLL) -> None:
         "menagerie_version": (text, []),
         "menagerie_last_error": (text, []),
         "menagerie_bundle_open": (status, [text, handle]),
+        "menagerie_bundle_open_signed": (status, [text, text, handle]),
         "menagerie_bundle_close": (None, [pointer]),
         "menagerie_bundle_verify": (status, [pointer]),
         "menagerie_program_open": (status, [pointer, text, ctypes.c_int32, handle]),

@@ -12,10 +12,11 @@ import numpy as np
 
 from menagerie.errors import MenagerieError, SessionError
 from menagerie.format.document import parse_manifest
-from menagerie.format.folder import read_manifest
+from menagerie.format.folder import read_manifest, read_signature
 from menagerie.format.paths import MANIFEST
 from menagerie.library import TensorView, available_targets, last_error, library
 from menagerie.numerics import Dtype
+from menagerie.trust import allows_unsigned, check_signature, trusted_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +41,9 @@ _NUMBERS = {
 }
 
 
+_threaded_in: dict[str, int] = {}  # target -> process that ran with several threads
+
+
 def _numpy_dtype(dtype: Dtype) -> np.dtype[np.generic]:
     return np.dtype("uint16" if dtype is Dtype.BFLOAT16 else dtype.value)
 
@@ -49,31 +53,50 @@ class Session:
 
     Sessions are independent of each other; calls on one session, from whatever threads, are served
     one after another: a run ends when its results have been copied. What the bundle requires of the
-    machine, and the hash of the library, are checked before loading.
+    machine, its signature, and the hash of the library, are checked before loading, on the very
+    bytes that are loaded.
+
+    The weights are mapped from their file: who truncates it while the session is open ends the
+    process (SIGBUS). After a run with several threads, a forked child cannot run with several.
 
     Args:
         bundle: the bundle's folder.
         program: which of its programs to load.
         threads: how many threads a run uses; None takes every processor the process may use.
+        allow_unsigned: run what no trusted key has signed, as native code that nobody vouches for;
+            None: the variable MENAGERIE_ALLOW_UNSIGNED decides.
 
     Raises:
-        SessionError: the bundle is malformed, does not fit this machine, or cannot be loaded.
+        SessionError: the bundle is malformed, signed by nobody who is trusted, does not fit this
+            machine, or cannot be loaded.
     """
 
     def __init__(
-        self, bundle: Path | str, program: str = "main", threads: int | None = None
+        self,
+        bundle: Path | str,
+        program: str = "main",
+        threads: int | None = None,
+        *,
+        allow_unsigned: bool | None = None,
     ) -> None:
         self._program = ctypes.c_void_p()
         self._one_call = threading.Lock()  # outputs are the program's own until its next call
         self._folder = Path(bundle)
-        manifest = _read_manifest(self._folder)
+        self._threads = threads or 0
+        unsigned_too = allows_unsigned(allow_unsigned)
+        manifest = _read_manifest(self._folder, unsigned_too=unsigned_too)
         self._spec = _program_named(program, manifest, self._folder)
         self._target = _known_target(manifest, self._folder)
         self._library = library(self._target)
         opened = ctypes.c_void_p()
-        self._check(
-            self._library.menagerie_bundle_open(os.fsencode(self._folder), ctypes.byref(opened))
-        )
+        folder = os.fsencode(self._folder)
+        if unsigned_too:
+            status = self._library.menagerie_bundle_open(folder, ctypes.byref(opened))
+        else:
+            status = self._library.menagerie_bundle_open_signed(
+                folder, os.fsencode(trusted_place()), ctypes.byref(opened)
+            )
+        self._check(status)
         try:
             status = self._library.menagerie_program_open(
                 opened, program.encode(), _held(threads or 0), ctypes.byref(self._program)
@@ -102,6 +125,7 @@ class Session:
         """Sets how many threads the following runs use; 0 for every processor."""
         with self._one_call:
             count = _held(threads)
+            self._threads = threads
             self._check(self._library.menagerie_program_set_threads(self._open_program(), count))
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -119,6 +143,7 @@ class Session:
         """
         views = (TensorView * len(self.inputs))()
         self._check_names(inputs)
+        self._refuse_forked()
         kept = [self._array(spec, inputs[spec.name]) for spec in self.inputs]
         for view, spec, array in zip(views, self.inputs, kept, strict=True):
             _fill(view, spec, array)
@@ -168,6 +193,23 @@ class Session:
             raise SessionError(place, fact)
         raise SessionError(str(self._folder), message)
 
+    def _refuse_forked(self) -> None:
+        """The threads of a run stay behind in the process that forked: a child would wait for ever.
+
+        Raises:
+            SessionError: this is such a child, and the run would use several threads.
+        """
+        if self._threads == 1:
+            return
+        here, before = os.getpid(), _threaded_in.get(self._target)
+        if before not in {None, here}:
+            raise SessionError(
+                str(self._folder),
+                f"this process was forked from {before}, which had run with several threads",
+                "Start processes by `spawn`, run before forking only with threads=1, or now",
+            )
+        _threaded_in[self._target] = here
+
     def _check_names(self, inputs: Mapping[str, np.ndarray]) -> None:
         wanted = [spec.name for spec in self.inputs]
         missing = [name for name in wanted if name not in inputs]
@@ -184,6 +226,7 @@ class Session:
     def _array(self, spec: TensorSpec, array: np.ndarray) -> np.ndarray:
         if not isinstance(array, np.ndarray):
             raise SessionError(str(self._folder), f"input {spec.name} is not a numpy array")
+        array = np.ndarray.view(array, np.ndarray)  # a subclass may say anything of its shape
         wanted = _numpy_dtype(spec.dtype)
         if array.dtype != wanted:
             raise SessionError(
@@ -209,10 +252,13 @@ def _held(threads: int) -> int:
     return threads
 
 
-def _read_manifest(folder: Path) -> BundleManifest:
+def _read_manifest(folder: Path, *, unsigned_too: bool) -> BundleManifest:
     path = folder / MANIFEST
     try:
-        return parse_manifest(read_manifest(path), str(path))
+        document = read_manifest(path)
+        if not unsigned_too:
+            check_signature(document, read_signature(folder), str(folder))
+        return parse_manifest(document, str(path))
     except MenagerieError as error:
         raise SessionError(error.place, error.fact, error.next_step) from error
 

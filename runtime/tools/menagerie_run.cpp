@@ -3,6 +3,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,13 +15,17 @@ namespace menagerie::tools {
 namespace {
 
 constexpr char kUsage[] =
-    "usage: menagerie-run [--threads N] [--program NAME] [--bench RUNS] [--no-hashes] BUNDLE\n"
+    "usage: menagerie-run [--threads N] [--program NAME] [--bench RUNS] [--no-hashes]\n"
+    "                     [--trust PLACE | --allow-unsigned] BUNDLE\n"
     "\n"
     "Runs every golden case of a bundle and compares the outputs with PyTorch's.\n"
     "  --threads N     how many threads to use; left out: every processor\n"
     "  --program NAME  only this program\n"
     "  --bench RUNS    also time so many runs of the first case\n"
     "  --no-hashes     do not check the files' sha256 first\n"
+    "  --trust PLACE   whose keys are trusted: a root.json or a folder of them; left out:\n"
+    "                  $MENAGERIE_TRUST, else the folder trust of Menagerie's own\n"
+    "  --allow-unsigned  run what nobody vouches for: native code that may do what you may\n"
     "Exit code: 0 all equal, 1 something differs or fails, 2 wrong usage.\n";
 
 struct Options {
@@ -29,6 +34,8 @@ struct Options {
   int threads = 0;
   int bench = 0;
   bool hashes = true;
+  std::string trust;
+  bool allow_unsigned = false;
 };
 
 struct UsageError : std::runtime_error {
@@ -58,6 +65,10 @@ Options parse(const std::vector<std::string>& arguments) {
       options.program = value();
     } else if (argument == "--bench") {
       options.bench = number(value(), argument);
+    } else if (argument == "--trust") {
+      options.trust = value();
+    } else if (argument == "--allow-unsigned") {
+      options.allow_unsigned = true;
     } else if (argument == "--no-hashes") {
       options.hashes = false;
     } else if (argument.starts_with('-')) {
@@ -85,9 +96,34 @@ struct CloseProgram {
 using BundleHandle = std::unique_ptr<menagerie_bundle, CloseBundle>;
 using ProgramHandle = std::unique_ptr<menagerie_program, CloseProgram>;
 
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+// Where Python's `menagerie.trust` looks as well.
+std::string trusted_place(const Options& options) {
+  if (!options.trust.empty()) return options.trust;
+  if (const std::string asked = variable("MENAGERIE_TRUST"); !asked.empty()) return asked;
+  if (const std::string own = variable("MENAGERIE_HOME"); !own.empty()) return own + "/trust";
+#ifdef __APPLE__
+  return variable("HOME") + "/Library/Caches/menagerie/trust";
+#else
+  const std::string caches = variable("XDG_CACHE_HOME");
+  return (caches.empty() ? variable("HOME") + "/.cache" : caches) + "/menagerie/trust";
+#endif
+}
+
 BundleHandle open_bundle(const Options& options) {
   menagerie_bundle* bundle = nullptr;
-  check(menagerie_bundle_open(options.bundle.c_str(), &bundle));
+  const bool unsigned_too = options.allow_unsigned || variable("MENAGERIE_ALLOW_UNSIGNED") == "1";
+  if (unsigned_too) {
+    check(menagerie_bundle_open(options.bundle.c_str(), &bundle));
+  } else if (menagerie_bundle_open_signed(options.bundle.c_str(), trusted_place(options).c_str(),
+                                          &bundle) != MENAGERIE_OK) {
+    throw Error(std::string(menagerie_last_error()) +
+                ". Name the keys with --trust, or run it anyway with --allow-unsigned");
+  }
   BundleHandle handle(bundle);
   if (options.hashes) check(menagerie_bundle_verify(bundle));
   return handle;

@@ -73,6 +73,20 @@ def test_a_worker_may_what_the_store_does_and_no_more() -> None:
     assert allowed("worker-policy.json") == {RIGHTS[request] for request in made}
 
 
+def test_a_promoter_may_what_the_store_does_and_no_more() -> None:
+    """The same requests as a worker's, below the whole prefix."""
+    assert allowed("operator-policy.json") == allowed("worker-policy.json")
+
+
+@pytest.mark.parametrize("folder", ["releases", "signatures", "ledgers", "provenance", "metadata"])
+def test_a_worker_cannot_write_what_is_promoted(folder: str) -> None:
+    """A stolen worker's key proposes candidates; it makes and alters no release."""
+    place = f"{BUCKET}/zoo/{folder}/x.json"
+    assert not may("worker-policy.json", "s3:PutObject", place)
+    assert may("operator-policy.json", "s3:PutObject", place)
+    assert may("worker-policy.json", "s3:PutObject", f"{BUCKET}/zoo/candidates/a/cpu/x.json")
+
+
 def test_a_reader_may_only_read() -> None:
     """What `zoo pull` asks."""
     assert allowed("reader-policy.json") == {RIGHTS[request] for request in READING}
@@ -99,7 +113,7 @@ def may(policy: str, action: str, resource: str, **context: str) -> bool:
     return False
 
 
-POLICIES = ["worker-policy.json", "reader-policy.json"]
+POLICIES = ["worker-policy.json", "reader-policy.json", "operator-policy.json"]
 
 
 @pytest.mark.parametrize("policy", POLICIES)

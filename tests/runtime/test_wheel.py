@@ -23,6 +23,7 @@ from flows.outcome.links import release_links
 from menagerie.format.archive import pack
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle, seal
+from zoo.signing import Keyring, Promoter, sign_bundle
 from zoo.store import open_store
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ def test_a_bare_environment_pulls_verifies_and_runs(
     folder = tmp_path / "made"
     shutil.copytree(bundles("image"), folder)
     seal(folder, replace(open_bundle(folder).manifest, state=ReleaseState.VALIDATED))
-    open_store(str(tmp_path / "store")).publish(folder)
+    store, keyring = open_store(str(tmp_path / "store")), Keyring.create(tmp_path / "keys")
+    Promoter(store, keyring).promote(store.propose(folder))
     golden = load_file(folder / "programs/main/golden.safetensors")
     np.save(tmp_path / "x.npy", golden["0/input/image"])
 
@@ -122,6 +124,7 @@ def test_a_bare_environment_pulls_verifies_and_runs(
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    menagerie("trust", str(keyring.folder / "root.json"))
     with serving(tmp_path / "store") as server:
         menagerie("pull", "image", "--store", server.address, "-o", "out")
     assert "verified" in menagerie("verify", "out")
@@ -149,6 +152,8 @@ def test_the_links_of_a_run_make_a_bundle(
     folder = tmp_path / "made"
     shutil.copytree(bundles("image"), folder)
     seal(folder, replace(open_bundle(folder).manifest, state=ReleaseState.VALIDATED))
+    trust = {"MENAGERIE_TRUST": str(tmp_path / "keys" / "root.json")}
+    monkeypatch.setenv("MENAGERIE_TRUST", trust["MENAGERIE_TRUST"])
     for server in swift_server.running(tmp_path_factory.mktemp("swift")):
         keys = {
             "MENAGERIE_S3_ACCESS_KEY": swift_server.ACCESS_KEY,
@@ -158,14 +163,16 @@ def test_the_links_of_a_run_make_a_bundle(
             monkeypatch.setenv(name, value)
         store = open_store("s3://models/zoo")
         store._objects.ensure_bucket()  # type: ignore[attr-defined]
-        release = store.publish(folder)
+        keyring = Keyring.create(tmp_path / "keys")
+        sign_bundle(folder, keyring)
+        release = Promoter(store, keyring).promote(store.propose(folder))
         store.put_archive(release, pack(folder, tmp_path / "bundle.zip"))
         page = release_links(store.url, *release.names).markdown()
 
         [archive] = re.findall(r"\[as one zip file\]\((\S+)\)", page)
-        links = dict(re.findall(r"^- \[(.+?)\]\((\S+)\) ", page, re.MULTILINE))
+        links = dict(re.findall(r"^- \[(.+?)\]\((\S+)\)", page, re.MULTILINE))
         names = {name.replace("\\", ""): address for name, address in links.items()}
-        assert set(names) == {"manifest.json", *release.manifest.listed}
+        assert set(names) == {"manifest.json", "signature.json", *release.manifest.listed}
         for name, address in names.items():
             path = tmp_path / "by-file" / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -180,6 +187,7 @@ def test_the_links_of_a_run_make_a_bundle(
             cwd=tmp_path,
             env={
                 "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+                **trust,
                 "MENAGERIE_HOME": str(tmp_path / "home"),
                 **keys,
             },
@@ -191,7 +199,7 @@ def test_the_links_of_a_run_make_a_bundle(
             text=True,
             check=False,
             cwd=tmp_path,
-            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **trust},
         )
         assert "verified" in done.stdout, (name, done.stderr)
 

@@ -1,15 +1,10 @@
-"""Prefect's UI in a browser, as a model engineer uses it: form, run, report, download.
-
-Needs Chromium: the one that `playwright install chromium` fetched, or the system's. Pictures are
-kept in the folder that MENAGERIE_PICTURES names, for the documentation.
-"""
+"""Prefect's UI in a browser, as a model engineer uses it: form, run, report, download."""
 
 from __future__ import annotations
 
 import base64
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -18,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import Error, Page, expect, sync_playwright
+from browsers import PAGE_SECONDS, picture
+from playwright.sync_api import Browser, Page, expect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +23,6 @@ pytestmark = pytest.mark.ui
 
 ZOO = Path(sys.executable).with_name("zoo")
 MODEL = "digits_cnn"
-PAGE_SECONDS = 120
 RUN_SECONDS = 600
 
 
@@ -73,32 +68,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def page(cluster: Cluster) -> Iterator[Page]:
+def page(cluster: Cluster, browser: Browser) -> Iterator[Page]:
     """A browser that is signed in, as anybody's is."""
-    expect.set_options(timeout=PAGE_SECONDS * 1000)
-    with sync_playwright() as playwright:
-        try:
-            browser = playwright.chromium.launch()
-        except Error:  # none of Playwright's own
-            browser = playwright.chromium.launch(
-                executable_path=shutil.which("chromium") or shutil.which("google-chrome"),
-                args=["--no-sandbox"],
-            )
-        context = browser.new_context(viewport={"width": 1280, "height": 1600})
-        opened = context.new_page()
-        opened.set_default_timeout(PAGE_SECONDS * 1000)
-        opened.goto(cluster.url)
-        opened.locator("input").first.fill(cluster.password)
-        opened.keyboard.press("Enter")
-        opened.get_by_role("button", name="Logout").wait_for()
-        yield opened
-        browser.close()
-
-
-def picture(page: Page, name: str) -> None:
-    """Keep what is on the page, where somebody asked for it."""
-    if folder := os.environ.get("MENAGERIE_PICTURES"):
-        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+    context = browser.new_context(viewport={"width": 1280, "height": 1600})
+    opened = context.new_page()
+    opened.set_default_timeout(PAGE_SECONDS * 1000)
+    opened.goto(cluster.url)
+    opened.locator("input").first.fill(cluster.password)
+    opened.keyboard.press("Enter")
+    opened.get_by_role("button", name="Logout").wait_for()
+    yield opened
+    context.close()
 
 
 def open_form(cluster: Cluster, page: Page) -> None:

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
-from menagerie import figures
 from zoo.report import charts
 from zoo.report.failure import failure_advice
 from zoo.report.graphs import figure
-from zoo.report.graphs import style as graph_style
-from zoo.report.phrases import EMULATED, HEADINGS, cause, commands, demand, heading, proof, tiles
+from zoo.report.phrases import EMULATED, HEADINGS, cause, commands, heading, proof, tiles
+from zoo.report.rendering import render
 from zoo.report.summary import badness, latencies, outputs, summarise
 from zoo.report.svg import WIDTH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from markupsafe import Markup
+
     from zoo.records import ConversionReport, FailureReport, ProgramGraphs
     from zoo.report.summary import OutputCases
 
 __all__ = ["IndexRow", "render_failure", "render_index", "render_report"]
 
-_TEMPLATES = Path(__file__).parent / "templates"
 _MOST_HISTOGRAMS = 6
 _MOST_GRAPH_ROWS = 600  # of all pictures of graphs together
 
@@ -40,32 +33,6 @@ class IndexRow:
 
     report: ConversionReport
     link: str
-
-
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {name: getattr(figures, name) for name in figures.__all__}
-    environment.globals |= {"speed": figures.speed, "count": figures.count, "demand": demand}
-    return environment
-
-
-def _render(template: str, **values: object) -> str:
-    """Fills a template; the policy admits this one style sheet by its hash, and nothing else."""
-    style = (_TEMPLATES / "style.css").read_text(encoding="utf-8") + graph_style()
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    page = _environment().get_template(template)
-    return page.render(style=Markup(style), policy=policy, **values)  # noqa: S704 - our own file
 
 
 def _histograms(shown: Sequence[OutputCases]) -> list[tuple[OutputCases, Markup]]:
@@ -108,7 +75,7 @@ def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()
     cases = {p.program: {c.case: c.dimensions for c in p.cases} for p in report.validation.programs}
     parts = [("weights", report.weights_bytes)]
     parts += [(f"library of {r.program}", r.library_bytes) for r in report.lowering]
-    return _render(
+    return render(
         "report.html.j2",
         report=report,
         heading=heading(report),
@@ -133,7 +100,7 @@ def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()
 
 def render_failure(report: FailureReport) -> str:
     """The page of a conversion that ended before there was anything to validate."""
-    return _render(
+    return render(
         "failure.html.j2",
         report=report,
         advice=failure_advice(report),
@@ -144,7 +111,7 @@ def render_failure(report: FailureReport) -> str:
 def render_index(rows: Sequence[IndexRow]) -> str:
     """The page of a whole zoo: one row a conversion."""
     summaries = [(summarise(row.report), row) for row in rows]
-    return _render(
+    return render(
         "index.html.j2",
         rows=summaries,
         proven=sum(row.report.validation.passed for row in rows),

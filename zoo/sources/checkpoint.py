@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+import zipfile
 from typing import TYPE_CHECKING
 
 import torch
@@ -54,6 +55,7 @@ def read_state(path: Path, model: str) -> Mapping[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return dict(load_file(path))
+        _refuse_inflation(path, model)
         with warnings.catch_warnings(action="ignore"):  # what matters of the file is raised
             state = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -62,6 +64,8 @@ def read_state(path: Path, model: str) -> Mapping[str, Tensor]:
             f"{path.name} is not a pickle of tensors only",
             "Save the state dict as safetensors",
         ) from error
+    except SourceRefused:
+        raise
     except Exception as error:  # bytes from anywhere make readers raise anything
         fact = f"{path.name} cannot be read ({_first_line(error)})"
         raise SourceError(model, fact, "Save the state dict again") from error
@@ -102,6 +106,25 @@ def _checked(source: CheckpointSource, context: Context) -> Path:
     path = resolve_inside(source.path, context)
     require_digest(sha256_of(path), source.sha256, source.path, context.model)
     return path
+
+
+def _refuse_inflation(path: Path, model: str) -> None:
+    """PyTorch stores tensors as they are: a file that inflates was made to fill the memory.
+
+    Raises:
+        SourceRefused: it is a zip whose entries are compressed, or overlap.
+    """
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+    packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
+    if packed or sum(entry.file_size for entry in entries) > path.stat().st_size:
+        raise SourceRefused(
+            model,
+            f"{path.name} would unpack to more than it is",
+            "Save the state dict with torch.save, or as safetensors",
+        )
 
 
 def _first_line(error: Exception) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from menagerie.home import home
+from menagerie.terminal import shown_address
 from zoo.errors import HashMismatch, SourceError, SourceRefused
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["fetch", "require_digest", "sha256_of"]
 
 _CHUNK = 1 << 20
+_MOST_BYTES = 64 << 30  # no checkpoint that this project converts is larger
 _TIMEOUT_S = 60
 _NETWORK_ERRORS = (
     urllib.error.URLError,
@@ -86,7 +88,7 @@ def require_digest(actual: str, promised: str, what: str, model: str) -> None:
     if not actual.startswith(promised):
         raise HashMismatch(
             model,
-            f"{what} has sha256 {actual}, promised was {promised}",
+            f"{shown_address(what)} has sha256 {actual}, promised was {promised}",
             "If the new file is meant, write its sha256 into the entry",
         )
 
@@ -109,32 +111,37 @@ class _HttpsOnly(urllib.request.HTTPRedirectHandler):
 
 def _require_https(url: str, place: str) -> None:
     if urllib.parse.urlsplit(url).scheme != "https":
-        raise SourceRefused(place, f"{url} is not https", "Give an https address")
+        raise SourceRefused(place, f"{shown_address(url)} is not https", "Give an https address")
 
 
 def _download(url: str, target: IO[bytes], model: str) -> str:
     """Write the body of `url` to `target`; return its sha256."""
     _require_https(url, model)
+    shown = shown_address(url)
     digest = hashlib.sha256()
     try:
         opener = urllib.request.build_opener(_HttpsOnly)
         with opener.open(url, timeout=_TIMEOUT_S) as response:
             expected = response.headers.get("Content-Length")
             received = 0
-            while block := response.read(_CHUNK):
+            most = min(_MOST_BYTES, int(expected) if expected is not None else _MOST_BYTES)
+            while received <= most and (block := response.read(_CHUNK)):
                 digest.update(block)
                 target.write(block)
                 received += len(block)
     except urllib.error.HTTPError as error:
         error.close()
         raise SourceError(
-            model, f"{url} answers {error.code} {error.reason}", _RANDOM_ADVICE
+            model, f"{shown} answers {error.code} {error.reason}", _RANDOM_ADVICE
         ) from error
     except _NETWORK_ERRORS as error:
         reason = getattr(error, "reason", error)
-        raise SourceError(model, f"{url} cannot be reached ({reason})", _RANDOM_ADVICE) from error
+        raise SourceError(model, f"{shown} cannot be reached ({reason})", _RANDOM_ADVICE) from error
+    if received > most:
+        fact = f"{shown} sends more than {most:,} bytes"
+        raise SourceError(model, fact, "Check the address")
     if expected is not None and received != int(expected):
-        fact = f"{url} broke off after {received} of {expected} bytes"
+        fact = f"{shown} broke off after {received} of {expected} bytes"
         raise SourceError(model, fact, "Try again")
     return digest.hexdigest()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from zoo.sources.context import Context, resolve_inside
 from zoo.sources.download import sha256_of
+from zoo.sources.weights_folder import weights_folder
 from zoo.spec import CheckpointSource, FactorySource, TorchvisionSource, TransformersSource
 from zoo.spec_sources import is_ours
 
@@ -69,7 +70,7 @@ def _weights(source: SourceSpec, folder: Path) -> str:
             return f"hub {source.id} {source.revision}"
         case TransformersSource():
             context = Context(source.architecture, folder)
-            return f"folder {_folder_digest(resolve_inside(source.folder or '', context))}"
+            return f"folder {_folder_digest(weights_folder(source.folder or '', context))}"
 
 
 def _folder_digest(folder: Path) -> str:

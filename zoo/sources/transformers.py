@@ -11,8 +11,8 @@ import torch
 from menagerie.home import home
 from zoo.errors import SourceError
 from zoo.nearest import advice
-from zoo.sources.context import resolve_inside
 from zoo.sources.operators import torchvision_operators
+from zoo.sources.weights_folder import weights_folder
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -49,7 +49,7 @@ def trained(source: TransformersSource, context: Context) -> nn.Module:
     """
     architecture = _architecture(source, context)
     local = source.folder is not None
-    place = str(resolve_inside(source.folder, context)) if source.folder else str(source.id)
+    place = str(weights_folder(source.folder, context)) if source.folder else str(source.id)
     try:
         # What `may_lack` leaves to chance must not differ from run to run.
         with torch.random.fork_rng(devices=[]):

@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from menagerie.store.releases import Release
 from menagerie.store.s3_options import Addressing, Checksums, S3Options
+from menagerie.terminal import shown_address
 from zoo.errors import UsageError
 from zoo.store.base import ObjectStore, Progress, silent
 from zoo.store.garbage_collection import KeepRule, Swept
@@ -36,17 +37,21 @@ __all__ = [
 _FORMS = "Give a folder, file:///folder or s3://bucket/prefix"
 
 
-def open_store(url: str, options: S3Options | None = None) -> Store:
+def open_store(
+    url: str, options: S3Options | None = None, *, allow_unsigned: bool | None = None
+) -> Store:
     """Opens the store at `url`; nothing is read or written yet.
 
     Args:
         url: a folder, `file:///folder` or `s3://bucket/prefix`.
         options: for S3; left out, they come from the MENAGERIE_S3_* variables.
+        allow_unsigned: also find and pull what no trusted key has signed; None:
+            MENAGERIE_ALLOW_UNSIGNED decides.
 
     Raises:
         UsageError: the address has another form, or a variable is wrong.
     """
-    return Store(_objects(url, options))
+    return Store(_objects(url, options), allow_unsigned=allow_unsigned)
 
 
 def _objects(url: str, options: S3Options | None) -> ObjectStore:
@@ -56,7 +61,8 @@ def _objects(url: str, options: S3Options | None) -> ObjectStore:
         return LocalObjects(Path(url).expanduser().absolute(), url)
     parts = urlsplit(url)
     if parts.query or parts.fragment:
-        raise UsageError(url, "a store's address has no query or fragment", _FORMS)
+        fact = "a store's address has no query or fragment"
+        raise UsageError(shown_address(url), fact, _FORMS)
     if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path:
         return LocalObjects(Path(unquote(parts.path)), url)
     if parts.scheme == "s3" and parts.netloc:
@@ -64,4 +70,4 @@ def _objects(url: str, options: S3Options | None) -> ObjectStore:
 
         prefix = parts.path.strip("/")
         return S3Objects(parts.netloc, prefix, options or S3Options.from_environment())
-    raise UsageError(url, "is not the address of a store", _FORMS)
+    raise UsageError(shown_address(url), "is not the address of a store", _FORMS)

@@ -12,11 +12,14 @@ ours, those of others stay.
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
+import re
 import time
 import uuid
 from contextlib import contextmanager, suppress
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -26,7 +29,9 @@ from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
 from menagerie.store.layout import (
     ARCHIVES,
     BLOBS,
+    CANDIDATES,
     LEASES,
+    LEDGERS,
     PAGES,
     PUBLISHING,
     SUBMISSIONS,
@@ -36,11 +41,14 @@ from menagerie.store.layout import (
     is_linked_key,
     is_note_key,
     parse_blob_key,
+    parse_candidate_key,
     parse_release_key,
     parse_verdict_key,
     releases_prefix,
     submission_key,
 )
+from menagerie.trust.ledger import MAX_LEDGER_BYTES, Ledger
+from menagerie.typed_json import Malformed, from_json, load
 from zoo.errors import (
     ArtifactError,
     MenagerieError,
@@ -62,6 +70,7 @@ __all__ = ["LINKED_DAYS", "KeepRule", "Swept", "announce", "sweep"]
 
 _log = logging.getLogger(__name__)
 
+_DIGEST = re.compile(rb"\b[0-9a-f]{64}\b")
 _DIGESTS = TypeAdapter(list[Sha256])
 _BATCH = 100  # blobs removed between two looks at who publishes
 _MAX_LIST_BYTES = 8 * 2**20
@@ -96,6 +105,11 @@ class KeepRule(BaseModel):
         le=24.0 * 365,
         title="Grace",
         description="Hours for which anything stays, by the store's own clock.",
+    )
+    pass_damaged: bool = Field(
+        default=False,
+        title="Pass damaged releases",
+        description="Go on where a release cannot be read; what it may name stays.",
     )
 
 
@@ -152,20 +166,22 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> Swept:
     now = _store_time(objects)
     # Before the releases: what comes later is not touched.
     blobs = [blob for blob in objects.list_files(BLOBS) if parse_blob_key(blob.key) is not None]
-    documents = _documents(objects)
+    documents, unreadable = _documents(objects, rule)
     old = now - rule.grace_hours * _HOUR
-    going = _superseded(documents, rule, old)
+    going = _superseded(documents, rule, old, _in_use(objects))
     kept = {key: manifest for key, (_, manifest) in documents.items() if key not in going}
     submitted = _superseded_submissions(objects, rule, old)
-    needed = _digests(kept.values()) | _submitted(objects, set(submitted))
+    needed = _digests(kept.values()) | unreadable | _submitted(objects, set(submitted))
+    kept = {key: each for key, each in kept.items() if parse_release_key(key) is not None}
     spare = [b for b in blobs if b.modified <= old and b.key not in needed]
     notes = _forgotten(objects, now, set(kept))
     linked = _outlived(objects, now)
     uploads = 0
     if not dry_run:
-        for key in [*going, *submitted, *notes, *linked]:
+        beside = [key for each in going for key in _beside(each)]
+        for key in [*going, *submitted, *notes, *linked, *beside]:
             objects.delete(key)
-        spare = [b for batch in _batches(spare) for b in _remove(objects, batch)]
+        spare = [b for batch in _batches(spare) for b in _remove(objects, rule, batch)]
         uploads = objects.abandon_uploads(old, _is_content)
     return Swept(
         releases=tuple(going),
@@ -190,48 +206,86 @@ def _store_time(objects: ObjectStore) -> float:
         objects.delete(key)
 
 
-def _documents(objects: ObjectStore) -> dict[str, tuple[StoredFile, BundleManifest]]:
-    found = {}
-    for file in objects.list_files(releases_prefix()):
-        if parse_release_key(file.key) is None:
+def _documents(
+    objects: ObjectStore, rule: KeepRule
+) -> tuple[dict[str, tuple[StoredFile, BundleManifest]], set[str]]:
+    """The documents of releases and candidates; and the blobs that unreadable ones may name."""
+    found: dict[str, tuple[StoredFile, BundleManifest]] = {}
+    unreadable: set[str] = set()
+    for file in [*objects.list_files(releases_prefix()), *objects.list_files(CANDIDATES)]:
+        candidate = parse_candidate_key(file.key) is not None
+        if parse_release_key(file.key) is None and not candidate:
             continue
         try:
             content = objects.read_small(file.key, MAX_MANIFEST_BYTES)
-        except NotInStore:  # removed by another sweep
+        except NotInStore:  # removed by another sweep, or promoted
+            continue
+        except TooLarge:  # a stranger's, or planted: it names no blobs that anybody could use
+            _log.warning("left out: %s/%s is no document", objects.url, file.key)
             continue
         try:
             found[file.key] = file, parse_manifest(content, f"{objects.url}/{file.key}")
         except ArtifactError as error:
-            raise ArtifactError(
-                error.place, error.fact, "Remove or repair it: nothing was swept"
-            ) from error
-    return found
+            if not rule.pass_damaged and not candidate:  # anybody may propose anything
+                raise ArtifactError(
+                    error.place,
+                    error.fact,
+                    "Remove or repair it, or `zoo gc --pass-damaged`: nothing was swept",
+                ) from error
+            _log.warning("kept, and what it may name: %s", error)
+            unreadable |= {blob_key(name.decode()) for name in _DIGEST.findall(content)}
+    return found, unreadable
 
 
 def _superseded(
-    documents: dict[str, tuple[StoredFile, BundleManifest]], rule: KeepRule, old: float
+    documents: dict[str, tuple[StoredFile, BundleManifest]],
+    rule: KeepRule,
+    old: float,
+    in_use: set[str],
 ) -> list[str]:
     """Documents of builds beyond the newest; the latest, which is validated if any is, stays."""
     by_platform: dict[tuple[str, str], dict[str, list[str]]] = {}
     for key, (_, manifest) in documents.items():
-        model, _, build_key = parse_release_key(key) or ("", "", "")
+        if (names := parse_release_key(key)) is None:  # a candidate waits
+            continue
+        model, _, build_key = names
         builds = by_platform.setdefault((model, manifest.platform), {})
         builds.setdefault(build_key, []).append(key)
 
-    def rank(keys: list[str]) -> tuple[bool, float]:
+    def rank(keys: list[str]) -> tuple[bool, bool, float]:
         manifests = [documents[key][1] for key in keys]
+        latest = PurePosixPath(keys[0]).name.partition(".")[0] in in_use
         validated = any(m.state is ReleaseState.VALIDATED for m in manifests)
-        return validated, max(moment(m.created).timestamp() for m in manifests)
+        return latest, validated, max(moment(m.created).timestamp() for m in manifests)
+
+    def age(keys: list[str]) -> tuple[bool, float]:
+        latest, _, created = rank(keys)
+        return latest, created
 
     going = []
     for builds in by_platform.values():
-        ranked = sorted(builds.values(), key=rank, reverse=True)
-        newest = sorted(builds.values(), key=lambda keys: rank(keys)[1], reverse=True)
-        stay = [ranked[0], *newest[: rule.releases]]
-        for keys in newest[rule.releases :]:
-            if keys not in stay and all(documents[key][0].modified <= old for key in keys):
+        stay = max(builds.values(), key=rank)
+        for keys in sorted(builds.values(), key=age, reverse=True)[rule.releases :]:
+            if keys != stay and all(documents[key][0].modified <= old for key in keys):
                 going += keys
     return sorted(going)
+
+
+def _in_use(objects: ObjectStore) -> set[str]:
+    """Builds that a ledger calls the latest; unchecked, for all that they do is stay."""
+    found = set()
+    for key in objects.list_keys(LEDGERS):
+        with suppress(NotInStore, TooLarge, Malformed, ValueError, KeyError, TypeError):
+            content = load(objects.read_small(key, MAX_LEDGER_BYTES))
+            latest = from_json(Ledger, base64.b64decode(content["payload"])).latest
+            found |= set() if latest is None else {latest.build_key}
+    return found
+
+
+def _beside(key: str) -> tuple[str, str]:
+    """Keys of what lies beside a release's document: signature and provenance."""
+    place = key.partition("/")[2]
+    return f"signatures/{place}", f"provenance/{place}"
 
 
 def _superseded_submissions(objects: ObjectStore, rule: KeepRule, old: float) -> list[str]:
@@ -261,14 +315,15 @@ def _digests(manifests: Iterable[BundleManifest]) -> set[str]:
     return {blob_key(entry.sha256) for m in manifests for entry in m.listed.values()}
 
 
-def _remove(objects: ObjectStore, batch: list[StoredFile]) -> list[StoredFile]:
+def _remove(objects: ObjectStore, rule: KeepRule, batch: list[StoredFile]) -> list[StoredFile]:
     """Removes the blobs of a batch that nobody has come to need since."""
     flag = f"{SWEEPING}{uuid.uuid4().hex}.json"
     names = [blob.key.rpartition("/")[2] for blob in batch]
     objects.put_small(flag, json.dumps(names).encode())
     try:
         wanted = _noted(objects, PUBLISHING)
-        needed = _digests(manifest for _, manifest in _documents(objects).values())
+        documents, unreadable = _documents(objects, rule)
+        needed = _digests(manifest for _, manifest in documents.values()) | unreadable
         needed |= _submitted(objects, set())
         going = [b for b, n in zip(batch, names, strict=True) if n not in wanted]
         going = [b for b in going if b.key not in needed]

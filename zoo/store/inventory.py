@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
 from menagerie.home import home
-from menagerie.store.layout import BLOBS, blob_key, parse_release_key, releases_prefix
+from menagerie.store.layout import (
+    BLOBS,
+    CANDIDATES,
+    blob_key,
+    parse_candidate_key,
+    parse_release_key,
+    releases_prefix,
+)
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
@@ -23,19 +30,21 @@ if TYPE_CHECKING:
 
 __all__ = ["inventory"]
 
+_PLACES = ((releases_prefix(), parse_release_key), (CANDIDATES, parse_candidate_key))
 _READERS = 16  # a document may come from across an ocean
 
 
 def inventory(objects: ObjectStore) -> dict[Build, ReleaseState]:
-    """Every build whose document is sound and whose files all are there, by their sizes.
+    """Every build, candidates too, whose document is sound and whose files are there, by size.
 
     The documents are kept under `menagerie.home`: a second look reads none of them again, as long
     as the files that they name are there. Where they cannot be kept, it reads them again.
     """
     documents = [
         (build, key)
-        for key in objects.list_keys(releases_prefix())
-        if (build := parse_release_key(key)) is not None
+        for prefix, parse in _PLACES
+        for key in objects.list_keys(prefix)
+        if (build := parse(key)) is not None
     ]
     sizes = {file.key: file.bytes for file in objects.list_files(BLOBS)} if documents else {}
     reader = _Reader(objects, sizes)

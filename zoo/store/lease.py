@@ -41,6 +41,9 @@ class Patience(BaseModel):
     renew: float = Field(default=10.0, gt=0)
     look: float = Field(default=5.0, gt=0)
     dead: float = Field(default=45.0, gt=0, description="unchanged for so long: its holder is gone")
+    longest: float = Field(
+        default=6 * 3600.0, gt=0, description="waited in all: a note that ever changes is forged"
+    )
     settle: float = Field(default=0.2, ge=0, description="between writing it and reading it back")
 
 
@@ -100,24 +103,25 @@ def _acquire(
     patience: Patience,
     waiting: Callable[[str], None],
 ) -> bool:
-    waited = False
+    waited, end = False, time.monotonic() + patience.longest
     seen, since = _read(objects, key), time.monotonic()
     while True:
         dead = seen is not None and seen.process.lives() is False
-        free = seen is None or dead or time.monotonic() - since > patience.dead
+        now = time.monotonic()
+        free = seen is None or dead or now - since > patience.dead or now > end
         if free:
             objects.put_small(key, mine.model_dump_json().encode())
             time.sleep(patience.settle)
             seen, since = _read(objects, key), time.monotonic()
-            if seen is None or seen.owner == mine.owner:
+            if seen is None or seen.owner == mine.owner or now > end:
                 return waited
         elif seen is not None:
             if not waited:
                 waiting(f"process {seen.process.pid} on {seen.host}")
             waited = True
             time.sleep(patience.look)
-            if (now := _read(objects, key)) != seen:
-                seen, since = now, time.monotonic()
+            if (later := _read(objects, key)) != seen:
+                seen, since = later, time.monotonic()
 
 
 def _renew(

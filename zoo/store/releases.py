@@ -6,21 +6,29 @@ import hashlib
 import logging
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.format.bundle_manifest import ReleaseState, moment
+from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
 from menagerie.format.folder import open_bundle
-from menagerie.format.paths import MANIFEST
+from menagerie.format.paths import MANIFEST, SIGNATURE
 from menagerie.store.layout import (
+    CANDIDATES,
+    LEDGERS,
     archive_key,
     blob_key,
+    candidate_key,
     page_key,
+    parse_candidate_key,
     parse_release_key,
     release_key,
+    signature_key,
 )
 from menagerie.store.releases import Build, Release, ReleaseReader
-from zoo.errors import HashMismatch, NotInStore, StoreError
+from menagerie.trust.signature import MAX_SIGNATURE_BYTES
+from zoo.errors import ArtifactError, HashMismatch, NotInStore, StoreError, TooLarge
 from zoo.store.base import Meter, ObjectStore, Progress, silent
 from zoo.store.garbage_collection import LINKED_DAYS, KeepRule, Swept, announce, sweep
 from zoo.store.inventory import inventory
@@ -36,6 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from menagerie.format.folder import Bundle
+    from menagerie.trust.ledger import Ledger
 
 __all__ = ["Release", "Store"]
 
@@ -51,21 +60,34 @@ class Store(ReleaseReader):
     whenever a publisher was killed.
     """
 
-    def __init__(self, objects: ObjectStore) -> None:
-        super().__init__(objects)
+    def __init__(self, objects: ObjectStore, *, allow_unsigned: bool | None = None) -> None:
+        super().__init__(objects, allow_unsigned=allow_unsigned)
         self._objects = objects
 
+    @property
+    def objects(self) -> ObjectStore:
+        """What the store is built on."""
+        return self._objects
+
     def publish(self, bundle: Path, progress: Progress = silent) -> Release:
-        """Publishes the bundle in the folder `bundle`; what is there already is not moved again.
+        """Proposes a bundle and admits it, without anybody's signature.
+
+        Readers take such a release only where unsigned ones are allowed; see `zoo.signing` for
+        the others.
+        """
+        return self.admit(self.propose(bundle, progress), None)
+
+    def propose(self, bundle: Path, progress: Progress = silent) -> Release:
+        """Makes the bundle in the folder `bundle` a candidate; what is there is not moved again.
 
         Args:
             bundle: a sealed bundle that was proven (state `emulated` or `validated`).
             progress: called with bytes done and bytes in all.
 
         Returns:
-            The release in the store: an earlier one, when the same build was published before, for
-            equal keys mean equal content and readers may be at it. But a validated bundle goes
-            beside an emulated release, and before it.
+            The candidate: an earlier one or a release, when the same build was published before,
+            for equal keys mean equal content and readers may be at it. But a validated bundle is
+            proposed beside an emulated release.
 
         Raises:
             ArtifactError: the bundle breaks the format.
@@ -81,13 +103,92 @@ class Store(ReleaseReader):
             meter.advance(release.size)
             release = earlier
         else:
-            confirmed = earlier is not None
-            key = release_key(*release.names, confirmed=confirmed)
             with announce(self._objects, (e.sha256 for e in release.manifest.listed.values())):
                 self._put_files(opened, meter)
-                self._objects.put_small(key, release.document)
-        self._write_latest(release.model, release.target, release.platform)
+                self._objects.put_small(candidate_key(*release.names), release.document)
         return release
+
+    def admit(self, candidate: Release, signature: bytes | None) -> Release:
+        """Makes a candidate a release, with its signature.
+
+        Returns:
+            The release in the store; an earlier one of the same build stays, but for an emulated
+            one, beside and before which a validated one goes. Its signature is `sign`'s to write.
+
+        Raises:
+            StoreError: the store could not take it.
+        """
+        earlier = self._readable(*candidate.names)
+        if earlier is None or _confirms(candidate, earlier):
+            names, confirmed = candidate.names, earlier is not None
+            with announce(self._objects, (e.sha256 for e in candidate.manifest.listed.values())):
+                if signature is not None:
+                    self._objects.put_small(signature_key(*names, confirmed=confirmed), signature)
+                key = release_key(*names, confirmed=confirmed)
+                self._objects.put_small(key, candidate.document)
+            earlier = replace(candidate, confirmed=confirmed)
+        elif earlier.document == candidate.document and signature is not None:
+            self.sign(earlier, signature)
+        self._objects.delete(candidate_key(*candidate.names))
+        self._write_latest(candidate.model, candidate.target, candidate.platform)
+        return earlier
+
+    def sign(self, release: Release, signature: bytes) -> None:
+        """Puts a signature beside a release's document, in place of the one before."""
+        key = signature_key(*release.names, confirmed=release.confirmed)
+        if self._small(key) != signature:
+            self._objects.put_small(key, signature)
+
+    def candidates(self, model: str | None = None, target: str | None = None) -> list[Release]:
+        """The builds that wait for their promotion, by model, target and time."""
+        prefix = CANDIDATES if model is None else f"{CANDIDATES}{model}/"
+        found = [
+            candidate
+            for key in self._objects.list_keys(prefix)
+            if (names := parse_candidate_key(key)) is not None
+            and target in {None, names[1]}
+            and (candidate := self.candidate(*names)) is not None
+        ]
+        return sorted(found, key=lambda c: (c.model, c.target, moment(c.manifest.created)))
+
+    def candidate(self, model: str, target: str, build_key: str) -> Release | None:
+        """A build that waits for its promotion; None where there is none that can be read."""
+        key = candidate_key(model, target, build_key)
+        try:
+            document = self._objects.read_small(key, MAX_MANIFEST_BYTES)
+            manifest = parse_manifest(document, f"{self.url}/{key}")
+        except (NotInStore, ArtifactError, TooLarge):
+            return None
+        found = Release(manifest, document)
+        return found if found.names == (model, target, build_key) else None
+
+    def ledgers(self, model: str | None = None) -> list[Ledger]:
+        """The signed ledgers of a model, or all, by model and platform.
+
+        Raises:
+            Untrusted: one was not signed by anybody who is trusted here.
+            ArtifactError: one is damaged.
+        """
+        found = []
+        for key in self._objects.list_keys(LEDGERS if model is None else f"{LEDGERS}{model}/"):
+            path = PurePosixPath(key)
+            ledger = self.ledger(path.parent.name, path.stem)
+            found += [] if ledger is None else [ledger]
+        return found
+
+    def find_any(self, model: str, target: str, build_key: str) -> Release:
+        """A release, or else a candidate, whoever signed it: for who judges, signs or shows it.
+
+        Raises:
+            NotInStore: there is none.
+            ArtifactError: its document is damaged.
+        """
+        try:
+            return self._read(model, target, build_key)
+        except NotInStore:
+            if (candidate := self.candidate(model, target, build_key)) is None:
+                raise
+            return candidate
 
     def has(self, model: str, target: str, build_key: str) -> bool:
         """Whether this build is published and all its files are there, by their sizes."""
@@ -134,13 +235,18 @@ class Store(ReleaseReader):
     def link(self, release: Release, file: str, seconds: int) -> str | None:
         """An address at which a browser gets a file of the release; None for a local folder.
 
+        Of a release that nobody signed there is no signature either.
+
         Whoever knows it can read that file, and no other, for `seconds`.
         """
-        if file == MANIFEST:  # the document itself; of what was emulated first there may be two
+        if file in {MANIFEST, SIGNATURE}:  # of what was emulated first there may be two
             late = release_key(*release.names, confirmed=True)
             twice = any(program.emulation for program in release.manifest.programs)
             confirmed = twice and self._objects.size_of(late) == len(release.document)
-            key = late if confirmed else release_key(*release.names)
+            key_of = release_key if file == MANIFEST else signature_key
+            key = key_of(*release.names, confirmed=confirmed)
+            if file == SIGNATURE and self._objects.size_of(key) is None:
+                return None
         else:
             key = blob_key(release.manifest.listed[file].sha256)
         name = f"{release.model}-{release.target}-{PurePosixPath(file).name}"
@@ -211,9 +317,22 @@ class Store(ReleaseReader):
             else:
                 self._objects.put_file(bundle.file(name), key, meter.advance)
 
+    def _small(self, key: str) -> bytes | None:
+        try:
+            return self._objects.read_small(key, MAX_SIGNATURE_BYTES)
+        except (NotInStore, TooLarge):
+            return None
+
     def _whole(self, model: str, target: str, build_key: str) -> Release | None:
-        """The release, when its document is sound and all its files have their sizes."""
-        if (release := self._readable(model, target, build_key)) is None:
+        """The release, or the candidate, whose document is sound and whose files have their sizes.
+
+        Of an emulated release and a validated candidate, the candidate.
+        """
+        release = self._readable(model, target, build_key)
+        candidate = self.candidate(model, target, build_key)
+        if candidate is not None and (release is None or _confirms(candidate, release)):
+            release = candidate
+        if release is None:
             return None
         for entry in release.manifest.listed.values():
             if self._objects.size_of(blob_key(entry.sha256)) != entry.bytes:

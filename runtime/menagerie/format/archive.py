@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import struct
 import tempfile
 import zipfile
 from pathlib import Path
@@ -15,7 +16,7 @@ from menagerie.errors import ArtifactError, UsageError
 from menagerie.format.bundle_manifest import MAX_FILES
 from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
 from menagerie.format.folder import Bundle, open_bundle
-from menagerie.format.paths import MANIFEST
+from menagerie.format.paths import MANIFEST, SIGNATURE
 
 if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest
@@ -27,6 +28,7 @@ _MODE = (stat.S_IFREG | 0o644) << 16
 _UNIX = 3
 _ENCRYPTED = 0x1
 _CHUNK = 2**20
+_LOCAL_HEADER, _NAME_LENGTHS, _END_RECORD = 30, 26, 22  # bytes, by PKWARE's APPNOTE 4.3
 _AGAIN = "The archive is damaged or was not made by Menagerie: get it again"
 
 
@@ -89,8 +91,9 @@ def require_free_place(folder: Path) -> None:
 
 
 def _write_zip(bundle: Bundle, path: Path) -> None:
+    signature = () if bundle.signature is None else (SIGNATURE,)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for name in (MANIFEST, *sorted(bundle.manifest.listed)):
+        for name in (MANIFEST, *signature, *sorted(bundle.manifest.listed)):
             source = bundle.folder / name
             entry = zipfile.ZipInfo(name, _EPOCH)
             entry.create_system = _UNIX
@@ -107,6 +110,7 @@ def _extract(zip_path: Path, scratch: Path) -> None:
             entries = _checked_entries(archive, zip_path)
             manifest = _manifest_of(archive, place)
             _check_contents(entries, manifest, place)
+            _check_layout(archive, zip_path)
             for name, entry in entries.items():
                 _extract_entry(archive, entry, scratch / name)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, UnicodeError) as error:
@@ -158,13 +162,30 @@ def _check_contents(
     entries: dict[str, zipfile.ZipInfo], manifest: BundleManifest, place: str
 ) -> None:
     """No name is used as a path before it is found in the manifest, whose paths were checked."""
-    expected = manifest.listed.keys() | {MANIFEST}
+    expected = manifest.listed.keys() | {MANIFEST} | (entries.keys() & {SIGNATURE})
     for name in sorted(entries.keys() ^ expected):
         fact = "is not listed in the manifest" if name in entries else "is missing"
         raise ArtifactError(place, f"entry {name!r} {fact}", _AGAIN)
     for name, listed in manifest.listed.items():
         if entries[name].file_size != listed.bytes:
             raise ArtifactError(place, f"entry {name!r} has not the size that was sealed", _AGAIN)
+
+
+def _check_layout(archive: zipfile.ZipFile, path: Path) -> None:
+    """Nothing stands before, between or behind the entries: what is hashed is what is unpacked."""
+    if archive.fp is None:
+        raise ArtifactError(str(path), "was closed", _AGAIN)
+    end = 0
+    for entry in sorted(archive.infolist(), key=lambda each: each.header_offset):
+        if entry.header_offset != end:
+            raise ArtifactError(str(path), f"holds bytes of no entry at {end:,}", _AGAIN)
+        archive.fp.seek(end + _NAME_LENGTHS)
+        name, extra = struct.unpack("<HH", archive.fp.read(4))
+        end += _LOCAL_HEADER + name + extra + entry.file_size
+    archive.fp.seek(-_END_RECORD, os.SEEK_END)
+    last: bytes = archive.fp.read(_END_RECORD)
+    if end != archive.start_dir or not last.startswith(b"PK\5\6") or last[-2:] != b"\0\0":
+        raise ArtifactError(str(path), "holds bytes behind its entries", _AGAIN)
 
 
 def _extract_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> None:

@@ -13,12 +13,14 @@ from menagerie.errors import ArtifactError
 from menagerie.format.bundle_manifest import BundleManifest, FileEntry, unsealed
 from menagerie.format.document import MAX_MANIFEST_BYTES, manifest_document, parse_manifest
 from menagerie.format.first_version import role_of
-from menagerie.format.paths import MANIFEST, PARTIAL, bundle_path
+from menagerie.format.paths import MANIFEST, PARTIAL, SIGNATURE, bundle_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Bundle", "open_bundle", "read_manifest", "seal"]
+__all__ = ["Bundle", "open_bundle", "read_manifest", "read_signature", "seal"]
+
+_MOST_SIGNATURE_BYTES = 2**17  # whoever reads it refuses half as many
 
 _AGAIN = "The bundle is damaged: pull or convert it again"
 
@@ -31,11 +33,13 @@ class Bundle:
         folder: where its files lie.
         manifest: what manifest.json says.
         document: manifest.json, byte for byte.
+        signature: signature.json, byte for byte, unchecked; None where nobody has signed.
     """
 
     folder: Path
     manifest: BundleManifest
     document: bytes
+    signature: bytes | None = None
 
     def file(self, name: str) -> Path:
         """The path of a file that the manifest lists.
@@ -79,6 +83,7 @@ def seal(folder: Path, draft: BundleManifest) -> BundleManifest:
             sync(path)
         for parent in sorted({path.parent for path in found.values()}, reverse=True):
             sync(parent)
+        (folder / SIGNATURE).unlink(missing_ok=True)  # it was over another manifest
         write_durably(folder / MANIFEST, document, partial=folder / PARTIAL)
     return manifest
 
@@ -106,7 +111,7 @@ def open_bundle(path: Path, *, check_hashes: bool = True) -> Bundle:
         raise ArtifactError(str(path / PARTIAL), "sealing was interrupted", "Convert it again")
     for name in sorted(found):
         _check_file(found[name], manifest.listed.get(name), check_hash=check_hashes)
-    return Bundle(path, manifest, document)
+    return Bundle(path, manifest, document, read_signature(path))
 
 
 def _filled(draft: BundleManifest, entries: Mapping[str, FileEntry], place: str) -> BundleManifest:
@@ -142,13 +147,29 @@ def read_manifest(path: Path) -> bytes:
         return file.read(MAX_MANIFEST_BYTES + 1)
 
 
+def read_signature(folder: Path) -> bytes | None:
+    """The bytes of a bundle's signature.json, a few too many at most; None where there is none.
+
+    Raises:
+        ArtifactError: it is no regular file.
+    """
+    path = folder / SIGNATURE
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return None
+    _check_regular(path, mode)
+    with disk_errors(path), path.open("rb") as file:
+        return file.read(_MOST_SIGNATURE_BYTES)
+
+
 def _scan(folder: Path) -> Iterator[tuple[str, Path]]:
     """Every file under `folder` but the manifest, by its path in the bundle."""
     for parent, folders, names in os.walk(folder):
         for name in [*folders, *names]:
             path = Path(parent) / name
             relative = path.relative_to(folder).as_posix()
-            if relative in (MANIFEST, PARTIAL):
+            if relative in (MANIFEST, PARTIAL, SIGNATURE):
                 continue
             mode = path.lstat().st_mode
             if stat.S_ISDIR(mode):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["MANIFEST", "PARTIAL", "bundle_path"]
+__all__ = ["MANIFEST", "PARTIAL", "SIGNATURE", "bundle_path"]
 
 MANIFEST = "manifest.json"
+SIGNATURE = "signature.json"  # over the manifest's bytes; where it is missing, nobody vouches
 PARTIAL = ".manifest.json.partial"  # the manifest while it is written; never part of a bundle
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
@@ -26,6 +27,6 @@ def bundle_path(text: str) -> str:
             f"{text!r} is not a relative path of letters, digits, '_', '.', '-' and '/' "
             "whose parts start with a letter, a digit or '_'"
         )
-    if text.lower() == MANIFEST:
-        raise ValueError(f"{MANIFEST} does not list itself")
+    if text.lower() in {MANIFEST, SIGNATURE}:
+        raise ValueError(f"{MANIFEST} lists neither itself nor {SIGNATURE}")
     return text

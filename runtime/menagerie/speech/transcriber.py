@@ -44,10 +44,13 @@ class Transcriber:
         threads: how many threads a run uses; None takes every processor the process may use.
         chunk: seconds of a recording to listen to at once; None for as many as the model takes.
             Shorter chunks answer sooner and know less of what is around a word.
+        allow_unsigned: also take a bundle that no trusted key has signed; None: the variable
+            MENAGERIE_ALLOW_UNSIGNED decides.
 
     Raises:
         SpeechError: the bundle understands no speech, has no such head, or takes no such chunk.
         SessionError: it cannot be loaded.
+        Untrusted: nobody who is trusted has signed it.
     """
 
     def __init__(
@@ -57,8 +60,10 @@ class Transcriber:
         head: str | None = None,
         threads: int | None = None,
         chunk: float | None = None,
+        allow_unsigned: bool | None = None,
     ) -> None:
         self._sessions = ExitStack()
+        self._allow_unsigned = allow_unsigned
         folder = Path(bundle)
         manifest = _manifest(folder)
         path = _recipe_path(manifest, folder)
@@ -163,7 +168,8 @@ class Transcriber:
         self.close()
 
     def _open(self, folder: Path, program: BundleProgram, threads: int | None) -> Program:
-        session = self._sessions.enter_context(Session(folder, program.name, threads))
+        opened = Session(folder, program.name, threads, allow_unsigned=self._allow_unsigned)
+        session = self._sessions.enter_context(opened)
         return Program(session.run, program.inputs, program.dimensions)
 
     def _chunk_sizes(self, seconds: float | None, folder: Path) -> tuple[int, int]:

@@ -18,17 +18,19 @@ __all__ = ["Release", "ReleaseReader", "open_releases"]
 _FORMS = "Give a folder, file:///folder, https://host/path or s3://bucket/prefix"
 
 
-def open_releases(url: str) -> ReleaseReader:
+def open_releases(url: str, *, allow_unsigned: bool | None = None) -> ReleaseReader:
     """Opens the store at `url` for reading; nothing is read yet.
 
     Args:
         url: a folder, `file:///folder`, `https://host/path` or `s3://bucket/prefix`; for the last
             the extra `s3` is needed, and MENAGERIE_S3_* variables say how to talk to the server.
+        allow_unsigned: also take what no trusted key has signed; None: MENAGERIE_ALLOW_UNSIGNED
+            decides.
 
     Raises:
         UsageError: the address has another form, a variable is wrong, or the extra is missing.
     """
-    return ReleaseReader(_reader(url))
+    return ReleaseReader(_reader(url), allow_unsigned=allow_unsigned)
 
 
 def _reader(url: str) -> ObjectReader:

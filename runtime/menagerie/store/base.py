@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Advance", "Meter", "ObjectReader", "Progress", "StoredFile", "silent"]
+__all__ = ["MOST_KEYS", "Advance", "Meter", "ObjectReader", "Progress", "StoredFile", "silent"]
 
+MOST_KEYS = 2_000_000  # below one prefix: who lists more has no end
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 Advance = Callable[[int], None]  # bytes moved since the last call; negative when work was lost
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -26,13 +27,12 @@ from menagerie.store.layout import MAX_SUMMARY_BYTES, latest_key, parse_release_
 from menagerie.typed_json import Malformed, from_json
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from menagerie.store.base import ObjectReader
 
 __all__ = ["Latest", "find_latest", "read_summary"]
 
 FORMAT_NAME: Final = "menagerie-latest"
+_SLACK = timedelta(days=1)  # clocks differ
 
 Read = Callable[[str, str, str], BundleManifest | None]  # model, target, build key
 
@@ -113,6 +113,8 @@ def _entry(manifest: BundleManifest) -> Latest:
     )
 
 
-def _rank(entry: Latest) -> tuple[bool, datetime, str]:
-    validated = entry.state is ReleaseState.VALIDATED
-    return validated, moment(entry.created), entry.build_key
+def _rank(entry: Latest) -> tuple[bool, bool, datetime, str]:
+    """A date to come is no date: who wrote it could otherwise be the latest for ever."""
+    validated, created = entry.state is ReleaseState.VALIDATED, moment(entry.created)
+    believable = created <= datetime.now(timezone.utc) + _SLACK
+    return validated, believable, created, entry.build_key

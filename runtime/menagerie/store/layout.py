@@ -11,6 +11,12 @@
                                                 of version 1 is the latest, its target may stand
                                                 there instead, and speaks of all its platforms
     verdicts/<model>/<target>/<build key>.json  how its last verification ended
+    candidates/<model>/<target>/<build key>.json  the same, proposed by whoever converted it
+    signatures/<model>/<target>/<build key>.json  a release's signature.json; `.confirmed` as above
+    provenance/<model>/<target>/<build key>.json  where a release comes from; signed
+    ledgers/<model>/<platform>.json             which were promoted, in order; signed
+    catalogue/                                  a site of what was promoted; links the blobs
+    metadata/                                   of The Update Framework, over the ledgers
     publishing/<uuid>.json                      blobs that a publisher counts on just now
     sweeping/<uuid>.json                        blobs that a sweep is removing just now
     sweeping/clock-<uuid>                       what a sweep reads the store's clock from
@@ -28,9 +34,12 @@ import re
 __all__ = [
     "ARCHIVES",
     "BLOBS",
+    "CANDIDATES",
     "LATEST",
     "LEASES",
+    "LEDGERS",
     "MAX_SUMMARY_BYTES",
+    "METADATA",
     "PAGES",
     "PUBLISHING",
     "SUBMISSIONS",
@@ -38,23 +47,29 @@ __all__ = [
     "VERDICTS",
     "archive_key",
     "blob_key",
+    "candidate_key",
     "is_linked_key",
     "is_note_key",
     "latest_key",
     "lease_key",
+    "ledger_key",
     "page_key",
     "parse_blob_key",
+    "parse_candidate_key",
     "parse_release_key",
     "parse_submission_key",
     "parse_verdict_key",
+    "provenance_key",
     "release_key",
     "releases_prefix",
+    "signature_key",
     "submission_key",
     "verdict_key",
 ]
 
 _BUILD = r"([a-z][a-z0-9_]*)/([a-z][a-z0-9_]*)/([0-9a-f]{64})"
 _RELEASE = re.compile(rf"releases/{_BUILD}(?:\.confirmed)?\.json")
+_CANDIDATE = re.compile(rf"candidates/{_BUILD}\.json")
 _VERDICT = re.compile(rf"verdicts/{_BUILD}\.json")
 _BLOB = re.compile(r"blobs/([0-9a-f]{2})/(\1[0-9a-f]{62})")
 _NOTE = re.compile(
@@ -72,6 +87,9 @@ PAGES = "pages/"
 PUBLISHING = "publishing/"
 SUBMISSIONS = "submissions/"
 SWEEPING = "sweeping/"
+CANDIDATES = "candidates/"
+LEDGERS = "ledgers/"
+METADATA = "metadata/"
 VERDICTS = "verdicts/"
 
 
@@ -95,6 +113,33 @@ def release_key(model: str, target: str, build_key: str, *, confirmed: bool = Fa
     """The key of a release's document; `confirmed`: of the one that a device wrote afterwards."""
     suffix = ".confirmed" if confirmed else ""
     return f"releases/{model}/{target}/{build_key}{suffix}.json"
+
+
+def candidate_key(model: str, target: str, build_key: str) -> str:
+    """The key of the document of a build that waits for its promotion."""
+    return f"{CANDIDATES}{model}/{target}/{build_key}.json"
+
+
+def parse_candidate_key(key: str) -> tuple[str, str, str] | None:
+    """Model, target and build key in the key of a candidate; None for a stranger's file."""
+    found = _CANDIDATE.fullmatch(key)
+    return None if found is None else (found[1], found[2], found[3])
+
+
+def signature_key(model: str, target: str, build_key: str, *, confirmed: bool = False) -> str:
+    """The key of the signature over a release's document."""
+    suffix = ".confirmed" if confirmed else ""
+    return f"signatures/{model}/{target}/{build_key}{suffix}.json"
+
+
+def provenance_key(model: str, target: str, build_key: str) -> str:
+    """The key of the signed statement of where a release comes from."""
+    return f"provenance/{model}/{target}/{build_key}.json"
+
+
+def ledger_key(model: str, platform: str) -> str:
+    """The key of the ledger of a model's releases for a platform."""
+    return f"ledgers/{model}/{platform}.json"
 
 
 def releases_prefix(model: str | None = None, target: str | None = None) -> str:

@@ -19,28 +19,35 @@ from menagerie.durable import (
 from menagerie.errors import ArtifactError, HashMismatch, StoreError, UsageError
 from menagerie.format.archive import require_free_place
 from menagerie.format.folder import open_bundle
-from menagerie.format.paths import MANIFEST, PARTIAL
+from menagerie.format.paths import MANIFEST, PARTIAL, SIGNATURE
 from menagerie.store.layout import blob_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from menagerie.format.bundle_manifest import BundleManifest, FileEntry
     from menagerie.store.base import Meter, ObjectReader
+    from menagerie.store.releases import Release
 
 __all__ = ["pull_bundle"]
 
 
 def pull_bundle(
-    objects: ObjectReader, manifest: BundleManifest, document: bytes, folder: Path, meter: Meter
+    objects: ObjectReader,
+    release: Release,
+    signature: Callable[[], bytes | None],
+    folder: Path,
+    meter: Meter,
 ) -> Path:
-    """Makes `folder` the bundle that `manifest`, whose bytes are `document`, describes.
+    """Makes `folder` the bundle that the release's manifest describes, with its signature.
 
     Files gather in a hidden folder beside it, named after the build; a later call finds them there.
     """
+    manifest, document = release.manifest, release.document
     folder = Path(os.path.normpath(folder.absolute()))  # `.` has no name
     total = sum(entry.bytes for entry in manifest.listed.values())
     if _is_there(folder, document):
+        _complete(folder, signature())
         meter.advance(total)
         return folder
     _require_place(folder)
@@ -54,6 +61,7 @@ def pull_bundle(
             require_space(partial, total - _gathered(partial))
             for name, entry in manifest.listed.items():
                 _fetch(objects, partial / name, entry, meter)
+            _complete(partial, signature())
             write_durably(partial / MANIFEST, document, partial=partial / PARTIAL)
             open_bundle(partial, check_hashes=False)
             partial.replace(folder)
@@ -97,6 +105,13 @@ def _is_there(folder: Path, document: bytes) -> bool:
         return (folder / MANIFEST).is_file() and open_bundle(folder).document == document
     except ArtifactError:
         return False
+
+
+def _complete(folder: Path, signature: bytes | None) -> None:
+    """Puts the signature beside the manifest, where there is one."""
+    if signature is not None:
+        with disk_errors(folder):
+            write_durably(folder / SIGNATURE, signature, partial=folder / PARTIAL)
 
 
 def _remove_strangers(partial: Path, manifest: BundleManifest) -> None:

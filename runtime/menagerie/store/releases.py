@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from menagerie.errors import ArtifactError, NotInStore, TooLarge
+from menagerie.errors import ArtifactError, NotInStore, Retracted, TooLarge, Untrusted
 from menagerie.figures import size
 from menagerie.format.bundle_manifest import BundleManifest, ReleaseState, moment
 from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
 from menagerie.platforms import runnable_platforms
 from menagerie.store.base import Meter, ObjectReader, Progress, silent
 from menagerie.store.latest import find_latest
-from menagerie.store.layout import parse_release_key, release_key, releases_prefix
+from menagerie.store.layout import (
+    parse_release_key,
+    release_key,
+    releases_prefix,
+    signature_key,
+)
+from menagerie.store.ledgers import trusted_ledger
 from menagerie.store.pull import pull_bundle
+from menagerie.trust import allows_unsigned, check_signature
+from menagerie.trust.signature import MAX_SIGNATURE_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from menagerie.trust.ledger import Ledger
 
 __all__ = ["Build", "Release", "ReleaseReader"]
 
@@ -33,10 +46,12 @@ class Release:
     Attributes:
         manifest: the bundle's manifest.
         document: the same, byte for byte as it was sealed.
+        confirmed: whether it stands where a device confirmed an emulated one.
     """
 
     manifest: BundleManifest
     document: bytes
+    confirmed: bool = field(default=False, compare=False)
 
     @property
     def model(self) -> str:
@@ -85,10 +100,17 @@ class Release:
 
 
 class ReleaseReader:
-    """The releases of a store, to be read; `menagerie.store.open_releases` makes one."""
+    """The releases of a store, to be read; `menagerie.store.open_releases` makes one.
 
-    def __init__(self, objects: ObjectReader) -> None:
+    Args:
+        objects: the store.
+        allow_unsigned: also find and pull what no trusted key has signed; None: the variable
+            MENAGERIE_ALLOW_UNSIGNED decides.
+    """
+
+    def __init__(self, objects: ObjectReader, *, allow_unsigned: bool | None = None) -> None:
         self._reader = objects
+        self._allow_unsigned = allow_unsigned
 
     @property
     def url(self) -> str:
@@ -121,19 +143,34 @@ class ReleaseReader:
             platform: of the release wanted; left out: this machine's own, else one that is emulated
                 here.
 
+        Which one is the latest says the signed ledger; where unsigned ones are allowed and there is
+        none, the releases themselves.
+
         Raises:
             NotInStore: there is no such release.
-            ArtifactError: there is one, but its document is damaged.
+            Untrusted: there is, but nobody who is trusted has signed it.
+            Retracted: its publisher says that it must no longer be used.
+            ArtifactError: its document is damaged.
             TooLarge: there is something else in its place.
         """
         if build_key is not None:
-            return self._read(model, target, build_key)
+            release = self._read(model, target, build_key)
+            self._require_current(release)
+            return release
         wanted = (platform,) if platform else runnable_platforms(target)
         for each in wanted:
-            latest = find_latest(self._reader, model, target, each, self._manifest)
-            if latest is not None:
-                return self._read(model, target, latest.build_key)
+            if (found := self._latest(model, target, each)) is not None:
+                return found
         raise self._nothing(model, target, wanted[0])
+
+    def ledger(self, model: str, platform: str) -> Ledger | None:
+        """The signed history of a model's releases for a platform; None where there is none.
+
+        Raises:
+            Untrusted: no trusted key has signed it, or it is older than one seen here before.
+            ArtifactError: it is damaged.
+        """
+        return trusted_ledger(self._reader, model, platform)
 
     def pull(self, release: Release, folder: Path, progress: Progress = silent) -> Path:
         """Downloads a release into `folder`, which then is a whole bundle, or as it was.
@@ -147,13 +184,74 @@ class ReleaseReader:
             progress: called with bytes done and bytes in all.
 
         Raises:
+            Untrusted: no trusted key has signed the release; nothing was downloaded.
             UsageError: `folder` holds something else, or is the current one.
             HashMismatch: the store's bytes are not the published ones.
             StoreFull: no space for the files.
             StoreError: the store did not give them.
         """
+        signature = cache(partial(self._signature, release))
+        if not allows_unsigned(self._allow_unsigned):
+            check_signature(release.document, signature(), self._place(release))
         meter = Meter(release.size, progress)
-        return pull_bundle(self._reader, release.manifest, release.document, folder, meter)
+        return pull_bundle(self._reader, release, signature, folder, meter)
+
+    def _latest(self, model: str, target: str, platform: str) -> Release | None:
+        """The latest release by the ledger; where unsigned ones are allowed, else by themselves."""
+        unsigned_too = allows_unsigned(self._allow_unsigned)
+        try:
+            ledger = self.ledger(model, platform)
+        except ArtifactError:
+            if not unsigned_too:
+                raise
+            ledger = None
+        if ledger is not None and ledger.target == target:
+            if (entry := ledger.latest) is None:
+                return None
+            for read in (self._read, self._document):  # confirmed since, or not
+                with suppress(NotInStore):
+                    found = read(model, target, entry.build_key)
+                    if hashlib.sha256(found.document).hexdigest() == entry.document:
+                        return found
+            if not unsigned_too:
+                fact = f"release {entry.build_key} is not the one that was promoted"
+                raise Untrusted(f"{self.url}/{model}", fact, "Tell its owner")
+        summary = find_latest(self._reader, model, target, platform, self._manifest)
+        if summary is None:
+            return None
+        release = self._read(model, target, summary.build_key)
+        if not unsigned_too:  # there is one, and nobody promoted it
+            self._require_current(release)
+        return release
+
+    def _require_current(self, release: Release) -> None:
+        """Raises unless a trusted ledger names the release, and does not retract it."""
+        try:
+            ledger = self.ledger(release.model, release.platform)
+        except ArtifactError:
+            if allows_unsigned(self._allow_unsigned):
+                return
+            raise
+        entry = None if ledger is None else ledger.retraction(release.build_key)
+        if entry is not None:
+            fact = f"was retracted on {entry.when}: {entry.reason or 'no reason is given'}"
+            raise Retracted(self._place(release), fact, "Use a later release")
+        if allows_unsigned(self._allow_unsigned):
+            return
+        digest = hashlib.sha256(release.document).hexdigest()
+        if ledger is None or not ledger.names(release.build_key, digest):
+            check_signature(release.document, None, self._place(release))
+
+    def _signature(self, release: Release) -> bytes | None:
+        """The signature beside its document, unchecked; None where there is none."""
+        try:
+            key = signature_key(*release.names, confirmed=release.confirmed)
+            return self._reader.read_small(key, MAX_SIGNATURE_BYTES)
+        except NotInStore:
+            return None
+
+    def _place(self, release: Release) -> str:
+        return f"{self.url}/{release_key(*release.names)}"
 
     def _listed(self, prefix: str) -> list[Build]:
         keys = map(parse_release_key, self._reader.list_keys(prefix) or ())
@@ -200,7 +298,7 @@ class ReleaseReader:
         manifest = parse_manifest(document, place)
         if (manifest.model, manifest.target, manifest.build_key) != (model, target, build_key):
             raise ArtifactError(place, "is the document of another release", "Remove it")
-        return Release(manifest, document)
+        return Release(manifest, document, confirmed)
 
     def _nothing(self, model: str, target: str, platform: str) -> NotInStore:
         if elsewhere := sorted({r.platform for r in self.releases(model, target)}):

@@ -6,6 +6,7 @@ import random
 import time
 from contextlib import closing, contextmanager
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -25,7 +26,7 @@ from botocore.exceptions import (
 )
 
 from menagerie.errors import NotInStore, StoreError, StoreFull, StoreUnreachable, TooLarge
-from menagerie.store.base import Advance, ObjectReader, StoredFile
+from menagerie.store.base import MOST_KEYS, Advance, ObjectReader, StoredFile
 from menagerie.store.s3_options import Addressing, S3Options, Secret
 
 if TYPE_CHECKING:
@@ -88,15 +89,17 @@ class S3Reader(ObjectReader):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=self._prefix + prefix
             )
+            listed = (each for page in pages for each in page.get("Contents", ()))
             found = [
                 StoredFile(
                     each["Key"].removeprefix(self._prefix),
                     each["Size"],
                     each["LastModified"].timestamp(),
                 )
-                for page in pages
-                for each in page.get("Contents", ())
+                for each in islice(listed, MOST_KEYS + 1)
             ]
+        if len(found) > MOST_KEYS:
+            raise TooLarge(f"{self.url}/{prefix}", f"lists more than {MOST_KEYS:,} keys", _DOCTOR)
         return sorted(found, key=lambda file: file.key)
 
     @cached_property
@@ -134,9 +137,13 @@ class S3Reader(ObjectReader):
             if start and "ContentRange" not in answer:  # a server that knows no ranges sends all
                 file.truncate(0)
                 advance(-start)
+                start = 0
             for chunk in body.iter_chunks(_CHUNK):
-                file.write(chunk)
-                advance(len(chunk))
+                file.write(chunk[: size - start])  # whatever the server sends
+                advance(min(len(chunk), size - start))
+                start += len(chunk)
+                if start >= size:
+                    break
 
     @contextmanager
     def _errors(self, key: str) -> Iterator[None]:

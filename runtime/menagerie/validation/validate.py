@@ -8,16 +8,19 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING
 
 import menagerie
+from menagerie.home import home
+from menagerie.trust.policy import TRUST, allows_unsigned, trusted_place
 from menagerie.typed_json import Malformed
 from menagerie.validation.measure import cores, machine
 from menagerie.validation.protocol import Finding, Outcome, Step, parse_event
 from menagerie.validation.records import ProgramValidation, ValidationReport, Verdict
+from menagerie.validation.sandbox import contained, exit_status
 from menagerie.validation.signals import signal_name
 
 if TYPE_CHECKING:
@@ -28,7 +31,7 @@ __all__ = ["Limits", "clean_environment", "validate"]
 _READ_BYTES = 1 << 16
 _MOST_LINE_BYTES = 1 << 24  # a report of thousands of outputs has a few megabytes
 _STDERR_TAIL = 4096
-_KEPT_VARIABLES = ("HOME", "LANG", "MENAGERIE_HOME", "TMPDIR")
+_KEPT_VARIABLES = ("HOME", "LANG", "MENAGERIE_HOME", "TMPDIR", "XDG_CACHE_HOME", TRUST)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,16 +75,20 @@ def validate(
     *,
     limits: Limits | None = None,
     progress: Callable[[str], None] | None = None,
+    allow_unsigned: bool | None = None,
 ) -> ValidationReport:
     """Tries a bundle in a fresh, confined process and judges what happened.
 
-    The process has its own group, a minimal environment and bounded time and memory. A bad
+    The process has a sandbox where there is one (`menagerie.validation.sandbox`), its own group, a
+    minimal environment and bounded time and memory. A bad
     artifact never raises and never harms the caller: a crash is a verdict.
 
     Args:
         bundle: the bundle's folder.
         limits: bounds of time, memory and threads.
         progress: told each step, e.g. `program main, case 1`.
+        allow_unsigned: also try what no trusted key has signed; None: the variable
+            MENAGERIE_ALLOW_UNSIGNED decides.
 
     Returns:
         The report. `detail` names program and case where one can be blamed; programs that were
@@ -94,17 +101,22 @@ def validate(
     events, theirs = os.pipe()
     with os.fdopen(events, "rb", buffering=0):
         try:
-            process = _start(bundle, limits, theirs)
+            process, sandbox = _start(
+                bundle, limits, theirs, unsigned_too=allows_unsigned(allow_unsigned)
+            )
         finally:
             os.close(theirs)
         try:
             transcript = _Listener(process, events, progress).listen(limits.seconds)
         finally:
             _end(process)
-    return _judge(transcript, process.returncode, limits)
+    ended = exit_status(process.returncode, sandbox)
+    return replace(_judge(transcript, ended, limits), sandbox=sandbox)
 
 
-def _start(bundle: Path, limits: Limits, pipe: int) -> subprocess.Popen[bytes]:
+def _start(
+    bundle: Path, limits: Limits, pipe: int, *, unsigned_too: bool
+) -> tuple[subprocess.Popen[bytes], str]:
     memory = limits.memory_bytes or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     command = [sys.executable, "-m", "menagerie.validation.worker", str(bundle.absolute())]
     options = {
@@ -114,8 +126,16 @@ def _start(bundle: Path, limits: Limits, pipe: int) -> subprocess.Popen[bytes]:
         "seconds": limits.seconds,
         "measure-seconds": limits.measure_seconds,
     }
-    return subprocess.Popen(
-        command + [f"--{name}={value}" for name, value in options.items()],
+    command += [f"--{name}={value}" for name, value in options.items()]
+    command += ["--allow-unsigned"] * unsigned_too
+    own = home()
+    command, sandbox = contained(
+        command,
+        readable=(bundle.absolute(), trusted_place()),
+        layered=(own / "emulator", own / "zig"),
+    )
+    process = subprocess.Popen(
+        command,
         stdin=subprocess.PIPE,  # its end tells the worker that we are gone
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -124,6 +144,7 @@ def _start(bundle: Path, limits: Limits, pipe: int) -> subprocess.Popen[bytes]:
         cwd="/",
         start_new_session=True,
     )
+    return process, sandbox
 
 
 def clean_environment() -> Mapping[str, str]:

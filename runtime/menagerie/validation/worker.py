@@ -2,7 +2,7 @@
 
 Started by `menagerie.validation.validate` as ``python -m menagerie.validation.worker``. Everything
 that it finds out goes through one pipe; whatever the artifact does to this process, the caller
-lives. This guards against accidents, not against malice: a library's code runs as this user.
+lives. Against malice there is `menagerie.validation.sandbox`, in which it is started.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class _Order:
     memory_bytes: int
     seconds: float
     measure_seconds: float
+    allow_unsigned: bool
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -96,6 +97,7 @@ def _parse(arguments: Sequence[str] | None) -> _Order:
     parser.add_argument("--memory-bytes", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True, help="wall time of the whole trial")
     parser.add_argument("--measure-seconds", type=float, required=True)
+    parser.add_argument("--allow-unsigned", action="store_true")
     return _Order(**vars(parser.parse_args(arguments)))
 
 
@@ -185,7 +187,8 @@ class _Trial:
 
     def _open(self, entry: BundleProgram) -> Session:
         self._sender.step(f"loading program {entry.name}")
-        return Session(self._bundle.folder, entry.name, self._order.threads)
+        order, folder = self._order, self._bundle.folder
+        return Session(folder, entry.name, order.threads, allow_unsigned=order.allow_unsigned)
 
     def _loaded(self, entry: BundleProgram, session: Session) -> LoadedProgram:
         goldens = GoldenCases(self._bundle.file(entry.golden.path), entry)

@@ -34,8 +34,10 @@ class LevelSession:
 
     heard: list[int] = []  # noqa: RUF012 - shared on purpose, emptied by the fixture
 
-    def __init__(self, bundle: Path, program: str, threads: int | None) -> None:
-        del bundle, threads
+    def __init__(
+        self, bundle: Path, program: str, threads: int | None, *, allow_unsigned: bool | None
+    ) -> None:
+        del bundle, threads, allow_unsigned
         self._program = program
 
     def __enter__(self) -> Self:

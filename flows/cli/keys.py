@@ -1,0 +1,159 @@
+"""`zoo keys`: the keys that sign releases, and whose releases are trusted here."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.cli.options import JsonOption, StoreOption, store_url
+from flows.cli.output import emit, messages, results, table
+
+if TYPE_CHECKING:
+    from zoo.signing import Keyring
+
+__all__ = ["keys"]
+
+keys = typer.Typer(
+    name="keys",
+    help="The keys that sign releases, and whose releases are trusted here.",
+    no_args_is_help=True,
+)
+
+
+@keys.command("init")
+def init(
+    *,
+    release_keys: Annotated[int, typer.Option(min=1, max=16, help="Keys that sign releases.")] = 1,
+    threshold: Annotated[int, typer.Option(min=1, max=16, help="So many of them must sign.")] = 1,
+    root_keys: Annotated[int, typer.Option(min=1, max=16, help="Keys that sign roots.")] = 1,
+    root_threshold: Annotated[int, typer.Option(min=1, max=16, help="So many must sign.")] = 1,
+    timestamp_days: Annotated[
+        int, typer.Option(min=1, max=3650, help="So long can a mirror show an old state.")
+    ] = 7,
+    as_json: JsonOption = False,
+) -> None:
+    """Make keys, and trust them here. What is there already stays.
+
+    **Examples**
+
+    - `zoo keys init`
+    - `zoo keys init --root-keys 3 --root-threshold 2 --timestamp-days 1`
+    """
+    from zoo.signing import Expiry, Keyring, Role
+    from zoo.signing.keyring import keys_folder
+
+    folder = keys_folder()
+    if (folder / "keyring.json").exists():
+        messages().print(f"{folder}: there are keys already", markup=False)
+        _print(Keyring(folder), as_json=as_json)
+        return
+    made = Keyring.create(
+        folder,
+        keys={Role.RELEASE: release_keys, Role.ROOT: root_keys},
+        thresholds={Role.RELEASE: threshold, Role.ROOT: root_threshold},
+        expiry=Expiry(timestamp=timestamp_days),
+    )
+    _print(made, as_json=as_json)
+    if not as_json:
+        results().print(
+            f"Give {folder / 'root.json'} to whoever is to trust your releases "
+            "(`menagerie trust root.json`), and take root-*.pem offline.",
+            markup=False,
+        )
+
+
+@keys.command("show")
+def show(*, as_json: JsonOption = False) -> None:
+    """Show the keys, how long metadata stay good, and whom this machine trusts."""
+    from zoo.signing import Keyring
+    from zoo.signing.keyring import keys_folder
+
+    _print(Keyring(keys_folder()), as_json=as_json)
+
+
+@keys.command("rotate")
+def rotate(
+    role: Annotated[str, typer.Argument(help="root, release or online.")] = "release",
+    *,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Put new keys in the place of a role's; what the store lists is signed anew.
+
+    Needs the root keys. Clients with The Update Framework follow by themselves, others are given
+    the new root.json.
+    """
+    from zoo.errors import UsageError
+    from zoo.signing import Keyring, Promoter, Role
+    from zoo.signing.keyring import keys_folder
+    from zoo.store import open_store
+
+    if role not in set(Role):
+        raise UsageError("zoo keys rotate", f"there is no role {role!r}", "root, release or online")
+    opened = open_store(store_url(store))
+    ledgers = opened.ledgers()  # while the old keys are trusted
+    keyring = Keyring(keys_folder())
+    keyring.rotate(Role(role))
+    Promoter(opened, keyring).resign(ledgers)
+    _print(keyring, as_json=as_json)
+
+
+@keys.command("trust")
+def trust(root: Annotated[Path, typer.Argument(metavar="root.json")]) -> None:
+    """Trust a publisher's root from now on: bundles that its keys sign run on this machine."""
+    from menagerie.trust import add_root
+    from menagerie.trust.roots import MAX_ROOT_BYTES
+
+    with root.open("rb") as file:
+        found = add_root(file.read(MAX_ROOT_BYTES + 1), str(root))
+    results().print(
+        f"trusted from now on: root {found.version}, {found.threshold} of {len(found.keys)} keys "
+        "must sign"
+    )
+
+
+@keys.command("refresh")
+def refresh(*, store: StoreOption = None) -> None:
+    """Date the store's metadata anew, before they expire; needs the online key alone."""
+    from zoo.signing import Keyring, Promoter
+    from zoo.signing.keyring import keys_folder
+    from zoo.store import open_store
+
+    place = store_url(store)
+    Promoter(open_store(place), Keyring(keys_folder())).refresh()
+    results().print(f"{place}: dated anew", markup=False)
+
+
+def _print(keyring: "Keyring", *, as_json: bool) -> None:
+    from menagerie.trust import trusted_roots
+    from zoo.signing import Role
+
+    root = keyring.root.signed
+    listed = [
+        {
+            "role": role.value,
+            "key": key.keyid,
+            "public": key.keyval["public"],
+            "threshold": keyring.threshold(role),
+        }
+        for role in Role
+        for key in keyring.public_keys(role)
+    ]
+    if as_json:
+        emit(
+            {
+                "folder": str(keyring.folder),
+                "root_version": root.version,
+                "expires": root.expires.isoformat(),
+                "keys": listed,
+                "trusted": [each.place for each in trusted_roots()],
+            }
+        )
+        return
+    shown = table("role", "key", "must sign", right=("must sign",))
+    for each in listed:
+        shown.add_row(str(each["role"]), str(each["key"])[:16], str(each["threshold"]))
+    results().print(shown)
+    results().print(
+        f"{keyring.folder}: root {root.version}, good until {root.expires:%Y-%m-%d}", markup=False
+    )

@@ -1,0 +1,38 @@
+// Whose bundles are trusted: keys of the roots that this machine's owner has chosen, and the
+// signature beside a manifest; rule 13 of runtime/menagerie/format/FORMAT.md.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/ed25519.h"
+
+namespace menagerie {
+
+inline constexpr char kSignature[] = "signature.json";
+
+// What one trusted root says of those who sign releases.
+struct TrustRoot {
+  std::map<std::string, PublicKey> keys;  // by key id
+  int64_t threshold = 1;                  // so many of them must have signed
+};
+
+class Trust {
+ public:
+  // Reads a root's metadata of The Update Framework, or all `*.json` of a folder; fails with the
+  // file and the member that is wrong. A folder that is not there holds none.
+  static Trust read(const std::filesystem::path& place);
+
+  // Fails unless signature.json in the folder holds enough signatures over these very bytes.
+  void require_signed(const std::filesystem::path& folder, std::string_view manifest) const;
+
+ private:
+  std::filesystem::path place_;
+  std::vector<TrustRoot> roots_;
+};
+
+}  // namespace menagerie

@@ -1,0 +1,88 @@
+"""Reading a model's ledger from a store: signed, no older than seen before, and fresh by TUF."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from menagerie.durable import write_durably
+from menagerie.errors import NotInStore, TooLarge, Untrusted
+from menagerie.home import home
+from menagerie.store.layout import ledger_key
+from menagerie.trust.ledger import MAX_LEDGER_BYTES, Ledger, read_ledger
+from menagerie.trust.roots import trusted_roots
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from menagerie.store.base import ObjectReader
+
+__all__ = ["trusted_ledger"]
+
+
+def trusted_ledger(objects: ObjectReader, model: str, platform: str) -> Ledger | None:
+    """The ledger of a model for a platform; None where there is none.
+
+    With the extra `tuf` installed, the store's metadata is checked too: then a mirror can neither
+    show an old state for longer than the metadata allows nor mix states. Without it, an older
+    ledger than this machine has seen before is refused, and no more.
+
+    Raises:
+        Untrusted: no trusted key has signed it, or it is an old or another one.
+        ArtifactError: it is damaged.
+        StoreError: the store could not be asked.
+    """
+    key = ledger_key(model, platform)
+    place = f"{objects.url}/{key}"
+    roots = trusted_roots()
+    try:
+        content = objects.read_small(key, MAX_LEDGER_BYTES)
+        if roots and find_spec("tuf") is not None:
+            from menagerie.store.tuf_client import current_ledger
+
+            content, roots = current_ledger(objects, key, roots, place)
+    except NotInStore:
+        return None
+    except TooLarge as error:
+        raise Untrusted(place, error.fact, "Tell the store's owner") from None
+    ledger = read_ledger(content, place, roots)
+    if (ledger.model, ledger.platform) != (model, platform):
+        raise Untrusted(place, "is the ledger of another model", "Tell the store's owner")
+    _require_later(objects, key, ledger, place)
+    return ledger
+
+
+def _require_later(objects: ObjectReader, key: str, ledger: Ledger, place: str) -> None:
+    """A ledger only grows, and what it said stays; remembers what it says now.
+
+    Raises:
+        Untrusted: another one was seen here before.
+    """
+    name = hashlib.sha256(f"{objects.url}\n{key}".encode()).hexdigest()
+    path = home() / "seen" / f"{name}.json"
+    count, digest = _seen(path)
+    if ledger.serial < count or _digest(ledger, count) != digest:
+        fact = f"its {ledger.serial} entries are not those {count} that were seen here before"
+        advice = f"The store shows an old state: tell its owner. If it was made anew, remove {path}"
+        raise Untrusted(place, fact, advice)
+    if ledger.serial > count:
+        with suppress(OSError):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            content = {"serial": ledger.serial, "digest": _digest(ledger, ledger.serial)}
+            write_durably(path, json.dumps(content).encode(), partial=path.with_suffix(".partial"))
+
+
+def _digest(ledger: Ledger, count: int) -> str:
+    """Of the first entries."""
+    return hashlib.sha256(repr(ledger.entries[:count]).encode()).hexdigest() if count else ""
+
+
+def _seen(path: Path) -> tuple[int, str]:
+    try:
+        kept: Any = json.loads(path.read_bytes())
+        return int(kept["serial"]), str(kept["digest"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0, ""

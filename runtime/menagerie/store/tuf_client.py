@@ -1,0 +1,135 @@
+"""The Update Framework's client over a store: fresh, unmixed, and with the keys of today.
+
+Needs the extra `tuf`. What it knows of a store it keeps under `menagerie.home`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuf.api.exceptions import DownloadError, DownloadHTTPError, RepositoryError
+from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
+
+from menagerie.durable import disk_errors, write_durably
+from menagerie.errors import NotInStore, StoreError, TooLarge, Untrusted
+from menagerie.home import home
+from menagerie.store.layout import METADATA
+from menagerie.trust.ledger import MAX_LEDGER_BYTES
+from menagerie.trust.policy import trusted_place
+from menagerie.trust.roots import MAX_ROOT_BYTES, TrustRoot, parse_root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from menagerie.store.base import ObjectReader
+
+__all__ = ["current_ledger"]
+
+_LIMITS = UpdaterConfig(
+    max_root_rotations=64,
+    root_max_length=MAX_ROOT_BYTES,
+    timestamp_max_length=16 * 2**10,
+    snapshot_max_length=64 * 2**10,
+    targets_max_length=8 * 2**20,
+    prefix_targets_with_hash=False,
+)
+_ANEW = (0.2, 1.0)  # seconds before another look, where a promotion was under way
+_GONE = 404
+
+
+class _Fetcher(FetcherInterface):
+    """Reads metadata through the store, never more than any of it may have."""
+
+    def __init__(self, objects: ObjectReader) -> None:
+        self._objects = objects
+        self.failure: StoreError | None = None  # TUF's own errors do not tell why
+
+    def _fetch(self, url: str) -> Iterator[bytes]:
+        try:
+            yield self._objects.read_small(METADATA + url.rpartition("/")[2], 8 * 2**20)
+        except NotInStore:
+            raise DownloadHTTPError("absent", _GONE) from None
+        except TooLarge as error:
+            raise DownloadError(str(error)) from error
+        except StoreError as error:
+            self.failure = error
+            raise
+
+
+def current_ledger(
+    objects: ObjectReader, key: str, roots: tuple[TrustRoot, ...], place: str
+) -> tuple[bytes, tuple[TrustRoot, ...]]:
+    """The bytes of a ledger as the store's metadata has them, and the root of today.
+
+    Raises:
+        NotInStore: the metadata names none.
+        Untrusted: no trusted root leads to the metadata, they are expired, older than seen before
+            or do not fit together, or the ledger is not the one that they name.
+        StoreError: the store could not be asked.
+    """
+    faults: list[Untrusted] = []
+    for root in roots:
+        for pause in (*_ANEW, None):
+            try:
+                return _from(objects, key, root, place)
+            except Untrusted as error:
+                if pause is None or not error.next_step:
+                    faults.append(error)
+                    break
+                time.sleep(pause)
+    raise faults[0] if faults else Untrusted(place, "no root is trusted here", _ADVICE)
+
+
+_ADVICE = "Trust its owner's root: `menagerie trust root.json`"
+_OLD = "The store shows an old or a foreign state: tell its owner"
+
+
+def _from(
+    objects: ObjectReader, key: str, root: TrustRoot, place: str
+) -> tuple[bytes, tuple[TrustRoot, ...]]:
+    folder = home() / "tuf" / _name(objects.url, root.place)
+    fetcher = _Fetcher(objects)
+    with disk_errors(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            updater = Updater(
+                str(folder),
+                "store:/metadata/",
+                fetcher=fetcher,
+                config=_LIMITS,
+                bootstrap=root.document,
+            )
+            updater.refresh()
+            listed = updater.get_targetinfo(key)
+        except (RepositoryError, DownloadError, ValueError) as error:
+            if fetcher.failure is not None:
+                raise fetcher.failure from None
+            raise Untrusted(place, f"the store's metadata are refused: {error}", "") from None
+    today = _follow(folder, root)
+    if listed is None:
+        raise NotInStore(place, "the store's metadata name no such ledger", "Check the name")
+    try:
+        content = objects.read_small(key, min(listed.length, MAX_LEDGER_BYTES))
+        listed.verify_length_and_hashes(content)
+    except (RepositoryError, TooLarge, ValueError) as error:
+        raise Untrusted(place, f"is not what the metadata name: {error}", _OLD) from None
+    return content, (today,)
+
+
+def _follow(folder: Path, root: TrustRoot) -> TrustRoot:
+    """The root of today; where a later one was found, it takes the trusted one's place."""
+    path = folder / "root.json"
+    today = parse_root(path.read_bytes(), str(path))
+    kept = Path(root.place)
+    if today.version > root.version and kept.parent == trusted_place():
+        write_durably(kept, today.document, partial=kept.with_suffix(".partial"))
+        logging.getLogger(__name__).info("%s: root %d now counts", kept, today.version)
+    return today
+
+
+def _name(url: str, place: str) -> str:
+    return hashlib.sha256(f"{url}\n{place}".encode()).hexdigest()[:32]

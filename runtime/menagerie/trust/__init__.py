@@ -1,0 +1,25 @@
+"""Whose releases are trusted, and what they signed; needs numpy's neighbours only, no cryptography.
+
+A *root* is root metadata of The Update Framework, https://theupdateframework.io: whoever chose it
+trusts the keys that it names for the role `targets`, as many of them as it asks for. Those sign a
+release's manifest.json (rule 13 of FORMAT.md) and the ledger of each model, which says which
+releases there are, which is the latest and which were retracted.
+"""
+
+from __future__ import annotations
+
+from menagerie.trust.policy import WARNING, allows_unsigned, trusted_place
+from menagerie.trust.roots import TrustRoot, add_root, parse_root, trusted_roots
+from menagerie.trust.signature import check_signature, signature_document
+
+__all__ = [
+    "WARNING",
+    "TrustRoot",
+    "add_root",
+    "allows_unsigned",
+    "check_signature",
+    "parse_root",
+    "signature_document",
+    "trusted_place",
+    "trusted_roots",
+]

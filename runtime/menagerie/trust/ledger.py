@@ -1,0 +1,183 @@
+"""The ledger of a model on a platform: every release that was promoted, in order, and signed whole.
+
+It says which release is the latest. That cannot be told from the releases themselves: their own
+dates are what their makers wrote.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from menagerie.errors import ArtifactError
+from menagerie.format.bundle_manifest import (  # noqa: TC001 - fields are typed by them
+    Moment,
+    Name,
+    ReleaseState,
+    Sha256,
+)
+from menagerie.trust.signature import LEDGER_TYPE, check_signature
+from menagerie.typed_json import Malformed, check, document, from_json, load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from menagerie.trust.roots import TrustRoot
+
+__all__ = [
+    "MAX_LEDGER_BYTES",
+    "Ledger",
+    "LedgerEntry",
+    "envelope",
+    "open_envelope",
+    "read_ledger",
+]
+
+MAX_LEDGER_BYTES = 4 * 2**20
+FORMAT_NAME: Final = "menagerie-ledger"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerEntry:
+    """One decision over a release.
+
+    Attributes:
+        action: `promote` makes it the latest, `admit` only lets it be used, `rollback` makes it the
+            latest again and takes that rank from all after it, `retract` forbids its use.
+        build_key: which release.
+        document: sha256 of its manifest.json; of a retraction the last one's.
+        state: how it was proven.
+        when: by the clock of who signed.
+        reason: in people's words.
+    """
+
+    action: Literal["promote", "admit", "rollback", "retract"]
+    build_key: Sha256
+    document: Sha256
+    state: ReleaseState
+    when: Moment
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ledger:
+    """All decisions over a model's releases for a platform, oldest first."""
+
+    format: Literal["menagerie-ledger"] = FORMAT_NAME
+    version: Literal[1] = 1
+    model: Name
+    target: Name
+    platform: str
+    entries: tuple[LedgerEntry, ...] = ()
+
+    @property
+    def serial(self) -> int:
+        """How many decisions; it only grows."""
+        return len(self.entries)
+
+    @property
+    def latest(self) -> LedgerEntry | None:
+        """The release that is to be used, by its last promotion; None when there is none."""
+        ranked: list[LedgerEntry] = []
+        for entry in self.entries:
+            same = [each for each in ranked if each.build_key == entry.build_key]
+            if entry.action == "promote":
+                ranked = [each for each in ranked if each not in same] + [entry]
+            elif entry.action == "rollback":
+                while ranked and ranked[-1].build_key != entry.build_key:
+                    ranked.pop()
+                ranked = [*ranked[:-1], entry]
+            elif entry.action == "retract":
+                ranked = [each for each in ranked if each not in same]
+            elif same:  # the same build, proven better
+                ranked[ranked.index(same[0])] = entry
+        return ranked[-1] if ranked else None
+
+    def retraction(self, build_key: str) -> LedgerEntry | None:
+        """The entry that forbids a release, unless it was promoted again since."""
+        last = self.last(build_key)
+        return last if last is not None and last.action == "retract" else None
+
+    def last(self, build_key: str) -> LedgerEntry | None:
+        """What was decided last over a release."""
+        mine = [entry for entry in self.entries if entry.build_key == build_key]
+        return mine[-1] if mine else None
+
+    def names(self, build_key: str, digest: str) -> bool:
+        """Whether a release with this document was ever promoted or admitted."""
+        return any(
+            entry.build_key == build_key and entry.document == digest for entry in self.entries
+        )
+
+    def with_entry(self, entry: LedgerEntry) -> Ledger:
+        """The ledger after one more decision."""
+        return replace(self, entries=(*self.entries, entry))
+
+    def document(self) -> bytes:
+        """Its one form as bytes, which is what is signed."""
+        return document(self)
+
+
+def envelope(payload: bytes, signatures: Mapping[str, bytes], kind: str = LEDGER_TYPE) -> bytes:
+    """A DSSE envelope around signed bytes."""
+    return document(
+        {
+            "payload": base64.b64encode(payload).decode(),
+            "payloadType": kind,
+            "signatures": [
+                {"keyid": keyid, "sig": base64.b64encode(each).decode()}
+                for keyid, each in sorted(signatures.items())
+            ],
+        }
+    )
+
+
+def open_envelope(
+    content: bytes, place: str, *, kind: str, roots: Iterable[TrustRoot] | None = None
+) -> bytes:
+    """The bytes in a DSSE envelope, once enough trusted keys are found to have signed them.
+
+    Raises:
+        Untrusted: they have not.
+        ArtifactError: it is no envelope of this kind.
+    """
+    try:
+        fields = _fields(load(content), kind)
+        payload = _bytes(fields.get("payload"))
+        listed: tuple[dict[str, str], ...] = check(
+            tuple[dict[str, str], ...], fields.get("signatures"), "signatures"
+        )
+        signatures = {each.get("keyid", ""): _bytes(each.get("sig")) for each in listed}
+    except Malformed as error:
+        raise ArtifactError(place, f"is no signed document: {error}", "Tell its owner") from None
+    check_signature(payload, signatures, place, kind=kind, roots=roots)
+    return payload
+
+
+def read_ledger(content: bytes, place: str, roots: Iterable[TrustRoot] | None = None) -> Ledger:
+    """The ledger in a signed envelope.
+
+    Raises:
+        Untrusted: no trusted keys have signed it.
+        ArtifactError: it is damaged.
+    """
+    payload = open_envelope(content, place, kind=LEDGER_TYPE, roots=roots)
+    try:
+        return from_json(Ledger, payload)
+    except Malformed as error:
+        raise ArtifactError(place, f"is no ledger: {error}", "Tell its owner") from None
+
+
+def _fields(value: Any, kind: str) -> dict[str, Any]:
+    if not isinstance(value, dict) or value.get("payloadType") != kind:
+        raise Malformed(f"is no envelope of {kind}")
+    return value
+
+
+def _bytes(text: Any) -> bytes:
+    try:
+        return base64.b64decode(check(str, text), validate=True)
+    except (binascii.Error, ValueError):
+        raise Malformed("is not base64") from None

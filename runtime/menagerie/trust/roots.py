@@ -1,0 +1,137 @@
+"""Roots: root metadata of The Update Framework, of which the keys for releases are read here."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from menagerie.durable import disk_errors, make_folders, write_durably
+from menagerie.errors import ArtifactError
+from menagerie.trust.policy import trusted_place
+from menagerie.typed_json import Malformed, check, load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["MAX_ROOT_BYTES", "TrustRoot", "add_root", "bounded", "parse_root", "trusted_roots"]
+
+MAX_ROOT_BYTES = 64 * 2**10
+_KEY = re.compile(r"[0-9a-f]{64}")
+_MOST_ROOTS = 100
+
+
+@dataclass(frozen=True)
+class TrustRoot:
+    """What a trusted root says of those who sign releases.
+
+    Attributes:
+        keys: their Ed25519 public keys, 32 bytes each, by key id.
+        threshold: so many of them must have signed.
+        version: of the root, from 1.
+        document: its metadata, byte for byte.
+        place: where it was read.
+    """
+
+    keys: Mapping[str, bytes]
+    threshold: int
+    version: int
+    document: bytes
+    place: str
+
+
+def parse_root(document: bytes, place: str) -> TrustRoot:
+    """Reads root metadata; its own signatures are for whoever hands it on, not for us who chose it.
+
+    Raises:
+        ArtifactError: it is none.
+    """
+    try:
+        keys, threshold, version = _read(bounded(document, MAX_ROOT_BYTES))
+    except Malformed as error:
+        raise ArtifactError(
+            place, f"is not a trusted root: {error}", "Ask its sender for root.json"
+        ) from None
+    return TrustRoot(keys, threshold, version, document, place)
+
+
+def trusted_roots(place: Path | None = None) -> tuple[TrustRoot, ...]:
+    """The roots that are trusted here; none where there are none.
+
+    Args:
+        place: a file or a folder; left out: `trusted_place()`.
+
+    Raises:
+        ArtifactError: one of them is damaged.
+    """
+    place = place or trusted_place()
+    with disk_errors(place):
+        paths = sorted(place.glob("*.json"))[:_MOST_ROOTS] if place.is_dir() else [place]
+        found = []
+        for path in paths:
+            if path.is_file():
+                with path.open("rb") as file:
+                    found.append(parse_root(file.read(MAX_ROOT_BYTES + 1), str(path)))
+    return tuple(found)
+
+
+def add_root(document: bytes, place: str, folder: Path | None = None) -> TrustRoot:
+    """Trusts a root from now on: keeps it among the trusted ones, for its owner alone to write.
+
+    Raises:
+        ArtifactError: it is no root.
+        StoreError: it cannot be kept.
+    """
+    root = parse_root(document, place)
+    folder = folder or trusted_place()
+    with disk_errors(folder):
+        make_folders(folder)
+        path = folder / f"{hashlib.sha256(document).hexdigest()[:16]}.json"
+        write_durably(path, document, partial=path.with_suffix(".partial"))
+    return root
+
+
+def bounded(content: bytes, most: int) -> bytes:
+    """`content`, if it has at most so many bytes.
+
+    Raises:
+        Malformed: it has more.
+    """
+    if len(content) > most:
+        raise Malformed(f"has more than {most:,} bytes")
+    return content
+
+
+def _read(document: bytes) -> tuple[dict[str, bytes], int, int]:
+    """Keys, threshold and version."""
+    signed = _object(load(document), "signed")
+    if signed.get("_type") != "root":
+        raise Malformed("signed._type: is not 'root'")
+    role, known = _object(_object(signed, "roles"), "targets"), _object(signed, "keys")
+    ids: tuple[str, ...] = check(tuple[str, ...], role.get("keyids"), "roles.targets.keyids")
+    threshold: int = check(int, role.get("threshold"), "roles.targets.threshold")
+    version: int = check(int, signed.get("version"), "version")
+    if threshold < 1 or version < 1:
+        raise Malformed("threshold and version are at least 1")
+    keys = {i: _public(_object(known, i)) for i in ids if _is_ed25519(_object(known, i))}
+    return keys, threshold, version
+
+
+def _object(value: Any, name: str) -> dict[str, Any]:
+    inner = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(inner, dict):
+        raise Malformed(f"{name}: is missing or no object")
+    return inner
+
+
+def _is_ed25519(key: dict[str, Any]) -> bool:
+    return key.get("keytype") == "ed25519"
+
+
+def _public(key: dict[str, Any]) -> bytes:
+    text = _object(key, "keyval").get("public")
+    if not isinstance(text, str) or not _KEY.fullmatch(text):
+        raise Malformed("keyval.public: is not 64 hexadecimal digits")
+    return bytes.fromhex(text)

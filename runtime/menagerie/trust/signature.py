@@ -1,0 +1,132 @@
+"""Signatures beside what they are over, encoded before authentication as DSSE does.
+
+The encoding is that of https://github.com/secure-systems-lab/dsse/blob/master/protocol.md: it binds
+the type to the bytes, so that nothing signed as one can be shown as another.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from menagerie.errors import ArtifactError, Untrusted
+from menagerie.format.bundle_manifest import Sha256  # noqa: TC001 - a field is typed by it
+from menagerie.trust.native import is_signed
+from menagerie.trust.roots import bounded, trusted_roots
+from menagerie.typed_json import Malformed, document, from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from menagerie.trust.roots import TrustRoot
+
+__all__ = [
+    "BUNDLE_TYPE",
+    "LEDGER_TYPE",
+    "MAX_SIGNATURE_BYTES",
+    "check_signature",
+    "encoded",
+    "read_signatures",
+    "signature_document",
+]
+
+BUNDLE_TYPE: Final = "application/vnd.menagerie.bundle+json"
+LEDGER_TYPE: Final = "application/vnd.menagerie.ledger+json"
+MAX_SIGNATURE_BYTES = 64 * 2**10
+_HEX = re.compile(r"[0-9a-f]{128}")
+
+
+def _signature(text: str) -> str:
+    if not _HEX.fullmatch(text):
+        raise ValueError("a signature is 128 lower-case hexadecimal digits")
+    return text
+
+
+@dataclass(frozen=True)
+class _Entry:
+    keyid: Sha256
+    sig: Annotated[str, _signature]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Signatures:
+    """signature.json beside a manifest."""
+
+    format: Literal["menagerie-signature"] = "menagerie-signature"
+    version: Literal[1] = 1
+    signatures: tuple[_Entry, ...]
+
+    def __post_init__(self) -> None:
+        if len({entry.keyid for entry in self.signatures}) != len(self.signatures):
+            raise ValueError("a key has signed twice")
+
+
+def encoded(kind: str, content: bytes) -> bytes:
+    """What is signed for `content` of the media type `kind`."""
+    return f"DSSEv1 {len(kind)} {kind} {len(content)} ".encode() + content
+
+
+def signature_document(signatures: Mapping[str, bytes]) -> bytes:
+    """The bytes of signature.json for signatures by key id."""
+    entries = [_Entry(keyid, each.hex()) for keyid, each in sorted(signatures.items())]
+    return document(_Signatures(signatures=tuple(entries)))
+
+
+def read_signatures(content: bytes, place: str) -> dict[str, bytes]:
+    """The signatures of a signature.json by key id.
+
+    Raises:
+        ArtifactError: it is none.
+    """
+    try:
+        found = from_json(_Signatures, bounded(content, MAX_SIGNATURE_BYTES))
+    except Malformed as error:
+        raise ArtifactError(place, f"is no signature: {error}", "Pull it again") from None
+    return {entry.keyid: bytes.fromhex(entry.sig) for entry in found.signatures}
+
+
+def check_signature(
+    content: bytes,
+    signatures: bytes | Mapping[str, bytes] | None,
+    place: str,
+    *,
+    kind: str = BUNDLE_TYPE,
+    roots: Iterable[TrustRoot] | None = None,
+) -> None:
+    """Returns if enough trusted keys have signed these very bytes.
+
+    Args:
+        content: what was signed, a manifest for one.
+        signatures: a signature.json, or what was read from one; None: there is none.
+        place: whose, for messages.
+        kind: media type of `content`.
+        roots: whom to trust; left out: whom this machine's owner chose.
+
+    Raises:
+        Untrusted: nobody has signed it, or none who is trusted, or another text.
+        ArtifactError: `signatures` is damaged.
+    """
+    if signatures is None:
+        raise Untrusted(place, "nobody has signed this bundle, and it is native code", _ADVICE)
+    found = (
+        read_signatures(signatures, place) if isinstance(signatures, bytes) else dict(signatures)
+    )
+    message = encoded(kind, content)
+    known = False
+    for root in trusted_roots() if roots is None else roots:
+        theirs = {i: key for i, key in root.keys.items() if i in found}
+        known = known or bool(theirs)
+        signers = {key for i, key in theirs.items() if is_signed(found[i], key, message)}
+        if len(signers) >= root.threshold:
+            return
+    if known:
+        fact = "too few of its signatures are right: it is not what was signed"
+        raise Untrusted(place, fact, "Do not use it: pull it again, and tell its owner")
+    raise Untrusted(place, "no trusted key has signed it", _ADVICE)
+
+
+_ADVICE = (
+    "Trust its owner's root (`menagerie trust root.json`), or take it as it is with "
+    "--allow-unsigned, as native code that nobody vouches for"
+)

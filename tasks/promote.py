@@ -1,0 +1,126 @@
+"""Judging a candidate that others made, and signing it if it holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from menagerie.validation import Limits, validate
+from zoo.errors import ValidationError
+from zoo.report.comparison import regressions
+from zoo.report.released import report_of
+from zoo.role import ROLE, WORKER
+from zoo.signing import Promoter, check_candidate
+from zoo.signing.keyring import KEYS
+from zoo.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from zoo.records import ValidationReport
+    from zoo.report.comparison import Regression, RegressionLimits
+    from zoo.signing import Keyring
+    from zoo.spec import ModelSpec
+    from zoo.store import Release
+
+__all__ = ["promote_candidate", "worse_than_latest"]
+
+_GOLDEN_SECONDS = 3600.0
+_SECRETS = ("MENAGERIE_S3_", "PREFECT_API", "AWS_", KEYS)
+
+
+def promote_candidate(
+    store: Store,
+    keyring: Keyring,
+    candidate: Release,
+    spec: ModelSpec,
+    *,
+    manifest: Path | None = None,
+    latest: bool = True,
+    goldens: bool = True,
+    allow_factories: bool = False,
+    reason: str = "",
+    judge: Callable[..., ValidationReport] = validate,
+) -> Release:
+    """Checks a candidate by the manifest that this process holds, and signs it.
+
+    Args:
+        store: where it is.
+        keyring: the keys.
+        candidate: the build.
+        spec: the model's entry here; the candidate's own word for tolerances does not count.
+        manifest: folder of the manifest that `spec` is from; None: Menagerie's own.
+        latest: whether it becomes the latest.
+        goldens: whether eager PyTorch computes its golden outputs again.
+        allow_factories: whether builders from outside Menagerie may run for that.
+        reason: for the ledger.
+        judge: `menagerie.validation.validate`, or what stands in for it.
+
+    Raises:
+        ValidationError: it is not what the entry asks for, or does not hold here.
+        StoreError: the store could not give or take it.
+    """
+    check_candidate(candidate.manifest, spec)
+    place = f"{candidate.model} for {candidate.platform}"
+    with tempfile.TemporaryDirectory(prefix="menagerie-promote-") as work:
+        unsigned_too = Store(store.objects, allow_unsigned=True)
+        bundle = unsigned_too.pull(candidate, Path(work) / "bundle")
+        if goldens:
+            _check_goldens(candidate.model, manifest, bundle, allow_factories=allow_factories)
+        judged = judge(bundle, limits=Limits(measure_seconds=0.0), allow_unsigned=True)
+        if not judged.passed:
+            fact = f"{judged.verdict}: {judged.detail}"
+            raise ValidationError(place, fact, "Do not promote it; convert it anew")
+        shutil.rmtree(bundle)
+    return Promoter(store, keyring).promote(candidate, latest=latest, reason=reason)
+
+
+def worse_than_latest(
+    store: Store, candidate: Release, limits: RegressionLimits
+) -> tuple[Regression, ...]:
+    """By what a candidate is worse than the release whose place it would take, beyond the limits.
+
+    Size, parity, accuracy and the time over eager's, as both reports have them. Empty where there
+    is no latest release, or the candidate is it.
+
+    Raises:
+        Untrusted: the ledger was not signed by anybody who is trusted here.
+        StoreError: the store did not give it.
+    """
+    ledger = store.ledger(candidate.model, candidate.platform)
+    entry = None if ledger is None else ledger.latest
+    if entry is None or entry.build_key == candidate.build_key:
+        return ()
+    latest = store.find_any(candidate.model, candidate.target, entry.build_key)
+    sides = [(each.manifest, report_of(store, each)) for each in (latest, candidate)]
+    return regressions(sides[0], sides[1], limits)
+
+
+def _check_goldens(
+    model: str, manifest: Path | None, bundle: Path, *, allow_factories: bool
+) -> None:
+    order = {
+        "model": model,
+        "manifest": str(manifest) if manifest else "",
+        "bundle": str(bundle),
+        "allow_factories": allow_factories,
+    }
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(_SECRETS)}
+    done = subprocess.run(
+        [sys.executable, "-m", "transforms.golden_check"],
+        input=json.dumps(order),
+        env=kept | {ROLE: WORKER},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_GOLDEN_SECONDS,
+    )
+    if done.returncode != 0:
+        words = done.stderr.strip().splitlines() or ["no reason was given"]
+        raise ValidationError(model, words[-1], "Do not promote it")

@@ -1,0 +1,169 @@
+"""Archives, folders and arrays that are not what they say."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from bundle_maker import make_bundle
+
+from menagerie.format.archive import pack, unpack
+from menagerie.format.folder import open_bundle, read_manifest
+from menagerie.tensor_files import write_outputs
+from menagerie.typed_json import load
+from zoo.errors import ArtifactError, UsageError
+from zoo.store import KeepRule, Patience, Store
+from zoo.store.lease import hold_lease
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from zoo.store import Release
+
+
+@pytest.mark.parametrize("where", ["before", "behind", "comment"])
+def test_an_archive_holds_nothing_else(tmp_path: Path, where: str) -> None:
+    """Bytes around the entries, which another reader could take for another archive."""
+    archive = pack(make_bundle(tmp_path / "made"), tmp_path / "tiny.zip")
+    whole = archive.read_bytes()
+    if where == "comment":
+        with zipfile.ZipFile(archive, "a") as opened:
+            opened.comment = b"hidden"
+    else:
+        archive.write_bytes(b"junk" + whole if where == "before" else whole + b"junk")
+    with pytest.raises(ArtifactError):
+        unpack(archive, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    archive.write_bytes(whole)
+    assert unpack(archive, tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "manifest"])
+def test_a_pull_follows_no_planted_link(
+    promoted: Callable[..., Release], store: Store, tmp_path: Path, kind: str
+) -> None:
+    """What a link at its partial folder, or in it, leads to is neither removed nor written."""
+    release = promoted()
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "weights.safetensors").write_bytes(b"precious")
+    partial = tmp_path / f".out.{release.build_key[:16]}.partial"
+    if kind == "folder":
+        partial.symlink_to(victim)
+    else:
+        partial.mkdir()
+        name = "weights.safetensors" if kind == "file" else ".manifest.json.partial"
+        (partial / name).symlink_to(victim / "weights.safetensors")
+    assert open_bundle(store.pull(store.find("tiny", "cpu"), tmp_path / "out"))
+    assert [p.name for p in victim.iterdir()] == ["weights.safetensors"]
+    assert (victim / "weights.safetensors").read_bytes() == b"precious"
+
+
+def test_a_manifest_is_a_regular_file(tmp_path: Path) -> None:
+    """A pipe would be waited for, a device read without end."""
+    os.mkfifo(tmp_path / "manifest.json")
+    with pytest.raises(ArtifactError, match="not a regular file"):
+        read_manifest(tmp_path / "manifest.json")
+    assert stat.S_ISCHR(Path("/dev/zero").stat().st_mode)
+    with pytest.raises(ArtifactError, match="not a regular file"):
+        read_manifest(Path("/dev/zero"))
+
+
+def test_keys_are_read_in_linear_time() -> None:
+    """Twice as many keys take about twice as long; by squares it would be four times."""
+
+    def seconds(count: int) -> float:
+        text = "{" + ",".join(f'"k{i}":0' for i in range(count)) + "}"
+        best = []
+        for _ in range(3):
+            began = time.process_time()
+            load(text)
+            best.append(time.process_time() - began)
+        return min(best)
+
+    assert seconds(400_000) < 3.2 * seconds(200_000)
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "..", "a\\b"])
+def test_an_outputs_name_is_no_path(tmp_path: Path, name: str) -> None:
+    """A member of an `.npz` with it would be unpacked elsewhere."""
+    with pytest.raises(UsageError):
+        write_outputs({name: np.zeros(1), "b": np.zeros(1)}, tmp_path / "out.npz")
+
+
+def test_an_output_may_be_called_file(tmp_path: Path) -> None:
+    """Which is numpy's own name for something else."""
+    write_outputs({"file": np.arange(3)}, tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as archive:
+        np.testing.assert_array_equal(archive["file"], [0, 1, 2])
+
+
+def test_one_damaged_release_does_not_stop_the_sweep(
+    promoted: Callable[..., Release], store: Store
+) -> None:
+    """Told so, a sweep goes on; what the damaged one may name stays."""
+    promoted("ab")
+    kept, spare = "e" * 64, "d" * 64
+    damaged = f"releases/tiny/cpu/{'cd' * 32}.json"
+    store.objects.put_small(damaged, f'{{"files": "{kept}" ...'.encode())
+    for digest in (kept, spare):
+        store.objects.put_small(f"blobs/{digest[:2]}/{digest}", b"x")
+    rule = KeepRule(releases=1, grace_hours=0)
+    with pytest.raises(ArtifactError, match="nothing was swept"):
+        store.sweep(rule, dry_run=False)
+    store.sweep(rule.model_copy(update={"pass_damaged": True}), dry_run=False)
+    assert store.objects.size_of(f"blobs/{kept[:2]}/{kept}") == 1
+    assert store.objects.size_of(f"blobs/{spare[:2]}/{spare}") is None
+    assert store.find("tiny", "cpu")
+
+
+def test_a_forged_lease_does_not_block_for_ever(store: Store) -> None:
+    """A note that somebody keeps changing is waited for so long, and then passed by."""
+    key, ended = f"leases/{'ab' * 32}.json", threading.Event()
+
+    def forge() -> None:
+        beat = 0
+        while not ended.is_set():
+            beat += 1
+            process = '{"pid": 1, "started": 0, "boot": "elsewhere", "namespace": "x"}'
+            note = f'{{"owner": "x", "host": "h", "process": {process}, "beat": {beat}}}'
+            store.objects.put_small(key, note.encode())
+
+    forger = threading.Thread(target=forge)
+    forger.start()
+    try:
+        patience = Patience(look=0.01, settle=0.01, longest=0.3)
+        with hold_lease(store.objects, "ab" * 32, patience):
+            pass
+    finally:
+        ended.set()
+        forger.join()
+
+
+def test_the_smallest_socket_is_no_bundle_file(tmp_path: Path) -> None:
+    """A socket in a bundle's folder is named, not opened."""
+    bundle = make_bundle(tmp_path / "b")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(bundle / "s"))
+        with pytest.raises(ArtifactError, match="not a regular file"):
+            open_bundle(bundle)
+
+
+def test_signing_is_not_loaded_by_a_reader() -> None:
+    """`import menagerie.store` brings neither TUF nor cryptography: numpy is all that it needs."""
+    code = (
+        "import sys, menagerie.store, menagerie.session, menagerie.trust\n"
+        "print(sorted({'tuf', 'cryptography', 'securesystemslib'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,71 @@
+"""`zoo diff` over a store's releases and over folders, as a person types it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "runtime" / "format"))
+
+from bundle_maker import make_bundle
+
+from flows.cli import invoke
+from zoo.signing import Keyring, Promoter
+from zoo.store import open_store
+
+if TYPE_CHECKING:
+    from zoo.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Two promoted releases of a model; the second has the larger library."""
+    monkeypatch.delenv("MENAGERIE_ALLOW_UNSIGNED", raising=False)
+    monkeypatch.setenv("MENAGERIE_KEYS", str(tmp_path / "keys"))
+    opened = open_store(str(tmp_path / "store"))
+    monkeypatch.setenv("MENAGERIE_STORE", opened.url)
+    promoter = Promoter(opened, Keyring.create(tmp_path / "keys"))
+    for digits, size in (("ab", 1000), ("cd", 3000)):
+        files = {"programs/main/model.so": bytes(size)}
+        folder = make_bundle(tmp_path / digits, files, build_key=digits * 32)
+        promoter.promote(opened.propose(folder))
+    return opened
+
+
+def rows(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, tuple[str, str]]:
+    """What the command says of each thing that differs: before and after."""
+    assert invoke(["diff", *arguments, "--json"]) == 0
+    return {d["what"]: (d["before"], d["after"]) for d in json.loads(capsys.readouterr().out)}
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize(
+    "which", [("tiny",), ("tiny@1", "tiny@2"), ("tiny@ab", "tiny@cd"), ("tiny@1", "tiny@latest")]
+)
+def test_the_library_grew(capsys: pytest.CaptureFixture[str], which: tuple[str, ...]) -> None:
+    """By rank, by the beginning of a build key, and by default the latest with the one before."""
+    found = rows(capsys, *which)
+    assert found["programs.main.library"] == ("1.00 kB", "3.00 kB")
+    assert found["build"] == ("ab" * 6, "cd" * 6)
+    assert "licence" not in found  # equal
+
+
+@pytest.mark.usefixtures("store")
+def test_an_unknown_release_is_told_where_to_look(capsys: pytest.CaptureFixture[str]) -> None:
+    """A rank beyond the history is misuse, and says what lists it."""
+    assert invoke(["diff", "tiny@3", "tiny"]) == 2
+    assert "zoo releases tiny" in capsys.readouterr().err
+
+
+def test_the_first_release_has_none_before_it(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing to compare with: say so rather than compare it with itself."""
+    promoter = Promoter(store, Keyring(tmp_path / "keys"))
+    promoter.promote(store.propose(make_bundle(tmp_path / "one", model="lone")))
+    assert invoke(["diff", "lone"]) == 2
+    assert "one release" in capsys.readouterr().err

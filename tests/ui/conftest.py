@@ -1,0 +1,37 @@
+"""Chromium: the one that `playwright install chromium` fetched, or the system's."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import Error, expect, sync_playwright
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "runtime" / "format"))
+
+from browsers import PAGE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A browser without any page."""
+    expect.set_options(timeout=PAGE_SECONDS * 1000)
+    with sync_playwright() as playwright:
+        try:
+            opened = playwright.chromium.launch()
+        except Error:  # none of Playwright's own
+            opened = playwright.chromium.launch(
+                executable_path=shutil.which("chromium") or shutil.which("google-chrome"),
+                args=["--no-sandbox"],
+            )
+        yield opened
+        opened.close()

@@ -1,0 +1,143 @@
+"""The catalogue follows promotions, links what is really there, and escapes what it is told."""
+
+from __future__ import annotations
+
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "runtime" / "format"))
+
+from bundle_maker import make_bundle
+
+from zoo.catalogue import INDEX, update_catalogue
+from zoo.signing import Keyring, Promoter
+from zoo.store import open_store
+
+if TYPE_CHECKING:
+    from zoo.store import Release, Store
+
+
+class Page(HTMLParser):
+    """A page's links, headings, scripts and rows, as a reader without scripts meets them."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: dict[str, str] = {}  # where to -> the name under which it is saved
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words = ""
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keeps every element."""
+        found = dict(attrs)
+        self.elements.append((tag, found))
+        if tag == "a":
+            self.links[unquote(found.get("href") or "")] = found.get("download") or ""
+
+    def handle_data(self, data: str) -> None:
+        """Keeps all text."""
+        self.words += data
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """An empty store in a folder; keys and home are the test's own."""
+    monkeypatch.delenv("MENAGERIE_ALLOW_UNSIGNED", raising=False)
+    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "home"))
+    return open_store(str(tmp_path / "store"))
+
+
+@pytest.fixture
+def promoter(tmp_path: Path, store: Store) -> Promoter:
+    """Signs for that store."""
+    return Promoter(store, Keyring.create(tmp_path / "home" / "keys"))
+
+
+def promote(store: Store, promoter: Promoter, folder: Path, digits: str, **more: str) -> Release:
+    """A tiny bundle, promoted; its library's bytes are its build key's digits."""
+    files = {"programs/main/model.so": digits.encode()}
+    bundle = make_bundle(folder / f"made-{digits}", files, build_key=digits * 32, **more)
+    return promoter.promote(store.propose(bundle))
+
+
+def test_every_link_of_every_page_leads_somewhere(
+    tmp_path: Path, store: Store, promoter: Promoter
+) -> None:
+    """From `file://` as from a server: relative, to files of the store; the bundle is whole."""
+    release = promote(store, promoter, tmp_path, "ab")
+    index = tmp_path / "store" / INDEX
+    page = index.parent / "models" / "tiny.html"
+    assert "models/tiny.html" in Page(index).links
+    saved = {}
+    for link, name in Page(page).links.items():
+        if link.startswith("#"):
+            continue
+        assert (page.parent / link).resolve().is_file(), link
+        saved[name] = (page.parent / link).read_bytes()
+    names = {"manifest.json", "signature.json", *release.manifest.listed}
+    assert {name.replace("/", "-") for name in names} <= set(saved)
+    assert saved["manifest.json"] == release.document
+
+
+def test_without_its_script_the_list_is_whole(
+    tmp_path: Path, store: Store, promoter: Promoter
+) -> None:
+    """No row is hidden, the search is; whatever runs is allowed by its hash."""
+    for digits, name in (("ab", "first"), ("cd", "second")):
+        promote(store, promoter, tmp_path, digits, model=name)
+    page = Page(tmp_path / "store" / INDEX)
+    rows = [found for tag, found in page.elements if tag == "tr" and "data-name" in found]
+    assert [row["data-name"].split()[0] for row in rows if row["data-name"]] == ["first", "second"]
+    assert not any("hidden" in row for row in rows)
+    assert [
+        found for _, found in page.elements if found.get("id") == "search" and "hidden" in found
+    ]
+    policy = next(f["content"] for _, f in page.elements if f.get("http-equiv"))
+    assert policy is not None
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+
+
+def test_what_was_retracted_is_not_offered(
+    tmp_path: Path, store: Store, promoter: Promoter
+) -> None:
+    """Its page says why; neither its files nor its row are to be had."""
+    release = promote(store, promoter, tmp_path, "ab")
+    promoter.retract(store.ledgers("tiny")[0], release.build_key, "wrong <b>labels</b>")
+    page = Page(tmp_path / "store" / "catalogue" / "models" / "tiny.html")
+    assert "retracted: wrong <b>labels</b>" in page.words  # as text, not as markup
+    assert not any("blobs/" in link for link in page.links)
+    assert "tiny.html" not in " ".join(Page(tmp_path / "store" / INDEX).links)
+
+
+def test_a_second_release_draws_the_first_beside_it(
+    tmp_path: Path, store: Store, promoter: Promoter
+) -> None:
+    """Two releases make a line of sizes; the later one is the latest."""
+    promote(store, promoter, tmp_path, "ab")
+    page = tmp_path / "store" / "catalogue" / "models" / "tiny.html"
+    assert "svg" not in {tag for tag, found in Page(page).elements if found.get("role") == "img"}
+    promote(store, promoter, tmp_path, "cd")
+    drawn = Page(page)
+    assert "over 2 releases" in drawn.words
+    table = drawn.words[drawn.words.index("promoted") :]
+    assert table.index("cd" * 6) < table.index("ab" * 6)
+
+
+def test_an_update_of_one_model_keeps_the_others(
+    tmp_path: Path, store: Store, promoter: Promoter
+) -> None:
+    """Only the named one is read again; a whole update finds the same."""
+    for digits, name in (("ab", "first"), ("cd", "second")):
+        promote(store, promoter, tmp_path, digits, model=name)
+    index = tmp_path / "store" / INDEX
+    before = index.read_bytes()
+    assert update_catalogue(store, ["first"]) == 2
+    assert index.read_bytes() == before
+    assert update_catalogue(store) == 2
+    assert index.read_bytes() == before

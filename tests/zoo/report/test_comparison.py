@@ -1,0 +1,152 @@
+"""Two releases side by side, and what keeps a worse one from becoming the latest."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "runtime" / "format"))
+
+from bundle_maker import make_bundle
+
+from menagerie.format.folder import open_bundle
+from menagerie.validation.records import AccuracyResult
+from zoo.report.comparison import Change, RegressionLimits, compare, regressions
+
+if TYPE_CHECKING:
+    from menagerie.format.bundle_manifest import BundleManifest
+    from zoo.records import ConversionReport
+
+LIMITS = RegressionLimits()
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> BundleManifest:
+    """Of a tiny bundle, whose library is a megabyte of its few."""
+    files = {"programs/main/model.so": bytes(1_000_000)}
+    return open_bundle(make_bundle(tmp_path / "bundle", files)).manifest
+
+
+def grown(manifest: BundleManifest, times: float) -> BundleManifest:
+    """The same with a library so many times as large."""
+    program = manifest.programs[0]
+    library = replace(program.library, bytes=int(program.library.bytes * times))
+    files = program.files | {"library": library}
+    return replace(manifest, programs=(replace(program, files=files),))
+
+
+def noisier(report: ConversionReport, decibels: float) -> ConversionReport:
+    """The same with all signal-to-noise ratios lower."""
+    validation = report.validation
+    programs = tuple(
+        replace(p, parity=tuple(replace(o, snr_db=o.snr_db - decibels) for o in p.parity))
+        for p in validation.programs
+    )
+    return report.model_copy(update={"validation": replace(validation, programs=programs)})
+
+
+def slowed(report: ConversionReport, times: float) -> ConversionReport:
+    """The same with the artifact slower, eager as before."""
+    validation = report.validation
+    programs = tuple(
+        replace(p, latency=replace(p.latency, median_ms=p.latency.median_ms * times))
+        for p in validation.programs
+        if p.latency is not None
+    )
+    return report.model_copy(update={"validation": replace(validation, programs=programs)})
+
+
+def accurate(report: ConversionReport, share: float) -> ConversionReport:
+    """The same with an accuracy gate."""
+    result = AccuracyResult(samples=1000, eager=share, artifact=share)
+    return report.model_copy(update={"validation": replace(report.validation, accuracy=result)})
+
+
+def test_a_release_beside_itself_has_no_difference(
+    manifest: BundleManifest, resnet: ConversionReport
+) -> None:
+    """Each figure is the same; a latency is never called so, for it was measured once."""
+    side = manifest, resnet
+    found = [d for d in compare(side, side) if d.what != "median"]
+    assert {d.change for d in found} == {Change.SAME}
+    assert {d.section for d in found} >= {"numerics", "latency", "size", "graph", "passes"}
+    assert regressions(side, side, LIMITS) == ()
+
+
+def test_what_grew_is_worse_and_what_shrank_is_better(
+    manifest: BundleManifest, resnet: ConversionReport
+) -> None:
+    """Bytes in decimal units, by the file's place in the manifest."""
+    larger = grown(manifest, 3)
+    found = {d.what: d for d in compare((manifest, resnet), (larger, resnet))}
+    library = found["programs.main.library"]
+    assert (library.before, library.after) == ("1.00 MB", "3.00 MB")
+    assert library.change is Change.WORSE
+    back = {d.what: d for d in compare((larger, resnet), (manifest, resnet))}
+    assert back["programs.main.library"].change is Change.BETTER
+    assert found["weights"].change is Change.SAME
+
+
+@pytest.mark.parametrize(
+    ("worse", "what"),
+    [
+        (lambda m, r: (grown(m, 1.2), r), "size"),
+        (lambda m, r: (m, slowed(r, 1.3)), "latency"),
+        (lambda m, r: (m, noisier(r, 7.0)), "parity"),
+    ],
+)
+def test_a_regression_beyond_its_limit_is_named(
+    manifest: BundleManifest, resnet: ConversionReport, worse: object, what: str
+) -> None:
+    """One limit at a time: 1.1 times the bytes, 1.25 times the time, 6 dB."""
+    assert callable(worse)
+    found = regressions((manifest, resnet), worse(manifest, resnet), LIMITS)
+    assert [each.what for each in found] == [what]
+    assert found[0].fact
+
+
+def test_what_stays_within_the_limits_passes(
+    manifest: BundleManifest, resnet: ConversionReport
+) -> None:
+    """A little of each is no regression, and better never is."""
+    little = grown(manifest, 1.05), noisier(slowed(resnet, 1.2), 5.0)
+    assert regressions((manifest, resnet), little, LIMITS) == ()
+    assert regressions(little, (manifest, resnet), LIMITS) == ()
+    wide = RegressionLimits(slower=4.0)
+    assert regressions((manifest, resnet), (manifest, slowed(resnet, 3.9)), wide) == ()
+
+
+def test_less_accurate_is_always_a_regression(
+    manifest: BundleManifest, resnet: ConversionReport
+) -> None:
+    """One sample of a thousand is enough."""
+    before, after = accurate(resnet, 0.981), accurate(resnet, 0.980)
+    found = regressions((manifest, before), (manifest, after), LIMITS)
+    assert [each.what for each in found] == ["accuracy"]
+    assert found[0].fact.startswith("98.1")
+    assert regressions((manifest, after), (manifest, before), LIMITS) == ()
+
+
+def test_without_a_report_the_manifests_are_compared(
+    manifest: BundleManifest, resnet: ConversionReport
+) -> None:
+    """Sizes and provenance are known; the rest is neither better nor worse."""
+    found = compare((manifest, None), (grown(manifest, 2), resnet))
+    judged = {d.change for d in found if d.section != "size"}
+    assert judged <= {Change.SAME, Change.OTHER}
+    assert regressions((manifest, None), (manifest, resnet), LIMITS) == ()
+
+
+def test_imported_shims_that_came_or_went_are_listed(
+    manifest: BundleManifest, resnet: ConversionReport
+) -> None:
+    """By their names, and only those."""
+    program = manifest.programs[0]
+    other = replace(program, symbols=(*program.symbols, "aoti_torch_cpu_bmm_out"))
+    found = compare((manifest, resnet), (replace(manifest, programs=(other,)), resnet))
+    names = [d.what for d in found if d.section == "kernels" and d.what != "generated"]
+    assert names == ["aoti_torch_cpu_bmm_out"]

@@ -1,0 +1,121 @@
+"""Reading what the catalogue says of a model out of a store: only what was promoted, and signed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from menagerie.format.bundle_manifest import Role
+from menagerie.format.paths import MANIFEST, SIGNATURE
+from menagerie.store.layout import blob_key, release_key, signature_key
+from zoo.catalogue.records import (
+    CataloguedFile,
+    CataloguedModel,
+    CataloguedRelease,
+    History,
+    Tensor,
+)
+from zoo.errors import NotInStore
+from zoo.report.released import report_of
+from zoo.report.summary import summarise
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from menagerie.format.bundle_manifest import TensorSpec
+    from menagerie.trust.ledger import Ledger
+    from zoo.records import ConversionReport
+    from zoo.store import Release, Store
+
+__all__ = ["collect"]
+
+
+def collect(store: Store, model: str) -> CataloguedModel:
+    """What the signed ledgers and the reports of a model say.
+
+    Raises:
+        Untrusted: a ledger was not signed by anybody who is trusted here.
+        StoreError: the store did not give them.
+    """
+    histories, newest = [], None
+    for ledger in store.ledgers(model):
+        history, release = _history(store, ledger)
+        histories.append(history)
+        newest = newest or release
+    if newest is None:
+        return CataloguedModel(name=model, histories=tuple(histories))
+    report = report_of(store, newest)
+    return CataloguedModel(
+        name=model,
+        summary="" if report is None else report.summary,
+        source=newest.manifest.source,
+        licence=newest.manifest.licence,
+        parameters=None if report is None else report.parameters,
+        random_weights=newest.manifest.random_weights,
+        speech=Role.SPEECH in newest.manifest.files,
+        versions=newest.manifest.versions,
+        histories=tuple(histories),
+    )
+
+
+def _history(store: Store, ledger: Ledger) -> tuple[History, Release | None]:
+    """The releases of one platform, and the latest one."""
+    found = {}
+    for build in dict.fromkeys(entry.build_key for entry in ledger.entries):
+        try:
+            found[build] = store.find_any(ledger.model, ledger.target, build)
+        except NotInStore:  # it was swept
+            continue
+    latest = None if ledger.latest is None else found.get(ledger.latest.build_key)
+    history = History(
+        target=ledger.target,
+        platform=ledger.platform,
+        releases=tuple(_release(store, ledger, release) for release in found.values()),
+        latest=None if latest is None else latest.build_key,
+        files=() if latest is None else tuple(_files(latest)),
+        program="" if latest is None else latest.manifest.programs[0].name,
+        inputs=() if latest is None else _tensors(latest.manifest.programs[0].inputs),
+        outputs=() if latest is None else _tensors(latest.manifest.programs[0].outputs),
+    )
+    return history, latest
+
+
+def _release(store: Store, ledger: Ledger, release: Release) -> CataloguedRelease:
+    mine = [entry for entry in ledger.entries if entry.build_key == release.build_key]
+    forbidden = ledger.retraction(release.build_key)
+    return CataloguedRelease(
+        build_key=release.build_key,
+        when=mine[0].when,
+        state=release.manifest.state.value,
+        retracted=None if forbidden is None else forbidden.reason or "no reason is given",
+        bytes=release.size,
+        **_figures(report_of(store, release)),
+    )
+
+
+def _figures(report: ConversionReport | None) -> dict[str, object]:
+    if report is None:
+        return {}
+    row, validation = summarise(report), report.validation
+    timed = not validation.emulated
+    return {
+        "snr_db": row.worst_snr_db,
+        "worst_abs": row.worst_abs,
+        "ratio": row.ratio if timed else None,
+        "latency_ms": row.artifact_ms if timed else None,
+        "accuracy": None if validation.accuracy is None else validation.accuracy.artifact,
+        "machine": validation.machine,
+    }
+
+
+def _files(release: Release) -> Iterable[CataloguedFile]:
+    """Every file of the bundle under its name there; manifest and signature among them."""
+    key = release_key(*release.names, confirmed=release.confirmed)
+    yield CataloguedFile(name=MANIFEST, key=key, bytes=len(release.document))
+    signed = signature_key(*release.names, confirmed=release.confirmed)
+    yield CataloguedFile(name=SIGNATURE, key=signed, bytes=0)
+    for name, entry in sorted(release.manifest.listed.items()):
+        yield CataloguedFile(name=name, key=blob_key(entry.sha256), bytes=entry.bytes)
+
+
+def _tensors(specs: Iterable[TensorSpec]) -> tuple[Tensor, ...]:
+    return tuple(Tensor(name=s.name, dtype=s.dtype.value, shape=s.shape) for s in specs)

@@ -1,0 +1,74 @@
+"""The catalogue's pages: a list that can be searched, and one page a model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zoo.catalogue.plots import plots
+from zoo.catalogue.snippets import Snippet, snippets
+from zoo.report.rendering import render
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from markupsafe import Markup
+
+    from zoo.catalogue.records import CataloguedModel, CataloguedRelease, History
+
+__all__ = ["render_catalogue", "render_model"]
+
+_SCRIPT = Path(__file__).parent / "templates" / "search.js"
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A line of the list: a model's latest release for a platform."""
+
+    model: CataloguedModel
+    history: History
+    release: CataloguedRelease
+
+
+@dataclass(frozen=True)
+class _Platform:
+    """A section of a model's page."""
+
+    history: History
+    release: CataloguedRelease | None
+    plots: list[tuple[str, Markup]]
+    snippets: tuple[Snippet, ...]
+
+
+def render_catalogue(models: Sequence[CataloguedModel]) -> str:
+    """The page that lists the latest release of every model for every platform."""
+    rows = [
+        _Row(model, history, history.current)
+        for model in sorted(models, key=lambda model: model.name)
+        for history in model.histories
+        if history.current is not None
+    ]
+    return render(
+        "catalogue.html.j2",
+        script=_SCRIPT.read_text(encoding="utf-8"),
+        rows=rows,
+        models=len({row.model.name for row in rows}),
+        targets=sorted({row.history.target for row in rows}),
+        licences=sorted({row.model.licence for row in rows}),
+    )
+
+
+def render_model(model: CataloguedModel, store: str) -> str:
+    """The page of a model.
+
+    Args:
+        model: what is known of it.
+        store: the address at which visitors reach the store; a folder's own path else.
+    """
+    platforms = [
+        _Platform(history, history.current, plots(history), snippets(model, history, store))
+        for history in model.histories
+    ]
+    return render("model.html.j2", model=model, platforms=platforms, infinite=math.inf)

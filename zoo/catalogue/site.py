@@ -1,0 +1,75 @@
+"""The site in the store: pages, and the records that they are drawn of."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from zoo.catalogue.collect import collect
+from zoo.catalogue.pages import render_catalogue, render_model
+from zoo.catalogue.records import CataloguedModel
+from zoo.errors import NotInStore, TooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from zoo.store import Store
+    from zoo.store.base import ObjectStore
+
+__all__ = ["INDEX", "update_catalogue"]
+
+INDEX: Final = "catalogue/index.html"
+_RECORDS = "catalogue/models.json"
+_MOST_BYTES = 256 * 2**20
+_FORM = TypeAdapter(dict[str, CataloguedModel])
+
+
+def update_catalogue(store: Store, models: Iterable[str] | None = None) -> int:
+    """Writes the pages of these models and the list of all; what is as it was is not written.
+
+    Args:
+        store: where the releases are and the site goes.
+        models: those whose releases changed; None: every one that was ever promoted.
+
+    Returns:
+        How many models the catalogue has.
+
+    Raises:
+        Untrusted: a ledger was not signed by anybody who is trusted here.
+        StoreError: the store could not give or take it.
+    """
+    objects = store.objects
+    every = models is None
+    names = {ledger.model for ledger in store.ledgers()} if models is None else set(models)
+    known = {} if every else _records(objects)
+    for name in sorted(names):
+        record = collect(store, name)
+        if every or known.get(name) != record:
+            known[name] = record
+            page = render_model(record, store.url).encode()
+            _put(objects, f"catalogue/models/{name}.html", page)
+    _put(objects, _RECORDS, _FORM.dump_json(dict(sorted(known.items()))))
+    _put(objects, INDEX, render_catalogue(list(known.values())).encode())
+    return len(known)
+
+
+def _records(objects: ObjectStore) -> dict[str, CataloguedModel]:
+    """What the site says now; nothing where it was never made, or by another version."""
+    try:
+        return _FORM.validate_json(objects.read_small(_RECORDS, _MOST_BYTES))
+    except (NotInStore, TooLarge, ValidationError):
+        return {}
+
+
+def _put(objects: ObjectStore, key: str, content: bytes) -> None:
+    try:
+        same = objects.size_of(key) == len(content)
+        if same and hashlib.sha256(objects.read_small(key, _MOST_BYTES)).digest() == (
+            hashlib.sha256(content).digest()
+        ):
+            return
+    except (NotInStore, TooLarge):
+        pass
+    objects.put_small(key, content)

@@ -1,0 +1,56 @@
+"""Commands and code with which a visitor of the catalogue gets and runs a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from zoo.catalogue.records import CataloguedModel, History, Tensor
+
+__all__ = ["Snippet", "snippets"]
+
+_EXAMPLE_SIZE = 1  # of a dynamic axis
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """Something to copy, and what it is for."""
+
+    purpose: str
+    text: str
+
+
+def snippets(model: CataloguedModel, history: History, store: str) -> tuple[Snippet, ...]:
+    """For the latest release of a platform: the command line's, then Python's.
+
+    Args:
+        model: whose.
+        history: of the platform.
+        store: the address at which a visitor reaches the store.
+    """
+    pull = f"menagerie pull {model.name} --target {history.target} --store {store} -o {model.name}"
+    found = [Snippet("Download and check it", pull)]
+    if model.speech:
+        found.append(
+            Snippet("Make text of a recording", f"menagerie transcribe {model.name} a.wav")
+        )
+    found.append(Snippet("Prove it on your machine", f"menagerie verify {model.name}"))
+    found.append(Snippet("Run it in Python, without PyTorch", _python(model, history)))
+    return tuple(found)
+
+
+def _python(model: CataloguedModel, history: History) -> str:
+    program = "" if history.program == "main" else f', program="{history.program}"'
+    given = ",\n".join(f'        "{each.name}": {_zeros(each)}' for each in history.inputs)
+    return (
+        "import menagerie\n"
+        "import numpy as np\n\n"
+        f'with menagerie.Session("{model.name}"{program}) as session:\n'
+        f"    outputs = session.run({{\n{given},\n    }})\n"
+    )
+
+
+def _zeros(tensor: Tensor) -> str:
+    shape = tuple(_EXAMPLE_SIZE if isinstance(axis, str) else axis for axis in tensor.shape)
+    return f'np.zeros({shape}, "{tensor.dtype}")'

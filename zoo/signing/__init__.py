@@ -1,0 +1,21 @@
+"""Who may sign releases: keys, the store's metadata, and what a promotion checks."""
+
+from __future__ import annotations
+
+from zoo.signing.gate import check_candidate
+from zoo.signing.keyring import Expiry, Keyring, Role, keyring_for, may_sign
+from zoo.signing.metadata import StoreMetadata
+from zoo.signing.promotion import Promoter, sign_bundle, sign_own
+
+__all__ = [
+    "Expiry",
+    "Keyring",
+    "Promoter",
+    "Role",
+    "StoreMetadata",
+    "check_candidate",
+    "keyring_for",
+    "may_sign",
+    "sign_bundle",
+    "sign_own",
+]

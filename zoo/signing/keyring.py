@@ -1,0 +1,331 @@
+"""The keys that sign, in a folder of their owner's alone.
+
+::
+
+    keys/
+      keyring.json      thresholds and how long metadata stay good
+      root.json         the root metadata of today; what people are given to trust
+      root-1.pem        signs roots; belongs offline, and is needed to rotate keys alone
+      release-1.pem     signs manifests, ledgers and the list of ledgers
+      online-1.pem      signs snapshots and timestamps
+
+A process that loads models never opens this folder: `may_sign` is false on workers, and the
+sandbox does not show it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from securesystemslib.signer import CryptoSigner
+from tuf.api.metadata import Metadata, Root
+from tuf.api.metadata import Role as TufRole
+
+from menagerie.durable import write_durably
+from menagerie.home import home
+from menagerie.trust.policy import TRUST, trusted_place
+from menagerie.trust.roots import add_root, parse_root
+from zoo.errors import UsageError
+from zoo.role import is_worker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from securesystemslib.signer import SSlibKey
+
+__all__ = ["KEYS", "Expiry", "Keyring", "Role", "keyring_for", "keys_folder", "may_sign"]
+
+KEYS = "MENAGERIE_KEYS"
+
+
+class Role(StrEnum):
+    """What a key is for."""
+
+    ROOT = "root"
+    RELEASE = "release"
+    ONLINE = "online"
+
+
+_TUF_ROLES = {
+    "root": Role.ROOT,
+    "targets": Role.RELEASE,
+    "snapshot": Role.ONLINE,
+    "timestamp": Role.ONLINE,
+}
+
+
+class Expiry(BaseModel):
+    """For how many days each kind of metadata is good: so long can a mirror show an old state."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    root: int = Field(default=3 * 365, ge=1)
+    targets: int = Field(default=365, ge=1)
+    snapshot: int = Field(default=30, ge=1)
+    timestamp: int = Field(default=7, ge=1)
+
+
+OWN_EXPIRY = Expiry(root=36500, targets=36500, snapshot=36500, timestamp=36500)
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    thresholds: dict[Role, int]
+    expiry: Expiry
+
+
+class Keyring:
+    """Keys and settings in a folder; `create` makes one, `keyring_for` finds a store's."""
+
+    def __init__(self, folder: Path) -> None:
+        """Opens the folder.
+
+        Raises:
+            UsageError: it holds no keyring, or a damaged one, or others may read it.
+        """
+        self.folder = folder
+        try:
+            content = (folder / "keyring.json").read_bytes()
+            self._settings = _Settings.model_validate_json(content)
+            self.root_document = (folder / "root.json").read_bytes()
+        except (OSError, ValidationError) as error:
+            fact = f"holds no keys ({type(error).__name__})"
+            raise UsageError(str(folder), fact, "Make some: zoo keys init") from None
+        if folder.stat().st_mode & 0o077:
+            raise UsageError(str(folder), "others may look into it", f"chmod 700 {folder}")
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        *,
+        keys: dict[Role, int] | None = None,
+        thresholds: dict[Role, int] | None = None,
+        expiry: Expiry | None = None,
+    ) -> Keyring:
+        """Makes new keys and a first root, and trusts it here.
+
+        Args:
+            folder: absent, or without keys.
+            keys: how many of each role; one where nothing is said.
+            thresholds: how many of them must sign; one where nothing is said.
+            expiry: how long metadata stay good.
+
+        Raises:
+            UsageError: there are keys already, or a threshold is above the number of keys.
+        """
+        counts = dict.fromkeys(Role, 1) | (keys or {})
+        needed = dict.fromkeys(Role, 1) | (thresholds or {})
+        if above := [role for role in Role if not 1 <= needed[role] <= counts[role]]:
+            fact = f"{needed[above[0]]} of {counts[above[0]]} keys cannot sign"
+            raise UsageError(f"role {above[0]}", fact, "Give a threshold that its keys can reach")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        with _locked(folder):
+            if (folder / "keyring.json").exists():
+                raise UsageError(str(folder), "holds keys already", "See `zoo keys rotate`")
+            settings = _Settings(thresholds=needed, expiry=expiry or Expiry())
+            for role in Role:
+                for number in range(1, counts[role] + 1):
+                    _new_key(folder / f"{role}-{number}.pem")
+            _write_root(folder, settings, previous=None)
+            _write(folder / "keyring.json", settings.model_dump_json(indent=1).encode())
+        made = cls(folder)
+        made.trust()
+        return made
+
+    @property
+    def expiry(self) -> Expiry:
+        """How long metadata stay good."""
+        return self._settings.expiry
+
+    @property
+    def root(self) -> Metadata[Root]:
+        """The root of today."""
+        return Metadata.from_bytes(self.root_document)
+
+    @property
+    def roots(self) -> dict[int, bytes]:
+        """Every root there was, by version: a client walks from the one that it knows."""
+        found = {int(p.name.split(".")[0]): p.read_bytes() for p in self.folder.glob("*.root.json")}
+        return dict(sorted(found.items()))
+
+    def signers(self, role: Role) -> list[CryptoSigner]:
+        """The keys of a role that are here and count today.
+
+        Raises:
+            UsageError: there are fewer than must sign.
+        """
+        listed = {i for n, r in _TUF_ROLES.items() if r is role for i in self._ids(n)}
+        found = [key for key in _keys(self.folder, role) if key.public_key.keyid in listed]
+        if len(found) < (needed := self._settings.thresholds[role]):
+            fact = f"{len(found)} of the {needed} {role} keys that must sign are here"
+            raise UsageError(str(self.folder), fact, "Bring them, e.g. from offline")
+        return found
+
+    def public_keys(self, role: Role) -> list[SSlibKey]:
+        """The public keys of a role by today's root."""
+        name = next(n for n, r in _TUF_ROLES.items() if r is role)
+        signed = self.root.signed
+        return [signed.keys[i] for i in signed.roles[name].keyids]  # type: ignore[misc]
+
+    def threshold(self, role: Role) -> int:
+        """How many keys of a role must sign."""
+        return self._settings.thresholds[role]
+
+    def rotate(self, role: Role) -> None:
+        """Puts new keys in the place of a role's, by a root that the old root keys sign too.
+
+        Raises:
+            UsageError: the root keys are not here.
+        """
+        with _locked(self.folder):
+            old_roots = self.signers(Role.ROOT)
+            retired = self.folder / "retired"
+            retired.mkdir(mode=0o700, exist_ok=True)
+            listed = {key.keyid for key in self.public_keys(role)}
+            for path in sorted(self.folder.glob(f"{role}-*.pem")):
+                signer = _read_key(path)
+                if signer.public_key.keyid in listed:
+                    path.rename(retired / f"{signer.public_key.keyid[:16]}.pem")
+                    _new_key(path)
+            _write_root(self.folder, self._settings, previous=self.root, co_signers=old_roots)
+        self.root_document = (self.folder / "root.json").read_bytes()
+        self.trust()
+
+    def trust(self) -> None:
+        """Trusts these keys on this machine, wherever it looks for trusted roots."""
+        place = trusted_place()
+        if os.environ.get(TRUST) and not place.is_dir():
+            return  # the owner named a file, or a folder that he is to make
+        with suppress(FileNotFoundError):
+            for path in place.glob("*.json"):
+                if parse_root(path.read_bytes(), str(path)).keys.keys() & self._first_ids():
+                    path.unlink()
+        add_root(self.root_document, str(self.folder / "root.json"), place)
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Signing is ours while the block runs: metadata are numbered."""
+        with _locked(self.folder):
+            yield
+
+    def _ids(self, name: str) -> Sequence[str]:
+        return self.root.signed.roles[name].keyids
+
+    def _first_ids(self) -> set[str]:
+        """Release keys of all roots that there were."""
+        return {
+            keyid
+            for document in self.roots.values()
+            for keyid in parse_root(document, str(self.folder)).keys
+        }
+
+
+def keys_folder() -> Path:
+    """`$MENAGERIE_KEYS`, else `keys` in Menagerie's own folder."""
+    asked = os.environ.get(KEYS)
+    return Path(asked).expanduser().absolute() if asked else home() / "keys"
+
+
+def may_sign() -> bool:
+    """Whether this process may open keys: a worker, which runs models, may not."""
+    return not is_worker()
+
+
+def keyring_for(store: str, *, own: bool = False) -> Keyring | None:
+    """The keys that sign for a store; None where this process has none.
+
+    Args:
+        store: its address; for a local folder, keys are made when there are none.
+        own: also make them for another kind of store: it is this user's own.
+    """
+    if not may_sign():
+        return None
+    folder = keys_folder()
+    if (folder / "keyring.json").exists():
+        return Keyring(folder)
+    if not own and "://" in store and not store.startswith("file:"):
+        return None
+    try:
+        return Keyring.create(folder, expiry=OWN_EXPIRY)
+    except UsageError:
+        if (folder / "keyring.json").exists():  # another process was faster
+            return Keyring(folder)
+        raise
+
+
+def _write_root(
+    folder: Path,
+    settings: _Settings,
+    previous: Metadata[Root] | None,
+    co_signers: Sequence[CryptoSigner] = (),
+) -> None:
+    """Writes the next root: signed by its own root keys and by those of the one before."""
+    version = 1 if previous is None else previous.signed.version + 1
+    keys = {role: _keys(folder, role) for role in Role}
+    signed = Root(
+        version=version,
+        expires=expires(settings.expiry.root),
+        keys={k.public_key.keyid: k.public_key for each in keys.values() for k in each},
+        roles={
+            name: TufRole([k.public_key.keyid for k in keys[role]], settings.thresholds[role])
+            for name, role in _TUF_ROLES.items()
+        },
+        consistent_snapshot=True,
+    )
+    metadata = Metadata(signed)
+    signers = {k.public_key.keyid: k for k in [*co_signers, *keys[Role.ROOT]]}
+    for signer in signers.values():
+        metadata.sign(signer, append=True)
+    document = metadata.to_bytes()
+    _write(folder / f"{version}.root.json", document)
+    _write(folder / "root.json", document)
+
+
+def expires(days: int) -> datetime:
+    """The end of so many days from now, in whole seconds as TUF writes it."""
+    return (datetime.now(UTC) + timedelta(days=days)).replace(microsecond=0)
+
+
+def _keys(folder: Path, role: Role) -> list[CryptoSigner]:
+    return [_read_key(path) for path in sorted(folder.glob(f"{role}-*.pem"))]
+
+
+def _read_key(path: Path) -> CryptoSigner:
+    try:
+        return CryptoSigner(load_pem_private_key(path.read_bytes(), password=None))
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(str(path), f"is no private key ({error})", "Bring the right one") from None
+
+
+def _new_key(path: Path) -> None:
+    _write(path, CryptoSigner.generate_ed25519().private_bytes)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """For its owner alone from the first byte."""
+    partial = path.with_name(f".{path.name}.partial")
+    with suppress(FileNotFoundError):
+        partial.unlink()
+    os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    write_durably(path, content, partial=partial)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

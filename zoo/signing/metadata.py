@@ -1,0 +1,159 @@
+"""The store's metadata of The Update Framework, as the holder of the keys writes them.
+
+What is listed are ledgers; each says with digests which releases there are. Everything is written
+in the order in which a reader needs it last: a promotion that was killed leaves the state before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tuf.api.exceptions import RepositoryError
+from tuf.api.metadata import Metadata, MetaFile, Snapshot, TargetFile, Targets, Timestamp
+from tuf.api.serialization import DeserializationError
+
+from menagerie.durable import write_durably
+from menagerie.store.layout import METADATA
+from zoo.errors import NotInStore, TooLarge
+from zoo.signing.keyring import Role, expires
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from zoo.signing.keyring import Keyring
+    from zoo.store.base import ObjectStore
+
+__all__ = ["StoreMetadata"]
+
+_MOST_BYTES = 8 * 2**20
+S = TypeVar("S", Targets, Snapshot, Timestamp)
+
+
+class StoreMetadata:
+    """Writes a store's metadata; `Keyring.hold` is held meanwhile.
+
+    Args:
+        objects: the store.
+        keyring: the keys.
+    """
+
+    def __init__(self, objects: ObjectStore, keyring: Keyring) -> None:
+        self._objects = objects
+        self._keyring = keyring
+        name = hashlib.sha256(objects.url.encode()).hexdigest()[:32]
+        self._kept = keyring.folder / "stores" / name  # a store cannot take us back behind this
+
+    def list_ledgers(self, ledgers: Mapping[str, bytes]) -> None:
+        """Lists the ledgers under these keys with these bytes, and dates everything anew."""
+        targets = self._latest("targets", Targets)
+        for key, content in ledgers.items():
+            targets.targets[key] = TargetFile.from_data(key, content, ["sha256"])
+        self._next(targets, self._keyring.expiry.targets)
+        content = self._signed(targets, Role.RELEASE)
+        self._put(f"{targets.version}.targets.json", content)
+        self._keep("targets", content)
+        self.refresh(targets.version)
+
+    def refresh(self, targets_version: int | None = None) -> None:
+        """Dates snapshot and timestamp anew; the online key alone is needed."""
+        snapshot = self._latest("snapshot", Snapshot)
+        if targets_version is not None:
+            snapshot.meta["targets.json"] = MetaFile(version=targets_version)
+        self._next(snapshot, self._keyring.expiry.snapshot)
+        content = self._signed(snapshot, Role.ONLINE)
+        for version, root in self._keyring.roots.items():
+            if self._objects.size_of(f"{METADATA}{version}.root.json") != len(root):
+                self._put(f"{version}.root.json", root)
+        self._put(f"{snapshot.version}.snapshot.json", content)
+        self._keep("snapshot", content)
+        timestamp = self._latest("timestamp", Timestamp)
+        timestamp.snapshot_meta = MetaFile(version=snapshot.version)
+        self._next(timestamp, self._keyring.expiry.timestamp)
+        content = self._signed(timestamp, Role.ONLINE)
+        self._keep("timestamp", content)
+        self._put("timestamp.json", content)
+
+    def _latest(self, name: str, kind: type[S]) -> S:
+        """The last that was signed, here or by another holder of the keys; else an empty one."""
+        found = [s for s in (self._own(name, kind), self._stored(name, kind)) if s is not None]
+        return max(found, key=lambda each: each.version) if found else kind()
+
+    def _own(self, name: str, kind: type[S]) -> S | None:
+        try:
+            return self._verified(name, kind, (self._kept / f"{name}.json").read_bytes())
+        except OSError:
+            return None
+
+    def _stored(self, name: str, kind: type[S]) -> S | None:
+        if name == "timestamp":
+            return self._verified(name, kind, self._read("timestamp.json"))
+        above = ("snapshot", Snapshot) if name == "targets" else ("timestamp", Timestamp)
+        listing = self._stored(above[0], above[1])  # type: ignore[type-var]
+        if listing is None:
+            return None
+        meta = (
+            listing.snapshot_meta
+            if isinstance(listing, Timestamp)
+            else listing.meta.get("targets.json")
+            if isinstance(listing, Snapshot)
+            else None
+        )
+        if meta is None:
+            return None
+        return self._verified(name, kind, self._read(f"{meta.version}.{name}.json"))
+
+    def _verified(self, name: str, kind: type[S], content: bytes | None) -> S | None:
+        """What keys of today have signed; anything else does not count."""
+        if content is None:
+            return None
+        try:
+            metadata = Metadata[kind].from_bytes(content)  # type: ignore[valid-type]
+            self._keyring.root.verify_delegate(name, metadata)
+        except (RepositoryError, DeserializationError, ValueError):
+            return self._retired(name, kind, content)
+        signed = metadata.signed
+        return signed if isinstance(signed, kind) else None
+
+    def _retired(self, name: str, kind: type[S], content: bytes) -> S | None:
+        """After a rotation: what an earlier root of ours vouches for is carried over."""
+        if content != _bytes(self._kept / f"{name}.json"):
+            return None
+        try:
+            signed = Metadata[kind].from_bytes(content).signed  # type: ignore[valid-type]
+        except (RepositoryError, DeserializationError, ValueError):
+            return None
+        return signed if isinstance(signed, kind) else None
+
+    def _signed(self, signed: Targets | Snapshot | Timestamp, role: Role) -> bytes:
+        metadata: Metadata[Any] = Metadata(signed)
+        for signer in self._keyring.signers(role):
+            metadata.sign(signer, append=True)
+        return metadata.to_bytes()
+
+    @staticmethod
+    def _next(signed: Targets | Snapshot | Timestamp, days: int) -> None:
+        signed.version += 1
+        signed.expires = expires(days)
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            return self._objects.read_small(METADATA + name, _MOST_BYTES)
+        except (NotInStore, TooLarge):
+            return None
+
+    def _put(self, name: str, content: bytes) -> None:
+        self._objects.put_small(METADATA + name, content)
+
+    def _keep(self, name: str, content: bytes) -> None:
+        self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._kept / f"{name}.json"
+        write_durably(path, content, partial=path.with_suffix(".partial"))
+
+
+def _bytes(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None

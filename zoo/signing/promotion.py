@@ -1,0 +1,239 @@
+"""Making a candidate a release: signed, in the ledger, and the latest if it deserves to be."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.store.layout import ledger_key, provenance_key
+from menagerie.store.ledgers import trusted_ledger
+from menagerie.trust.ledger import Ledger, LedgerEntry, envelope
+from menagerie.trust.signature import (
+    BUNDLE_TYPE,
+    LEDGER_TYPE,
+    encoded,
+    signature_document,
+)
+from zoo.catalogue import update_catalogue
+from zoo.errors import NotInStore, UsageError
+from zoo.report.released import report_of
+from zoo.signing.keyring import Role, keyring_for
+from zoo.signing.metadata import StoreMetadata
+from zoo.signing.provenance import IN_TOTO, statement
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Literal
+
+    from zoo.signing.keyring import Keyring
+    from zoo.store import Release, Store
+
+__all__ = ["Promoter", "sign_bundle", "sign_own"]
+
+
+class Promoter:
+    """Signs for one store; the only thing in Menagerie that moves `latest`. The catalogue follows.
+
+    What it signs it has not judged: see `zoo.signing.gate` and `tasks.promote`.
+    """
+
+    def __init__(self, store: Store, keyring: Keyring) -> None:
+        self._store = store
+        self._keyring = keyring
+
+    def promote(self, candidate: Release, *, latest: bool = True, reason: str = "") -> Release:
+        """Signs a candidate and makes it a release; one that is a release already stays as it is.
+
+        An emulated release never takes the place of a validated one as the latest.
+
+        Args:
+            candidate: what `Store.propose` or `Store.candidate` gave.
+            latest: whether it becomes the latest; else it can be had by its build key alone.
+            reason: for the ledger.
+
+        Returns:
+            The release in the store.
+        """
+        with self._keyring.hold():
+            ledger = self._ledger(candidate)
+            release = self._store.admit(candidate, self._signatures(candidate.document))
+            digest = _digest(release)
+            last = ledger.last(release.build_key)
+            known = last is not None and last.action != "retract" and last.document == digest
+            if known and not (latest and last is not None and last.action == "admit"):
+                self._store.sign(release, self._signatures(release.document))
+                return release
+            action: Literal["promote", "admit"] = (
+                "promote" if latest and not _lesser(release, ledger) else "admit"
+            )
+            self._attest(release)
+            self._write(ledger.with_entry(_entry(action, release, reason)))
+        return release
+
+    def rollback(self, ledger: Ledger, build_key: str | None = None, reason: str = "") -> str:
+        """Makes an earlier release the latest again.
+
+        Args:
+            ledger: of the model and platform.
+            build_key: which; None: the one that was the latest before.
+            reason: for the ledger.
+
+        Returns:
+            The build key of the latest release now.
+
+        Raises:
+            UsageError: there is no such release, or it was retracted.
+        """
+        place = f"{ledger.model} for {ledger.platform}"
+        wanted = build_key or _before(ledger)
+        entry = None if wanted is None else ledger.last(wanted)
+        if entry is None or entry.action == "retract":
+            fact = "has no earlier release" if wanted is None else f"{wanted} is no release of it"
+            raise UsageError(place, fact, f"See zoo releases {ledger.model}")
+        self._decide(ledger, "rollback", entry, reason)
+        return entry.build_key
+
+    def retract(self, ledger: Ledger, build_key: str, reason: str) -> None:
+        """Says, signed, that a release must no longer be used.
+
+        Raises:
+            UsageError: it is no release.
+        """
+        entry = ledger.last(build_key)
+        if entry is None:
+            place = f"{ledger.model} for {ledger.platform}"
+            raise UsageError(place, f"{build_key} is no release of it", "See zoo releases")
+        self._decide(ledger, "retract", entry, reason)
+
+    def refresh(self) -> None:
+        """Dates the store's metadata anew; the nightly work of whoever holds the online key."""
+        with self._keyring.hold():
+            StoreMetadata(self._store.objects, self._keyring).refresh()
+
+    def resign(self, ledgers: list[Ledger]) -> None:
+        """Signs ledgers and the releases that they name anew, after the keys were rotated."""
+        with self._keyring.hold():
+            for ledger in ledgers:
+                for build in {entry.build_key for entry in ledger.entries}:
+                    try:
+                        release = self._store.find_any(ledger.model, ledger.target, build)
+                    except NotInStore:  # it was swept
+                        continue
+                    self._store.sign(release, self._signatures(release.document))
+                    self._attest(release)
+                self._write(ledger)
+
+    def _decide(
+        self, ledger: Ledger, action: Literal["rollback", "retract"], to: LedgerEntry, reason: str
+    ) -> None:
+        entry = LedgerEntry(
+            action=action,
+            build_key=to.build_key,
+            document=to.document,
+            state=to.state,
+            when=_now(),
+            reason=reason,
+        )
+        with self._keyring.hold():
+            self._write(ledger.with_entry(entry))
+
+    def _ledger(self, release: Release) -> Ledger:
+        found = trusted_ledger(self._store.objects, release.model, release.platform)
+        return found or Ledger(
+            model=release.model, target=release.target, platform=release.platform
+        )
+
+    def _write(self, ledger: Ledger) -> None:
+        payload = ledger.document()
+        signatures = self._by_key(encoded(LEDGER_TYPE, payload))
+        key, content = ledger_key(ledger.model, ledger.platform), envelope(payload, signatures)
+        self._store.objects.put_small(key, content)
+        StoreMetadata(self._store.objects, self._keyring).list_ledgers({key: content})
+        update_catalogue(self._store, [ledger.model])
+
+    def _attest(self, release: Release) -> None:
+        payload = statement(release, report_of(self._store, release))
+        content = envelope(payload, self._by_key(encoded(IN_TOTO, payload)), IN_TOTO)
+        self._store.objects.put_small(provenance_key(*release.names), content)
+
+    def _signatures(self, document: bytes) -> bytes:
+        return signature_document(self._by_key(encoded(BUNDLE_TYPE, document)))
+
+    def _by_key(self, message: bytes) -> dict[str, bytes]:
+        return _signed(self._keyring, message)
+
+
+def sign_bundle(folder: Path, keyring: Keyring) -> None:
+    """Signs a bundle in a folder: for what its maker converted for himself.
+
+    Raises:
+        ArtifactError: it is no sound bundle.
+    """
+    from menagerie.durable import write_durably
+    from menagerie.format.folder import open_bundle
+    from menagerie.format.paths import PARTIAL, SIGNATURE
+
+    bundle = open_bundle(folder)
+    signatures = _signed(keyring, encoded(BUNDLE_TYPE, bundle.document))
+    write_durably(folder / SIGNATURE, signature_document(signatures), partial=folder / PARTIAL)
+
+
+def sign_own(folder: Path) -> None:
+    """Signs what this user has converted with keys of his own, made on first use.
+
+    Where this process may not sign, the bundle stays unsigned.
+    """
+    if (keyring := keyring_for(str(folder))) is not None:
+        sign_bundle(folder, keyring)
+
+
+def _signed(keyring: Keyring, message: bytes) -> dict[str, bytes]:
+    return {
+        signer.public_key.keyid: bytes.fromhex(signer.sign(message).signature)
+        for signer in keyring.signers(Role.RELEASE)
+    }
+
+
+def _entry(action: Literal["promote", "admit"], release: Release, reason: str) -> LedgerEntry:
+    return LedgerEntry(
+        action=action,
+        build_key=release.build_key,
+        document=_digest(release),
+        state=release.manifest.state,
+        when=_now(),
+        reason=reason,
+    )
+
+
+def _lesser(release: Release, ledger: Ledger) -> bool:
+    """Whether it was only emulated, where the latest was validated on a device."""
+    latest = ledger.latest
+    validated = latest is not None and latest.state is ReleaseState.VALIDATED
+    return validated and release.manifest.state is ReleaseState.EMULATED
+
+
+def _before(ledger: Ledger) -> str | None:
+    """What would be the latest without the latest."""
+    latest = ledger.latest
+    if latest is None:
+        return None
+    without = ledger.with_entry(
+        LedgerEntry(
+            action="retract",
+            build_key=latest.build_key,
+            document=latest.document,
+            state=latest.state,
+            when=latest.when,
+        )
+    ).latest
+    return None if without is None else without.build_key
+
+
+def _digest(release: Release) -> str:
+    return hashlib.sha256(release.document).hexdigest()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
