@@ -11,7 +11,7 @@ from flows.outcome.events import Event, EventKind, record
 from flows.outcome.results import ModelResult, Outcome
 from tasks.diagnose import diagnose, suspects
 from tasks.failures import ProcessDied, StageTimedOut, explain
-from tasks.job import Evidence, Stage
+from tasks.job import Stage, StageRecords
 from tasks.prove import NotProven
 from tasks.retries import run_as_task
 from tasks.stages import EXPORT, LOCATE, LOWER, PUBLISH, PULL, TRANSFORM, VALIDATE
@@ -78,41 +78,41 @@ class Conversion:
         try:
             with self._given.hold(self._job) as model:
                 self._model = model
-                evidence = self._lowered(model)
-                report = self._prove(model, evidence)
+                records = self._lowered(model)
+                report = self._prove(model, records)
                 self._model = None
-            published = self._judged(PUBLISH, evidence)
+            published = self._judged(PUBLISH, records)
         finally:
             shutil.rmtree(self._job.folder, ignore_errors=True)
         row = self._row(Outcome.PUBLISHED if published.kept is None else Outcome.PROVEN)
         return row.model_copy(update={"proof": published.state, "kept": published.kept}), report
 
-    def _lowered(self, model: ModelHolder) -> Evidence:
+    def _lowered(self, model: ModelHolder) -> StageRecords:
         def made(kind: StageKind[RecordT]) -> RecordT:
             return self._stage(kind, lambda: model.run(kind))
 
         pulled = made(PULL)
         made(EXPORT)
         transformed, lowered = made(TRANSFORM), made(LOWER)
-        return Evidence(
+        return StageRecords(
             pulled=pulled, transformed=transformed, lowered=lowered, stages=tuple(self._times)
         )
 
-    def _judged(self, kind: StageKind[RecordT], evidence: Evidence) -> RecordT:
+    def _judged(self, kind: StageKind[RecordT], records: StageRecords) -> RecordT:
         """A stage that needs the bundle alone."""
         work = self._given.instead.get(kind.stage) or kind.function
         if work is None:
             raise TypeError(f"{kind.stage} needs the model")
-        return self._stage(kind, lambda: work(self._job, evidence))
+        return self._stage(kind, lambda: work(self._job, records))
 
-    def _prove(self, model: ModelHolder, evidence: Evidence) -> ConversionReport:
+    def _prove(self, model: ModelHolder, records: StageRecords) -> ConversionReport:
         try:
-            self._report = self._judged(VALIDATE, evidence)
+            self._report = self._judged(VALIDATE, records)
         except ConversionFailed as failed:
             if not isinstance(failed.__cause__, NotProven):
                 raise
             # Its figures belong into the table too.
-            self._report = self._diagnosed(model, failed.__cause__.report, evidence)
+            self._report = self._diagnosed(model, failed.__cause__.report, records)
             reason = failed.result.reason
             if self._report.diagnosis is not None:
                 reason = f"{reason}. {cause(self._report.diagnosis)}"
@@ -121,13 +121,13 @@ class Conversion:
         return self._report
 
     def _diagnosed(
-        self, model: ModelHolder, report: ConversionReport, evidence: Evidence
+        self, model: ModelHolder, report: ConversionReport, records: StageRecords
     ) -> ConversionReport:
         """The report of a failed validation with its cause, where that is to be looked for."""
         if not (self._job.search_seconds and suspects(report.validation, self._job.spec)):
             return report
         try:
-            return self._stage(LOCATE, lambda: diagnose(model, self._job, report, evidence))
+            return self._stage(LOCATE, lambda: diagnose(model, self._job, report, records))
         except ConversionFailed as failed:  # no room for the new report, say; the verdict stands
             detail = f"The search for the cause failed: {failed.result.reason}"
             return report.model_copy(update={"diagnosis": Diagnosis(detail=detail)})

@@ -27,7 +27,7 @@ from flows.planning.placement import load_placement
 from flows.planning.plan import PlannedModel, plan, sort_out
 from flows.request.choices import ModelChoice, TagChoice, TargetChoice
 from flows.request.parameters import ConversionOptions, RunLimits
-from flows.running.listener import Recorder, Silence
+from flows.running.listener import Recorder, SilentListener
 from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed
 from tasks.retries import patiently
@@ -118,7 +118,9 @@ def _convert_all(
                 options=options,
                 recorder=recorder,
                 clock=clock,
-                watch=None if isinstance(listener, Silence) else StageWatch(client, listener),
+                watch=None
+                if isinstance(listener, SilentListener)
+                else StageWatch(client, listener),
                 attended=deployment.get_id() is None,
             ).convert(work, known_seconds(), until)
         else:

@@ -14,10 +14,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, field_serializer
+from pydantic import SecretStr, ValidationError, field_serializer
 
+from menagerie.durable import write_durably
 from menagerie.home import home
 from zoo.errors import MenagerieError
+from zoo.frozen import Frozen
 
 __all__ = [
     "ACCESS_KEY",
@@ -49,9 +51,7 @@ class Database(StrEnum):
     POSTGRES = "postgres"
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _File(Frozen):
     @classmethod
     def _read(cls, path: Path, advice: str) -> Self | None:
         try:
@@ -208,12 +208,8 @@ def write_private(path: Path, text: str) -> None:
     """Write `text` to `path` with mode 0600; a reader sees the old file or the new one."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mkstemp: 0600
+    os.close(handle)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
+        write_durably(path, text.encode(), partial=Path(name))
+    finally:
         Path(name).unlink(missing_ok=True)
-        raise

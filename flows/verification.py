@@ -7,8 +7,6 @@ import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
-
 from flows.machine.files import replace_text
 from menagerie.figures import milliseconds
 from menagerie.format.bundle_manifest import ReleaseState
@@ -16,6 +14,7 @@ from menagerie.home import home
 from tasks.failures import explain
 from tasks.verify import Proof, ProofOutcome, runs_here
 from zoo.errors import MenagerieError
+from zoo.frozen import Frozen
 from zoo.report import plain_text
 from zoo.store import Release, Store, open_store
 
@@ -28,10 +27,8 @@ __all__ = ["VerifyResult", "awaiting_device", "verification_markdown", "verify_a
 _log = logging.getLogger(__name__)
 
 
-class VerifyResult(BaseModel):
+class VerifyResult(Frozen):
     """All releases that were looked at, a proof each."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     proofs: tuple[Proof, ...]
     store: str

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from prefect.blocks.notifications import CustomWebhookNotificationBlock, SlackWebhook
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -20,6 +20,7 @@ from flows.outcome.mail import MailNotification
 from flows.outcome.notices import Notice
 from infra.notifications_file import notifications_file
 from zoo.errors import UsageError
+from zoo.frozen import Frozen
 
 if TYPE_CHECKING:
     from prefect.blocks.core import Block
@@ -61,11 +62,7 @@ None of its workers was heard of for a while, so what is due there waits.
 _TEXTS[Subject.LATE_POOL] = ("No worker in pool {{ work_pool.name }}", _NOBODY_THERE)
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Channel(_Frozen):
+class Channel(Frozen):
     """A way to somebody; `url_from` names the variable with its address, which is a secret."""
 
     name: str = Field(pattern="^[a-z][a-z0-9-]{0,30}$")
@@ -95,7 +92,7 @@ class Channel(_Frozen):
         )
 
 
-class Notifications(_Frozen):
+class Notifications(Frozen):
     """Who hears of what."""
 
     channels: tuple[Channel, ...] = ()

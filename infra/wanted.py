@@ -11,20 +11,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from infra.notifications_file import notifications_file
 from zoo.errors import UsageError
+from zoo.frozen import Frozen
 
 __all__ = ["DeploymentName", "PoolType", "Queue", "Wanted", "WorkPool", "load_wanted"]
 
 _CODE = ("flows", "zoo")  # their forms, and the models to choose from, become part of deployments
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class PoolType(StrEnum):
@@ -34,7 +31,7 @@ class PoolType(StrEnum):
     KUBERNETES = "kubernetes"
 
 
-class Queue(_Frozen):
+class Queue(Frozen):
     """A queue of a work pool; lower priorities are served first."""
 
     priority: int = Field(ge=1)
@@ -42,7 +39,7 @@ class Queue(_Frozen):
     description: str = ""
 
 
-class WorkPool(_Frozen):
+class WorkPool(Frozen):
     """A work pool, for workers of one platform."""
 
     type: PoolType
@@ -51,11 +48,11 @@ class WorkPool(_Frozen):
     queues: dict[str, Queue]
 
 
-class _WorkPools(_Frozen):
+class _WorkPools(Frozen):
     work_pools: dict[str, WorkPool]
 
 
-class DeploymentName(_Frozen):
+class DeploymentName(Frozen):
     """What Prefect calls a deployment: `flow/name`."""
 
     flow: str

@@ -13,7 +13,7 @@ from zoo.report import write_report
 from zoo.suspects import suspected
 
 if TYPE_CHECKING:
-    from tasks.job import Evidence, Job
+    from tasks.job import Job, StageRecords
     from tasks.stages import ModelHolder
     from zoo.records import ConversionReport, ValidationReport
     from zoo.spec import ModelSpec
@@ -28,7 +28,7 @@ def suspects(validation: ValidationReport, spec: ModelSpec) -> tuple[Suspect, ..
 
 
 def diagnose(
-    model: ModelHolder, job: Job, report: ConversionReport, evidence: Evidence
+    model: ModelHolder, job: Job, report: ConversionReport, records: StageRecords
 ) -> ConversionReport:
     """Search for the cause of a failed validation, and write the report anew with what was found.
 
@@ -36,7 +36,7 @@ def diagnose(
         model: that holds the job's model.
         job: how long to search, and where the report lies.
         report: of the failed validation.
-        evidence: of the stages before it.
+        records: of the stages before it.
 
     Returns:
         The report with a diagnosis. A search that fails is one: it never hides the verdict.
@@ -51,5 +51,5 @@ def diagnose(
         ours = error if isinstance(error, MenagerieError) else explain(error, job.model)
         diagnosis = Diagnosis(detail=f"The search for the cause ended early: {ours}")
     told = report.model_copy(update={"diagnosis": diagnosis})
-    write_report(told, job.reports, graphs=evidence.transformed.graphs)
+    write_report(told, job.reports, graphs=records.transformed.graphs)
     return told

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import errno
 
-from pydantic import BaseModel, ConfigDict
-
 from zoo import errors
 from zoo.errors import MenagerieError
+from zoo.frozen import Frozen
 
 __all__ = ["Failure", "ProcessDied", "StageTimedOut", "explain", "is_transient"]
 
@@ -22,10 +21,8 @@ class StageTimedOut(MenagerieError):
     """A stage took longer than it may, and was ended."""
 
 
-class Failure(BaseModel):
+class Failure(Frozen):
     """An exception as JSON: enough to raise it again on the other side."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: str
     place: str

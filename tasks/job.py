@@ -5,14 +5,14 @@ from __future__ import annotations
 from enum import StrEnum
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from menagerie.format.bundle_manifest import ReleaseState
+from zoo.frozen import Frozen
 from zoo.records import LoweringRecord, Measurement, PassLog, ProgramGraphs, StageTime
 from zoo.spec import ModelSpec
 
 __all__ = [
-    "Evidence",
     "ExportRecord",
     "ExportedProgramSize",
     "Job",
@@ -20,13 +20,10 @@ __all__ = [
     "PublishRecord",
     "PullRecord",
     "Stage",
+    "StageRecords",
     "Suspect",
     "TransformRecord",
 ]
-
-
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Stage(StrEnum):
@@ -41,7 +38,7 @@ class Stage(StrEnum):
     PUBLISH = "publish"
 
 
-class Job(_Record):
+class Job(Frozen):
     """One model for one target, with all that its conversion needs to know.
 
     `seed` is the seed of random weights, or None where the model keeps its own; `folder` is this
@@ -76,7 +73,7 @@ class Job(_Record):
         return self.reports / "divergence"
 
 
-class PullRecord(_Record):
+class PullRecord(Frozen):
     """The model is in memory."""
 
     source: str
@@ -84,7 +81,7 @@ class PullRecord(_Record):
     random_weights: int | None
 
 
-class ExportedProgramSize(_Record):
+class ExportedProgramSize(Frozen):
     """A program as exported."""
 
     program: str
@@ -92,20 +89,20 @@ class ExportedProgramSize(_Record):
     golden_cases: int
 
 
-class ExportRecord(_Record):
+class ExportRecord(Frozen):
     """Every program is exported, and its golden cases are made."""
 
     programs: tuple[ExportedProgramSize, ...]
 
 
-class TransformRecord(_Record):
+class TransformRecord(Frozen):
     """Every pass has run over every program."""
 
     passes: tuple[PassLog, ...]
     graphs: tuple[ProgramGraphs, ...] = ()
 
 
-class LowerRecord(_Record):
+class LowerRecord(Frozen):
     """The bundle is written and sealed as `lowered`.
 
     The latencies, by program, were measured in turns; none where this machine only emulates the
@@ -118,7 +115,7 @@ class LowerRecord(_Record):
     weights_bytes: int
 
 
-class Evidence(_Record):
+class StageRecords(Frozen):
     """What the stages up to lowering found out, and how long each took."""
 
     pulled: PullRecord
@@ -127,14 +124,14 @@ class Evidence(_Record):
     stages: tuple[StageTime, ...]
 
 
-class Suspect(_Record):
+class Suspect(Frozen):
     """A program, and the golden case with which it may show what is wrong; None: any of them."""
 
     program: str
     case: int | None
 
 
-class PublishRecord(_Record):
+class PublishRecord(Frozen):
     """The release is in the store.
 
     `kept` is when an earlier release of the same build was made, if the store keeps that one.

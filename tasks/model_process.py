@@ -17,17 +17,15 @@ import sys
 import time
 from typing import IO, TYPE_CHECKING, ClassVar, NamedTuple, Self, cast
 
-from pydantic import BaseModel, ConfigDict
-
 from menagerie.validation.signals import signal_name
 from tasks.failures import Failure, ProcessDied, StageTimedOut
 from tasks.job import Job, Stage, Suspect
 from tasks.limits import expendable, group_memory, group_seconds, memory_allowed
+from zoo.frozen import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from tasks.stages import RecordT, StageKind
 
@@ -49,19 +47,15 @@ _LOOK_SECONDS = 1.0  # between two looks at the memory of a process at work
 _GRACE = 300.0  # seconds beyond the search's own, for the lowering that was under way
 
 
-class Request(BaseModel):
+class Request(Frozen):
     """What the process is to do; only `locate` has suspects."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     stage: Stage
     suspects: tuple[Suspect, ...] = ()
 
 
-class Answer(BaseModel):
+class Answer(Frozen):
     """What the process says after a stage: its record, or why there is none."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     record: str | None = None  # JSON as the record itself writes it, infinities included
     failure: Failure | None = None
@@ -133,12 +127,7 @@ class ModelProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
         self._process.communicate()
         self._alive.discard(self)

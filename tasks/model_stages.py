@@ -11,7 +11,7 @@ from tasks.job import (
     PullRecord,
     TransformRecord,
 )
-from tasks.stages import HeldHere
+from tasks.stages import InProcessHolder
 from transforms.accuracy import eager_accuracy
 from transforms.build import build, rewrite
 from transforms.bundle import Gate, Identity
@@ -27,7 +27,6 @@ from zoo.sources.context import Context, resolve_inside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
     from tasks.job import Job, Suspect
     from transforms.speech import SpeechParts
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["ModelStages"]
 
 
-class ModelStages(HeldHere):
+class ModelStages(InProcessHolder):
     """One job's model, and what the stages have made of it so far; a new one for every job."""
 
     def __init__(self, job: Job) -> None:
@@ -119,12 +118,7 @@ class ModelStages(HeldHere):
             seconds=job.search_seconds,
         )
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._loaded = None
         self._prepared, self._original = {}, {}
 

@@ -19,7 +19,7 @@ from zoo.reseal import reseal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tasks.job import Evidence, Job
+    from tasks.job import Job, StageRecords
     from zoo.records import ValidationReport
 
 __all__ = ["NotProven", "prove"]
@@ -38,7 +38,7 @@ class NotProven(ValidationError):
 
 
 def prove(
-    job: Job, evidence: Evidence, *, judge: Callable[..., ValidationReport] = _run_goldens
+    job: Job, records: StageRecords, *, judge: Callable[..., ValidationReport] = _run_goldens
 ) -> ConversionReport:
     """Run the bundle in a fresh process, write the report, and seal a proven bundle.
 
@@ -46,7 +46,7 @@ def prove(
 
     Args:
         job: whose bundle to prove.
-        evidence: what the stages before found out, for the report.
+        records: what the stages before found out, for the report.
         judge: `menagerie.validation.validate`, or what stands in for it.
 
     The report goes to `job.reports` whatever the verdict, and into the bundle if it passed.
@@ -56,11 +56,11 @@ def prove(
         ArtifactError: if a file of the bundle changed while it ran.
     """
     draft = open_bundle(job.bundle, check_hashes=False).manifest
-    judged = judge(job.bundle, limits=_limits(job, evidence))
-    validation = with_latencies(judged, evidence.lowered.artifact_latency)
-    report = _report(job, evidence, validation, draft.versions)
+    judged = judge(job.bundle, limits=_limits(job, records))
+    validation = with_latencies(judged, records.lowered.artifact_latency)
+    report = _report(job, records, validation, draft.versions)
     shutil.rmtree(job.reproducer, ignore_errors=True)  # of an earlier conversion
-    graphs = evidence.transformed.graphs
+    graphs = records.transformed.graphs
     page = write_report(report, job.reports, graphs=graphs)
     if not validation.passed:
         raise NotProven(
@@ -72,30 +72,30 @@ def prove(
     return report
 
 
-def _limits(job: Job, evidence: Evidence) -> Limits:
+def _limits(job: Job, records: StageRecords) -> Limits:
     limits = Limits(threads=job.threads, memory_bytes=job.memory_bytes)
     limits = replace(limits, seconds=min(job.stage_seconds, limits.seconds))
-    return replace(limits, measure_seconds=0.0) if evidence.lowered.artifact_latency else limits
+    return replace(limits, measure_seconds=0.0) if records.lowered.artifact_latency else limits
 
 
 def _report(
-    job: Job, evidence: Evidence, validation: ValidationReport, versions: dict[str, str]
+    job: Job, records: StageRecords, validation: ValidationReport, versions: dict[str, str]
 ) -> ConversionReport:
     return ConversionReport(
         model=job.model,
         summary=job.spec.summary,
         target=job.target,
         build_key=job.build_key,
-        source=evidence.pulled.source,
-        random_weights=evidence.pulled.random_weights,
+        source=records.pulled.source,
+        random_weights=records.pulled.random_weights,
         licence=job.spec.licence.spdx,
-        parameters=evidence.pulled.parameters,
-        weights_bytes=evidence.lowered.weights_bytes,
-        passes=evidence.transformed.passes,
-        lowering=evidence.lowered.lowering,
+        parameters=records.pulled.parameters,
+        weights_bytes=records.lowered.weights_bytes,
+        passes=records.transformed.passes,
+        lowering=records.lowered.lowering,
         validation=validation,
-        eager_latency=evidence.lowered.eager_latency,
-        stages=evidence.stages,
+        eager_latency=records.lowered.eager_latency,
+        stages=records.stages,
         versions=versions,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )

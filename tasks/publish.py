@@ -13,7 +13,7 @@ from zoo.signing import Promoter, check_candidate, keyring_for
 from zoo.store import open_store
 
 if TYPE_CHECKING:
-    from tasks.job import Evidence, Job
+    from tasks.job import Job, StageRecords
     from zoo.store import Release, Store
 
 __all__ = ["publish_bundle"]
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 _MOST_ARCHIVED = 2 * 2**30  # bytes; what is larger is got file by file, or by `zoo pull`
 
 
-def publish_bundle(job: Job, _: Evidence | None = None) -> PublishRecord:
+def publish_bundle(job: Job, _: StageRecords | None = None) -> PublishRecord:
     """Put the job's bundle into its store, which keeps an earlier release of the same build.
 
     It is a candidate there. Where this process may sign for the store, as for a local one, it is

@@ -21,9 +21,8 @@ from zoo.records import ConversionReport, Diagnosis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
-    from tasks.job import Evidence, Job, Suspect
+    from tasks.job import Job, StageRecords, Suspect
 
 __all__ = [
     "EXPORT",
@@ -34,7 +33,7 @@ __all__ = [
     "STAGES",
     "TRANSFORM",
     "VALIDATE",
-    "HeldHere",
+    "InProcessHolder",
     "ModelHolder",
     "StageKind",
 ]
@@ -51,7 +50,7 @@ class StageKind(Generic[RecordT]):
 
     stage: Stage
     record: type[RecordT]
-    function: Callable[[Job, Evidence], RecordT] | None = None
+    function: Callable[[Job, StageRecords], RecordT] | None = None
     retried: bool = False  # where a network that did not answer may answer later
 
 
@@ -94,15 +93,10 @@ class ModelHolder(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
-class HeldHere:
+class InProcessHolder:
     """A holder of a model in this process: each stage is its method of that name."""
 
     def run(self, kind: StageKind[RecordT], suspects: Sequence[Suspect] = ()) -> RecordT:
@@ -118,9 +112,4 @@ class HeldHere:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...

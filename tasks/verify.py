@@ -10,13 +10,12 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
-
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
 from menagerie.validation import Limits
 from menagerie.validation import validate as run_goldens
 from zoo.errors import ArtifactError, HashMismatch, MenagerieError, NotInStore, StoreError
+from zoo.frozen import Frozen
 from zoo.report import read_graphs, read_report, write_report
 from zoo.reseal import reseal
 from zoo.signing import Promoter, keyring_for
@@ -53,10 +52,8 @@ class ProofOutcome(StrEnum):
     ELSEWHERE = "elsewhere"  # it is for another kind of machine
 
 
-class Proof(BaseModel):
+class Proof(Frozen):
     """What came of proving a release."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str
     target: str

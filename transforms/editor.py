@@ -19,8 +19,6 @@ from transforms.aliasing import Aliasing, writes_of
 from transforms.operators import schema_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from torch._ops import OpOverload
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.export import ExportedProgram
@@ -196,14 +194,6 @@ class ProgramEditor:
         with self.fake_mode, torch.no_grad():
             node.meta["val"] = node.target(*args, **kwargs)  # type: ignore[operator]
         node.meta.pop("tensor_meta", None)
-
-    def refresh_users(self, nodes: Iterable[Node]) -> None:
-        """Compute anew the fake values of everything downstream of `nodes`, in graph order."""
-        stale = set(nodes)
-        for node in self.graph.nodes:
-            if node.op == "call_function" and stale.intersection(node.all_input_nodes):
-                self.refresh(node)
-                stale.add(node)
 
     def add_constant(self, name: str, value: torch.Tensor) -> Node:
         """Add a frozen weight and return its placeholder; `name` is made unique.

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
-
 from transforms.pipeline import available_passes, chosen_passes, run_passes
+from zoo.frozen import Frozen
 from zoo.records import PassRecord
 
 if TYPE_CHECKING:
@@ -28,11 +27,7 @@ __all__ = [
 ]
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class OperatorCount(_Record):
+class OperatorCount(Frozen):
     """How many calls of one operator there are before and after."""
 
     operator: str  # as torch names it, e.g. "aten.conv2d.default"
@@ -40,7 +35,7 @@ class OperatorCount(_Record):
     after: int
 
 
-class PassExplanation(_Record):
+class PassExplanation(Frozen):
     """One pass over one program: its record, and the operators it made or removed."""
 
     summary: str  # e.g. "Replaces BatchNorm(Conv(x)) with Conv(x)"
@@ -48,7 +43,7 @@ class PassExplanation(_Record):
     operators: tuple[OperatorCount, ...]  # those whose number changed, largest change first
 
 
-class ProgramExplanation(_Record):
+class ProgramExplanation(Frozen):
     """All passes over one program, in order."""
 
     program: str
@@ -58,7 +53,7 @@ class ProgramExplanation(_Record):
     operators: tuple[OperatorCount, ...]  # all of the program's, most frequent first
 
 
-class Explanation(_Record):
+class Explanation(Frozen):
     """All programs of one model."""
 
     model: str

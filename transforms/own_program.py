@@ -142,7 +142,20 @@ def _example(
             )
     if not arguments and not keywords:
         raise UsageError(place, "there are no inputs to call it with", "Give example tensors")
-    return tuple(arguments), keywords
+    # torch.export takes one tensor given twice for one input, and so do the golden cases.
+    seen: set[int] = set()
+    return (
+        tuple(_unlike(value, seen) for value in arguments),
+        {name: _unlike(value, seen) for name, value in keywords.items()},
+    )
+
+
+def _unlike(value: torch.Tensor, seen: set[int]) -> torch.Tensor:
+    """The tensor; where it was seen before, a tensor of its own with the same numbers."""
+    if id(value) in seen:
+        return value.clone()
+    seen.add(id(value))
+    return value
 
 
 def _names(

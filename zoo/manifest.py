@@ -10,9 +10,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from zoo.errors import ManifestError, UsageError
+from zoo.frozen import Frozen
 from zoo.manifest_faults import explain
 from zoo.nearest import advice
 from zoo.spec import ModelSpec, Name, Precision
@@ -29,10 +30,8 @@ _OUR_MODELS = Path(__file__).parent / "models"
 _GLOB = frozenset("*?[")
 
 
-class ManifestFile(BaseModel):
+class ManifestFile(Frozen):
     """One YAML file: a family of models."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: Literal[1] = Field(description="of the manifest's format")
     family: str = Field(description="what these models have in common, as a heading")

@@ -14,7 +14,9 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from zoo.frozen import Frozen
 
 __all__ = ["Owner", "birth"]
 
@@ -25,7 +27,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _MOST = 2**31 - 1
 
 
-class Owner(BaseModel):
+class Owner(Frozen):
     """A process that something belongs to, as it can be written down and be read elsewhere.
 
     Attributes:
@@ -33,8 +35,6 @@ class Owner(BaseModel):
         pid: its id there.
         born: a digest of when it started.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     host: str = Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=64)
     pid: int = Field(ge=1, le=_MOST)

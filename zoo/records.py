@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from menagerie.validation.records import (
     AccuracyResult,
@@ -25,6 +25,7 @@ from menagerie.validation.records import (
     ValidationReport,
     Verdict,
 )
+from zoo.frozen import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,19 +58,14 @@ __all__ = [
 ]
 
 
-class _Record(BaseModel):
-    # JSON has no infinity: as strings they survive the round trip and every other reader
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-
-
-class Refusal(_Record):
+class Refusal(Frozen):
     """A place where a pass matched but would not rewrite, and why."""
 
     node: str
     reason: str
 
 
-class PassRecord(_Record):
+class PassRecord(Frozen):
     """What one pass did to one program."""
 
     name: str
@@ -81,7 +77,7 @@ class PassRecord(_Record):
     seconds: float = 0.0
 
 
-class PassLog(_Record):
+class PassLog(Frozen):
     """Every pass that ran over a program, in order."""
 
     program: str
@@ -100,7 +96,7 @@ class NodeKind(StrEnum):
     OTHER = "other"
 
 
-class GraphNode(_Record):
+class GraphNode(Frozen):
     """One node of a graph; weights are not nodes here.
 
     `module` is the model's own path of the module it comes from, `detail` shape and dtype.
@@ -114,13 +110,13 @@ class GraphNode(_Record):
     detail: str = ""
 
 
-class GraphRecord(_Record):
+class GraphRecord(Frozen):
     """The nodes of a graph, producers before their users."""
 
     nodes: tuple[GraphNode, ...]
 
 
-class ProgramGraphs(_Record):
+class ProgramGraphs(Frozen):
     """A program's graph before and after the passes: what its picture is drawn of."""
 
     program: str
@@ -128,7 +124,7 @@ class ProgramGraphs(_Record):
     after: GraphRecord
 
 
-class LoweringRecord(_Record):
+class LoweringRecord(Frozen):
     """What the target compiler made of a program."""
 
     program: str
@@ -146,7 +142,7 @@ class DivergenceStage(StrEnum):
     LOWERING = "lowering"  # the target computes something else than eager
 
 
-class Divergence(_Record):
+class Divergence(Frozen):
     """The first place where a program computes something else than eager PyTorch.
 
     `max_abs` is in the node's own units, `snr_db` in decibels; infinite where the run ended in an
@@ -172,7 +168,7 @@ class Divergence(_Record):
         return f"python -m transforms.bisect {shlex.quote(str(self.reproducer))}"
 
 
-class Diagnosis(_Record):
+class Diagnosis(Frozen):
     """What the search for the cause of a failed validation came to."""
 
     program: str = ""  # the one that diverges, when one was found
@@ -181,14 +177,14 @@ class Diagnosis(_Record):
     detail: str = ""  # why there is no divergence
 
 
-class StageTime(_Record):
+class StageTime(Frozen):
     """How long one stage took, in seconds."""
 
     stage: str
     seconds: float
 
 
-class ConversionReport(_Record):
+class ConversionReport(Frozen):
     """All that is known of one conversion; report.json in the bundle, and what a person reads."""
 
     model: str
@@ -208,7 +204,7 @@ class ConversionReport(_Record):
         tuple[str, Measurement], ...
     ] = ()  # per program, in turns with the artifact
     stages: tuple[StageTime, ...] = ()
-    versions: dict[str, str] = {}
+    versions: dict[str, str] = Field(default_factory=dict)
     created: str = ""  # ISO 8601, UTC
 
     @property
@@ -224,7 +220,7 @@ class ConversionReport(_Record):
         return min(ratios, default=None)
 
 
-class FailureReport(_Record):
+class FailureReport(Frozen):
     """All that is known of a conversion that ended before there was anything to validate.
 
     `place` is the node, file or program that the error names, `fact` what is wrong with it; `log`

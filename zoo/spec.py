@@ -13,7 +13,8 @@ from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
-from zoo.spec_base import Axis, Frozen, Name, Sha256
+from zoo.precision import Precision
+from zoo.spec_base import Axis, Name, Sha256, SpecModel
 from zoo.spec_sources import (
     CheckpointSource,
     FactorySource,
@@ -50,7 +51,7 @@ __all__ = [
 ]
 
 
-class Dimension(Frozen):
+class Dimension(SpecModel):
     """The range of a named dynamic dimension, both ends included."""
 
     low: int = Field(ge=1)
@@ -76,7 +77,7 @@ class SampleKind(StrEnum):
     ONES = "ones"
 
 
-class Sample(Frozen):
+class Sample(SpecModel):
     """How golden inputs are made; always from the case's own seed.
 
     `normal` has mean `mean` and deviation `std`; `uniform` lies in [low, high); `integers` in
@@ -107,7 +108,7 @@ _WHOLE_NUMBERS = {
 _MOST_WHOLE_NUMBERS = (-(2**63), 2**63 - 1)
 
 
-class InputSpec(Frozen):
+class InputSpec(SpecModel):
     """One tensor a program takes: its shape's entries are sizes or names of dimensions."""
 
     name: Name = Field(description="as the parameter of forward is called")
@@ -142,7 +143,7 @@ class InputSpec(Frozen):
         return self
 
 
-class ProgramSpec(Frozen):
+class ProgramSpec(SpecModel):
     """One callable of a model, exported on its own; a model's programs share its weights."""
 
     name: Name = "main"
@@ -184,19 +185,11 @@ def _known_target(name: str, info: ValidationInfo) -> str:
 TargetName = Annotated[Name, AfterValidator(_known_target)]
 
 
-class PassChoice(Frozen):
+class PassChoice(SpecModel):
     """A graph pass by name, with its options."""
 
     name: Name
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
-
-
-class Precision(StrEnum):
-    """What a release's weights are kept in; its inputs and outputs stay float32."""
-
-    FLOAT32 = "float32"
-    FLOAT16 = "float16"
-    BFLOAT16 = "bfloat16"
 
 
 def usual_tolerances(precision: Precision) -> dict[Dtype, Tolerance]:
@@ -206,7 +199,7 @@ def usual_tolerances(precision: Precision) -> dict[Dtype, Tolerance]:
     return {Dtype.FLOAT32: DEFAULT_TOLERANCES[Dtype(precision.value)]}
 
 
-class Variant(Frozen):
+class Variant(SpecModel):
     """A release of a model in another precision, proven against eager PyTorch in float32."""
 
     targets: tuple[TargetName, ...] | None = Field(
@@ -218,7 +211,7 @@ class Variant(Frozen):
     )
 
 
-class Licence(Frozen):
+class Licence(SpecModel):
     """Under what terms the weights may be used."""
 
     spdx: str = Field(description="SPDX identifier, e.g. `Apache-2.0`; `LicenseRef-...` if none")
@@ -226,7 +219,7 @@ class Licence(Frozen):
     attribution: str = ""
 
 
-class AccuracyGate(Frozen):
+class AccuracyGate(SpecModel):
     """Labelled data on which the artifact's top-1 accuracy must equal eager's exactly."""
 
     data: str = Field(
@@ -237,7 +230,7 @@ class AccuracyGate(Frozen):
     batch: int = Field(default=64, ge=1)
 
 
-class ModelSpec(Frozen):
+class ModelSpec(SpecModel):
     """A model of the zoo: where it comes from, what of it is exported, and what counts as equal."""
 
     summary: str

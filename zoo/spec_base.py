@@ -7,7 +7,6 @@ from typing import Annotated
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     PlainValidator,
@@ -15,8 +14,9 @@ from pydantic import (
 )
 
 from menagerie.format.bundle_manifest import NAME, check_name, check_sha256
+from zoo.frozen import Frozen
 
-__all__ = ["Axis", "Frozen", "Name", "Reference", "Sha256"]
+__all__ = ["Axis", "Name", "Reference", "Sha256", "SpecModel"]
 
 _REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
@@ -55,7 +55,7 @@ Axis = Annotated[
 ]
 
 
-class Frozen(BaseModel):
-    """Cannot be changed, and refuses fields it does not know and numbers that are not finite."""
+class SpecModel(Frozen):
+    """Refuses numbers that are not finite, too."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(allow_inf_nan=False)

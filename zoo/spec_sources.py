@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from zoo.spec_base import Frozen, Name, Reference, Sha256
+from zoo.spec_base import Name, Reference, Sha256, SpecModel
 
 __all__ = [
+    "INSTEAD_OF_NEMO",
     "CheckpointSource",
     "FactorySource",
     "SourceSpec",
@@ -25,12 +26,27 @@ __all__ = [
 _OUR_BUILDERS = "zoo.models.builders."
 
 
+INSTEAD_OF_NEMO = (
+    "name weights in the layout of transformers (kind: transformers); its repository's "
+    "src/transformers/models/parakeet/convert_nemo_to_hf.py makes them of a .nemo file"
+)
+
+
+def _no_nemo(path: str) -> str:
+    if path.lower().endswith(".nemo"):
+        raise ValueError(f"{path!r} is an archive of NeMo's own: {INSTEAD_OF_NEMO}")
+    return path
+
+
+_Path = Annotated[str, AfterValidator(_no_nemo)]
+
+
 def is_ours(reference: str) -> bool:
     """Whether a `module:callable` is this project's own, and so needs no permission to run."""
     return reference.startswith(_OUR_BUILDERS)
 
 
-class TorchvisionSource(Frozen):
+class TorchvisionSource(SpecModel):
     """A torchvision builder, with one of its weights enum members or none."""
 
     kind: Literal["torchvision"]
@@ -50,7 +66,7 @@ class TorchvisionSource(Frozen):
         return True
 
 
-class TransformersSource(Frozen):
+class TransformersSource(SpecModel):
     """A model of the transformers library: a hub id at a pinned revision, or a local folder.
 
     Only safetensors are read; code from the hub is never run.
@@ -58,11 +74,11 @@ class TransformersSource(Frozen):
 
     kind: Literal["transformers"]
     architecture: str = Field(description="class in transformers, e.g. `ParakeetForCTC`")
-    id: str | None = Field(default=None, description="hub id, e.g. `nvidia/parakeet-ctc-0.6b`")
+    id: _Path | None = Field(default=None, description="hub id, e.g. `nvidia/parakeet-ctc-0.6b`")
     revision: str | None = Field(
         default=None, description="commit of the hub repository, 40 hexadecimal digits"
     )
-    folder: str | None = Field(
+    folder: _Path | None = Field(
         default=None, description="local folder with config.json and *.safetensors"
     )
     config: dict[str, object] = Field(
@@ -93,7 +109,7 @@ class TransformersSource(Frozen):
         return self.folder is None
 
 
-class CheckpointSource(Frozen):
+class CheckpointSource(SpecModel):
     """A state dict on disk or behind a URL, for a module built by `builder`."""
 
     kind: Literal["checkpoint"]
@@ -101,7 +117,7 @@ class CheckpointSource(Frozen):
         description="what the weights are for: `module:callable`, under `zoo.models.builders.` or, "
         "with --allow-factories, anywhere"
     )
-    path: str = Field(
+    path: _Path = Field(
         min_length=1,
         description="path beside the manifest file, or an https URL; .safetensors, or a file that "
         "torch.load(weights_only=True) reads",
@@ -126,7 +142,7 @@ class CheckpointSource(Frozen):
         return self.path.startswith("https://")
 
 
-class FactorySource(Frozen):
+class FactorySource(SpecModel):
     """A callable of the manifest's owner that returns an nn.Module: code, so off by default.
 
     Callables under `zoo.models.builders.` are this project's own and always allowed.

@@ -6,12 +6,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from zoo.spec_base import Frozen, Name
+from zoo.spec_base import Name, SpecModel
 
 __all__ = ["CtcHeadSpec", "SpeechSpec", "TransducerHeadSpec", "VocabularySpec", "WordGate"]
 
 
-class CtcHeadSpec(Frozen):
+class CtcHeadSpec(SpecModel):
     """Greedy CTC: `listen` takes `samples`, `lengths` and gives `logits`."""
 
     kind: Literal["ctc"]
@@ -19,7 +19,7 @@ class CtcHeadSpec(Frozen):
     blank: int = Field(ge=0, description="the token that says nothing")
 
 
-class TransducerHeadSpec(Frozen):
+class TransducerHeadSpec(SpecModel):
     """Greedy RNN-T, or TDT with durations: `listen` gives `encoded`, `emit` is a decoder step."""
 
     kind: Literal["transducer"]
@@ -32,7 +32,7 @@ class TransducerHeadSpec(Frozen):
     most_symbols: int = Field(default=10, ge=1, description="tokens emitted at one frame at most")
 
 
-class VocabularySpec(Frozen):
+class VocabularySpec(SpecModel):
     """The text of every token."""
 
     kind: Literal["sentencepiece", "bytes", "plain"] = Field(
@@ -52,7 +52,7 @@ class VocabularySpec(Frozen):
         return self
 
 
-class WordGate(Frozen):
+class WordGate(SpecModel):
     """Recordings on which the artifact's word errors must be eager's, and few enough."""
 
     folder: str = Field(
@@ -62,11 +62,14 @@ class WordGate(Frozen):
     most: float = Field(default=0.05, gt=0, lt=1, description="the highest word error rate")
 
 
-class SpeechSpec(Frozen):
+class SpeechSpec(SpecModel):
     """How the programs make text of a recording."""
 
     rate: int = Field(default=16_000, ge=1000, description="samples a second")
     frame: int = Field(ge=1, description="samples to a frame of the encoder's results")
+    hop: int = Field(
+        default=1, ge=1, description="samples to a frame of features; a rest shorter is not heard"
+    )
     overlap: float = Field(
         default=2.0, ge=0, description="seconds that chunks of a long recording share"
     )

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-from flows.machine.health import Check, Health
 from flows.running.prefect_api import prefect_api
 from menagerie.figures import milliseconds, seconds, size
 from menagerie.home import home
 from menagerie.host_compiler import find_host_compiler
 from transforms.targets import all_targets
 from zoo.errors import MenagerieError
+from zoo.health import Check, Health
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,7 +41,8 @@ def checks(store: str, status: Callable[[str], None] = lambda _: None) -> Iterat
     """
     for look in (_python, _packages, _compiler):
         yield look()
-    yield from _targets()
+    for target in all_targets().values():
+        yield from target.checks()
     for look in (_runtime, _home):
         yield look()
     status(f"probing the store {store}")
@@ -54,8 +55,8 @@ def checks(store: str, status: Callable[[str], None] = lambda _: None) -> Iterat
 def _python() -> Check:
     found = platform.python_version()
     if platform.python_version_tuple()[:2] == ("3", "11"):
-        return Check(name="python", health=Health.OK, detail=f"{found} at {sys.executable}")
-    return Check(name="python", health=Health.FAIL, detail=found, advice="Use Python 3.11")
+        return Check("python", Health.OK, f"{found} at {sys.executable}")
+    return Check("python", Health.FAIL, found, "Use Python 3.11")
 
 
 def _packages() -> Check:
@@ -77,33 +78,21 @@ def _packages() -> Check:
             wrong.append(f"{wanted.name} {found} is not {wanted.specifier}")
     if wrong:
         advice = "Run `make setup`; pulling, verifying and running need no torch and no prefect"
-        return Check(name="packages", health=Health.WARN, detail="; ".join(wrong), advice=advice)
-    return Check(name="packages", health=Health.OK, detail=f"{count} as required")
+        return Check("packages", Health.WARN, "; ".join(wrong), advice)
+    return Check("packages", Health.OK, f"{count} as required")
 
 
 def _compiler() -> Check:
     found = find_host_compiler()
     if found is None:
         return Check(
-            name="compiler",
-            health=Health.WARN,
-            detail="there is no C++ compiler on the PATH",
+            "compiler",
+            Health.WARN,
+            "there is no C++ compiler on the PATH",
             advice="Install g++ 11 or clang 15, or newer; only conversion needs it",
         )
     path, version = found
-    return Check(name="compiler", health=Health.OK, detail=f"{version} at {path}")
-
-
-def _targets() -> Iterator[Check]:
-    """What each target has to say of this machine."""
-    for target in all_targets().values():
-        for found in target.checks():
-            yield Check(
-                name=found.name,
-                health=Health(found.health.value),
-                detail=found.detail,
-                advice=found.advice,
-            )
+    return Check("compiler", Health.OK, f"{version} at {path}")
 
 
 def _runtime() -> Check:
@@ -112,10 +101,10 @@ def _runtime() -> Check:
 
         # A Mac has the Metal runtime alone, Linux both.
         targets = available_targets() or (library_path().name,)
-        return Check(name="runtime", health=Health.OK, detail=version(targets[0]))
+        return Check("runtime", Health.OK, version(targets[0]))
     except (MenagerieError, OSError, ImportError) as error:
         advice = "Build it with `make setup`"
-        return Check(name="runtime", health=Health.FAIL, detail=str(error), advice=advice)
+        return Check("runtime", Health.FAIL, str(error), advice)
 
 
 def _home() -> Check:
@@ -124,16 +113,16 @@ def _home() -> Check:
         free = shutil.disk_usage(folder).free
         writable = os.access(folder, os.W_OK)
     except (MenagerieError, OSError) as error:
-        return Check(name="home", health=Health.FAIL, detail=str(error))
+        return Check("home", Health.FAIL, str(error))
     detail = f"{folder}, {size(free)} free"
     if not writable:
         advice = "Set MENAGERIE_HOME to a folder you can write to"
-        return Check(name="home", health=Health.FAIL, detail=f"{folder}, read-only", advice=advice)
+        return Check("home", Health.FAIL, f"{folder}, read-only", advice)
     if free < _SPACE_WARN:
         health = Health.FAIL if free < _SPACE_FAIL else Health.WARN
         advice = "Free some space, or set MENAGERIE_HOME to a larger disk"
-        return Check(name="home", health=health, detail=detail, advice=advice)
-    return Check(name="home", health=Health.OK, detail=detail)
+        return Check("home", health, detail, advice)
+    return Check("home", Health.OK, detail)
 
 
 def _store(url: str) -> Check:
@@ -142,14 +131,14 @@ def _store(url: str) -> Check:
     try:
         found = open_store(url).check()
     except MenagerieError as error:
-        return Check(name="store", health=Health.FAIL, detail=str(error))
+        return Check("store", Health.FAIL, str(error))
     bad = [f"{f.operation}: {f.detail}" for f in found.findings if not f.passed]
     if bad:
         advice = "Publishing or pulling will not work until the store does this"
-        return Check(name="store", health=Health.FAIL, detail="; ".join(bad), advice=advice)
+        return Check("store", Health.FAIL, "; ".join(bad), advice)
     slowest = max(found.findings, key=lambda f: f.milliseconds)
     detail = f"{found.url}, slowest: {slowest.operation} {milliseconds(slowest.milliseconds)}"
-    return Check(name="store", health=Health.OK, detail=detail)
+    return Check("store", Health.OK, detail)
 
 
 def _prefect(status: Callable[[str], None]) -> Check:
@@ -159,9 +148,9 @@ def _prefect(status: Callable[[str], None]) -> Check:
         with prefect_api(status) as url:
             taken = time.perf_counter() - began
     except MenagerieError as error:
-        return Check(name="prefect", health=Health.FAIL, detail=str(error))
+        return Check("prefect", Health.FAIL, str(error))
     what = f"server {url} answers" if configured else "embedded API starts"
-    return Check(name="prefect", health=Health.OK, detail=f"{what} in {seconds(taken)}")
+    return Check("prefect", Health.OK, f"{what} in {seconds(taken)}")
 
 
 def _clock(server: str) -> Check:
@@ -174,14 +163,14 @@ def _clock(server: str) -> Check:
     try:
         told = _time_at(f"{server}/health")
     except (OSError, TypeError, ValueError, HTTPException) as error:
-        return Check(name="clock", health=Health.WARN, detail=f"{server} does not tell: {error}")
+        return Check("clock", Health.WARN, f"{server} does not tell: {error}")
     # Its second may have begun just before we asked, or be about to end.
     ahead = max(began - told - 1.0, 0.0) + min(time.time() - told, 0.0)
     if abs(ahead) <= _SKEW_SECONDS:
-        return Check(name="clock", health=Health.OK, detail="as the server's")
+        return Check("clock", Health.OK, "as the server's")
     detail = f"{seconds(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} the server's"
     advice = "Set it, best by NTP: workers find their runs late, S3 servers refuse requests"
-    return Check(name="clock", health=Health.FAIL, detail=detail, advice=advice)
+    return Check("clock", Health.FAIL, detail, advice)
 
 
 def _time_at(url: str) -> float:

@@ -19,7 +19,7 @@ from flows.cli.options import (
     use_cluster,
 )
 from zoo.errors import UsageError
-from zoo.spec import Precision
+from zoo.precision import Precision
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,9 +1,11 @@
 """`zoo doctor`."""
 
+from dataclasses import asdict
+
 import typer
 
 from flows.cli.options import JsonOption, StoreOption, store_url, use_cluster
-from flows.cli.output import emit, messages, results
+from flows.cli.output import emit, messages, show_check
 
 __all__ = ["doctor"]
 
@@ -16,23 +18,17 @@ def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     - `zoo doctor`
     - `zoo doctor --store s3://models/zoo`
     """
-    from rich.text import Text
-
     from flows.cli.checks import checks
-    from flows.machine.health import Health
+    from zoo.health import Health
 
-    styles = {Health.OK: "green", Health.WARN: "yellow", Health.FAIL: "red"}
     use_cluster(lambda cluster: cluster.prefect_environment())
     found = []
     with messages().status("looking around") as status:
         for check in checks(store_url(store), status.update):
             found.append(check)
             if not as_json:
-                line = Text(f"{check.health:4}", style=styles[check.health])
-                results().print(line.append(f"  {check.name:10} {check.detail}", style="default"))
-                if check.advice:
-                    results().print(Text(f"      {'':10} {check.advice}", style="default"))
+                show_check(check)
     if as_json:
-        emit([check.model_dump(mode="json") for check in found])
+        emit([asdict(check) for check in found])
     if any(check.health is Health.FAIL for check in found):
         raise typer.Exit(1)

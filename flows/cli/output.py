@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-__all__ = ["complain", "emit", "figure", "messages", "results", "table"]
+    from zoo.health import Check
+
+__all__ = ["complain", "emit", "figure", "messages", "results", "show_check", "table"]
 
 T = TypeVar("T")
 
@@ -95,6 +97,19 @@ def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return made
+
+
+def show_check(check: Check) -> None:
+    """A line of what was looked at, and one of what to do about it."""
+    from rich.text import Text
+
+    from zoo.health import Health
+
+    styles = {Health.OK: "green", Health.WARN: "yellow", Health.FAIL: "red"}
+    line = Text(f"{check.health:4}", style=styles[check.health])
+    results().print(line.append(f"  {check.name:12} {check.detail}", style="default"))
+    if check.advice:
+        results().print(Text(f"      {'':12} {check.advice}"))
 
 
 def figure(value: T | None, written: Callable[[T], str]) -> str:

@@ -16,8 +16,6 @@ from menagerie import figures
 from tasks.job import Stage
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.progress import TaskID
 
     from flows.outcome.results import ModelResult
@@ -94,12 +92,7 @@ class LiveDisplay:
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
     def _describe(self, model: str, target: str, stage: Stage) -> None:

@@ -7,12 +7,11 @@ import stat
 import time
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
-
 from flows.machine.files import entries
 from flows.machine.work import abandoned_work
 from menagerie.figures import size
 from menagerie.home import home
+from zoo.frozen import Frozen
 from zoo.store import Swept, open_store
 
 if TYPE_CHECKING:
@@ -27,10 +26,8 @@ _DAY = 86400.0
 _LOG_DAYS = 30.0
 
 
-class Collected(BaseModel):
+class Collected(Frozen):
     """What was removed, or would be."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     store: str
     dry_run: bool

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from prefect.exceptions import MissingContextError
 from prefect.logging import get_run_logger
-from pydantic import BaseModel, ConfigDict
 
 from flows.names import EventKind
 from menagerie.home import home
+from zoo.frozen import Frozen
 
 if TYPE_CHECKING:
     from flows.outcome.results import ModelResult
@@ -27,10 +27,8 @@ __all__ = ["Event", "EventKind", "model_event", "record"]
 _log = logging.getLogger(__name__)
 
 
-class Event(BaseModel):
+class Event(Frozen):
     """The end of a stage, or of a model's conversion."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     event: EventKind
     model: str

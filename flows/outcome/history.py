@@ -6,11 +6,12 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from flows.names import EventKind, FlowName
 from menagerie.home import home
 from transforms.targets import all_targets
+from zoo.frozen import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,10 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["RunRecord", "events", "local_history", "server_history"]
 
 
-class RunRecord(BaseModel):
+class RunRecord(Frozen):
     """Something that ran, or runs, or is to run."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     what: str  # the flow, or `conversion`
     name: str
@@ -29,7 +28,7 @@ class RunRecord(BaseModel):
     began: str | None  # ISO 8601, UTC; None while it waits
     seconds: float | None
     detail: str = ""
-    stages: dict[str, float] = {}  # seconds by stage, where it is known
+    stages: dict[str, float] = Field(default_factory=dict)  # seconds by stage, where it is known
 
 
 def server_history(limit: int, model: str | None) -> list[RunRecord]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
-from pydantic import BaseModel, ConfigDict
-
 from menagerie.figures import error, milliseconds, seconds, speed
 from menagerie.format.bundle_manifest import ReleaseState
 from tasks.job import Stage
+from zoo.frozen import Frozen
 from zoo.records import Diagnosis, StageTime
 from zoo.report import plain_text, summarise
 
@@ -50,11 +49,8 @@ class Confirmation(StrEnum):
     FAILED = "failed"  # it could not, or came to other results
 
 
-class ModelResult(BaseModel):
+class ModelResult(Frozen):
     """One model for one target: how it ended, and its figures as far as it came."""
-
-    # rows travel as JSON, which has no infinity: the SNR of what is bit-equal
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     model: str
     target: str
@@ -117,10 +113,8 @@ class ModelResult(BaseModel):
         return "emulated" if self.proof is ReleaseState.EMULATED else ""
 
 
-class RunResult(BaseModel):
+class RunResult(Frozen):
     """All models of a run, one row each, whatever happened to them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     results: tuple[ModelResult, ...]
     store: str

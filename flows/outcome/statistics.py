@@ -6,11 +6,10 @@ from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
-
 from flows.names import EventKind, FlowName
 from flows.outcome.history import events
 from menagerie.format.bundle_manifest import moment
+from zoo.frozen import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,11 +30,7 @@ __all__ = [
 _PAGE = 200
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class StageCost(_Frozen):
+class StageCost(Frozen):
     """What a stage of a model has cost; `processor_seconds` where it was measured."""
 
     model: str
@@ -46,7 +41,7 @@ class StageCost(_Frozen):
     processor_seconds: float
 
 
-class Week(_Frozen):
+class Week(Frozen):
     """How conversions ended that ended in a week, by outcome; `monday` as ISO 8601."""
 
     monday: str
@@ -60,7 +55,7 @@ class Week(_Frozen):
         return good / total if total else None
 
 
-class QueueTime(_Frozen):
+class QueueTime(Frozen):
     """How long runs of a flow waited to begin, in seconds after they were due."""
 
     flow: str
@@ -69,7 +64,7 @@ class QueueTime(_Frozen):
     longest: float
 
 
-class StoreSize(_Frozen):
+class StoreSize(Frozen):
     """What a store held at the end of a week, of what it holds today; equal files count once."""
 
     monday: str
@@ -77,7 +72,7 @@ class StoreSize(_Frozen):
     bytes: int
 
 
-class Statistics(_Frozen):
+class Statistics(Frozen):
     """All of it; what cannot be asked is empty."""
 
     stages: tuple[StageCost, ...] = ()

@@ -6,34 +6,31 @@ import os
 import tomllib
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from transforms.targets import all_targets, target_named
 from zoo.errors import UsageError
+from zoo.frozen import Frozen
 
 __all__ = ["BatchRule", "Placement", "Pool", "TargetPlaces", "load_placement"]
 
 _VARIABLE = "MENAGERIE_PLACEMENT"
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class TargetPlaces(_Frozen):
+class TargetPlaces(Frozen):
     """Pools of one target."""
 
     convert: str
     confirm: str | None = None
 
 
-class Pool(_Frozen):
+class Pool(Frozen):
     """A work pool."""
 
     worker: str = Field(description="what a person has to start for it, e.g. `a Mac`")
 
 
-class BatchRule(_Frozen):
+class BatchRule(Frozen):
     """How much work goes into one deployment run."""
 
     seconds: float = Field(gt=0)
@@ -41,10 +38,10 @@ class BatchRule(_Frozen):
     unknown_seconds: float = Field(gt=0)
 
 
-class Placement(_Frozen):
+class Placement(Frozen):
     """Who works where."""
 
-    targets: dict[str, TargetPlaces] = {}
+    targets: dict[str, TargetPlaces] = Field(default_factory=dict)
     pools: dict[str, Pool]
     batches: BatchRule
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from menagerie.home import home
 from menagerie.terminal import shown_address
 from zoo.errors import UsageError
+from zoo.frozen import Frozen
 from zoo.role import is_worker
 
 __all__ = [
@@ -104,10 +105,8 @@ class ConversionOptions(BaseModel):
         return allowed_store(self.store)
 
 
-class RunLimits(BaseModel):
+class RunLimits(Frozen):
     """How long a run waits for what before it goes on without it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     hours: int = Field(
         default=24,

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from flows.outcome.results import ModelResult
     from tasks.job import Stage
 
-__all__ = ["Listener", "Recorder", "Silence"]
+__all__ = ["Listener", "Recorder", "SilentListener"]
 
 
 class Listener(Protocol):
@@ -27,7 +27,7 @@ class Listener(Protocol):
         ...
 
 
-class Silence:
+class SilentListener:
     """A listener that does nothing."""
 
     def stage_began(self, model: str, target: str, stage: Stage) -> None:

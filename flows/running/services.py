@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from flows.outcome.failures import conversion_log
-from flows.running.listener import Listener, Silence
+from flows.running.listener import Listener, SilentListener
 from tasks.model_process import ModelProcess
 from tasks.verify import run_goldens
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from flows.planning.plan import PlannedModel
-    from tasks.job import Evidence, Job, Stage
+    from tasks.job import Job, Stage, StageRecords
     from tasks.stages import ModelHolder
     from zoo.records import ValidationReport
 
@@ -45,10 +45,10 @@ class Services:
     """
 
     hold: Callable[[Job], ModelHolder] = _model_process
-    instead: Mapping[Stage, Callable[[Job, Evidence], Any]] = field(default_factory=dict)
+    instead: Mapping[Stage, Callable[[Job, StageRecords], Any]] = field(default_factory=dict)
     judge: Callable[..., ValidationReport] = run_goldens
     stop: Callable[[], None] = ModelProcess.stop_all
-    listener: Listener = field(default_factory=Silence)
+    listener: Listener = field(default_factory=SilentListener)
     planned: Mapping[tuple[str, str], PlannedModel] = field(default_factory=dict)
 
 

@@ -8,7 +8,7 @@ import typer
 
 from flows.cli import invoke
 from flows.cli.options import JsonOption
-from flows.cli.output import emit, messages, results
+from flows.cli.output import emit, messages, results, show_check
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -92,9 +92,6 @@ def status(*, as_json: JsonOption = False) -> None:
 
     Exit code 1 if anything is down.
     """
-    from rich.text import Text
-
-    from flows.machine.health import Health
     from infra.local.status import status as look
 
     found = look()
@@ -102,11 +99,7 @@ def status(*, as_json: JsonOption = False) -> None:
         emit(found.model_dump(mode="json"))
     else:
         for check in found.checks:
-            style = "green" if check.health is Health.OK else "red"
-            line = Text(f"{check.health:4}", style=style)
-            results().print(line.append(f"  {check.name:12} {check.detail}", style="default"))
-            if check.advice:
-                results().print(Text(f"      {'':12} {check.advice}"))
+            show_check(check)
     if not found.healthy:
         raise typer.Exit(1)
 

@@ -10,10 +10,9 @@ import fcntl
 import os
 import platform
 import shlex
-import socket
 import subprocess
 import sys
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +30,7 @@ from flows.local_cluster import (
     manager_socket,
     write_private,
 )
-from infra.local.swift import STORAGE, SwiftServer
+from infra.local import s3_server
 from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
@@ -44,8 +43,6 @@ __all__ = [
     "SPARING_SETTINGS",
     "Process",
     "child_environment",
-    "free_ports",
-    "is_free",
     "last_line",
     "locked",
     "log_path",
@@ -53,7 +50,6 @@ __all__ = [
     "quiet_environment",
     "server_environment",
     "start_manager",
-    "swift_server",
     "worker_command",
     "worker_environment",
 ]
@@ -93,12 +89,6 @@ class Process:
     command: Callable[[ClusterState], list[str]]
     environment: Callable[[ClusterState, Credentials], Mapping[str, str]]
     seconds: int = 5
-
-
-def swift_server(state: ClusterState) -> SwiftServer:
-    """The S3 server: everything but its proxy is for itself, and all of it stays on loopback."""
-    ports = {name: state.ports[name] for name in (*STORAGE, "s3")}
-    return SwiftServer(cluster_folder() / "s3", ports, ACCESS_KEY)
 
 
 def quiet_environment() -> dict[str, str]:
@@ -156,18 +146,14 @@ def worker_environment(
     }
 
 
-def _swift(name: str) -> Process:
-    return Process(
-        name,
-        lambda state: swift_server(state).command(name),
-        lambda state, secrets: swift_server(state).environment(
-            name, secrets.s3_secret.get_secret_value()
-        ),
-    )
-
-
 PROCESSES = {
-    **{f"s3-{name}": _swift(name) for name in (*STORAGE, "s3")},
+    "s3": Process(
+        "s3",
+        lambda state: s3_server.command(
+            cluster_folder() / "s3", ACCESS_KEY, {"s3": str(state.ports["s3"])}
+        ),
+        lambda _, secrets: s3_server.environment(secrets.s3_secret.get_secret_value()),
+    ),
     "server": Process(
         "api",
         lambda _: [*_PREFECT, "server", "start"],
@@ -258,25 +244,6 @@ def last_line(log: Path) -> str:
     """The last thing a process said."""
     text = log.read_text(errors="replace") if log.exists() else ""
     return ([line.strip() for line in text.splitlines() if line.strip()] or ["it said nothing"])[-1]
-
-
-def free_ports(count: int) -> list[int]:
-    """Different ports of 127.0.0.1 that nobody listens on now."""
-    with ExitStack() as open_sockets:
-        sockets = [open_sockets.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
-def is_free(port: int) -> bool:
-    """Whether a server could listen on 127.0.0.1 there now."""
-    with socket.socket() as each:
-        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do it themselves
-        with suppress(OSError):
-            each.bind(("127.0.0.1", port))
-            return True
-        return False
 
 
 if __name__ == "__main__":

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import urllib.request
-from typing import TYPE_CHECKING, NamedTuple
-
-from pydantic import BaseModel, ConfigDict
+from typing import TYPE_CHECKING
 
 from flows.connection import local_connection
 from flows.local_cluster import (
@@ -16,12 +14,13 @@ from flows.local_cluster import (
     cluster_folder,
     running,
 )
-from flows.machine.health import Check, Health
 from infra.local.processes import POOL, PROCESSES, last_line, log_path
 from infra.local.server import ask
 from infra.wanted import load_wanted
 from menagerie.store.s3_options import S3Options, Secret
 from zoo.errors import MenagerieError
+from zoo.frozen import Frozen
+from zoo.health import Check, Health
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,17 +28,15 @@ if TYPE_CHECKING:
     from flows.connection import Connection
     from zoo.store.s3 import S3Objects
 
-__all__ = ["PARTS", "ClusterStatus", "Part", "bucket", "look_at", "status"]
+__all__ = ["PARTS", "ClusterStatus", "bucket", "look_at", "status"]
 
 _UP = "Run `zoo up`"
 _ANEW = "See {}; `zoo down` and `zoo up` start it anew"
 _LOOK_SECONDS = 5.0
 
 
-class ClusterStatus(BaseModel):
+class ClusterStatus(Frozen):
     """The whole of it; never holds a secret."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     healthy: bool
     ui: str | None = None
@@ -49,21 +46,14 @@ class ClusterStatus(BaseModel):
     checks: tuple[Check, ...]
 
 
-class Part(NamedTuple):
-    """Some processes, and how to see whether they do what they are for; `look` may raise."""
-
-    processes: tuple[str, ...]
-    look: Callable[[ClusterState, Connection], str]  # what to say where all is well
-
-
 def status() -> ClusterStatus:
     """Look at every part."""
     folder = str(cluster_folder())
-    down = Check(name="cluster", health=Health.FAIL, detail="is down", advice=_UP)
+    down = Check("cluster", Health.FAIL, "is down", _UP)
     try:
         state, credentials = ClusterState.load(), Credentials.load()
     except MenagerieError as error:
-        down = Check(name="state", health=Health.FAIL, detail=str(error))
+        down = Check("state", Health.FAIL, str(error))
         state = credentials = None
     if state is None or credentials is None or not state.up:
         return ClusterStatus(healthy=False, folder=folder, checks=(down,))
@@ -81,17 +71,16 @@ def status() -> ClusterStatus:
 
 def look_at(name: str, state: ClusterState, connection: Connection) -> Check:
     """How a part is."""
-    part = PARTS[name]
-    if ended := sorted(set(part.processes) - set(running())):
-        detail = f"{ended[0]} has ended: {last_line(log_path(ended[0]))}"
-        return Check(name=name, health=Health.FAIL, detail=detail, advice=_UP)
+    if name in PROCESSES and name not in running():
+        detail = f"has ended: {last_line(log_path(name))}"
+        return Check(name, Health.FAIL, detail, _UP)
     try:
-        return Check(name=name, health=Health.OK, detail=part.look(state, connection))
+        return Check(name, Health.OK, PARTS[name](state, connection))
     except MenagerieError as error:
         detail, advice = f"{error.place}: {error.fact}", error.next_step or _UP
     except OSError as error:
         detail, advice = str(error), _UP
-    return Check(name=name, health=Health.FAIL, detail=detail, advice=advice)
+    return Check(name, Health.FAIL, detail, advice)
 
 
 def bucket(connection: Connection) -> S3Objects:
@@ -148,9 +137,10 @@ def _worker(state: ClusterState, connection: Connection) -> str:
         raise MenagerieError("the worker", fact, _ANEW.format(log)) from None
 
 
-PARTS = {
-    "s3": Part(tuple(name for name in PROCESSES if name.startswith("s3-")), _s3),
-    "server": Part(("server",), _server),
-    "deployments": Part((), _deployments),
-    "worker": Part(("worker",), _worker),
+# What to say where all is well; each may raise. All but the deployments are processes.
+PARTS: dict[str, Callable[[ClusterState, Connection], str]] = {
+    "s3": _s3,
+    "server": _server,
+    "deployments": _deployments,
+    "worker": _worker,
 }

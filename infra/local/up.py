@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -20,24 +21,22 @@ from flows.local_cluster import (
     running,
     state_path,
 )
-from flows.machine.health import Health
+from infra.local.ports import free_ports, is_free
 from infra.local.processes import (
     POOL,
     PROCESSES,
     child_environment,
-    free_ports,
-    is_free,
     last_line,
     locked,
     log_path,
     quiet_environment,
     start_manager,
-    swift_server,
 )
 from infra.local.server import ApiSilent, put_back
 from infra.local.status import PARTS, bucket, look_at
 from infra.wanted import load_wanted
 from zoo.errors import MenagerieError, UsageError
+from zoo.health import Health
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,20 +83,21 @@ def up(
             continues from there.
     """
     with locked():
+        if importlib.util.find_spec("swift") is None:
+            advice = "On Linux: run `pip install 'menagerie-zoo[cluster]'`"
+            raise UsageError("OpenStack Swift", "is not installed", advice)
         state, credentials = _prepared(port, database)
         known = running()
         _require_ports(state, known)
-        if any(name.startswith("s3-") and name not in known for name in PROCESSES):
-            swift_server(state).prepare()
         state = state.model_copy(update={"up": True})
         state.save()
         start_manager()
         connection = local_connection(state, credentials)
         return state, [
             _start(name, state, connection, tell)
-            if part.processes
+            if name in PROCESSES
             else tell_of_deployments(state, connection, tell)
-            for name, part in PARTS.items()
+            for name in PARTS
         ]
 
 
@@ -116,16 +116,15 @@ def database_url(given: str) -> str:
 def _start(
     name: str, state: ClusterState, connection: Connection, tell: Callable[[str], None]
 ) -> PartChange:
-    """Start those of its processes that do not run, and wait until it is well."""
-    processes = PARTS[name].processes
-    lacking = [each for each in processes if each not in running()]
-    if "worker" in lacking:
+    """Start it where it does not run, and wait until it is well."""
+    lacking = name not in running()
+    if lacking and name == "worker":
         with suppress(ApiSilent):  # the automations will see to them too, only later
             put_back(connection, POOL)
-    for each in lacking:
-        ask_manager("startProcess", each, False)
+    if lacking:
+        ask_manager("startProcess", name, False)
     tell(f"waiting for {name}")
-    logs = ", ".join(str(log_path(each)) for each in processes)
+    log = log_path(name)
     deadline = time.monotonic() + _START_SECONDS
     while True:
         if name == "s3":
@@ -134,11 +133,11 @@ def _start(
         check = look_at(name, state, connection)
         if check.health is Health.OK:
             return PartChange(name, "started" if lacking else UNCHANGED, check.detail)
-        if set(processes) - set(running()):
-            raise MenagerieError(name, check.detail, f"The whole story is in {logs}")
+        if name not in running():
+            raise MenagerieError(name, check.detail, f"The whole story is in {log}")
         if time.monotonic() > deadline:
             fact = f"is not well after {_START_SECONDS:.0f} s: {check.detail}"
-            raise MenagerieError(name, fact, f"See {logs}; `zoo down` and `zoo up` start it anew")
+            raise MenagerieError(name, fact, f"See {log}; `zoo down` and `zoo up` start it anew")
         time.sleep(_POLL_SECONDS)
 
 
@@ -220,7 +219,7 @@ def _prepared(port: int | None, database: str | None) -> tuple[ClusterState, Cre
 
 
 def _first_state(port: int | None) -> ClusterState:
-    names = ("api", *(process.port for process in PROCESSES.values() if process.port != "api"))
+    names = [process.port for process in PROCESSES.values()]
     ports = dict(zip(names, free_ports(len(names)), strict=True))
     if port is None and is_free(_API_PORT):
         ports["api"] = _API_PORT

@@ -80,11 +80,13 @@ struct Fused {
 };
 
 Fused fused(AtenTensorHandle input, AtenTensorHandle weight, AtenTensorHandle* bias,
-            ConvolutionNumbers numbers) {
+            std::span<const int64_t> stride, std::span<const int64_t> padding,
+            std::span<const int64_t> dilation, int64_t groups) {
   constexpr int64_t kNone[] = {0};
-  numbers.output_padding = kNone;
   const Tensor& x = operand(input);
-  return {x, operand(weight), optional_operand(bias), convolution_parameters(x, numbers)};
+  return {
+      x, operand(weight), optional_operand(bias),
+      convolution_parameters(x, {stride, padding, dilation, kNone, /*transposed=*/false, groups})};
 }
 
 Epilogue binary_epilogue(const Tensor& other, const char* binary, const double* alpha,
@@ -119,12 +121,8 @@ AOTITorchError aoti_torch_cpu_mkldnn__convolution_pointwise(
     int64_t dilation_len_, int64_t groups, const char* attr, const double** scalars,
     int64_t scalars_len_, const char** algorithm, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
-    const Fused call = fused(X, W, B,
-                             {.stride = numbers(stride, stride_len_),
-                              .padding = numbers(padding, padding_len_),
-                              .dilation = numbers(dilation, dilation_len_),
-                              .output_padding = {},
-                              .groups = groups});
+    const Fused call = fused(X, W, B, numbers(stride, stride_len_), numbers(padding, padding_len_),
+                             numbers(dilation, dilation_len_), groups);
     const Epilogue epilogue =
         activation_named(attr, list(scalars, scalars_len_), word_or_none(algorithm));
     const Tensor output = empty_output(call.input, call.sizes(), /*channels_last=*/true);
@@ -140,12 +138,8 @@ AOTITorchError aoti_torch_cpu_mkldnn__convolution_pointwise_binary(
     double* alpha, const char** unary_attr, const double** unary_scalars,
     int64_t unary_scalars_len_, const char** unary_algorithm, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
-    const Fused call = fused(X, W, B,
-                             {.stride = numbers(stride, stride_len_),
-                              .padding = numbers(padding, padding_len_),
-                              .dilation = numbers(dilation, dilation_len_),
-                              .output_padding = {},
-                              .groups = groups});
+    const Fused call = fused(X, W, B, numbers(stride, stride_len_), numbers(padding, padding_len_),
+                             numbers(dilation, dilation_len_), groups);
     const auto sizes = call.sizes();
     check_other(operand(other), sizes);
     const Epilogue epilogue =
@@ -164,12 +158,8 @@ AOTITorchError aoti_torch_cpu_mkldnn__convolution_pointwise_binary_(
     double* alpha, const char** unary_attr, const double** unary_scalars,
     int64_t unary_scalars_len_, const char** unary_algorithm, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
-    const Fused call = fused(X, W, B,
-                             {.stride = numbers(stride, stride_len_),
-                              .padding = numbers(padding, padding_len_),
-                              .dilation = numbers(dilation, dilation_len_),
-                              .output_padding = {},
-                              .groups = groups});
+    const Fused call = fused(X, W, B, numbers(stride, stride_len_), numbers(padding, padding_len_),
+                             numbers(dilation, dilation_len_), groups);
     const Tensor& target = operand(other);
     check_other(target, call.sizes());
     Epilogue epilogue = binary_epilogue(target, binary_attr, alpha, unary_attr,

@@ -20,7 +20,6 @@ from menagerie.trust import allows_unsigned, check_signature, trusted_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
     from menagerie.format.bundle_manifest import BundleManifest, BundleProgram, TensorSpec
 
@@ -168,12 +167,7 @@ class Session:
     def __enter__(self) -> Session:  # noqa: PYI034 - typing.Self came with Python 3.11
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:

@@ -106,7 +106,7 @@ def test_a_server_that_refuses_connections_fails_its_models_alone(
     cluster.write_manifest(dog="sleeps 4", eel="fine")
     cluster.convert()
     cluster.flow_process("dog")
-    swift.kill("http")
+    swift.kill()
     try:
         rows = cluster.table()
     finally:

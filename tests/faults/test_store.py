@@ -22,7 +22,7 @@ from toy_zoo import ToyModel, toy_judgement
 
 from flows.convert_zoo import convert_zoo
 from flows.request.parameters import ConversionOptions
-from flows.running.listener import Recorder, Silence
+from flows.running.listener import Recorder, SilentListener
 from flows.running.services import Services, use_services
 from tasks.job import Stage
 from tasks.prove import prove
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flows.outcome.results import ModelResult
-    from tasks.job import Evidence, Job, LowerRecord
+    from tasks.job import Job, LowerRecord, StageRecords
     from zoo.records import ConversionReport
 
 pytestmark = pytest.mark.faults
@@ -53,8 +53,8 @@ class Heavy(ToyModel):
 def toys() -> Services:
     """Heavy toys; the seal and the store are real."""
 
-    def toy_prove(job: Job, evidence: Evidence) -> ConversionReport:
-        return prove(job, evidence, judge=lambda *_, **__: toy_judgement())
+    def toy_prove(job: Job, records: StageRecords) -> ConversionReport:
+        return prove(job, records, judge=lambda *_, **__: toy_judgement())
 
     return Services(hold=Heavy, instead={Stage.VALIDATE: toy_prove})
 
@@ -104,7 +104,7 @@ def options(tmp_path: Path) -> ConversionOptions:
 
 def convert(options: ConversionOptions) -> dict[str, ModelResult]:
     """The rows of a run by model."""
-    recorder = Recorder(Silence())
+    recorder = Recorder(SilentListener())
     place = toys()
     with use_services(dataclasses.replace(place, listener=recorder)):
         convert_zoo(options=options, return_state=True)
@@ -143,7 +143,7 @@ def test_a_server_killed_in_the_middle_of_a_file_that_comes_back(
     """Killed by SIGKILL and started again on its data: the parts that it had are kept."""
 
     def fall_and_rise() -> None:
-        swift.kill("http")
+        swift.kill()
         starter.submit(swift.start).result()
 
     way.cuts["up"] = [(7 * MIB, fall_and_rise)]
@@ -156,7 +156,7 @@ def test_a_server_that_stays_away_fails_its_models_alone(
     way: Forwarder, swift: SwiftServer, options: ConversionOptions
 ) -> None:
     """Rows with what and where, nothing half published; then the next run completes."""
-    way.cuts["up"] = [(7 * MIB, lambda: swift.kill("http"))]
+    way.cuts["up"] = [(7 * MIB, swift.kill)]
     try:
         rows = convert(options)
     finally:

@@ -28,7 +28,7 @@ from flows.planning import plan as planning
 from flows.request.parameters import ConversionOptions, RunLimits
 from flows.running.services import Services, use_services
 from flows.running.settings import NOTHING_KEPT
-from tasks.job import Evidence, Job, Stage
+from tasks.job import Job, Stage, StageRecords
 from tasks.model_process import ModelProcess
 from tasks.prove import prove
 from tasks.stages import ModelHolder
@@ -48,11 +48,11 @@ def model(job: Job) -> ModelHolder:
     return ModelProcess(job, conversion_log(job.model, job.target, job.build_key), command=COMMAND)
 
 
-def toy_prove(job: Job, evidence: Evidence) -> ConversionReport:
+def toy_prove(job: Job, records: StageRecords) -> ConversionReport:
     """Every toy passes; those for Metal by emulation."""
     emulated = job.target == "metal"
     judged = replace(toy_judgement(), emulated=emulated)
-    return prove(job, evidence, judge=lambda *_, **__: judged)
+    return prove(job, records, judge=lambda *_, **__: judged)
 
 
 def place() -> Services:

@@ -11,7 +11,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
-from toy_zoo import toy_bundle, toy_evidence, toy_job, toy_judgement
+from toy_zoo import toy_bundle, toy_job, toy_judgement, toy_records
 
 import tasks.retries
 import zoo.store
@@ -51,10 +51,10 @@ def publish(tmp_path: Path, model: str, key: str = "a" * 64, **judgement: Any) -
     )
     toy_bundle(job)
     judged = replace(toy_judgement(), **judgement)
-    evidence = toy_evidence()
-    drawn = evidence.transformed.model_copy(update={"graphs": (toy_graphs(),)})
-    evidence = evidence.model_copy(update={"transformed": drawn})
-    prove(job, evidence, judge=lambda *_, **__: judged)
+    records = toy_records()
+    drawn = records.transformed.model_copy(update={"graphs": (toy_graphs(),)})
+    records = records.model_copy(update={"transformed": drawn})
+    prove(job, records, judge=lambda *_, **__: judged)
     publish_bundle(job)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from bundle_maker import make_bundle
 from pydantic import ValidationError
-from toy_zoo import toy_bundle, toy_evidence, toy_job, toy_judgement
+from toy_zoo import toy_bundle, toy_job, toy_judgement, toy_records
 
 from flows.cli import invoke
 from tasks.prove import prove
@@ -65,7 +65,7 @@ def store(tmp_path: Path) -> Path:
     """A store that holds a release of `toy`."""
     job = toy_job(tmp_path)
     toy_bundle(job)
-    prove(job, toy_evidence(), judge=lambda *_, **__: toy_judgement())
+    prove(job, toy_records(), judge=lambda *_, **__: toy_judgement())
     publish_bundle(job)
     return Path(job.store)
 
@@ -101,6 +101,7 @@ def test_list_as_json(zoo: Run, manifest: Path) -> None:
         "programs": ["main"],
         "dtype": "float32",
         "targets": ["cpu"],
+        "precision": "float32",
         "licence": "Apache-2.0",
         "tags": ["default"],
     }
@@ -115,11 +116,17 @@ def test_list_by_tag(zoo: Run, manifest: Path) -> None:
 
 
 def test_our_own_manifest_is_listed(zoo: Run) -> None:
-    """The models that come with Menagerie; four of them are the default."""
+    """The models that come with Menagerie; five of them are the default."""
     code, out, _ = zoo("list", "--json")
     defaults = {m["name"] for m in json.loads(out) if "default" in m["tags"]}
     assert code == 0
-    assert defaults == {"digits_cnn", "resnet18", "mobilenet_v3_small", "parakeet_ctc_small"}
+    assert defaults == {
+        "digits_cnn",
+        "mobilenet_v3_small",
+        "parakeet_ctc_small",
+        "resnet18",
+        "spoken_digits",
+    }
 
 
 def test_show(zoo: Run, manifest: Path, tmp_path: Path) -> None:
@@ -208,7 +215,7 @@ def test_what_is_in_the_store_is_skipped_without_a_run(
             store=place,
         )
         toy_bundle(job)
-        prove(job, toy_evidence(), judge=lambda *_, **__: toy_judgement())
+        prove(job, toy_records(), judge=lambda *_, **__: toy_judgement())
         publish_bundle(job)
     arguments = ("convert", "--manifest", manifest, "--store", place, "--random-weights", "0")
     code, out, err = zoo(*arguments, "--json")
@@ -336,7 +343,7 @@ def test_a_fetched_report_is_that_of_the_latest_release(
     def publish(place: Path, key: str, created: str) -> None:
         job = toy_job(tmp_path / key[0], build_key=key, store=str(place))
         make_bundle(job.bundle, model="toy", build_key=key, state="lowered", created=created)
-        prove(job, toy_evidence(), judge=lambda *_, **__: toy_judgement())
+        prove(job, toy_records(), judge=lambda *_, **__: toy_judgement())
         publish_bundle(job)
 
     first = shown(store)

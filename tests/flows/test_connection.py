@@ -36,7 +36,7 @@ from zoo.store import S3Options
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PORTS = {"api": 4200, "worker": 1, "s3": 2, "account": 3, "container": 4, "object": 5}
+PORTS = {"api": 4200, "worker": 1, "s3": 2}
 
 
 @pytest.fixture(autouse=True)
@@ -284,7 +284,7 @@ def test_a_taken_port_is_named() -> None:
     """Whatever listens there is not touched; nothing of ours is left running."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        ports = {**PORTS, "account": port}
+        ports = {**PORTS, "s3": port}
         ClusterState(database=Database.SQLITE, ports=ports).save()
         with pytest.raises(MenagerieError, match=f"port {port}: is taken"):
             up()
@@ -296,8 +296,8 @@ def test_a_taken_port_is_named() -> None:
 def test_one_port_for_two_is_misuse() -> None:
     """Said by both names, not that another program has it."""
     ClusterState(database=Database.SQLITE, ports=PORTS).save()
-    with pytest.raises(UsageError, match=r"port 5.*s3-object and of api.*--port"):
-        up(port=PORTS["object"])
+    with pytest.raises(UsageError, match=r"port 2.*s3 and of api.*--port"):
+        up(port=PORTS["s3"])
     assert not running()
 
 

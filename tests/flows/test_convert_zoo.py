@@ -28,7 +28,7 @@ from flows.running.listener import Recorder
 from flows.running.services import Services, use_services
 from flows.running.settings import state_error
 from tasks.failures import ProcessDied
-from tasks.job import Evidence, Job, Stage
+from tasks.job import Job, Stage, StageRecords
 from tasks.prove import prove
 from tasks.publish import publish_bundle
 from zoo.errors import ExportError, SourceError, StoreUnreachable, UsageError
@@ -74,11 +74,11 @@ def toy_services(
     """Toys in place of compilers; the reports, the seal and the store are real."""
     faults = faults or {}
 
-    def judge_and_prove(job: Job, evidence: Evidence) -> ConversionReport:
+    def judge_and_prove(job: Job, records: StageRecords) -> ConversionReport:
         judgement = toy_judgement(passed=job.model not in diverging)
-        return prove(job, evidence, judge=lambda *_, **__: judgement)
+        return prove(job, records, judge=lambda *_, **__: judgement)
 
-    def publish(job: Job, _: Evidence) -> PublishRecord:
+    def publish(job: Job, _: StageRecords) -> PublishRecord:
         if fault := faults.get(job.model, {}).get(Stage.PUBLISH):
             raise fault
         return publish_bundle(job)
@@ -175,10 +175,10 @@ def test_a_diverging_model_is_not_published(options: ConversionOptions) -> None:
 def test_a_model_too_slow_to_be_proven_timed_out(options: ConversionOptions) -> None:
     """The verdict of a validation that was ended for its time is the row's outcome."""
 
-    def too_slow(job: Job, evidence: Evidence) -> ConversionReport:
+    def too_slow(job: Job, records: StageRecords) -> ConversionReport:
         update = {"verdict": Verdict.TIMED_OUT, "detail": "stopped after 60 s"}
         judged = replace(toy_judgement(passed=False), **update)
-        return prove(job, evidence, judge=lambda *_, **__: judged)
+        return prove(job, records, judge=lambda *_, **__: judged)
 
     place = dataclasses.replace(toy_services(), instead={Stage.VALIDATE: too_slow})
     row = one(place, "ant", options)
@@ -303,7 +303,7 @@ def test_publishing_is_tried_again_when_nobody_answered(options: ConversionOptio
     """A store that was away for a moment costs a retry, not the model."""
     tries = []
 
-    def flaky(job: Job, _: Evidence) -> PublishRecord:
+    def flaky(job: Job, _: StageRecords) -> PublishRecord:
         tries.append(job.model)
         if len(tries) == 1:
             raise StoreUnreachable("s3://zoo", "nobody answers")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,23 +13,21 @@ from safetensors.torch import save_file
 from torch import nn
 
 from menagerie.format.bundle_manifest import (
-    BundleManifest,
     BundleProgram,
-    ReleaseState,
-    Requirements,
     TensorSpec,
     unsealed,
 )
 from menagerie.format.folder import seal
-from menagerie.shim_list import RUNTIME_ABI
 from transforms.lowering.cpu import lower
-from zoo.spec import DEFAULT_TOLERANCES, Dtype
+from zoo.spec import Dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "cases"))
 
+from manifests import draft_manifest
 from shim_device import DTYPE_NUMBERS, KINDS, Device, Handle, ShimError
 
 
@@ -183,29 +180,8 @@ def write_bundle(folder: Path, name: str, specimen: Specimen) -> Path:
         constants={k: k for k in lowered.constants},
         symbols=lowered.record.symbols,
     )
-    seal(folder, bundle_manifest(name, program))
+    seal(folder, draft_manifest(name, [program], {"weights": "w.safetensors"}))
     return folder
-
-
-def bundle_manifest(name: str, *programs: BundleProgram) -> BundleManifest:
-    """A manifest around programs whose weights lie in w.safetensors."""
-    return BundleManifest(
-        model=name,
-        target="cpu",
-        build_key="0" * 64,
-        state=ReleaseState.LOWERED,
-        requires=Requirements(
-            system=platform.system().lower(), machine=platform.machine(), runtime_abi=RUNTIME_ABI
-        ),
-        programs=programs,
-        tolerances=DEFAULT_TOLERANCES,
-        random_weights=0,
-        source="a test",
-        licence="none",
-        versions={},
-        created="2030-01-31T12:00:00+00:00",
-        files={"weights": unsealed("w.safetensors")},
-    )
 
 
 @pytest.fixture(scope="session")

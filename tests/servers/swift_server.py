@@ -1,6 +1,6 @@
 """The S3 server of a local cluster, for tests: killed and started as often as a test wants.
 
-Five processes over one folder: besides the product's, a proxy that speaks no TLS.
+Besides the product's proxy it has one that speaks TLS.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import ssl
 import subprocess
 import time
 import urllib.request
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trustme
 
-from infra.local import swift
-from infra.local.processes import free_ports
+from infra.local import s3_server
+from infra.local.ports import free_ports
+from infra.local.s3_server import WITH_PARENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,17 +34,15 @@ class SwiftServer:
     """The running server; ``kill`` and ``start`` may follow each other as often as a test wants."""
 
     folder: Path
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
-        """Writes certificates, rings and configuration files."""
-        names = (*swift.STORAGE, "http", "tls")
-        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
-        self.ca_bundle, certificate = make_certificate(self.folder / "tls")
-        self._server = swift.SwiftServer(
-            self.folder, self.ports, ACCESS_KEY, certificates={"tls": certificate}
-        )
-        self._server.prepare()
+        """Chooses ports and makes a certificate."""
+        self.ports = dict(zip(("http", "tls"), free_ports(2), strict=True))
+        self.ca_bundle, chain, key = make_certificate(self.folder / "tls")
+        tls = f"{self.ports['tls']},{chain},{key}"
+        proxies = {"http": str(self.ports["http"]), "tls": tls}
+        self._command = s3_server.command(self.folder, ACCESS_KEY, proxies)
 
     @property
     def http(self) -> str:
@@ -56,37 +55,32 @@ class SwiftServer:
         return f"https://localhost:{self.ports['tls']}"
 
     def start(self) -> None:
-        """Starts whatever does not run and waits until both proxies answer."""
-        for name in self.ports:
-            if name not in self.processes:
-                self.processes[name] = self._spawn(name)
+        """Starts it unless it runs, and waits until both proxies answer."""
+        path = self.folder / "log"
+        if self.process is None:
+            with path.open("ab") as log:
+                self.process = subprocess.Popen(
+                    self._command,
+                    stdout=log,
+                    stderr=log,
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                    env={**os.environ, **s3_server.environment(SECRET_KEY), WITH_PARENT: "yes"},
+                )
         deadline = time.monotonic() + START_SECONDS
         while not (answers(self.http) and answers(self.tls, self.ca_bundle)):
-            for name, process in self.processes.items():
-                if process.poll() is not None:
-                    log = (self.folder / f"{name}.log").read_text()[-2000:]
-                    raise RuntimeError(f"swift's {name} server ended: {log}")
+            if self.process.poll() is not None:
+                raise RuntimeError(f"the server ended: {path.read_text()[-2000:]}")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{self.http} and {self.tls} do not answer")
             time.sleep(0.05)
 
-    def _spawn(self, name: str) -> subprocess.Popen[bytes]:
-        with (self.folder / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(
-                [*self._server.command(name), "with-parent"],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                env={**os.environ, **self._server.environment(name, SECRET_KEY)},
-            )
-
-    def kill(self, *names: str) -> None:
-        """Ends the named processes (all, if none is named) with SIGKILL."""
-        for name in names or tuple(self.processes):
-            process = self.processes.pop(name)
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+    def kill(self) -> None:
+        """Ends it with SIGKILL."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+            self.process = None
 
 
 def answers(endpoint: str, authority: Path | None = None) -> bool:
@@ -109,15 +103,15 @@ def running(folder: Path) -> Iterator[SwiftServer]:
         server.kill()
 
 
-def make_certificate(folder: Path) -> tuple[Path, swift.Certificate]:
-    """An authority's certificate, and one that it signed for this host."""
+def make_certificate(folder: Path) -> tuple[Path, Path, Path]:
+    """An authority's certificate, one that it signed for this host, and the key of that."""
     folder.mkdir(parents=True)
     authority = trustme.CA(organization_name="A test's")
     issued = authority.issue_cert("localhost", "127.0.0.1")
-    files = swift.Certificate(folder / "server.pem", folder / "server.key")
-    files.key.touch(mode=0o600)
-    issued.private_key_pem.write_to_path(files.key)
+    chain, key = folder / "server.pem", folder / "server.key"
+    key.touch(mode=0o600)
+    issued.private_key_pem.write_to_path(key)
     for blob in issued.cert_chain_pems:
-        blob.write_to_path(files.chain, append=True)
+        blob.write_to_path(chain, append=True)
     authority.cert_pem.write_to_path(folder / "ca.pem")
-    return folder / "ca.pem", files
+    return folder / "ca.pem", chain, key

@@ -20,7 +20,7 @@ from tasks.job import (
     TransformRecord,
 )
 from tasks.serve_model import main
-from tasks.stages import HeldHere
+from tasks.stages import InProcessHolder
 from zoo.errors import HashMismatch, SourceError, UnsupportedKernels
 from zoo.records import Diagnosis, Divergence, DivergenceStage
 
@@ -41,7 +41,7 @@ CRASH = Divergence(
 )
 
 
-class FakeModel(HeldHere):
+class FakeModel(InProcessHolder):
     """Its pull says which process it is; each other stage ends in its own way."""
 
     def __init__(self, job: Job) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from toy_zoo import ToyModel, toy_bundle, toy_divergence, toy_evidence, toy_job, toy_judgement
+from toy_zoo import ToyModel, toy_bundle, toy_divergence, toy_job, toy_judgement, toy_records
 
 from tasks.diagnose import diagnose, suspects
 from tasks.failures import ProcessDied
@@ -70,13 +70,13 @@ def test_some_verdicts_need_no_search(job: Job, verdict: Verdict) -> None:
 def _failed(job: Job) -> ConversionReport:
     toy_bundle(job)
     with pytest.raises(NotProven) as caught:
-        prove(job, toy_evidence(), judge=lambda *_, **__: toy_judgement(passed=False))
+        prove(job, toy_records(), judge=lambda *_, **__: toy_judgement(passed=False))
     return caught.value.report
 
 
 def test_the_report_names_node_pass_and_command(job: Job) -> None:
     """JSON, page and Markdown all say where it goes wrong and how to see it again."""
-    report = diagnose(ToyModel(job), job, _failed(job), toy_evidence())
+    report = diagnose(ToyModel(job), job, _failed(job), toy_records())
     assert read_report(job.reports) == report
     assert report.diagnosis is not None
     assert report.diagnosis.divergence == toy_divergence(job)
@@ -93,7 +93,7 @@ def test_the_report_names_node_pass_and_command(job: Job) -> None:
 def test_a_search_that_fails_never_hides_the_verdict(job: Job, fault: Exception) -> None:
     """The report says that it ended early, and why; the figures are all there."""
     failed = _failed(job)
-    report = diagnose(ToyModel(job, {Stage.LOCATE: fault}), job, failed, toy_evidence())
+    report = diagnose(ToyModel(job, {Stage.LOCATE: fault}), job, failed, toy_records())
     assert report.validation == failed.validation
     assert report.diagnosis is not None
     assert report.diagnosis.divergence is None

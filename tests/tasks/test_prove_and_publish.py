@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from toy_zoo import BUILD_KEY, measured, toy_bundle, toy_evidence, toy_judgement
+from toy_zoo import BUILD_KEY, measured, toy_bundle, toy_judgement, toy_records
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle, seal
@@ -57,7 +57,7 @@ def _swap_report(bundle: Path) -> None:
 def test_a_proven_bundle_is_sealed_with_its_report(job: Job) -> None:
     """State validated, every file hashed, the report in the bundle and beside it."""
     toy_bundle(job)
-    report = prove(job, toy_evidence(), judge=lambda *_, **__: toy_judgement())
+    report = prove(job, toy_records(), judge=lambda *_, **__: toy_judgement())
     sealed = open_bundle(job.bundle)
     assert sealed.manifest.state is ReleaseState.VALIDATED
     assert {"report.json", "report.html"} <= set(sealed.manifest.listed)
@@ -71,7 +71,7 @@ def test_a_diverging_bundle_stays_lowered(job: Job) -> None:
     """The error names verdict and page; the report is kept, the bundle is not sealed anew."""
     toy_bundle(job)
     with pytest.raises(NotProven) as caught:
-        prove(job, toy_evidence(), judge=lambda *_, **__: toy_judgement(passed=False))
+        prove(job, toy_records(), judge=lambda *_, **__: toy_judgement(passed=False))
     page = job.reports / "report.html"
     assert str(caught.value) == f"toy: diverged: y of case 0 is off by 0.5. See {page}"
     assert page.is_file()
@@ -90,7 +90,7 @@ def test_the_judge_gets_the_bundle_and_the_threads(job: Job) -> None:
         seen.append((arguments, options))
         return toy_judgement()
 
-    prove(job.model_copy(update={"threads": 2}), toy_evidence(), judge=judge)  # type: ignore[arg-type]
+    prove(job.model_copy(update={"threads": 2}), toy_records(), judge=judge)  # type: ignore[arg-type]
     [((bundle,), options)] = seen
     assert bundle == job.bundle
     assert options["limits"].threads == 2  # type: ignore[attr-defined]
@@ -99,15 +99,15 @@ def test_the_judge_gets_the_bundle_and_the_threads(job: Job) -> None:
 def test_latencies_measured_in_turns_are_the_reports(job: Job) -> None:
     """The judge then measures none, and what it measured before does not stand beside eager's."""
     toy_bundle(job)
-    evidence = toy_evidence()
-    lowered = evidence.lowered.model_copy(update={"artifact_latency": (("main", measured(3.0)),)})
+    records = toy_records()
+    lowered = records.lowered.model_copy(update={"artifact_latency": (("main", measured(3.0)),)})
     given: list[Limits] = []
 
     def judge(_: Path, *, limits: Limits) -> ValidationReport:
         given.append(limits)
         return toy_judgement()
 
-    report = prove(job, evidence.model_copy(update={"lowered": lowered}), judge=judge)
+    report = prove(job, records.model_copy(update={"lowered": lowered}), judge=judge)
     assert given[0].measure_seconds == 0
     assert report.validation.programs[0].latency == measured(3.0)
     assert dict(report.eager_latency) == {"main": measured(4.0)}
@@ -116,7 +116,7 @@ def test_latencies_measured_in_turns_are_the_reports(job: Job) -> None:
 def test_publishing_puts_the_release_into_the_store(job: Job) -> None:
     """The release is found by its build key, and its size is the record's."""
     toy_bundle(job)
-    prove(job, toy_evidence(), judge=lambda *_, **__: toy_judgement())
+    prove(job, toy_records(), judge=lambda *_, **__: toy_judgement())
     record = publish_bundle(job)
     release = open_store(job.store).find("toy", "cpu", BUILD_KEY)
     assert record.bytes == release.size
@@ -126,13 +126,13 @@ def test_publishing_puts_the_release_into_the_store(job: Job) -> None:
 def test_an_earlier_release_of_the_build_is_kept_and_said_to_be(job: Job) -> None:
     """Converted again, the store stays as it is; published again for a lost answer, it is ours."""
     toy_bundle(job)
-    prove(job, toy_evidence(), judge=lambda *_, **__: toy_judgement())
+    prove(job, toy_records(), judge=lambda *_, **__: toy_judgement())
     publish_bundle(job)
     assert publish_bundle(job).kept is None
     before = open_store(job.store).find("toy", "cpu", BUILD_KEY)
     shutil.rmtree(job.bundle)
     toy_bundle(job)
-    prove(job, toy_evidence(), judge=lambda *_, **__: _judged(machine="another"))
+    prove(job, toy_records(), judge=lambda *_, **__: _judged(machine="another"))
     assert publish_bundle(job).kept == before.manifest.created
     assert open_store(job.store).find("toy", "cpu", BUILD_KEY) == before
 
@@ -147,11 +147,11 @@ def test_what_the_run_changes_is_not_sealed(job: Job, spoil: Callable[[Path], No
         return toy_judgement()
 
     if spoil is _swap_report:  # it is written anew
-        prove(job, toy_evidence(), judge=judge)
+        prove(job, toy_records(), judge=judge)
         assert "forged" not in (job.bundle / "report.json").read_text()
         return
     with pytest.raises(ArtifactError, match="changed while the bundle was run"):
-        prove(job, toy_evidence(), judge=judge)
+        prove(job, toy_records(), judge=judge)
     with pytest.raises(ArtifactError):
         open_bundle(job.bundle)
     assert open_store(job.store).releases() == []
@@ -163,7 +163,7 @@ def test_what_a_confirmation_changes_is_not_published(
 ) -> None:
     """Nor is an old report that was changed taken over; the store keeps the emulated release."""
     toy_bundle(job)
-    prove(job, toy_evidence(), judge=lambda *_, **__: _judged(emulated=True))
+    prove(job, toy_records(), judge=lambda *_, **__: _judged(emulated=True))
     publish_bundle(job)
     release = open_store(job.store).find("toy", "cpu", BUILD_KEY)
     assert release.manifest.state is ReleaseState.EMULATED

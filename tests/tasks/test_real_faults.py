@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tasks.diagnose import diagnose
-from tasks.job import Evidence, Job
+from tasks.job import Job, StageRecords
 from tasks.model_stages import ModelStages
 from tasks.prove import NotProven, prove
 from tasks.stages import EXPORT, LOWER, PULL, TRANSFORM
@@ -83,13 +83,13 @@ def _convert(job: Job) -> ConversionReport:
     with ModelStages(job) as model:
         pulled = model.run(PULL)
         model.run(EXPORT)
-        evidence = Evidence(
+        records = StageRecords(
             pulled=pulled, transformed=model.run(TRANSFORM), lowered=model.run(LOWER), stages=()
         )
         with pytest.raises(NotProven) as caught:
-            prove(job, evidence)
+            prove(job, records)
         assert caught.value.report.validation.verdict is Verdict.DIVERGED
-        return diagnose(model, job, caught.value.report, evidence)
+        return diagnose(model, job, caught.value.report, records)
 
 
 def test_a_wrong_pass_is_named(digits: Job, monkeypatch: pytest.MonkeyPatch) -> None:

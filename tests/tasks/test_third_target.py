@@ -15,7 +15,7 @@ from flows.planning.placement import load_placement
 from flows.planning.plan import PlannedModel, plan
 from flows.request.parameters import ConversionOptions
 from menagerie.format.folder import open_bundle
-from tasks.job import Evidence, Job
+from tasks.job import Job, StageRecords
 from tasks.model_stages import ModelStages
 from tasks.prove import prove
 from tasks.publish import publish_bundle
@@ -23,9 +23,10 @@ from tasks.stages import EXPORT, LOWER, PULL, TRANSFORM
 from transforms import targets
 from transforms.lowering import cpu
 from transforms.lowering.toolchain import Compiler, find_compiler
-from transforms.targets import Finding, Health, all_targets, register, target_named
+from transforms.targets import all_targets, register, target_named
 from transforms.targets.cpu import CpuTarget
 from zoo.errors import ManifestError, UsageError
+from zoo.health import Check, Health
 from zoo.store import open_store
 
 if TYPE_CHECKING:
@@ -59,9 +60,9 @@ class PlainTarget(CpuTarget):
         """See `Target.versions`."""
         return {"plain": "1"}
 
-    def checks(self) -> Iterator[Finding]:
+    def checks(self) -> Iterator[Check]:
         """See `Target.checks`."""
-        yield Finding(self.name, Health.OK, "as plain as can be")
+        yield Check(self.name, Health.OK, "as plain as can be")
 
 
 @pytest.fixture(autouse=True)
@@ -142,9 +143,9 @@ def test_it_converts_a_model_of_the_zoo(tmp_path: Path) -> None:
         pulled = model.run(PULL)
         model.run(EXPORT)
         transformed, lowered = model.run(TRANSFORM), model.run(LOWER)
-    evidence = Evidence(pulled=pulled, transformed=transformed, lowered=lowered, stages=())
-    report = prove(job, evidence)
-    publish_bundle(job, evidence)
+    records = StageRecords(pulled=pulled, transformed=transformed, lowered=lowered, stages=())
+    report = prove(job, records)
+    publish_bundle(job, records)
     assert report.validation.passed
     assert report.validation.accuracy is not None
     assert [r.name for log in report.passes for r in log.records] == list(PlainTarget.passes)

@@ -11,17 +11,17 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime" / "format"))
 from bundle_maker import make_bundle
 
 from tasks.job import (
-    Evidence,
     ExportedProgramSize,
     ExportRecord,
     Job,
     LowerRecord,
     PullRecord,
     Stage,
+    StageRecords,
     Suspect,
     TransformRecord,
 )
-from tasks.stages import HeldHere
+from tasks.stages import InProcessHolder
 from zoo.records import (
     CaseShape,
     Diagnosis,
@@ -70,9 +70,9 @@ def toy_job(folder: Path, **changes: Any) -> Job:
     return Job.model_validate(fields | changes)
 
 
-def toy_evidence() -> Evidence:
+def toy_records() -> StageRecords:
     """What the stages before validation say of a toy."""
-    return Evidence(
+    return StageRecords(
         pulled=PullRecord(source="a test", parameters=3, random_weights=0),
         transformed=TransformRecord(passes=()),
         lowered=LowerRecord(
@@ -87,7 +87,7 @@ def measured(median: float) -> Measurement:
     return Measurement(minimum_ms=median, median_ms=median, p90_ms=median, runs=3, threads=1)
 
 
-class ToyModel(HeldHere):
+class ToyModel(InProcessHolder):
     """A model in this process; `faults` says what each stage raises.
 
     Its search always finds `toy_divergence` in the first suspect.
@@ -118,7 +118,7 @@ class ToyModel(HeldHere):
         """A sealed bundle whose files are words."""
         self._enter(Stage.LOWER)
         toy_bundle(self._job)
-        return toy_evidence().lowered
+        return toy_records().lowered
 
     def locate(self, suspects: Sequence[Suspect]) -> Diagnosis:
         """The first suspect is it."""

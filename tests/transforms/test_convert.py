@@ -17,6 +17,7 @@ from menagerie.format.folder import open_bundle
 from menagerie.session import Session
 from transforms import Program, convert, converter
 from transforms.example_goldens import resized
+from transforms.own_program import prepare_own
 from transforms.targets import target_named
 from zoo.errors import ExportError, UsageError, ValidationError
 
@@ -99,6 +100,22 @@ def test_a_dynamic_module_runs_at_every_size_and_is_called_as_asked(tmp_path: Pa
         expected = module(x, mask=mask)
     np.testing.assert_allclose(found["scores"], expected["logits"], atol=1e-5)
     np.testing.assert_allclose(found["inner"], expected["hidden"], atol=1e-5)
+
+
+def test_one_tensor_given_twice_makes_two_inputs() -> None:
+    """An LSTM's states begin with the same zeros; they do not stay the same."""
+
+    class Difference(nn.Module):
+        def forward(self, hidden: torch.Tensor, cell: torch.Tensor) -> torch.Tensor:
+            return hidden - 2.0 * cell
+
+    zeros = torch.zeros(2, 3)
+    hidden, cell = torch.ones(2, 3), torch.full((2, 3), 5.0)
+    exported = prepare_own("main", Program(Difference(), (zeros, zeros))).exported.program
+    assert exported.module()(hidden, cell).tolist() == [[-9.0] * 3] * 2
+    program = Program(Difference(), (zeros,), {"cell": zeros})
+    exported = prepare_own("main", program).exported.program
+    assert exported.module()(hidden, cell=cell).tolist() == [[-9.0] * 3] * 2
 
 
 def test_programs_share_the_weights_that_are_equal(tmp_path: Path) -> None:

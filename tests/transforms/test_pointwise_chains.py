@@ -237,11 +237,9 @@ def _assert_equal(result: Any, module: _Replay, x: torch.Tensor, *, dynamic: boo
             torch.testing.assert_close(call(y.clone()), module(y.clone()), rtol=2e-4, atol=1e-4)
 
 
-def _check(
-    module: _Replay, x: torch.Tensor, *, dynamic: bool, core: bool | None, left: bool
-) -> bool:
+def _check(module: _Replay, x: torch.Tensor, *, dynamic: bool, core: bool | None) -> bool:
     program = _export(module, x, dynamic=dynamic, core=core)
-    result, record = PointwiseAffineToConv(left_products=left)(program)
+    result, record = PointwiseAffineToConv()(program)
     _assert_equal(result, module, x, dynamic=dynamic)
     return record.modified
 
@@ -267,19 +265,19 @@ _SPELT = st.sampled_from([None, False, True])  # as exported, functional, core A
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=_SLOW)
-@given(program=_programs(_MAPS), core=_SPELT, left=st.booleans())
-def test_permuted_maps_equal_eager(program: Any, core: Any, left: bool) -> None:
+@given(program=_programs(_MAPS), core=_SPELT)
+def test_permuted_maps_equal_eager(program: Any, core: Any) -> None:
     """Maps, norms and constants between a permutation and its inverse, equal sizes on purpose."""
     module, x, dynamic = program
-    event(f"modified: {_check(module, x, dynamic=dynamic, core=core, left=left)}")
+    event(f"modified: {_check(module, x, dynamic=dynamic, core=core)}")
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=_SLOW)
-@given(program=_programs((*_LAYOUT, *_MAPS, *_OTHER)), core=_SPELT, left=st.booleans())
-def test_any_chain_equals_eager(program: Any, core: Any, left: bool) -> None:
+@given(program=_programs((*_LAYOUT, *_MAPS, *_OTHER)), core=_SPELT)
+def test_any_chain_equals_eager(program: Any, core: Any) -> None:
     """Any layout operators, extra users, residuals, writes and moved positions among them."""
     module, x, dynamic = program
-    event(f"modified: {_check(module, x, dynamic=dynamic, core=core, left=left)}")
+    event(f"modified: {_check(module, x, dynamic=dynamic, core=core)}")
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=_SLOW)
@@ -301,8 +299,8 @@ def test_every_pass_and_list_equals_eager_at_length(program: Any, core: Any) -> 
 
 @pytest.mark.sweep
 @settings(max_examples=500, deadline=None, suppress_health_check=_SLOW)
-@given(program=_programs((*_LAYOUT, *_MAPS, *_MAPS, *_OTHER)), core=_SPELT, left=st.booleans())
-def test_any_chain_equals_eager_at_length(program: Any, core: Any, left: bool) -> None:
+@given(program=_programs((*_LAYOUT, *_MAPS, *_MAPS, *_OTHER)), core=_SPELT)
+def test_any_chain_equals_eager_at_length(program: Any, core: Any) -> None:
     """The same, many times over."""
     module, x, dynamic = program
-    _check(module, x, dynamic=dynamic, core=core, left=left)
+    _check(module, x, dynamic=dynamic, core=core)

@@ -27,9 +27,6 @@ quantized = torch.ops.quantized_decomposed
 _LISTS: dict[str, tuple[str | PassChoice, ...]] = {
     **{name: (name,) for name in available_passes()},
     "fuse_cat_linear, no gate": (PassChoice(name="fuse_cat_linear", options={"gate": "open"}),),
-    "pointwise, left products": (
-        PassChoice(name="pointwise_affine_to_conv", options={"left_products": True}),
-    ),
     **{f"default, {target}": target.passes for target in all_targets().values()},
 }
 

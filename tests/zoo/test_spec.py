@@ -85,6 +85,14 @@ def _integers(dtype: Dtype = Dtype.INT64, **bounds: float) -> InputSpec:
             "not both",
         ),
         (
+            lambda: TransformersSource(kind="transformers", architecture="A", folder="w.nemo"),
+            "'w.nemo' is an archive of NeMo's own: name weights in the layout of transformers",
+        ),
+        (
+            lambda: CheckpointSource(kind="checkpoint", builder="a:b", path="W.NEMO", sha256=_SHA),
+            "name weights in the layout of transformers",
+        ),
+        (
             lambda: CheckpointSource(kind="checkpoint", builder="a:b", path="p", sha256="ABC"),
             "64 lower-case",
         ),

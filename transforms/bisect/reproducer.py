@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from pydantic import BaseModel, ConfigDict
 from safetensors.torch import load_file, save_file
 from torch.export.graph_signature import ConstantArgument, InputKind
 
@@ -34,6 +33,7 @@ from transforms.bisect.comparing import Difference, difference
 from transforms.bisect.cutting import Piece, capture, output_nodes
 from transforms.bisect.piece import runner
 from zoo.errors import ArtifactError, SourceRefused, UsageError
+from zoo.frozen import Frozen
 from zoo.records import Divergence
 from zoo.spec import Dtype, PassChoice, Tolerance
 
@@ -60,10 +60,8 @@ The search ran out of time: the fault lies at this node or in what feeds it.
 """
 
 
-class _Facts(BaseModel):
+class _Facts(Frozen):
     """divergence.json."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     target: str
     choice: PassChoice | None  # the wrong pass with its options; None in lowering

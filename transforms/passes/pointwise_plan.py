@@ -37,11 +37,10 @@ if TYPE_CHECKING:
 
     from transforms.editor import ProgramEditor
 
-__all__ = ["BATCHED_MATRIX", "Chain", "Placed", "Plan", "relaid"]
+__all__ = ["Chain", "Placed", "Plan", "relaid"]
 
 aten = torch.ops.aten
 
-BATCHED_MATRIX = 3  # rank
 _IMAGES = (4, 5)  # ranks: batch, channels, two or three axes of positions
 
 
@@ -61,13 +60,10 @@ class Plan:
         editor: the program; not changed.
         pinned: nodes that stay as they are in memory: neither placed nor a frame.
         frames: steps that are not placed, but start a frame of their own.
-        left_products: as PointwiseAffineToConv's.
     """
 
-    def __init__(
-        self, editor: ProgramEditor, pinned: set[Node], frames: set[Node], *, left_products: bool
-    ) -> None:
-        self._editor, self._pinned, self._left_products = editor, pinned, left_products
+    def __init__(self, editor: ProgramEditor, pinned: set[Node], frames: set[Node]) -> None:
+        self._editor, self._pinned = editor, pinned
         self.placed: dict[Node, Placed] = {}
         self.steps: dict[Node, Step] = {}
         self.joined: dict[Node, Node] = {}  # a map, by the addition that is read as a map with it
@@ -152,8 +148,7 @@ class Plan:
             mixes = f"the axis it contracts is not one whole axis of {base.anchor}"
             return None if is_row_major(base.axes) else mixes
         rank = len(base.sizes)
-        left = self._left_products and axis == rank - 2 and rank <= BATCHED_MATRIX
-        if not (axis == rank - 1 or left or (axis == 1 and rank in _IMAGES)):
+        if not (axis == rank - 1 or (axis == 1 and rank in _IMAGES)):
             return f"it contracts axis {axis} of {base.anchor}, which is neither channels nor last"
         sizes, axes = list(base.sizes), list(base.axes)
         sizes[axis] = step.weight.shape[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from transforms.targets.base import Finding, Health, Target
+from transforms.targets.base import Target
 from transforms.targets.cpu import CpuTarget
 from transforms.targets.metal import MetalTarget
 from zoo.errors import UsageError
@@ -13,7 +13,7 @@ from zoo.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Finding", "Health", "Target", "all_targets", "register", "target_named"]
+__all__ = ["Target", "all_targets", "register", "target_named"]
 
 _ENTRY_POINTS = "menagerie.targets"  # of other distributions: a name, and a Target's class
 

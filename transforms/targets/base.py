@@ -7,8 +7,6 @@ here are imported where torch is not: what lowers is imported by the method that
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
 from menagerie.format.bundle_manifest import platform_name
@@ -21,26 +19,9 @@ if TYPE_CHECKING:
 
     from menagerie.format.bundle_manifest import Requirements
     from transforms.lowering.lowered import LoweredProgram
+    from zoo.health import Check
 
-__all__ = ["Finding", "Health", "Target"]
-
-
-class Health(StrEnum):
-    """How something is that `zoo doctor` looked at."""
-
-    OK = "ok"
-    WARN = "warn"  # some commands will fail
-    FAIL = "fail"  # most will
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of `zoo doctor`: what was looked at, how it is, and what to do about it."""
-
-    name: str
-    health: Health
-    detail: str
-    advice: str = ""
+__all__ = ["Target"]
 
 
 class Target(ABC):
@@ -90,7 +71,7 @@ class Target(ABC):
         """Versions of what makes its artifacts, besides torch and the C++ compiler."""
         return {}
 
-    def checks(self) -> Iterator[Finding]:
+    def checks(self) -> Iterator[Check]:
         """What `zoo doctor` is to say of this machine's fitness for the target."""
         yield from ()
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, ClassVar
 from menagerie.abi import RUNTIME_ABI
 from menagerie.format.bundle_manifest import Requirements
 from menagerie.platforms import INSTRUCTIONS
-from transforms.targets.base import Finding, Health, Target
+from transforms.targets.base import Target
 from zoo.errors import LoweringError
+from zoo.health import Check, Health
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,13 +70,13 @@ class CpuTarget(Target):
         """See `Target.requirements`."""
         return host_requirements()
 
-    def checks(self) -> Iterator[Finding]:
+    def checks(self) -> Iterator[Check]:
         """Whether the processor is one that artifacts run on."""
         machine = platform.machine()
         wanted = INSTRUCTIONS.get(machine, ())
         missing = sorted(set(wanted) - _has())
         if missing:
-            yield Finding(
+            yield Check(
                 "processor",
                 Health.FAIL,
                 f"{machine} without {', '.join(missing)}",
@@ -83,7 +84,7 @@ class CpuTarget(Target):
             )
         else:
             with_them = " with AVX2 and FMA" if wanted else ""
-            yield Finding("processor", Health.OK, f"{machine}{with_them}")
+            yield Check("processor", Health.OK, f"{machine}{with_them}")
 
 
 def _has() -> frozenset[str]:

@@ -10,7 +10,9 @@ from menagerie.abi import RUNTIME_ABI
 from menagerie.format.bundle_manifest import Requirements
 from menagerie.zig import zig_environment, zig_version
 from transforms.lowering.mach_o import DEPLOYMENT_TARGET
-from transforms.targets.base import Finding, Health, Target
+from transforms.targets.base import Target
+from transforms.targets.cpu import CpuTarget
+from zoo.health import Check, Health
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,19 +34,10 @@ class MetalTarget(Target):
     runtime = "metal"
     convert_pool = "linux-cpu"
     confirm_pool = "macos-metal"
-    # As for the CPU, for the same reasons, but without fuse_cat_linear: its cost model was measured
-    # on the CPU alone. decompose_linear is for targets without addmm, which Metal's runtime has.
-    passes: ClassVar[tuple[str, ...]] = (
-        "decompose_stft",
-        "replace_view_copies",
-        "unpad_relative_shift",
-        "fold_batch_norm",
-        "fold_constants",
-        "merge_common_subexpressions",
-        "pointwise_affine_to_conv",
-        "remove_identity_permutes",
-        "fuse_addmm",
-        "remove_dead_code",
+    # fuse_cat_linear's cost model was measured on the CPU alone. decompose_linear is for targets
+    # without addmm, which Metal's runtime has.
+    passes: ClassVar[tuple[str, ...]] = tuple(
+        name for name in CpuTarget.passes if name != "fuse_cat_linear"
     )
 
     def lower(
@@ -77,14 +70,14 @@ class MetalTarget(Target):
         """See `Target.versions`."""
         return {"zig": zig_version()}
 
-    def checks(self) -> Iterator[Finding]:
+    def checks(self) -> Iterator[Check]:
         """What compiles for Metal here: zig, or on a Mac the system's compiler."""
         if not self.emulated_here:
-            yield Finding(self.name, Health.OK, "this Mac's own device and compiler")
+            yield Check(self.name, Health.OK, "this Mac's own device and compiler")
             return
         found = zig_version()
         if found == "absent":
-            yield Finding(
+            yield Check(
                 self.name,
                 Health.WARN,
                 "the package ziglang is missing",
@@ -94,7 +87,7 @@ class MetalTarget(Target):
         detail = f"zig {found}, emulated device"
         if not (Path(zig_environment()["ZIG_GLOBAL_CACHE_DIR"]) / "o").is_dir():
             detail += "; the first conversion compiles libc++ for macOS, a minute or two"
-        yield Finding(self.name, Health.OK, detail)
+        yield Check(self.name, Health.OK, detail)
 
     @property
     def emulated_here(self) -> bool:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from securesystemslib.signer import CryptoSigner
 from tuf.api.metadata import Metadata, Root
 from tuf.api.metadata import Role as TufRole
@@ -34,6 +34,7 @@ from menagerie.home import home
 from menagerie.trust.policy import TRUST, trusted_place
 from menagerie.trust.roots import add_root, parse_root
 from zoo.errors import UsageError
+from zoo.frozen import Frozen
 from zoo.role import is_worker
 
 if TYPE_CHECKING:
@@ -62,10 +63,8 @@ _TUF_ROLES = {
 }
 
 
-class Expiry(BaseModel):
+class Expiry(Frozen):
     """For how many days each kind of metadata is good: so long can a mirror show an old state."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     root: int = Field(default=3 * 365, ge=1)
     targets: int = Field(default=365, ge=1)
@@ -76,9 +75,7 @@ class Expiry(BaseModel):
 OWN_EXPIRY = Expiry(root=36500, targets=36500, snapshot=36500, timestamp=36500)
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _Settings(Frozen):
     thresholds: dict[Role, int]
     expiry: Expiry
 

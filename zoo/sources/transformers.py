@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +14,7 @@ from zoo.errors import SourceError
 from zoo.nearest import advice
 from zoo.sources.operators import torchvision_operators
 from zoo.sources.weights_folder import weights_folder
+from zoo.spec_sources import INSTEAD_OF_NEMO
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -64,10 +66,10 @@ def trained(source: TransformersSource, context: Context) -> nn.Module:
                 output_loading_info=True,
             )
     except Exception as error:  # hub, file system and tensor errors all mean: no weights
-        advice = "Mend the folder" if local else "Check the network, or give --random-weights SEED"
+        step = _mending(place) if local else "Check the network, or give --random-weights SEED"
         shown = source.folder if local else f"{source.id} at {source.revision}"
         fact = f"{shown} cannot be loaded ({_first_line(error)})"
-        raise SourceError(context.model, fact, advice) from error
+        raise SourceError(context.model, fact, step) from error
     _require_complete(info, source, context)
     loaded: nn.Module = module
     return loaded
@@ -109,6 +111,12 @@ def _require_complete(info: dict[str, Any], source: TransformersSource, context:
             f"the weights have no value for {len(lacking)} parameter(s), first {lacking[0]}",
             "Mend `architecture`, or list under `may_lack` what no program uses",
         )
+
+
+def _mending(folder: str) -> str:
+    if any(Path(folder).glob("*.nemo")):
+        return INSTEAD_OF_NEMO[0].upper() + INSTEAD_OF_NEMO[1:]
+    return "Mend the folder"
 
 
 def _first_line(error: Exception) -> str:

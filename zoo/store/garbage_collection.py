@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from menagerie.format.bundle_manifest import ReleaseState, moment
 from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
@@ -57,6 +57,7 @@ from zoo.errors import (
     StoreUnreachable,
     TooLarge,
 )
+from zoo.frozen import Frozen
 from zoo.spec import Sha256
 from zoo.store.submissions import listed, read_submission
 
@@ -80,10 +81,8 @@ LINKED_DAYS = 21.0  # for which pages and archives stay; no link to one is good 
 _FORGOTTEN_HOURS = 7 * 24.0  # a note so old was left by a process that was killed
 
 
-class KeepRule(BaseModel):
+class KeepRule(Frozen):
     """What a sweep leaves alone."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     releases: int = Field(
         default=3,
@@ -113,10 +112,8 @@ class KeepRule(BaseModel):
     )
 
 
-class Swept(BaseModel):
+class Swept(Frozen):
     """What a sweep removed, or would remove."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     releases: tuple[str, ...] = ()  # keys of their documents
     submissions: int = 0

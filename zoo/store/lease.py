@@ -17,10 +17,11 @@ import uuid
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from menagerie.store.layout import lease_key
 from zoo.errors import NotInStore, StoreError, TooLarge
+from zoo.frozen import Frozen
 from zoo.processes import Owner
 
 if TYPE_CHECKING:
@@ -33,10 +34,8 @@ __all__ = ["Patience", "hold_lease"]
 _MAX_BYTES = 4096
 
 
-class Patience(BaseModel):
+class Patience(Frozen):
     """How often a lease is renewed and looked at, in seconds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     renew: float = Field(default=10.0, gt=0)
     look: float = Field(default=5.0, gt=0)
@@ -47,9 +46,7 @@ class Patience(BaseModel):
     settle: float = Field(default=0.2, ge=0, description="between writing it and reading it back")
 
 
-class _Note(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _Note(Frozen):
     owner: str
     host: str  # as people call it
     process: Owner

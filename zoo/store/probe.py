@@ -8,9 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
-
 from zoo.errors import MenagerieError, StoreUnreachable
+from zoo.frozen import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,10 +21,8 @@ __all__ = ["Finding", "StoreCheck", "probe"]
 _SMALL = 4096
 
 
-class Finding(BaseModel):
+class Finding(Frozen):
     """One operation that was tried."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     operation: str
     passed: bool
@@ -33,10 +30,8 @@ class Finding(BaseModel):
     milliseconds: float
 
 
-class StoreCheck(BaseModel):
+class StoreCheck(Frozen):
     """All that was found out about a store."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     url: str
     findings: tuple[Finding, ...]

@@ -14,7 +14,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from menagerie.durable import disk_errors, make_folders, require_space, sha256_of
 from menagerie.format.paths import bundle_path
@@ -25,6 +25,7 @@ from menagerie.store.layout import (
     submission_key,
 )
 from zoo.errors import HashMismatch, NotInStore, StoreError, UsageError
+from zoo.frozen import Frozen
 from zoo.spec import Sha256
 from zoo.store.base import Meter, Progress, silent
 
@@ -38,19 +39,15 @@ _MOST_DOCUMENT_BYTES = 2**20
 _IGNORED = ("__pycache__",)
 
 
-class SubmittedFile(BaseModel):
+class SubmittedFile(Frozen):
     """A file of the folder."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     sha256: Sha256
     bytes: int = Field(ge=0)
 
 
-class Submission(BaseModel):
+class Submission(Frozen):
     """A manifest folder: the names of its models, and its files by their paths in it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     models: tuple[str, ...] = Field(min_length=1)
     files: dict[Annotated[str, AfterValidator(bundle_path)], SubmittedFile] = Field(

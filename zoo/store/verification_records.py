@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from menagerie.store.layout import MAX_SUMMARY_BYTES, verdict_key
 from zoo.errors import NotInStore, TooLarge
+from zoo.frozen import Frozen
 
 if TYPE_CHECKING:
     from zoo.store.base import ObjectStore
@@ -15,10 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["ReleaseVerdict", "read_verdict", "write_verdict"]
 
 
-class ReleaseVerdict(BaseModel):
+class ReleaseVerdict(Frozen):
     """What a verification found."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str
     target: str

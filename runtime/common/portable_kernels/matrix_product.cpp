@@ -30,16 +30,23 @@ struct Matrix {
   }
 };
 
+// Packs rows of elements at i * row + k * column as panels [depth, kTileRows], as PackLeft says.
+void pack_rows(const float* data, int64_t rows, int64_t row, int64_t depth, int64_t column,
+               float* to) {
+  for (int64_t begin = 0; begin < rows; begin += kTileRows, to += depth * kTileRows) {
+    const int64_t here = std::min(kTileRows, rows - begin);
+    if (here < kTileRows) std::fill(to, to + depth * kTileRows, 0.0F);
+    for (int64_t i = 0; i < here; ++i) {
+      const float* source = data + (begin + i) * row;
+      for (int64_t k = 0; k < depth; ++k) to[k * kTileRows + i] = source[k * column];
+    }
+  }
+}
+
 PackLeft packing_of(const Matrix& left) {
   return [left](int64_t first, int64_t rows, int64_t from, int64_t depth, float* to) {
-    for (int64_t begin = 0; begin < rows; begin += kTileRows, to += depth * kTileRows) {
-      const int64_t here = std::min(kTileRows, rows - begin);
-      if (here < kTileRows) std::fill(to, to + depth * kTileRows, 0.0F);
-      for (int64_t i = 0; i < here; ++i) {
-        const float* source = left.data + (first + begin + i) * left.row + from * left.column;
-        for (int64_t k = 0; k < depth; ++k) to[k * kTileRows + i] = source[k * left.column];
-      }
-    }
+    const float* begin = left.data + first * left.row + from * left.column;
+    pack_rows(begin, rows, left.row, depth, left.column, to);
   };
 }
 
@@ -92,21 +99,12 @@ void small_product(const SmallProduct& p) {
   const int64_t row = p.b_transposed ? 1 : p.ldb;
   const int64_t column = p.b_transposed ? p.ldb : 1;
   for (int64_t begin = 0; begin < width; begin += kTileColumns) {
-    float* to = &right[begin * p.k];
-    const int64_t here = std::min(kTileColumns, p.n - begin);
-    for (int64_t k = 0; k < p.k; ++k, to += kTileColumns) {
-      std::fill(to + here, to + kTileColumns, 0.0F);
-      const float* from = p.b + k * row + begin * column;
-      for (int64_t j = 0; j < here; ++j) to[j] = from[j * column];
-    }
+    pack_panel(p.b + begin * column, p.k, std::min(kTileColumns, p.n - begin), row, column,
+               &right[begin * p.k]);
   }
   for (int64_t first = 0; first < height; first += kTileRows) {
     const int64_t here = std::min(kTileRows, p.m - first);
-    std::fill(left.begin(), left.end(), 0.0F);
-    for (int64_t i = 0; i < here; ++i) {
-      const float* from = p.a + (first + i) * p.lda;
-      for (int64_t k = 0; k < p.k; ++k) left[k * kTileRows + i] = from[k];
-    }
+    pack_rows(p.a + first * p.lda, here, p.lda, p.k, 1, left.data());
     std::fill(sums.begin(), sums.end(), 0.0F);
     for (int64_t begin = 0; begin < width; begin += kTileColumns) {
       multiply_tile(p.k, left.data(), &right[begin * p.k], &sums[begin], width);

@@ -12,8 +12,12 @@
 
 namespace menagerie::portable {
 
-// A right operand [k, n] as tiles read it: blocks of kDepth, in each the panels of kTileColumns, in
-// each [depth, kTileColumns]; columns past the end are nought.
+// Packs `width` columns of `depth` elements, at k * row + j * column, as one panel
+// [depth, kTileColumns]; columns past the end are nought.
+void pack_panel(const float* data, int64_t depth, int64_t width, int64_t row, int64_t column,
+                float* to);
+
+// A right operand [k, n] as tiles read it: blocks of kDepth, in each the panels of its columns.
 class RightPanels : public Prepared {
  public:
   // Packs the elements at k * row + j * column.

@@ -126,6 +126,7 @@ class Recipe:
     version: Literal[1] = 1
     rate: Positive  # samples a second that the programs take
     frame: Positive  # samples to a frame of the programs' results
+    hop: Positive = 1  # samples to a frame of features; of a rest shorter than that nothing is told
     overlap: float  # seconds
     heads: dict[Name, CtcHead | TransducerHead]  # the first is the one to use
     vocabulary: Vocabulary
@@ -134,6 +135,8 @@ class Recipe:
     def __post_init__(self) -> None:
         if not self.heads:
             raise ValueError("heads: is empty")
+        if self.frame % self.hop:
+            raise ValueError(f"frame: is {self.frame}, no multiple of hop, {self.hop}")
         if self.overlap < 0.0:
             raise ValueError(f"overlap: is {self.overlap:g}, not at least 0 s")
         if self.gate is not None and (unknown := self.gate.errors.keys() - self.heads.keys()):

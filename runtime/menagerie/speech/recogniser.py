@@ -85,7 +85,7 @@ class Recogniser:
         programs: Mapping[str, Program],
         place: str,
     ) -> None:
-        self._frame = recipe.frame
+        self._frame, self._hop = recipe.frame, recipe.hop
         self._head = head
         self._listen = programs[head.listen]
         size = self._listen.axis("samples", 1, place)
@@ -110,7 +110,7 @@ class Recogniser:
         padded[0, :length] = samples
         real = max(length, min(_FEWEST, size))
         results = self._listen.run({"samples": padded, "lengths": np.array([real], np.int64)})
-        frames = -(-real // self._frame)
+        frames = -(-(real // self._hop * self._hop) // self._frame)
         if isinstance(self._head, CtcHead):
             return greedy_ctc(results["logits"][0, :frames], self._head.blank)
         encoded = results["encoded"][0, :frames]

@@ -24,7 +24,6 @@ from menagerie.speech.vocabulary import Speller
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from types import TracebackType
 
     from menagerie.format.bundle_manifest import BundleManifest, BundleProgram
     from menagerie.speech.chunks import Chunk
@@ -159,12 +158,7 @@ class Transcriber:
     def __enter__(self) -> Transcriber:  # noqa: PYI034 - typing.Self came with Python 3.11
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _open(self, folder: Path, program: BundleProgram, threads: int | None) -> Program:

@@ -35,7 +35,6 @@ __all__ = [
     "ARCHIVES",
     "BLOBS",
     "CANDIDATES",
-    "LATEST",
     "LEASES",
     "LEDGERS",
     "MAX_SUMMARY_BYTES",
@@ -81,7 +80,6 @@ _LINKED = re.compile(r"pages/[0-9a-f]{64}\.html|archives/[0-9a-f]{64}\.zip")
 MAX_SUMMARY_BYTES = 2**20
 ARCHIVES = "archives/"
 BLOBS = "blobs/"
-LATEST = "latest/"
 LEASES = "leases/"
 PAGES = "pages/"
 PUBLISHING = "publishing/"

@@ -94,32 +94,32 @@ std::string digest(const Toolchain& tools, const std::string& source) {
   return sha256(std::as_bytes(std::span(all)));
 }
 
-constexpr std::string_view kWorkshop = "making-";
+constexpr std::string_view kScratch = "making-";
 
 // Removes what processes have left that were killed while compiling.
 void sweep(const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    if (!name.starts_with(kWorkshop)) continue;
-    const int process = std::atoi(name.c_str() + kWorkshop.size());
+    if (!name.starts_with(kScratch)) continue;
+    const int process = std::atoi(name.c_str() + kScratch.size());
     if (process > 0 && ::kill(process, 0) != 0 && errno == ESRCH) fs::remove_all(entry.path());
   }
 }
 
 // A folder of this process alone, removed at the end whatever happens. One at a time: compiled()
 // holds a lock.
-class Workshop {
+class ScratchFolder {
  public:
-  explicit Workshop(const fs::path& parent)
-      : path_(parent / (std::string(kWorkshop) + std::to_string(::getpid()))) {
+  explicit ScratchFolder(const fs::path& parent)
+      : path_(parent / (std::string(kScratch) + std::to_string(::getpid()))) {
     fs::create_directories(parent);
     sweep(parent);
     fs::remove_all(path_);
     fs::create_directory(path_);
   }
-  Workshop(const Workshop&) = delete;
-  Workshop& operator=(const Workshop&) = delete;
-  ~Workshop() {
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  ~ScratchFolder() {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
   }
@@ -171,10 +171,11 @@ std::vector<std::string> command(const std::string& tool, const std::vector<std:
   return all;
 }
 
-void make(const Toolchain& tools, const std::string& source, const Workshop& shop,
+void make(const Toolchain& tools, const std::string& source, const ScratchFolder& scratch,
           const fs::path& library) {
-  const fs::path metal = shop / "source.metal", expanded = shop / "expanded.ii";
-  const fs::path unit = shop / "unit.cpp", object = shop / "unit.o", complaints = shop / "errors";
+  const fs::path metal = scratch / "source.metal", expanded = scratch / "expanded.ii";
+  const fs::path unit = scratch / "unit.cpp", object = scratch / "unit.o",
+                 complaints = scratch / "errors";
   write(metal, "#line 1 \"kernels.metal\"\n" + without_metal_headers(source));
   call(tools, command("clang", kPreprocess, metal.string(), "-o", expanded.string()), complaints);
   const ShaderSource shader = translate(read_text(OpenFile(expanded), kMostText));
@@ -208,9 +209,9 @@ fs::path compiled(const std::string& source) {
   const fs::path kept = tools.folder / (digest(tools, source) + ".so");
   if (fs::is_regular_file(kept)) return kept;
   try {
-    const Workshop shop(tools.folder);
-    const fs::path library = shop / "library.so";
-    make(tools, source, shop, library);
+    const ScratchFolder scratch(tools.folder);
+    const fs::path library = scratch / "library.so";
+    make(tools, source, scratch, library);
     fs::rename(library, kept);
   } catch (const fs::filesystem_error& error) {
     fail("the emulator's cache: ", error.what());

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fake_server import FakeRuns
-from toy_zoo import toy_bundle, toy_evidence, toy_job, toy_judgement
+from toy_zoo import toy_bundle, toy_job, toy_judgement, toy_records
 
 from flows.dispatch.conversions import Conversions
 from flows.dispatch.runs import Phase
@@ -15,7 +15,7 @@ from flows.outcome.results import ModelResult, Outcome
 from flows.planning.placement import load_placement
 from flows.planning.plan import PlannedModel, plan
 from flows.request.parameters import ConversionOptions, RunLimits
-from flows.running.listener import Recorder, Silence
+from flows.running.listener import Recorder, SilentListener
 from tasks.prove import prove
 from tasks.publish import publish_bundle
 
@@ -63,7 +63,7 @@ def dispatch(
     **limits: int,
 ) -> dict[str, ModelResult]:
     """The rows by model after a run."""
-    recorder, allowed = Recorder(Silence()), RunLimits(**limits)
+    recorder, allowed = Recorder(SilentListener()), RunLimits(**limits)
     Conversions(
         server,  # type: ignore[arg-type]
         placement=load_placement(),
@@ -230,7 +230,7 @@ def test_a_crashed_child_that_published_is_told_by_the_store(
     [ant] = [one for one in work if one.model == "ant"]
     job = toy_job(tmp_path / "a", model="ant", build_key=ant.build_key, store=options.store_url)
     toy_bundle(job)
-    prove(job, toy_evidence(), judge=lambda *_, **__: toy_judgement())
+    prove(job, toy_records(), judge=lambda *_, **__: toy_judgement())
     publish_bundle(job)
     server = FakeRuns(lambda _: [(Phase.RUNNING, []), (Phase.CRASHED, [])])
     rows = dispatch(server, work, options)

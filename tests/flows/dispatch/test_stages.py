@@ -10,7 +10,7 @@ from prefect.client.schemas.objects import FlowRun, StateType, TaskRun
 from prefect.states import Completed, Failed, Running
 
 from flows.dispatch.stages import StageWatch
-from flows.running.listener import Silence
+from flows.running.listener import SilentListener
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import State
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FLOW = uuid.uuid4()
 
 
-class Heard(Silence):
+class Heard(SilentListener):
     """Writes down what it is told."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
-from toy_zoo import measured, toy_bundle, toy_evidence, toy_job, toy_judgement
+from toy_zoo import measured, toy_bundle, toy_job, toy_judgement, toy_records
 
 from flows.cli import invoke
 from flows.outcome.failures import conversion_log, failure_report, link_report, with_failure_page
@@ -70,12 +70,12 @@ def behind(address: str | None) -> str:
 def proven(job: Job, latency: float) -> Ended:
     """How a conversion of a toy ended that ran so many milliseconds."""
     toy_bundle(job)
-    evidence = toy_evidence()
-    lowered = evidence.lowered.model_copy(
+    records = toy_records()
+    lowered = records.lowered.model_copy(
         update={"artifact_latency": (("main", measured(latency)),)}
     )
-    evidence = evidence.model_copy(update={"lowered": lowered})
-    report = prove(job, evidence, judge=lambda *_, **__: toy_judgement())
+    records = records.model_copy(update={"lowered": lowered})
+    report = prove(job, records, judge=lambda *_, **__: toy_judgement())
     kept = publish_bundle(job).kept
     outcome = Outcome.PUBLISHED if kept is None else Outcome.PROVEN
     row = ModelResult(

@@ -20,7 +20,8 @@ import psutil
 import pytest
 
 from flows.local_cluster import ClusterState, Credentials, running
-from infra.local.processes import child_environment, free_ports, worker_command, worker_environment
+from infra.local.ports import free_ports
+from infra.local.processes import child_environment, worker_command, worker_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -328,7 +329,7 @@ def test_a_form_cannot_run_foreign_code(cluster: Cluster, tmp_path: Path) -> Non
 
 def test_what_died_is_named_and_healed(cluster: Cluster) -> None:
     """Exit code 1 and names; the next `zoo up` starts what lacks and leaves the rest alone."""
-    cluster.kill("s3-object", "worker")
+    cluster.kill("s3", "worker")
     found = cluster.json("status", code=1)
     down = {check["name"]: check for check in found["checks"] if check["health"] == "fail"}
     assert set(down) == {"s3", "worker"}
@@ -336,7 +337,7 @@ def test_what_died_is_named_and_healed(cluster: Cluster) -> None:
     before = cluster.processes
     assert started(cluster) == ["s3", "worker"]
     after = cluster.processes
-    assert after.keys() - before.keys() == {"s3-object", "worker"}
+    assert after.keys() - before.keys() == {"s3", "worker"}
     assert before.items() <= after.items()
     assert cluster.json("status")["healthy"]
 
@@ -399,7 +400,7 @@ def test_down_leaves_nothing(cluster: Cluster) -> None:
     """No process of ours, no port; a second time nothing to do; nothing outside our folder."""
     ports = cluster.state["ports"]
     mark = f"MENAGERIE_CLUSTER={cluster.home / 'cluster'}"
-    assert set(cluster.json("down")["ended"]) >= {"worker", "server", "s3-s3"}
+    assert set(cluster.json("down")["ended"]) >= {"worker", "server", "s3"}
     left = [pid for pid in psutil.pids() if mark.encode() in environment_of(pid)]
     assert left == []
     for port in ports.values():

@@ -21,12 +21,11 @@ from flows.local_cluster import (
 )
 from infra.local import processes
 from infra.local.down import down
+from infra.local.ports import free_ports, is_free
 from infra.local.processes import (
     MARK,
     Process,
     child_environment,
-    free_ports,
-    is_free,
     log_path,
     marked,
     start_manager,

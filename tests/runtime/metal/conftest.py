@@ -11,14 +11,14 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "cases"))
 
+from manifests import draft_manifest
 from shim_device import KINDS, Device
 
 from menagerie.format.bundle_manifest import (
-    BundleManifest,
     BundleProgram,
-    ReleaseState,
     Requirements,
     TensorSpec,
     unsealed,
@@ -29,7 +29,7 @@ from transforms.lowering import metal
 from transforms.lowering.inductor import metal_header
 from transforms.lowering.metal_codegen import metal_code
 from transforms.targets.cpu import host_requirements
-from zoo.spec import DEFAULT_TOLERANCES, Dtype
+from zoo.spec import Dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -135,31 +135,12 @@ def write_bundle(folder: Path, name: str) -> Path:
     else:
         programs = [_program(folder, "main", name, weights)]
     save_file(weights, folder / "w.safetensors")
-    seal(folder, _manifest(name, *programs))
-    return folder
-
-
-def _manifest(name: str, *programs: BundleProgram) -> BundleManifest:
-    return BundleManifest(
-        model=name,
-        target="metal",
-        build_key="0" * 64,
-        state=ReleaseState.LOWERED,
-        requires=Requirements(
-            system="darwin", machine="arm64", deployment_target="14.0", runtime_abi=RUNTIME_ABI
-        ),
-        programs=programs,
-        tolerances=DEFAULT_TOLERANCES,
-        random_weights=0,
-        source="a test",
-        licence="none",
-        versions={},
-        created="2030-01-31T12:00:00+00:00",
-        files={
-            "weights": unsealed("w.safetensors"),
-            "shader_header": unsealed("shaders.h.metal"),
-        },
+    requires = Requirements(
+        system="darwin", machine="arm64", deployment_target="14.0", runtime_abi=RUNTIME_ABI
     )
+    files = {"weights": "w.safetensors", "shader_header": "shaders.h.metal"}
+    seal(folder, draft_manifest(name, programs, files, target="metal", requires=requires))
+    return folder
 
 
 @pytest.fixture(scope="session")

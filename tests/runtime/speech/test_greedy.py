@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import torch
+from small_parakeet import ENCODER, TRANSDUCER, balance, lively
 
 from menagerie.speech.greedy import Emission, greedy_ctc, greedy_transducer
 from menagerie.speech.recipe import TransducerHead
@@ -28,15 +29,6 @@ with torchvision_operators():
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_ENCODER = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "subsampling_conv_channels": 16,
-    "num_mel_bins": 80,
-    "initializer_range": 0.2,
-}
 _SECONDS = (0.2, 0.31, 0.9, 1.7, 3.03)
 _RATE = 16_000
 
@@ -58,24 +50,6 @@ def _listen(listener: Listener, samples: np.ndarray) -> tuple[dict[str, torch.Te
         return listener(padded, torch.tensor([len(samples)])), -(-(len(samples) // 160) // 8)
 
 
-def _lively(model: torch.nn.Module) -> None:
-    """Batch norm that does not stand at its start, where the encoder says one thing always."""
-    for name, buffer in model.named_buffers():
-        if name.endswith("running_var"):
-            buffer.uniform_(0.1, 0.5)
-
-
-def _balance(model: ParakeetForRNNT, encoded: torch.Tensor) -> None:
-    """Blank, token 11, is best at half of the frames, whatever was said before."""
-    with torch.no_grad():
-        said = model.decoder(torch.arange(12)[:, None])
-        scores = model.joint(said, encoded)[..., :12]
-        lead = scores[..., :11].amax(-1) - scores[..., 11]
-        model.joint.head.bias[11] += lead.median()
-        # The library's search takes the best of all scores, durations included, as the token.
-        model.joint.head.bias[12:] -= 1000.0
-
-
 def test_ctc_takes_repetitions_together_and_leaves_blanks_out() -> None:
     """A token begins at its first frame and ends after its last; a blank parts two of a kind."""
     best = [3, 3, 0, 0, 0, 3, 1, 1, 2, 3]
@@ -93,9 +67,9 @@ def test_ctc_takes_repetitions_together_and_leaves_blanks_out() -> None:
 def test_ctc_emits_the_tokens_of_transformers(seconds: float) -> None:
     """Features, encoder and head from samples give what the library's processor and model give."""
     torch.manual_seed(1)
-    config = ParakeetCTCConfig(vocab_size=13, pad_token_id=12, encoder_config=_ENCODER)
+    config = ParakeetCTCConfig(vocab_size=13, pad_token_id=12, encoder_config=ENCODER)
     model = ParakeetForCTC(config).eval()
-    _lively(model)
+    lively(model)
     listener = Listener(model.encoder, None, model.ctc_head).eval()
     samples = _recording(seconds, 3)
 
@@ -116,18 +90,14 @@ def test_transducers_emit_the_tokens_of_transformers_at_its_frames(
 ) -> None:
     """Whatever the window, tokens and their frames are those of the library's own generation."""
     torch.manual_seed(4)
-    common: dict[str, Any] = {
-        "vocab_size": 12, "decoder_hidden_size": 24, "num_decoder_layers": 2,
-        "blank_token_id": 11, "pad_token_id": 11, "encoder_config": _ENCODER,
-    }  # fmt: skip
     if durations:
-        model = ParakeetForTDT(ParakeetTDTConfig(**common, durations=list(durations))).eval()
+        model = ParakeetForTDT(ParakeetTDTConfig(**TRANSDUCER, durations=list(durations))).eval()
     else:
-        model = ParakeetForRNNT(ParakeetRNNTConfig(**common)).eval()
-    _lively(model)
+        model = ParakeetForRNNT(ParakeetRNNTConfig(**TRANSDUCER)).eval()
+    lively(model)
     listener = Listener(model.encoder, model.encoder_projector, None).eval()
     emitter = Emitter(model.decoder, model.joint, 12).eval()
-    _balance(model, _listen(listener, _recording(3.0, 9))[0]["encoded"])
+    balance(model, _listen(listener, _recording(3.0, 9))[0]["encoded"])
     model.generation_config.decoder_start_token_id = 11
     head = TransducerHead(
         kind="transducer", listen="listen", emit="emit", blank=11, durations=durations

@@ -15,11 +15,13 @@ from safetensors.numpy import save_file
 
 from menagerie.format.bundle_manifest import AccuracyData
 from menagerie.format.folder import seal
-from zoo.spec import DEFAULT_TOLERANCES, Dtype
+from zoo.spec import Dtype
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from handmade import handmade_manifest, handmade_program
+from handmade import handmade_program
+from manifests import draft_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -102,7 +104,10 @@ def make_bundle(tmp_path: Path, libraries: Path) -> Callable[..., Path]:
         if gate is not None:
             accuracy = _gate(bundle, *gate)
         made = [handmade_program(n, Dtype.FLOAT32, SHAPE, len(m)) for n, m in programs.items()]
-        seal(bundle, handmade_manifest("rogue", made, DEFAULT_TOLERANCES, accuracy))
+        files = {"weights": "weights.safetensors"}
+        if accuracy is not None:
+            files["accuracy"] = "accuracy.safetensors"
+        seal(bundle, draft_manifest("rogue", made, files, accuracy=accuracy, random_weights=None))
         return bundle
 
     return make

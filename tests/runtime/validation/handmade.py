@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import platform
 from typing import TYPE_CHECKING
 
 from menagerie.format.bundle_manifest import (
-    AccuracyData,
-    BundleManifest,
     BundleProgram,
-    ReleaseState,
-    Requirements,
     TensorSpec,
     unsealed,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from zoo.spec import Dtype, Tolerance
+    from zoo.spec import Dtype
 
 
 def handmade_program(name: str, dtype: Dtype, shape: tuple[int, ...], cases: int) -> BundleProgram:
@@ -35,34 +28,4 @@ def handmade_program(name: str, dtype: Dtype, shape: tuple[int, ...], cases: int
         dimensions={},
         constants={},
         symbols=(),
-    )
-
-
-def handmade_manifest(
-    model: str,
-    programs: Sequence[BundleProgram],
-    tolerances: Mapping[Dtype, Tolerance],
-    accuracy: AccuracyData | None = None,
-) -> BundleManifest:
-    """The draft of a bundle for this machine, to be sealed."""
-    files = {"weights": unsealed("weights.safetensors")}
-    if accuracy is not None:
-        files["accuracy"] = unsealed("accuracy.safetensors")
-    return BundleManifest(
-        model=model,
-        target="cpu",
-        build_key="0" * 64,
-        state=ReleaseState.LOWERED,
-        requires=Requirements(
-            system=platform.system().lower(), machine=platform.machine(), runtime_abi=1
-        ),
-        programs=tuple(programs),
-        accuracy=accuracy,
-        tolerances=dict(tolerances),
-        random_weights=None,
-        source="written by hand",
-        licence="Apache-2.0",
-        versions={},
-        created="2025-03-01T12:00:00+00:00",
-        files=files,
     )

@@ -15,9 +15,11 @@ from menagerie.format.folder import seal
 from menagerie.native_tool import native_tool
 from zoo.spec import Dtype
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from handmade import handmade_manifest, handmade_program
+from handmade import handmade_program
+from manifests import draft_manifest
 from verdicts import VERDICTS, Array, Verdict
 
 
@@ -42,7 +44,8 @@ def _bundle(folder: Path, library: Path, verdicts: list[Verdict]) -> Path:
         programs.append(handmade_program(f"p{number}", verdict.dtype, shape, 1))
     save_file({"unused": torch.zeros(1)}, folder / "weights.safetensors")
     tolerances = {v.dtype: v.tolerance for v in verdicts if v.tolerance is not None}
-    seal(folder, handmade_manifest("identity", programs, tolerances))
+    files = {"weights": "weights.safetensors"}
+    seal(folder, draft_manifest("identity", programs, files, tolerances=tolerances))
     return folder
 
 

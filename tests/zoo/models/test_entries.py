@@ -33,12 +33,13 @@ _NAMES = [
 
 
 def test_default_selection() -> None:
-    """What `zoo convert` takes unasked: one trained model, two for images, one for speech."""
+    """What `zoo convert` takes unasked: two trained models, two for images, one for speech."""
     assert set(_MANIFEST.select([])) == {
         "digits_cnn",
         "mobilenet_v3_small",
         "parakeet_ctc_small",
         "resnet18",
+        "spoken_digits",
     }
 
 

@@ -65,6 +65,15 @@ def test_pickles_are_not_read(tmp_path: Path) -> None:
         transformers.trained(_source(folder="saved"), Context("m", tmp_path))
 
 
+def test_an_archive_of_nemo_is_told_what_to_use_instead(tmp_path: Path) -> None:
+    """Hub repositories of NeMo's models may hold nothing but such an archive."""
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "parakeet.nemo").write_bytes(b"ustar")
+    with pytest.raises(SourceError, match="convert_nemo_to_hf") as caught:
+        transformers.trained(_source(folder="saved"), Context("m", tmp_path))
+    assert "Name weights in the layout of transformers" in str(caught.value)
+
+
 @pytest.mark.usefixtures("saved")
 def test_parameters_without_a_value_are_refused(tmp_path: Path) -> None:
     """What transformers only warns of is an error, unless the entry says no program uses it."""

@@ -200,7 +200,7 @@ def test_a_broken_upload_is_taken_up(
 ) -> None:
     """The server is killed in the middle of a body: one line; when it is back, it goes on."""
     with Forwarder(swift.ports["http"]) as forwarder:
-        forwarder.cuts["up"] = [(PART + 2 * MIB, lambda: swift.kill("http"))]
+        forwarder.cuts["up"] = [(PART + 2 * MIB, swift.kill)]
         broken = fresh(endpoint=f"http://127.0.0.1:{forwarder.port}", concurrency=1, attempts=2)
         try:
             with pytest.raises(StoreUnreachable) as caught:

@@ -46,7 +46,6 @@ _CYCLES = (
     (1750, 1.2e-3),
     (450, 1e-3),
     (4000, 1e-3),
-    (2400, 1e-3),
 )  # steps, and the rate from which it falls to 0 in them
 _WARM = 0.03  # of a cycle, in which the rate rises
 _SAVE_EVERY = 100
@@ -62,8 +61,6 @@ class Stage(NamedTuple):
         longest: strings of at most so many digits.
         quiet: whether nothing disturbs the speech.
         both: whether the TDT head learns too.
-        warped: whether voices are made of voices: played faster or slower, as larger and smaller
-            people sound.
     """
 
     steps: int
@@ -71,7 +68,6 @@ class Stage(NamedTuple):
     longest: int
     quiet: bool
     both: bool
-    warped: bool = False
 
 
 # Single digits first: with strings at once CTC says blank and nothing else for a long time.
@@ -80,10 +76,7 @@ _STAGES = (
     Stage(250, 16.0, 3, quiet=True, both=False),
     Stage(800, 28.0, 30, quiet=False, both=False),
     Stage(4900, 28.0, 30, quiet=False, both=True),
-    Stage(2400, 28.0, 30, quiet=False, both=True, warped=True),
 )
-_WARP = 1.22  # how much faster or slower at most ...
-_WARPED = 0.75  # ... and how often
 
 
 class Speech(NamedTuple):
@@ -222,24 +215,12 @@ def _batches(rng: np.random.Generator, speech: list[Speech], stage: Stage) -> It
             if stage.quiet:
                 yield _batch(recordings)
                 continue
-            if stage.warped:
-                recordings = [_warped(rng, one) for one in recordings]
             recordings = [Speech(heard(rng, one.samples, clean), one.digits) for one in recordings]
             if rng.random() < _SILENCES:
                 silent = int(rng.uniform(0.2, 2.0) * RATE)
                 level = np.exp(rng.uniform(np.log(1e-5), np.log(0.3)))
                 recordings.append(Speech(noise(rng, silent) * np.float32(level), ()))
             yield _batch(recordings)
-
-
-def _warped(rng: np.random.Generator, speech: Speech) -> Speech:
-    """The same words from a mouth of another size, at another pitch and speed."""
-    if rng.random() >= _WARPED:
-        return speech
-    ratio = np.exp(rng.uniform(-np.log(_WARP), np.log(_WARP)))
-    places = np.arange(int((len(speech.samples) - 1) / ratio)) * ratio
-    played = np.interp(places, np.arange(len(speech.samples)), speech.samples)
-    return Speech(played.astype(np.float32), speech.digits)
 
 
 def _batch(recordings: list[Speech]) -> Batch:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
-
-from pydantic import BaseModel, ConfigDict
 
 __all__ = ["Check", "Health"]
 
@@ -13,14 +12,13 @@ class Health(StrEnum):
     """How a check came out."""
 
     OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
+    WARN = "warn"  # some commands will fail
+    FAIL = "fail"  # most will
 
 
-class Check(BaseModel):
-    """One thing that was looked at; `advice` says what to do unless all is well."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at, how it is, and what to do about it unless all is well."""
 
     name: str
     health: Health

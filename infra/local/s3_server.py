@@ -1,0 +1,128 @@
+"""A real S3 server without root, in one process: OpenStack Swift with its s3api, on loopback.
+
+`python -m infra.local.s3_server FOLDER ACCESS_KEY NAME=PORT[,CHAIN,KEY]...` serves an account, a
+container and an object server over one folder, on ports of their own choice, and for each NAME a
+proxy that speaks S3; with the PEM files of a certificate chain and its key over TLS. The folder
+needs a file system with extended attributes; ext4, xfs, btrfs and Linux's tmpfs have them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from infra.local.ports import free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["WITH_PARENT", "command", "environment"]
+
+# Set by tests: Linux ends the process when its parent dies, however that dies.
+WITH_PARENT = "MENAGERIE_WITH_PARENT"
+
+_STORAGE = ("account", "container", "object")
+_PR_SET_PDEATHSIG = 1
+_CONF = Path(__file__).with_name("swift_conf")
+
+
+def command(folder: Path, access_key: str, proxies: Mapping[str, str]) -> list[str]:
+    """How to start the server.
+
+    Args:
+        folder: its configuration and its data.
+        access_key: its one user, as account:user.
+        proxies: what each listens on, by name: PORT, or PORT,CHAIN,KEY.
+    """
+    program = [sys.executable, "-W", "ignore", "-m", "infra.local.s3_server"]
+    return [*program, str(folder), access_key, *(f"{n}={place}" for n, place in proxies.items())]
+
+
+def environment(secret: str) -> dict[str, str]:
+    """What the process needs: its user's secret, which stands in no file and no argument."""
+    return {"EVENTLET_NO_GREENDNS": "yes", "TZ": "UTC", "MENAGERIE_SWIFT_SECRET": secret}
+
+
+def tempauth(global_conf: dict[str, str], **local: str) -> Any:
+    """Swift's tempauth with its one user's secret from the environment instead of a file.
+
+    A filter as paste.deploy wants it; `key_name` names account:user in the conf file.
+    """
+    from swift.common.middleware import tempauth as theirs  # type: ignore[import-untyped]
+
+    account, user = local.pop("key_name").split(":")
+    known = {f"user_{account}_{user}": f"{os.environ['MENAGERIE_SWIFT_SECRET']} .admin"}
+    return theirs.filter_factory(global_conf, **local, **known)
+
+
+def main(place: str, access_key: str, *proxies: str) -> None:
+    """Serve until a signal ends it."""
+    from eventlet import spawn, wsgi  # type: ignore[import-untyped]
+    from eventlet.hubs import use_hub  # type: ignore[import-untyped]
+    from swift.common.constraints import MAX_REQUEST_LINE  # type: ignore[import-untyped]
+    from swift.common.utils import NullLogger  # type: ignore[import-untyped]
+    from swift.common.wsgi import (  # type: ignore[import-untyped]
+        SwiftHttpProtocol,
+        check_config,
+        loadapp,
+    )
+
+    if os.environ.get(WITH_PARENT) and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    use_hub("poll")  # as Swift does
+
+    folder = Path(place)
+    for name in ("devices/d1", "cache"):
+        (folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / "swift.conf").write_text((_CONF / "swift.conf").read_text())
+    common = (_CONF / "common.conf").read_text()
+
+    def serve(name: str, app: str, text: str, **values: object) -> Any:
+        conf_file = folder / f"{name}.conf"
+        conf_file.write_text((common + text).format(folder=folder, **values))
+        # Without workers the strategy listens itself.
+        listener, defaults = check_config(str(conf_file), app)[3].no_fork_sock(), {"log_name": name}
+        return spawn(
+            wsgi.server,
+            listener,
+            loadapp(str(conf_file), global_conf=defaults),
+            NullLogger(),
+            protocol=SwiftHttpProtocol,
+            capitalize_response_headers=False,  # Amazon's clients want ETag, not Etag
+            url_length_limit=MAX_REQUEST_LINE,
+        )
+
+    servers = []
+    text = (_CONF / "storage.conf").read_text()
+    for kind, port in zip(_STORAGE, free_ports(len(_STORAGE)), strict=True):
+        _write_ring(folder / f"{kind}.ring.gz", port)
+        servers.append(serve(kind, f"{kind}-server", text, kind=kind, port=port, tls=""))
+    text = (_CONF / "proxy.conf").read_text()
+    for proxy in proxies:
+        name, listens = proxy.split("=")
+        number, *files = listens.split(",")
+        tls = "cert_file = {}\nkey_file = {}".format(*files) if files else ""
+        values = {"port": number, "tls": tls, "access_key": access_key}
+        servers.append(serve(name, "proxy-server", text, **values))
+    for server in servers:
+        server.wait()
+
+
+def _write_ring(path: Path, port: int) -> None:
+    """One replica on one device: the smallest ring there is."""
+    from swift.common.ring import RingBuilder  # type: ignore[import-untyped]
+
+    builder = RingBuilder(2, 1, 0)
+    here = {"ip": "127.0.0.1", "port": port, "device": "d1", "region": 1, "zone": 1}
+    copied = {"replication_ip": "127.0.0.1", "replication_port": port}
+    builder.add_dev({"id": 0, "weight": 1.0, "meta": "", **here, **copied})
+    builder.rebalance()
+    builder.get_ring().save(str(path))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

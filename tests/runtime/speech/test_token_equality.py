@@ -1,0 +1,262 @@
+"""Artifacts emit the tokens, at the frames, that transformers' own generation emits in eager."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from small_parakeet import ENCODER, TRANSDUCER, balance, lively
+from torch import nn
+
+from menagerie.session import Session
+from menagerie.speech.greedy import Emission
+from menagerie.speech.recipe import CtcHead, Recipe, TransducerHead, Vocabulary
+from menagerie.speech.recogniser import Program as Running
+from menagerie.speech.recogniser import Recogniser
+from transforms import convert
+from transforms.own_program import Program
+from zoo.models.builders.parakeet import Emitter, Listener
+from zoo.sources.operators import torchvision_operators
+
+with torchvision_operators():
+    from transformers import (
+        ParakeetCTCConfig,
+        ParakeetFeatureExtractor,
+        ParakeetForCTC,
+        ParakeetForRNNT,
+        ParakeetForTDT,
+        ParakeetRNNTConfig,
+        ParakeetTDTConfig,
+    )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+_RATE, _FRAME, _BLANK, _WINDOW = 16_000, 1280, 11, 8
+_DURATIONS = (0, 1, 2, 3, 4)
+_LONGEST = 64  # frames that the program takes
+_TIE = 1e-4  # of the largest score: a lead so small may go the other way in float32
+_SPEECH = Path(__file__).parents[3] / "zoo/models/spoken_digits/held_out"
+
+
+def _utterances() -> dict[str, np.ndarray]:
+    """Twenty recordings of 0.2 to 5 s: speech, tones, noise, silence; no two of one length."""
+    rng = np.random.default_rng(7)
+    found = {}
+    for number, seconds in enumerate((0.2, 0.47, 1.3, 2.21)):
+        times = np.arange(int(seconds * _RATE)) / _RATE
+        tone = 0.3 * np.sin(2 * np.pi * times * (200 + 700 * np.sin((2 + number) * times)))
+        found[f"tone of {seconds} s"] = tone
+        found[f"noise of {seconds} s"] = rng.normal(0.0, 0.05 + 0.1 * number, len(times) + 111)
+    # A converter's last bit. Of zeros alone the library's features are its rounding errors: each
+    # is divided by their deviation.
+    found["silence"] = rng.integers(-1, 2, int(1.7 * _RATE)) / 32768
+    found["one click"] = np.eye(1, int(0.9 * _RATE), 4000)[0]
+    for file in sorted(_SPEECH.glob("*.flac"))[: 20 - len(found)]:
+        found[file.name], _ = soundfile.read(file)
+    return {name: sound.astype(np.float32) for name, sound in found.items()}
+
+
+_UTTERANCES = _utterances()
+
+
+@dataclass
+class _Family:
+    """A head, what of transformers' is its reference, and its decoding step."""
+
+    head: CtcHead | TransducerHead
+    model: Any
+    expected: Callable[[Any, np.ndarray], list[Emission]]
+
+
+class _Hybrid:
+    """Three models of the library around one encoder, and the programs that serve them all."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(4)
+        self.tdt: Any = ParakeetForTDT(ParakeetTDTConfig(**TRANSDUCER, durations=[*_DURATIONS]))
+        self.rnnt: Any = ParakeetForRNNT(ParakeetRNNTConfig(**TRANSDUCER))
+        config = ParakeetCTCConfig(vocab_size=12, pad_token_id=_BLANK, encoder_config=ENCODER)
+        self.ctc: Any = ParakeetForCTC(config)
+        for model in (self.tdt, self.rnnt, self.ctc):
+            model.eval()
+            lively(model)
+            model.encoder = self.tdt.encoder
+        self.rnnt.encoder_projector = self.tdt.encoder_projector
+        self.listener = Listener(
+            self.tdt.encoder, self.tdt.encoder_projector, self.ctc.ctc_head
+        ).eval()
+        heard = torch.from_numpy(_UTTERANCES["tone of 2.21 s"][: 27 * _FRAME])[None]
+        with torch.no_grad():
+            encoded = self.listener(heard, torch.tensor([heard.shape[1]]))["encoded"]
+        for model in (self.tdt, self.rnnt):
+            model.generation_config.decoder_start_token_id = _BLANK
+            balance(model, encoded)
+
+    def programs(self) -> dict[str, Program]:
+        """What a bundle is converted from."""
+        samples = torch.randn(1, 20 * _FRAME) * 0.1
+        units = torch.export.Dim("units", min=2, max=_LONGEST)
+        state = torch.zeros(2, 1, 24)
+        step = (torch.zeros(1, 1, dtype=torch.int64), state, state, torch.randn(1, _WINDOW, 24))
+        return {
+            "listen": Program(
+                self.listener,
+                (samples, torch.tensor([19 * _FRAME + 17])),
+                dynamic_shapes=({1: _FRAME * units}, None),
+            ),
+            "emit_tdt": Program(self._emitter(self.tdt), step),
+            "emit_rnnt": Program(self._emitter(self.rnnt), step),
+        }
+
+    def families(self) -> dict[str, _Family]:
+        """Each kind of head, with the library's own generation."""
+        tdt = TransducerHead(
+            kind="transducer", listen="listen", emit="emit_tdt", blank=_BLANK, durations=_DURATIONS
+        )
+        rnnt = TransducerHead(kind="transducer", listen="listen", emit="emit_rnnt", blank=_BLANK)
+        ctc = CtcHead(kind="ctc", listen="listen", blank=_BLANK)
+        return {
+            "ctc": _Family(ctc, self.ctc, _ctc_of_transformers),
+            "tdt": _Family(tdt, self.tdt, _transducer_of_transformers),
+            "rnnt": _Family(rnnt, self.rnnt, _transducer_of_transformers),
+        }
+
+    def run(self, program: str) -> Any:
+        """A program in eager PyTorch."""
+        module: Any = self.programs()[program].module
+
+        def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+            given = {name: torch.from_numpy(np.array(value)) for name, value in inputs.items()}
+            with torch.inference_mode():
+                return {name: value.numpy() for name, value in module(**given).items()}
+
+        return run
+
+    def _emitter(self, model: Any) -> nn.Module:
+        return Emitter(model.decoder, model.joint, 12).eval()
+
+
+def _features(samples: np.ndarray) -> Any:
+    return ParakeetFeatureExtractor()(samples, sampling_rate=_RATE, return_tensors="pt")
+
+
+def _ctc_of_transformers(model: Any, samples: np.ndarray) -> list[Emission]:
+    best = model.generate(**_features(samples))[0].tolist()
+    expected, frame = [], 0
+    for token, group in itertools.groupby(best):
+        end = frame + len(list(group))
+        if token != _BLANK:
+            expected.append(Emission(token, frame, end))
+        frame = end
+    return expected
+
+
+def _transducer_of_transformers(model: Any, samples: np.ndarray) -> list[Emission]:
+    frames = -(-(len(samples) // 160) // 8)
+    said = model.generate(**_features(samples), max_new_tokens=10 * frames - 1)
+    tokens, advances = said.sequences[0, 1:].tolist(), said.durations[0, 1:].tolist()
+    starts = [0, *itertools.accumulate(advances)]
+    timed = isinstance(model, ParakeetForTDT)
+    return [
+        Emission(token, start, start + (advance if timed else 1))
+        for token, start, advance in zip(tokens, starts, advances, strict=False)
+        if token != _BLANK
+    ]
+
+
+class _Recorder:
+    """Runs a program and keeps what it said, call by call."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        self.said: list[Mapping[str, np.ndarray]] = []
+
+    def __call__(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        self.said.append({name: value.copy() for name, value in self._run(inputs).items()})
+        return self.said[-1]
+
+
+def _lead(eager: list[Mapping[str, np.ndarray]], artifact: list[Mapping[str, np.ndarray]]) -> float:
+    """By how much eager preferred its first choice that the artifact did not share; 0: none.
+
+    Relative to its largest score.
+    """
+    for one, other in zip(eager, artifact, strict=False):
+        for name in one.keys() & {"logits", "durations"}:
+            chosen = other[name].argmax(-1, keepdims=True)
+            lead = one[name].max(-1) - np.take_along_axis(one[name], chosen, -1)[..., 0]
+            if lead.any():
+                return float(lead.max() / np.abs(one[name]).max())
+    return 0.0
+
+
+@pytest.fixture(scope="module")
+def hybrid() -> _Hybrid:
+    """The models, made once."""
+    return _Hybrid()
+
+
+@pytest.fixture(scope="module", params=["cpu"])
+def artifact(
+    request: pytest.FixtureRequest, hybrid: _Hybrid, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Running]]:
+    """The converted programs."""
+    folder = tmp_path_factory.mktemp(request.param) / "bundle"
+    made = convert(hybrid.programs(), target=request.param, out=folder, measure_seconds=0.0)
+    with ExitStack() as opened:
+        yield {
+            each.name: Running(
+                opened.enter_context(Session(folder, each.name, 1)).run,
+                each.inputs,
+                each.dimensions,
+            )
+            for each in made.manifest.programs
+        }
+
+
+@pytest.mark.parametrize("family", ["ctc", "tdt", "rnnt"])
+def test_token_equality(
+    hybrid: _Hybrid, artifact: dict[str, Running], family: str, record_property: Any
+) -> None:
+    """Twenty utterances; where a token differs, eager's scores must have been as good as equal."""
+    assert len(_UTTERANCES) == 20
+    chosen = hybrid.families()[family]
+    eager = {name: replace(each, run=hybrid.run(name)) for name, each in artifact.items()}
+    emitted, leads = 0, {}
+    for name, samples in _UTTERANCES.items():
+        expected = chosen.expected(chosen.model, samples)
+        heard, said = _recognise(chosen.head, artifact, samples)
+        emitted += len(expected)
+        if heard != expected:
+            reference, wanted = _recognise(chosen.head, eager, samples)
+            assert reference == expected, name
+            leads[name] = max(map(_lead, wanted, said))
+    record_property("leads", leads)
+    assert all(0 < lead < _TIE for lead in leads.values()), leads
+    assert emitted > 40, "the model says next to nothing"
+
+
+def _recognise(
+    head: CtcHead | TransducerHead, programs: Mapping[str, Running], samples: np.ndarray
+) -> tuple[list[Emission], list[list[Mapping[str, np.ndarray]]]]:
+    """The tokens, and what each program said to them."""
+    recorders = {name: _Recorder(programs[name].run) for name in sorted(head.programs)}
+    recipe = Recipe(
+        rate=_RATE,
+        frame=_FRAME,
+        hop=160,
+        overlap=0.0,
+        heads={"only": head},
+        vocabulary=Vocabulary(kind="plain", pieces=tuple("abcdefghijk")),
+    )
+    running = {name: replace(programs[name], run=each) for name, each in recorders.items()}
+    heard = Recogniser(recipe, head, running, "test").recognise(samples)
+    return heard, [each.said for each in recorders.values()]
