@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._dynamo.exc import UserError
 from torch.export import ExportedProgram
 
+from transforms.assertions import without_assertions
 from transforms.guards import transforms_of_any_length
 from transforms.refusals import refuse_unsupported
 from transforms.signature import Signature, output_names, signature_of
@@ -183,14 +185,11 @@ def trace(
     """
     try:
         with torch.no_grad(), transforms_of_any_length():
-            exported = (
-                module
+            program = (
+                module.run_decompositions({})
                 if isinstance(module, ExportedProgram)
-                else torch.export.export(
-                    module, arguments, dict(keywords or {}), dynamic_shapes=shapes, strict=False
-                )
+                else _exported(place, module, arguments, dict(keywords or {}), shapes)
             )
-            program: ExportedProgram = exported.run_decompositions({})
     except ExportError:
         raise
     except Exception as error:  # torch raises many kinds here; all mean the same to the user
@@ -199,6 +198,33 @@ def trace(
         ) from error
     refuse_unsupported(place, program)
     return program
+
+
+def _exported(
+    place: str,
+    module: torch.nn.Module,
+    arguments: tuple[torch.Tensor, ...],
+    keywords: dict[str, torch.Tensor],
+    shapes: Any,
+) -> ExportedProgram:
+    """Export; where torch doubts that all sizes take the same way, let each be tried."""
+    try:
+        exported = torch.export.export(
+            module, arguments, keywords, dynamic_shapes=shapes, strict=False
+        )
+        made: ExportedProgram = exported.run_decompositions({})
+    except UserError as doubt:
+        if not shapes:
+            raise
+        try:
+            exported = torch.export.export(
+                module, arguments, keywords, dynamic_shapes=shapes, strict=False,
+                prefer_deferred_runtime_asserts_over_guards=True,
+            )  # fmt: skip
+        except Exception:  # noqa: BLE001 (torch raises many kinds, and said it plainer before)
+            raise doubt from None
+        return without_assertions(place, exported.run_decompositions({}))
+    return made
 
 
 def _dynamic_shapes(spec: ProgramSpec) -> tuple[dict[int, Dim], ...]:

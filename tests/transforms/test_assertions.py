@@ -1,0 +1,73 @@
+"""Sizes that torch.export gives up on: tried one by one, and either proven or refused by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+
+from menagerie.session import Session
+from transforms import convert
+from transforms.export import trace
+from zoo.errors import ExportError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class _GroupedStep(nn.Module):
+    """A step of attention whose two heads of keys serve four of queries, as Llama's do."""
+
+    def forward(self, query: torch.Tensor, past: torch.Tensor) -> torch.Tensor:
+        """(batch, 4, 1, 8), of queries (batch, 4, 1, 8) and keys (batch, 2, length, 8)."""
+        keys = torch.cat([past, query[:, :2]], 2)
+        batch, heads, length, size = keys.shape
+        wide = keys[:, :, None].expand(batch, heads, 2, length, size)
+        wide = wide.reshape(batch, 2 * heads, length, size)
+        made: torch.Tensor = nn.functional.scaled_dot_product_attention(query, wide, wide)
+        return made
+
+
+def test_a_cache_that_grows_is_dynamic_though_its_heads_are_grouped(tmp_path: Path) -> None:
+    """torch.export refuses this length; the artifact is eager's at lengths never seen."""
+    torch.manual_seed(0)
+    batch, length = Dim("batch", min=1, max=3), Dim("length", min=2, max=24)
+    module, query, past = _GroupedStep().eval(), torch.randn(2, 4, 1, 8), torch.randn(2, 2, 6, 8)
+    shapes = ({0: batch}, {0: batch, 2: length})
+    with pytest.raises(torch._dynamo.exc.UserError, match="Constraints violated"):
+        torch.export.export(module, (query, past), dynamic_shapes=shapes, strict=False)
+    made = convert(
+        module, (query, past), dynamic_shapes=shapes, out=tmp_path / "out", measure_seconds=0
+    )
+    with Session(made.folder) as session:
+        for rows, steps in ((1, 2), (3, 17), (2, 24)):
+            query, past = torch.randn(rows, 4, 1, 8), torch.randn(rows, 2, steps, 8)
+            (found,) = session.run({"query": query.numpy(), "past": past.numpy()}).values()
+            assert (module(query, past) - torch.from_numpy(found)).abs().max() < 1e-6
+
+
+class _Branching(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.shape[0] % 5 != 3 else x - 1
+
+
+def test_a_size_at_which_the_program_is_another_is_named() -> None:
+    """The first such size, where it is an axis of, and what does not hold there."""
+    shapes = ({0: Dim("rows", min=1, max=9)},)
+    with pytest.raises(ExportError, match=r"another program at axis 0 of x = 3: .*Mod") as caught:
+        trace("program main", _Branching(), (torch.ones(2, 3),), shapes=shapes)
+    assert "Narrow the range of axis 0 of x" in str(caught.value)
+    fit = ({0: Dim("rows", min=4, max=7)},)
+    program = trace("program main", _Branching(), (torch.ones(5, 3),), shapes=fit)
+    x = torch.randn(7, 3)
+    assert torch.equal(program.module()(x), x + 1)
+
+
+def test_a_range_too_wide_to_try_is_refused() -> None:
+    """More sizes than can be tried in reason: said so, with what nobody knows of them."""
+    shapes = ({0: Dim("rows", min=4, max=2_000_000)},)
+    with pytest.raises(ExportError, match="too many to try"):
+        trace("program main", _Branching(), (torch.ones(5, 3),), shapes=shapes)
