@@ -32,6 +32,7 @@ from flows.local_cluster import (
 )
 from infra.local import s3_server
 from zoo.errors import MenagerieError, UsageError
+from zoo.role import OWN_STORE, ROLE, WORKER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -137,7 +138,8 @@ def worker_environment(
     return {
         **quiet_environment(),
         **local_connection(state, credentials).environment(),
-        "MENAGERIE_ROLE": "worker",
+        ROLE: WORKER,
+        OWN_STORE: state.store,
         "PREFECT_WORKER_QUERY_SECONDS": "2",  # on loopback it costs little
         "PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1",
         "PREFECT_WORKER_WEBSERVER_PORT": str(port or state.ports["worker"]),

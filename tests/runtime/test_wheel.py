@@ -154,6 +154,7 @@ def test_the_links_of_a_run_make_a_bundle(
     seal(folder, replace(open_bundle(folder).manifest, state=ReleaseState.VALIDATED))
     trust = {"MENAGERIE_TRUST": str(tmp_path / "keys" / "root.json")}
     monkeypatch.setenv("MENAGERIE_TRUST", trust["MENAGERIE_TRUST"])
+    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "publisher"))
     for server in swift_server.running(tmp_path_factory.mktemp("swift")):
         keys = {
             "MENAGERIE_S3_ACCESS_KEY": swift_server.ACCESS_KEY,

@@ -35,7 +35,7 @@ from menagerie.trust.policy import TRUST, trusted_place
 from menagerie.trust.roots import add_root, parse_root
 from zoo.errors import UsageError
 from zoo.frozen import Frozen
-from zoo.role import is_worker
+from zoo.role import is_worker, owns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -246,7 +246,8 @@ def keyring_for(store: str, *, own: bool = False) -> Keyring | None:
         store: its address; for a local folder, keys are made when there are none.
         own: also make them for another kind of store: it is this user's own.
     """
-    if not may_sign():
+    own = own or owns(store)
+    if not (own or may_sign()):
         return None
     folder = keys_folder()
     if (folder / "keyring.json").exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from menagerie.trust.signature import (
     signature_document,
 )
 from zoo.catalogue import update_catalogue
-from zoo.errors import NotInStore, UsageError
+from zoo.errors import MenagerieError, NotInStore, UsageError
 from zoo.report.released import report_of
 from zoo.signing.keyring import Role, keyring_for
 from zoo.signing.metadata import StoreMetadata
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from zoo.store import Release, Store
 
 __all__ = ["Promoter", "sign_bundle", "sign_own"]
+
+_log = logging.getLogger(__name__)
 
 
 class Promoter:
@@ -151,7 +154,10 @@ class Promoter:
         key, content = ledger_key(ledger.model, ledger.platform), envelope(payload, signatures)
         self._store.objects.put_small(key, content)
         StoreMetadata(self._store.objects, self._keyring).list_ledgers({key: content})
-        update_catalogue(self._store, [ledger.model])
+        try:
+            update_catalogue(self._store, [ledger.model])
+        except MenagerieError as error:  # what was decided stands
+            _log.warning("the catalogue is not of today: %s; zoo catalog draws it anew", error)
 
     def _attest(self, release: Release) -> None:
         payload = statement(release, report_of(self._store, release))

@@ -62,6 +62,11 @@ class ObjectReader(ABC):
 
     url: str
 
+    @property
+    def place(self) -> str:
+        """The address, and whose server it means where the address alone does not say."""
+        return self.url
+
     @abstractmethod
     def get_file(self, key: str, destination: Path, size: int, advance: Advance) -> None:
         """Appends to `destination` what it lacks of the `size` bytes under `key`, and no more.

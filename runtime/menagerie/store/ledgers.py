@@ -61,7 +61,7 @@ def _require_later(objects: ObjectReader, key: str, ledger: Ledger, place: str) 
     Raises:
         Untrusted: another one was seen here before.
     """
-    name = hashlib.sha256(f"{objects.url}\n{key}".encode()).hexdigest()
+    name = hashlib.sha256(f"{objects.place}\n{key}".encode()).hexdigest()
     path = home() / "seen" / f"{name}.json"
     count, digest = _seen(path)
     if ledger.serial < count or _digest(ledger, count) != digest:

@@ -168,14 +168,15 @@ class S3Reader(ObjectReader):
         return all(each["Key"] != name for each in found.get("Contents", ()))
 
     @property
-    def _place(self) -> str:
+    def place(self) -> str:
+        """The address and the server's, by which one bucket's name may mean several."""
         return f"{self.url} at {self._options.endpoint or 'AWS'}"
 
     def _answered(self, error: ClientError, key: str) -> StoreError:
         """The server answered, with a refusal."""
         code = str(error.response.get("Error", {}).get("Code", "?"))
         message = " ".join(str(error.response.get("Error", {}).get("Message", "")).split())
-        kind, place = StoreError, self._place
+        kind, place = StoreError, self.place
         if code == "NoSuchBucket":
             fact, advice = f"there is no bucket {self._bucket!r}", f"Create it, or {_DOCTOR}"
         elif code in ABSENT or (
@@ -206,21 +207,21 @@ class S3Reader(ObjectReader):
         """No answer came, or the request was never sent."""
         if isinstance(error, NoCredentialsError | PartialCredentialsError):
             return StoreError(
-                self._place,
+                self.place,
                 "no credentials",
                 "Set MENAGERIE_S3_ACCESS_KEY and MENAGERIE_S3_SECRET_KEY",
             )
         if isinstance(error, SSLError):
             return StoreUnreachable(
-                self._place,
+                self.place,
                 f"its certificate is not trusted ({_innermost(error)})",
                 "Set MENAGERIE_S3_CA_BUNDLE to the PEM file of the authority that signed it",
             )
         if isinstance(error, HTTPClientError | IncompleteReadError | EndpointConnectionError):
             return StoreUnreachable(
-                self._place, _silence(error), f"Check the endpoint and the network, or {_DOCTOR}"
+                self.place, _silence(error), f"Check the endpoint and the network, or {_DOCTOR}"
             )
-        return StoreError(self._place, _innermost(error), f"Check the options, or {_DOCTOR}")
+        return StoreError(self.place, _innermost(error), f"Check the options, or {_DOCTOR}")
 
 
 def _pause(attempt: int) -> None:
