@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+from packaging.specifiers import SpecifierSet
+
 from flows.running.prefect_api import prefect_api
 from menagerie.figures import milliseconds, seconds, size
 from menagerie.home import home
@@ -54,9 +56,10 @@ def checks(store: str, status: Callable[[str], None] = lambda _: None) -> Iterat
 
 def _python() -> Check:
     found = platform.python_version()
-    if platform.python_version_tuple()[:2] == ("3", "11"):
+    wanted = importlib.metadata.metadata("menagerie-zoo")["Requires-Python"]
+    if SpecifierSet(wanted).contains(found, prereleases=True):
         return Check("python", Health.OK, f"{found} at {sys.executable}")
-    return Check("python", Health.FAIL, found, "Use Python 3.11")
+    return Check("python", Health.FAIL, found, f"Use a Python that is {wanted}")
 
 
 def _packages() -> Check:

@@ -1,0 +1,28 @@
+"""What `zoo doctor` says of the Python that it runs in."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+
+from flows.cli.checks import _python
+from zoo.health import Health
+
+
+@pytest.mark.parametrize(
+    ("version", "health"),
+    [
+        ("3.10.14", Health.FAIL),
+        ("3.11.0", Health.OK),
+        ("3.12.1", Health.OK),
+        ("3.13.9", Health.OK),
+        ("3.14.0", Health.FAIL),
+    ],
+)
+def test_the_versions_that_are_declared_are_well(
+    monkeypatch: pytest.MonkeyPatch, version: str, health: Health
+) -> None:
+    """As `requires-python` of pyproject.toml has it: 3.11 to 3.13."""
+    monkeypatch.setattr(platform, "python_version", lambda: version)
+    assert _python().health is health
