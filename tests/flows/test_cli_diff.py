@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime" / "format"))
 from bundle_maker import make_bundle
 
 from flows.cli import invoke
+from tasks.promote import worse_than_latest
+from zoo.report.comparison import RegressionLimits
 from zoo.signing import Keyring, Promoter
 from zoo.store import open_store
 
@@ -69,3 +71,14 @@ def test_the_first_release_has_none_before_it(
     promoter.promote(store.propose(make_bundle(tmp_path / "one", model="lone")))
     assert invoke(["diff", "lone"]) == 2
     assert "one release" in capsys.readouterr().err
+
+
+def test_a_candidate_is_measured_by_the_latest(tmp_path: Path, store: Store) -> None:
+    """Three times the bytes of the latest is a regression; the latest itself is none."""
+    files = {"programs/main/model.so": bytes(30_000)}
+    folder = make_bundle(tmp_path / "ef", files, build_key="ef" * 32)
+    candidate = store.propose(folder)
+    [found] = worse_than_latest(store, candidate, RegressionLimits())
+    assert found.what == "size"
+    assert worse_than_latest(store, candidate, RegressionLimits(larger=20.0)) == ()
+    assert worse_than_latest(store, store.find("tiny", "cpu"), RegressionLimits()) == ()
