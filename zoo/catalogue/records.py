@@ -6,19 +6,15 @@ the releases of one model, not of the whole store.
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from zoo.frozen import Frozen
 
 __all__ = ["Axis", "CataloguedFile", "CataloguedModel", "CataloguedRelease", "History", "Tensor"]
-
-
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 Axis = int | str
 
 
-class Tensor(_Record):
+class Tensor(Frozen):
     """An input or output of a program; an axis is a size or a dimension's name."""
 
     name: str
@@ -26,7 +22,7 @@ class Tensor(_Record):
     shape: tuple[Axis, ...]
 
 
-class CataloguedFile(_Record):
+class CataloguedFile(Frozen):
     """A file of a release. `key` is where it lies in the store, `name` its path in the bundle."""
 
     name: str
@@ -34,7 +30,7 @@ class CataloguedFile(_Record):
     bytes: int
 
 
-class CataloguedRelease(_Record):
+class CataloguedRelease(Frozen):
     """A promoted release with the figures that its report gives.
 
     Attributes:
@@ -64,7 +60,7 @@ class CataloguedRelease(_Record):
     machine: str = ""
 
 
-class History(_Record):
+class History(Frozen):
     """A model's releases for one platform, in the order of their first promotion.
 
     `latest` is a build key, None where all were retracted; `files`, `inputs` and `outputs` are the
@@ -86,7 +82,7 @@ class History(_Record):
         return next((r for r in self.releases if r.build_key == self.latest), None)
 
 
-class CataloguedModel(_Record):
+class CataloguedModel(Frozen):
     """A model and all that was promoted of it."""
 
     name: str
