@@ -112,13 +112,14 @@ std::shared_ptr<Storage> Bundle::widened(const std::string& name) const {
   std::weak_ptr<Storage>& kept = widened_[name];
   if (std::shared_ptr<Storage> storage = kept.lock()) return storage;
   const SafeTensors::Entry& entry = weights_->tensor(name);
-  const Tensor narrow = dense_view(
-      Storage::constant(entry.bytes.data(), entry.bytes.size(), weights_), entry.dtype, entry.shape);
+  const Tensor narrow =
+      dense_view(Storage::constant(entry.bytes.data(), entry.bytes.size(), weights_), entry.dtype,
+                 entry.shape);
   const auto bytes = static_cast<size_t>(narrow.elements() * element_size(Dtype::kFloat32));
   // In whole pages, which a device can address without a copy.
   const size_t whole = (std::max<size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
-  const std::shared_ptr<std::byte> memory(
-      static_cast<std::byte*>(std::aligned_alloc(kPage, whole)), std::free);
+  const std::shared_ptr<std::byte> memory(static_cast<std::byte*>(std::aligned_alloc(kPage, whole)),
+                                          std::free);
   if (memory == nullptr) throw std::bad_alloc();
   const auto written = Storage::borrow(memory.get(), bytes);
   menagerie::assign(narrow, dense_view(written, Dtype::kFloat32, entry.shape));

@@ -27,7 +27,8 @@ class Bundle {
   const Manifest& manifest() const { return manifest_; }
   const std::shared_ptr<const SafeTensors>& weights() const { return weights_; }
   // A tensor of the weights file as the backend's device sees it: in the mapping; or, if float16 or
-  // bfloat16 is stored and float32 (the number of the dtype) wanted, widened, once for all programs.
+  // bfloat16 is stored and float32 (the number of the dtype) wanted, widened, once for all
+  // programs.
   Tensor constant(const std::string& name, int32_t wanted) const;
 
   // The library that this machine loads for a program, its hash checked: the program's own, or its

@@ -6,6 +6,8 @@ the releases of one model, not of the whole store.
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from zoo.frozen import Frozen
 
 __all__ = ["Axis", "CataloguedFile", "CataloguedModel", "CataloguedRelease", "History", "Tensor"]
@@ -92,5 +94,5 @@ class CataloguedModel(Frozen):
     parameters: int | None = None
     random_weights: int | None = None
     speech: bool = False  # whether `menagerie transcribe` takes it
-    versions: dict[str, str] = {}
+    versions: dict[str, str] = Field(default_factory=dict)
     histories: tuple[History, ...] = ()
