@@ -42,12 +42,14 @@ class Links:
         opened = open_store(store)
         self._addresses = {
             name: address
-            for name in (MANIFEST, SIGNATURE, *release.manifest.listed)
+            for name in (MANIFEST, *release.manifest.listed)
             if (address := opened.link(release, name, _LINK_SECONDS)) is not None
         }
         self._archive: str | None = None
         if self._addresses:
             with suppress(StoreError):  # then the page does without
+                if signature := opened.link(release, SIGNATURE, _LINK_SECONDS):
+                    self._addresses[SIGNATURE] = signature
                 self._archive = opened.link_archive(release, _LINK_SECONDS)
 
     @property

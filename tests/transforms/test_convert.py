@@ -20,6 +20,7 @@ from transforms.example_goldens import resized
 from transforms.own_program import prepare_own
 from transforms.targets import target_named
 from zoo.errors import ExportError, UsageError, ValidationError
+from zoo.precision import Precision
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -221,7 +222,7 @@ def test_misuse_is_told_before_any_work(tmp_path: Path) -> None:
 
 def test_the_build_key_follows_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """What other code made of the same module is another artifact."""
-    wish = converter._Wish("net", target_named("cpu"), None, {}, "", 1, 0.0)
+    wish = converter._Wish("net", target_named("cpu"), None, {}, Precision.FLOAT32, "", 1, 0.0)
     keys = {converter._key(wish, ())}
     keys.add(converter._key(wish, ()))
     monkeypatch.setattr(converter, "code_digest", lambda: "0" * 64)

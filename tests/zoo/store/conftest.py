@@ -98,7 +98,7 @@ def s3(swift: SwiftServer, clients: dict[str, Any]) -> Place:
     return Place(None, options(swift, swift.http), f"tests/{uuid.uuid4().hex}", clients)
 
 
-@pytest.fixture(params=["local", "s3-http", "s3-tls"])
+@pytest.fixture(params=["local", "s3-http", pytest.param("s3-tls", marks=pytest.mark.sweep)])
 def place(request: pytest.FixtureRequest, tmp_path: Path, clients: dict[str, Any]) -> Place:
     """Each kind of store in turn."""
     if request.param == "local":
