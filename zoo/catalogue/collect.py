@@ -8,6 +8,7 @@ from menagerie.format.bundle_manifest import Role
 from menagerie.format.paths import MANIFEST, SIGNATURE
 from menagerie.store.layout import blob_key, release_key, signature_key
 from zoo.catalogue.records import (
+    Axis,
     CataloguedFile,
     CataloguedModel,
     CataloguedRelease,
@@ -21,7 +22,7 @@ from zoo.report.summary import summarise
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from menagerie.format.bundle_manifest import TensorSpec
+    from menagerie.format.bundle_manifest import BundleProgram
     from menagerie.trust.ledger import Ledger
     from zoo.records import ConversionReport
     from zoo.store import Release, Store
@@ -73,8 +74,8 @@ def _history(store: Store, ledger: Ledger) -> tuple[History, Release | None]:
         latest=None if latest is None else latest.build_key,
         files=() if latest is None else tuple(_files(latest)),
         program="" if latest is None else latest.manifest.programs[0].name,
-        inputs=() if latest is None else _tensors(latest.manifest.programs[0].inputs),
-        outputs=() if latest is None else _tensors(latest.manifest.programs[0].outputs),
+        inputs=() if latest is None else _inputs(latest.manifest.programs[0]),
+        outputs=() if latest is None else _outputs(latest.manifest.programs[0]),
     )
     return history, latest
 
@@ -117,5 +118,15 @@ def _files(release: Release) -> Iterable[CataloguedFile]:
         yield CataloguedFile(name=name, key=blob_key(entry.sha256), bytes=entry.bytes)
 
 
-def _tensors(specs: Iterable[TensorSpec]) -> tuple[Tensor, ...]:
-    return tuple(Tensor(name=s.name, dtype=s.dtype.value, shape=s.shape) for s in specs)
+def _inputs(program: BundleProgram) -> tuple[Tensor, ...]:
+    def size(axis: Axis) -> int:
+        return program.dimensions[axis][0] if isinstance(axis, str) else axis
+
+    return tuple(
+        Tensor(name=s.name, dtype=s.dtype.value, shape=s.shape, least=tuple(map(size, s.shape)))
+        for s in program.inputs
+    )
+
+
+def _outputs(program: BundleProgram) -> tuple[Tensor, ...]:
+    return tuple(Tensor(name=s.name, dtype=s.dtype.value, shape=s.shape) for s in program.outputs)

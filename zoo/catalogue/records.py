@@ -17,11 +17,15 @@ Axis = int | str
 
 
 class Tensor(Frozen):
-    """An input or output of a program; an axis is a size or a dimension's name."""
+    """An input or output of a program; an axis is a size or a dimension's name.
+
+    `least` is the same with the lowest size of each dimension; of an output it may be empty.
+    """
 
     name: str
     dtype: str
     shape: tuple[Axis, ...]
+    least: tuple[int, ...] = ()
 
 
 class CataloguedFile(Frozen):

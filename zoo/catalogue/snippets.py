@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Snippet", "snippets"]
 
-_EXAMPLE_SIZE = 1  # of a dynamic axis
-
 
 @dataclass(frozen=True)
 class Snippet:
@@ -36,11 +34,22 @@ def snippets(model: CataloguedModel, history: History, store: str) -> tuple[Snip
             Snippet("Make text of a recording", f"menagerie transcribe {model.name} a.wav")
         )
     found.append(Snippet("Prove it on your machine", f"menagerie verify {model.name}"))
-    found.append(Snippet("Run it in Python, without PyTorch", _python(model, history)))
+    found.append(
+        Snippet(
+            "The same in Python" if model.speech else "Run it in Python, without PyTorch",
+            _python(model, history),
+        )
+    )
     return tuple(found)
 
 
 def _python(model: CataloguedModel, history: History) -> str:
+    if model.speech:
+        return (
+            "from menagerie.speech import Transcriber\n\n"
+            f'with Transcriber("{model.name}") as transcriber:\n'
+            '    print(transcriber.transcribe_file("a.wav").text)\n'
+        )
     program = "" if history.program == "main" else f', program="{history.program}"'
     given = ",\n".join(f'        "{each.name}": {_zeros(each)}' for each in history.inputs)
     return (
@@ -52,5 +61,4 @@ def _python(model: CataloguedModel, history: History) -> str:
 
 
 def _zeros(tensor: Tensor) -> str:
-    shape = tuple(_EXAMPLE_SIZE if isinstance(axis, str) else axis for axis in tensor.shape)
-    return f'np.zeros({shape}, "{tensor.dtype}")'
+    return f'np.zeros({tensor.least}, "{tensor.dtype}")'

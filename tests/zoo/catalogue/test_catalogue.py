@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "runtime" / "format"))
 
-from bundle_maker import make_bundle
+from bundle_maker import draft, make_bundle
 
 from zoo.catalogue import INDEX, update_catalogue
 from zoo.signing import Keyring, Promoter
@@ -141,3 +142,17 @@ def test_an_update_of_one_model_keeps_the_others(
     assert index.read_bytes() == before
     assert update_catalogue(store) == 2
     assert index.read_bytes() == before
+
+
+def test_the_code_to_copy_gives_sizes_that_the_program_takes(
+    tmp_path: Path, store: Store, promoter: Promoter
+) -> None:
+    """A dynamic axis by its lowest size, in the input's own dtype."""
+    [program] = draft().programs
+    low = {name: (3, high, step) for name, (_, high, step) in program.dimensions.items()}
+    bundle = make_bundle(tmp_path / "made", programs=(replace(program, dimensions=low),))
+    promoter.promote(store.propose(bundle))
+    page = Page(tmp_path / "store" / "catalogue" / "models" / "tiny.html")
+    [given] = program.inputs
+    sizes = tuple(3 if isinstance(axis, str) else axis for axis in given.shape)
+    assert f'"{given.name}": np.zeros({sizes}, "{given.dtype.value}")' in page.words
