@@ -120,9 +120,7 @@ def confirm_release(
             written = read_report(bundle).model_copy(update={"validation": report})
             write_report(written, bundle, graphs=read_graphs(bundle))
             reseal(bundle, release.manifest, ReleaseState.VALIDATED)
-            confirmed = opened.propose(bundle)
-            if (keyring := keyring_for(store)) is not None:
-                Promoter(opened, keyring).promote(confirmed)
+            _confirm(opened, store, release, bundle)
             proof = proof.model_copy(update={"state": ReleaseState.VALIDATED})
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -162,6 +160,17 @@ def _prove(
         }
     )
     return _noted(opened, proof), report
+
+
+def _confirm(opened: Store, store: str, release: Release, bundle: Path) -> None:
+    """Publishes what a device has proven; signed where a signed ledger names what it was before."""
+    if (keyring := keyring_for(store)) is None:
+        opened.propose(bundle)
+        return
+    promoter = Promoter(opened, keyring)
+    confirmed = opened.propose(bundle, vouched=promoter.vouches)
+    if promoter.vouches(release):
+        promoter.promote(confirmed)
 
 
 def _require_untouched(bundle: Path, release: Release) -> None:

@@ -133,7 +133,7 @@ def convert(
     result = _convert(planned, options, jobs).model_copy(
         update={"seconds": time.perf_counter() - began}
     )
-    _promote(result, options, cluster)
+    _tell_of_candidates(result, options, cluster)
     if as_json:
         emit(result.model_dump(mode="json"))
     else:
@@ -142,41 +142,25 @@ def convert(
         raise typer.Exit(1)
 
 
-def _promote(
+def _tell_of_candidates(
     result: "RunResult", options: "ConversionOptions", cluster: "Connection | None"
 ) -> None:
-    """Sign what workers of this user's own cluster have proposed; others' wait for `zoo promote`.
-
-    Workers have no keys. Those of `zoo up` are this user's, who would promote whatever they prove.
-    """
-    from flows.connection import Origin
+    """What workers without keys have proposed waits; `zoo up`'s own worker signs for its store."""
     from flows.outcome.results import Outcome
-    from flows.request.own_models import manifest_folder
 
     made = [row for row in result.results if row.outcome is Outcome.PUBLISHED]
     if cluster is None or not made:
         return
     from flows.cli.output import messages
-    from zoo.manifest import load_manifest
-    from zoo.signing import Promoter, check_candidate, keyring_for
     from zoo.store import open_store
 
     store = open_store(options.store_url)
-    own = cluster.origin is Origin.LOCAL_CLUSTER
-    keyring = keyring_for(options.store_url, own=True) if own else None
     for row in made:
-        candidate = store.candidate(row.model, row.target, row.build_key or "")
-        if candidate is None:
-            continue
-        if keyring is None:
+        if store.candidate(row.model, row.target, row.build_key or "") is not None:
             text = (
                 f"{row.model} for {row.target} is a candidate: `zoo promote {row.model}` signs it"
             )
             messages().print(text, markup=False)
-            continue
-        spec = load_manifest(manifest_folder(options)).spec(row.model)
-        check_candidate(candidate.manifest, spec)
-        Promoter(store, keyring).promote(candidate)
 
 
 def _manifest(given: "Path | None") -> str:

@@ -62,13 +62,15 @@ def diff(
 
 
 def _print(found: "list[Difference]", before: str, after: str) -> None:
-    shown = table("", "what", before, after, "")
+    from rich.markup import escape
+
+    shown = table("", "what", escape(before), escape(after), "")
     section = ""
     for each in found:
         new, section = each.section != section, each.section
         colour = _COLOURS[each.change]
         word = "" if each.change in {"same", "other"} else each.change
-        row = (section if new else "", each.what, each.before, each.after, word)
+        row = (section if new else "", *map(escape, (each.what, each.before, each.after)), word)
         shown.add_row(*row, style=colour if word else None)
     results().print(shown if found else "no difference")
 

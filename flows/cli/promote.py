@@ -74,9 +74,11 @@ def promote(
 
     place = store_url(store)
     keyring, opened = _keyring(place), open_store(place)
-    waiting = [c for c in opened.candidates(model, target) if build in {None, c.build_key}]
+    waiting = [c for c in opened.candidates(model, target) if c.build_key.startswith(build or "")]
     if build is not None and not waiting:
-        waiting = [opened.find_any(model, target, build)]
+        ledgers = [each for each in opened.ledgers(model) if each.target == target]
+        known = {key for each in ledgers if (key := _whole_key(each, build))}
+        waiting = [opened.find_any(model, target, key) for key in sorted(known or {build})]
     if not waiting:
         release = opened.find(model, target)  # signed already, or there is nothing
         _said(release.build_key, f"{model} for {target}: nothing waits", as_json=as_json)
@@ -104,7 +106,8 @@ def promote(
         for each in worse if latest else ():
             messages().print(f"the latest stays: {each.what}: {each.fact}", style="yellow")
     if kept_back:
-        messages().print("To move it all the same: zoo promote --allow-regression")
+        again = f"zoo promote {model} --target {target} --build KEY --allow-regression"
+        messages().print(f"To move it all the same: {again}", markup=False)
         raise typer.Exit(1)
 
 

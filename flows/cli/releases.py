@@ -17,6 +17,8 @@ def releases(
     as_json: JsonOption = False,
 ) -> None:
     """Show the signed history of a model's releases, and what waits for its promotion."""
+    from rich.markup import escape
+
     from menagerie.typed_json import plain
     from zoo.store import open_store
 
@@ -41,7 +43,12 @@ def releases(
             mark = " (latest)" if entry is latest else ""
             build = entry.build_key[:12] + mark
             shown.add_row(
-                ledger.platform, entry.when, entry.action, build, entry.state.value, entry.reason
+                ledger.platform,
+                entry.when,
+                entry.action,
+                build,
+                entry.state.value,
+                escape(entry.reason),
             )
     for candidate in waiting:
         created = candidate.manifest.created

@@ -315,3 +315,91 @@ def timed(work: Callable[[], object]) -> float:
     began = time.process_time()
     work()
     return time.process_time() - began
+
+
+def evil(tmp_path: Path, digits: str = "ab") -> Path:
+    """Another's bundle under a build key that can be foreseen."""
+    files = {"programs/main/model.so": b"evil code"}
+    return make_bundle(tmp_path / "evil", files, build_key=digits * 32)
+
+
+def good(tmp_path: Path, digits: str = "ab") -> Path:
+    """What the publisher made himself."""
+    files = {"programs/main/model.so": b"good code"}
+    return make_bundle(tmp_path / "good", files, build_key=digits * 32)
+
+
+def code_of(store: Store, folder: Path) -> bytes:
+    """The library that a reader gets."""
+    pulled = store.pull(store.find("tiny", "cpu"), folder)
+    return (pulled / "programs/main/model.so").read_bytes()
+
+
+def test_a_planted_candidate_is_not_signed(store: Store, keyring: Keyring, tmp_path: Path) -> None:
+    """The publisher signs what he made, not what lay in the store under its build key."""
+    store.propose(evil(tmp_path))
+    promoter = Promoter(store, keyring)
+    promoter.promote(store.propose(good(tmp_path), vouched=promoter.vouches))
+    assert code_of(store, tmp_path / "out") == b"good code"
+
+
+def test_a_planted_release_is_replaced(store: Store, keyring: Keyring, tmp_path: Path) -> None:
+    """However often the good one is promoted, the ledger never names the other."""
+    planted = Store(store.objects, allow_unsigned=True).publish(evil(tmp_path))
+    promoter = Promoter(store, keyring)
+    made = store.propose(good(tmp_path), vouched=promoter.vouches)
+    for _ in range(2):
+        promoter.promote(made)
+        digest = hashlib.sha256(planted.document).hexdigest()
+        [ledger] = store.ledgers("tiny")
+        assert not ledger.names("ab" * 32, digest)
+    assert code_of(store, tmp_path / "out") == b"good code"
+
+
+def test_a_rotation_signs_only_what_was_promoted(
+    promoted: Promote, store: Store, keyring: Keyring, tmp_path: Path
+) -> None:
+    """A document that was swapped before the rotation gets no signature of the new key."""
+    release = promoted("ab")
+    other = open_bundle(evil(tmp_path)).document
+    ledgers = store.ledgers()
+    before = store.objects.read_small(signature_key(*release.names), 2**16)
+    store.objects.put_small(release_key(*release.names), other)
+    keyring.rotate(Role.RELEASE)
+    Promoter(store, keyring).resign(ledgers)
+    assert store.objects.read_small(signature_key(*release.names), 2**16) == before
+
+
+def test_what_was_retracted_is_not_promoted_again(
+    promoted: Promote, store: Store, keyring: Keyring, tmp_path: Path
+) -> None:
+    """Converting the same build again brings no hole back."""
+    release = promoted("ab")
+    promoter = Promoter(store, keyring)
+    promoter.retract(store.ledgers("tiny")[0], release.build_key, "a hole")
+    with pytest.raises(Retracted, match="a hole"):
+        promoter.promote(release)
+    with pytest.raises((NotInStore, Retracted)):
+        store.find("tiny", "cpu")
+
+
+def test_a_retraction_made_meanwhile_is_kept(
+    promoted: Promote, store: Store, keyring: Keyring
+) -> None:
+    """Who decides by a ledger that he read before adds to the one of now."""
+    promoted("ab"), promoted("cd")
+    [early] = store.ledgers("tiny")
+    promoter = Promoter(store, keyring)
+    promoter.retract(early, "ab" * 32, "a hole")
+    promoter.retract(early, "cd" * 32, "another")
+    [now] = store.ledgers("tiny")
+    assert [entry.action for entry in now.entries] == ["promote", "promote", "retract", "retract"]
+
+
+def test_a_ledger_that_is_gone_is_missed(promoted: Promote, store: Store) -> None:
+    """Who withholds it would hide what was retracted."""
+    release = promoted("ab")
+    assert store.find("tiny", "cpu")
+    store.objects.delete(ledger_key("tiny", release.platform))
+    with pytest.raises(Untrusted, match=r"is gone|is not what"):
+        store.find("tiny", "cpu")

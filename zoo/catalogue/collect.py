@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 from menagerie.format.bundle_manifest import Role
@@ -63,9 +64,11 @@ def _history(store: Store, ledger: Ledger) -> tuple[History, Release | None]:
     found = {}
     for build in dict.fromkeys(entry.build_key for entry in ledger.entries):
         try:
-            found[build] = store.find_any(ledger.model, ledger.target, build)
+            release = store.find_any(ledger.model, ledger.target, build)
         except NotInStore:  # it was swept
             continue
+        if ledger.names(build, hashlib.sha256(release.document).hexdigest()):
+            found[build] = release
     latest = None if ledger.latest is None else found.get(ledger.latest.build_key)
     history = History(
         target=ledger.target,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,4 +70,4 @@ def render_model(model: CataloguedModel, store: str) -> str:
         _Platform(history, history.current, plots(history), snippets(model, history, store))
         for history in model.histories
     ]
-    return render("model.html.j2", model=model, platforms=platforms, infinite=math.inf)
+    return render("model.html.j2", model=model, platforms=platforms)

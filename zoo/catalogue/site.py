@@ -41,9 +41,10 @@ def update_catalogue(store: Store, models: Iterable[str] | None = None) -> int:
         StoreError: the store could not give or take it.
     """
     objects = store.objects
-    every = models is None
-    names = {ledger.model for ledger in store.ledgers()} if models is None else set(models)
-    known = {} if every else _records(objects)
+    kept = None if models is None else _records(objects)
+    every = kept is None
+    names = {each.model for each in store.ledgers()} if every else set(models or ())
+    known = kept or {}
     for name in sorted(names):
         record = collect(store, name)
         if every or known.get(name) != record:
@@ -55,12 +56,12 @@ def update_catalogue(store: Store, models: Iterable[str] | None = None) -> int:
     return len(known)
 
 
-def _records(objects: ObjectStore) -> dict[str, CataloguedModel]:
-    """What the site says now; nothing where it was never made, or by another version."""
+def _records(objects: ObjectStore) -> dict[str, CataloguedModel] | None:
+    """What the site says now; None where it was never made, or by another version."""
     try:
         return _FORM.validate_json(objects.read_small(_RECORDS, _MOST_BYTES))
     except (NotInStore, TooLarge, ValidationError):
-        return {}
+        return None
 
 
 def _put(objects: ObjectStore, key: str, content: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,9 @@ def _python(model: CataloguedModel, history: History) -> str:
             '    print(transcriber.transcribe_file("a.wav").text)\n'
         )
     program = "" if history.program == "main" else f', program="{history.program}"'
-    given = ",\n".join(f'        "{each.name}": {_zeros(each)}' for each in history.inputs)
+    given = ",\n".join(
+        f"        {json.dumps(each.name)}: {_zeros(each)}" for each in history.inputs
+    )
     return (
         "import menagerie\n"
         "import numpy as np\n\n"

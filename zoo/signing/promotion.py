@@ -18,7 +18,7 @@ from menagerie.trust.signature import (
     signature_document,
 )
 from zoo.catalogue import update_catalogue
-from zoo.errors import MenagerieError, NotInStore, UsageError
+from zoo.errors import MenagerieError, NotInStore, Retracted, UsageError
 from zoo.report.released import report_of
 from zoo.signing.keyring import Role, keyring_for
 from zoo.signing.metadata import StoreMetadata
@@ -46,6 +46,10 @@ class Promoter:
         self._store = store
         self._keyring = keyring
 
+    def vouches(self, release: Release) -> bool:
+        """Whether the signed ledger names this very document, so that it may stay as it is."""
+        return self._ledger(release).names(release.build_key, _digest(release))
+
     def promote(self, candidate: Release, *, latest: bool = True, reason: str = "") -> Release:
         """Signs a candidate and makes it a release; one that is a release already stays as it is.
 
@@ -58,10 +62,19 @@ class Promoter:
 
         Returns:
             The release in the store.
+
+        Raises:
+            Retracted: this build was, and stays so.
         """
         with self._keyring.hold():
             ledger = self._ledger(candidate)
-            release = self._store.admit(candidate, self._signatures(candidate.document))
+            if (forbidden := ledger.retraction(candidate.build_key)) is not None:
+                fact = f"was retracted on {forbidden.when}: {forbidden.reason or 'no reason'}"
+                place = f"{candidate.model} for {candidate.platform}, {candidate.build_key[:12]}"
+                raise Retracted(place, fact, "Mend its cause and convert it: that is another build")
+            release = self._store.admit(
+                candidate, self._signatures(candidate.document), self.vouches
+            )
             digest = _digest(release)
             last = ledger.last(release.build_key)
             known = last is not None and last.action != "retract" and last.document == digest
@@ -124,8 +137,9 @@ class Promoter:
                         release = self._store.find_any(ledger.model, ledger.target, build)
                     except NotInStore:  # it was swept
                         continue
-                    self._store.sign(release, self._signatures(release.document))
-                    self._attest(release)
+                    if ledger.names(build, _digest(release)):  # else somebody put it there since
+                        self._store.sign(release, self._signatures(release.document))
+                        self._attest(release)
                 self._write(ledger)
 
     def _decide(
@@ -139,8 +153,9 @@ class Promoter:
             when=_now(),
             reason=reason,
         )
-        with self._keyring.hold():
-            self._write(ledger.with_entry(entry))
+        with self._keyring.hold():  # another promoter may have decided something meanwhile
+            now = trusted_ledger(self._store.objects, ledger.model, ledger.platform) or ledger
+            self._write(now.with_entry(entry))
 
     def _ledger(self, release: Release) -> Ledger:
         found = trusted_ledger(self._store.objects, release.model, release.platform)

@@ -77,12 +77,18 @@ class Store(ReleaseReader):
         """
         return self.admit(self.propose(bundle, progress), None)
 
-    def propose(self, bundle: Path, progress: Progress = silent) -> Release:
+    def propose(
+        self,
+        bundle: Path,
+        progress: Progress = silent,
+        vouched: Callable[[Release], bool] = lambda _: True,
+    ) -> Release:
         """Makes the bundle in the folder `bundle` a candidate; what is there is not moved again.
 
         Args:
             bundle: a sealed bundle that was proven (state `emulated` or `validated`).
             progress: called with bytes done and bytes in all.
+            vouched: whether an earlier one of the same build may stay; else this takes its place.
 
         Returns:
             The candidate: an earlier one or a release, when the same build was published before,
@@ -99,7 +105,8 @@ class Store(ReleaseReader):
             raise StoreError(str(bundle), "is lowered but not proven", "Validate it, then publish")
         meter = Meter(release.size, progress)
         earlier = self._whole(release.model, release.target, release.build_key)
-        if earlier is not None and not _confirms(release, earlier):
+        stays = earlier is not None and vouched(earlier) and not _confirms(release, earlier)
+        if earlier is not None and stays:
             meter.advance(release.size)
             release = earlier
         else:
@@ -108,7 +115,12 @@ class Store(ReleaseReader):
                 self._objects.put_small(candidate_key(*release.names), release.document)
         return release
 
-    def admit(self, candidate: Release, signature: bytes | None) -> Release:
+    def admit(
+        self,
+        candidate: Release,
+        signature: bytes | None,
+        vouched: Callable[[Release], bool] = lambda _: True,
+    ) -> Release:
         """Makes a candidate a release, with its signature.
 
         Returns:
@@ -119,6 +131,10 @@ class Store(ReleaseReader):
             StoreError: the store could not take it.
         """
         earlier = self._readable(*candidate.names)
+        if earlier is not None and not vouched(earlier):  # put there by who may not
+            for confirmed in (False, True):
+                self._objects.delete(release_key(*candidate.names, confirmed=confirmed))
+            earlier = None
         if earlier is None or _confirms(candidate, earlier):
             names, confirmed = candidate.names, earlier is not None
             with announce(self._objects, (e.sha256 for e in candidate.manifest.listed.values())):

@@ -45,6 +45,7 @@ def trusted_ledger(objects: ObjectReader, model: str, platform: str) -> Ledger |
 
             content, roots = current_ledger(objects, key, roots, place)
     except NotInStore:
+        _require_unseen(objects, key, place)
         return None
     except TooLarge as error:
         raise Untrusted(place, error.fact, "Tell the store's owner") from None
@@ -61,8 +62,7 @@ def _require_later(objects: ObjectReader, key: str, ledger: Ledger, place: str) 
     Raises:
         Untrusted: another one was seen here before.
     """
-    name = hashlib.sha256(f"{objects.place}\n{key}".encode()).hexdigest()
-    path = home() / "seen" / f"{name}.json"
+    path = _memory(objects, key)
     count, digest = _seen(path)
     if ledger.serial < count or _digest(ledger, count) != digest:
         fact = f"its {ledger.serial} entries are not those {count} that were seen here before"
@@ -73,6 +73,20 @@ def _require_later(objects: ObjectReader, key: str, ledger: Ledger, place: str) 
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             content = {"serial": ledger.serial, "digest": _digest(ledger, ledger.serial)}
             write_durably(path, json.dumps(content).encode(), partial=path.with_suffix(".partial"))
+
+
+def _require_unseen(objects: ObjectReader, key: str, place: str) -> None:
+    """Raises Untrusted where there was a ledger before: who withholds it hides retractions."""
+    path = _memory(objects, key)
+    if _seen(path)[0] > 0:
+        advice = f"Tell the store's owner. If it was made anew, remove {path}"
+        raise Untrusted(place, "was seen here before and is gone", advice)
+
+
+def _memory(objects: ObjectReader, key: str) -> Path:
+    """The file that remembers what a ledger said."""
+    name = hashlib.sha256(f"{objects.place}\n{key}".encode()).hexdigest()
+    return home() / "seen" / f"{name}.json"
 
 
 def _digest(ledger: Ledger, count: int) -> str:
