@@ -37,13 +37,18 @@ def update_catalogue(store: Store, models: Iterable[str] | None = None) -> int:
         How many models the catalogue has.
 
     Raises:
+        NotInStore: nothing of one of these models was promoted.
         Untrusted: a ledger was not signed by anybody who is trusted here.
         StoreError: the store could not give or take it.
     """
     objects = store.objects
+    models = None if models is None else set(models)
+    for name in models or ():
+        if not store.ledgers(name):
+            raise NotInStore(store.url, f"nothing of {name} was promoted", f"zoo promote {name}")
     kept = None if models is None else _records(objects)
     every = kept is None
-    names = {each.model for each in store.ledgers()} if every else set(models or ())
+    names = {each.model for each in store.ledgers()} if every else models or set()
     known = kept or {}
     for name in sorted(names):
         record = collect(store, name)

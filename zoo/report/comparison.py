@@ -172,7 +172,7 @@ def _latency(first: _Side, second: _Side) -> Iterator[Difference]:
     written = [_NOTHING if m is None else figures.milliseconds(m) for m in medians]
     machines = {"" if s.report is None else s.report.validation.machine for s in (first, second)}
     what = "median" if len(machines) == 1 else "median, on two kinds of machine"
-    yield Difference("latency", what, written[0], written[1], Change.OTHER)
+    yield _fact("latency", what, written[0], written[1])
 
 
 def _sizes(first: _Side, second: _Side) -> Iterator[Difference]:

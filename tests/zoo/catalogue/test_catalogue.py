@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "runtime" / "format"))
 from bundle_maker import draft, make_bundle
 
 from zoo.catalogue import INDEX, update_catalogue
+from zoo.errors import NotInStore
 from zoo.signing import Keyring, Promoter
 from zoo.store import open_store
 
@@ -156,3 +157,11 @@ def test_the_code_to_copy_gives_sizes_that_the_program_takes(
     [given] = program.inputs
     sizes = tuple(3 if isinstance(axis, str) else axis for axis in given.shape)
     assert f'"{given.name}": np.zeros({sizes}, "{given.dtype.value}")' in page.words
+
+
+def test_a_model_that_nobody_promoted_has_no_page(store: Store, promoter: Promoter) -> None:
+    """A misspelt name is told, and leaves nothing behind."""
+    del promoter
+    with pytest.raises(NotInStore, match="nothing of tiyn was promoted"):
+        update_catalogue(store, ["tiyn"])
+    assert store.objects.list_keys("catalogue/") == []
