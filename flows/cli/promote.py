@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.options import (
+    FactoriesOption,
     JsonOption,
     ManifestOption,
     StoreOption,
@@ -51,6 +52,7 @@ def promote(
     ] = False,
     reason: Annotated[str, typer.Option(help="For the ledger.")] = "",
     manifest: ManifestOption = None,
+    allow_factories: FactoriesOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -98,6 +100,7 @@ def promote(
                 manifest=manifest,
                 latest=latest and not worse,
                 goldens=goldens,
+                allow_factories=allow_factories,
                 reason=reason,
             )
         word = "promoted" if latest and not worse else "admitted"
