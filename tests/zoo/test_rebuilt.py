@@ -79,7 +79,7 @@ def test_tensors_are_named_with_how_far_they_are_apart(tmp_path: Path) -> None:
 def test_rounding_of_golden_outputs_is_told_from_other_goldens(
     tmp_path: Path, case: float, output: float, near: bool
 ) -> None:
-    """Outputs within the tolerance that was signed, for the very same inputs; else another model."""
+    """Outputs within the tolerance that was signed, for the same inputs; else another model."""
 
     def goldens(given: float, expected: float) -> bytes:
         """Three cases, as `bundle_maker` promises them."""
