@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import SecretStr, ValidationError, field_serializer
+from pydantic import Field, SecretStr, ValidationError, field_serializer
 
 from menagerie.durable import write_durably
 from menagerie.home import home
@@ -24,6 +24,8 @@ from zoo.frozen import Frozen
 __all__ = [
     "ACCESS_KEY",
     "BUCKET",
+    "READER_KEY",
+    "WORKER_KEY",
     "ClusterState",
     "Credentials",
     "Database",
@@ -37,7 +39,10 @@ __all__ = [
 ]
 
 BUCKET = "menagerie"
-ACCESS_KEY = "menagerie:owner"  # a name, no secret; Swift's form is account:user
+# Names, no secrets; Swift's form is account:user. What each may: `infra.local.processes.rights`.
+ACCESS_KEY = "menagerie:owner"
+WORKER_KEY = "menagerie:worker"
+READER_KEY = "menagerie:reader"
 _BYTES = 32
 _OTHERS = 0o077
 _SOCKET_BYTES = 90  # a path to a socket has 104 on macOS, and supervisord's first one is longer
@@ -106,14 +111,27 @@ class ClusterState(_File):
         write_private(state_path(), self.model_dump_json(indent=2) + "\n")
 
 
+def _fresh() -> SecretStr:
+    return SecretStr(secrets.token_urlsafe(_BYTES))
+
+
 class Credentials(_File):
     """Handed to processes in their environment, never as arguments, which everybody can list."""
 
     api_auth: SecretStr  # user:password of Prefect's API and UI
-    s3_secret: SecretStr
+    s3_secret: SecretStr  # the owner's
+    s3_worker_secret: SecretStr = Field(default_factory=_fresh)  # older files lack these two
+    s3_reader_secret: SecretStr = Field(default_factory=_fresh)
     database_url: SecretStr | None = None  # of PostgreSQL, with its password
 
-    @field_serializer("api_auth", "s3_secret", "database_url", when_used="json")
+    @field_serializer(
+        "api_auth",
+        "s3_secret",
+        "s3_worker_secret",
+        "s3_reader_secret",
+        "database_url",
+        when_used="json",
+    )
     def _revealed(self, secret: SecretStr | None) -> str | None:
         return None if secret is None else secret.get_secret_value()
 
@@ -122,7 +140,7 @@ class Credentials(_File):
         """Fresh ones."""
         return cls(
             api_auth=SecretStr(f"zoo:{secrets.token_urlsafe(_BYTES)}"),
-            s3_secret=SecretStr(secrets.token_urlsafe(_BYTES)),
+            s3_secret=_fresh(),
         )
 
     @classmethod

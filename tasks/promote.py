@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from menagerie.validation import Limits, validate
 from zoo.errors import ValidationError
-from zoo.report.comparison import regressions
+from zoo.report.comparison import Side, regressions
 from zoo.report.released import report_of
 from zoo.role import ROLE, WORKER
 from zoo.signing import Promoter, check_candidate
@@ -77,7 +76,6 @@ def promote_candidate(
         if not judged.passed:
             fact = f"{judged.verdict}: {judged.detail}"
             raise ValidationError(place, fact, "Do not promote it; convert it anew")
-        shutil.rmtree(bundle)
     return Promoter(store, keyring).promote(candidate, latest=latest, reason=reason)
 
 
@@ -98,8 +96,8 @@ def worse_than_latest(
     if entry is None or entry.build_key == candidate.build_key:
         return ()
     latest = store.find_any(candidate.model, candidate.target, entry.build_key)
-    sides = [(each.manifest, report_of(store, each)) for each in (latest, candidate)]
-    return regressions(sides[0], sides[1], limits)
+    before, after = (Side(each.manifest, report_of(store, each)) for each in (latest, candidate))
+    return regressions(before, after, limits)
 
 
 def _check_goldens(

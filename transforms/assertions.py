@@ -43,8 +43,9 @@ def without_assertions(place: str, program: ExportedProgram) -> ExportedProgram:
     """
     editor = ProgramEditor(program)
     ranges = {symbol: range(int(r.lower), int(r.upper) + 1) for symbol, r in _ranges(program)}
+    axes = _axes(editor)
     for node in editor.calls(*_ASSERTIONS):
-        _settle(place, node, ranges, _axes(editor))
+        _settle(place, node, ranges, axes)
         editor.graph.erase_node(node)
     return editor.finish()
 

@@ -12,8 +12,6 @@ from zoo.errors import UsageError
 
 __all__ = ["catalog"]
 
-_LINK_SECONDS = 7 * 86400
-
 
 def catalog(
     *,
@@ -36,12 +34,13 @@ def catalog(
     """
     from zoo.catalogue import INDEX, update_catalogue
     from zoo.store import open_store
+    from zoo.store.base import HTML, LINK_SECONDS
 
     opened = open_store(store_url(store))
     with messages().status("drawing the catalogue"):
         models = update_catalogue(opened, model)
     name = "catalogue.html"
-    address = opened.objects.link(INDEX, name, "text/html; charset=utf-8", _LINK_SECONDS)
+    address = opened.objects.link(INDEX, name, HTML, LINK_SECONDS)
     place = address or str(Path(opened.url.removeprefix("file://")) / INDEX)
     if as_json:
         emit({"models": models, "index": place})

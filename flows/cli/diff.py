@@ -9,18 +9,15 @@ import typer
 from flows.cli.bundles import bundle_at, model_name
 from flows.cli.options import JsonOption, StoreOption, TargetOption, store_url
 from flows.cli.output import emit, results, table
-from zoo.errors import NotInStore, UsageError
+from zoo.errors import UsageError
 
 if TYPE_CHECKING:
-    from menagerie.format.bundle_manifest import BundleManifest
-    from menagerie.trust.ledger import Ledger
-    from zoo.records import ConversionReport
-    from zoo.report.comparison import Difference
+    from zoo.report.comparison import Difference, Side
     from zoo.store import Store
 
 __all__ = ["diff"]
 
-_COLOURS = {"better": "green", "worse": "red", "other": "yellow", "same": "dim"}
+_COLOURS = {"better": "green", "worse": "red"}
 _Which = typer.Argument(
     metavar="MODEL[@WHICH]|DIR|ZIP",
     help="WHICH: latest, a number in the order of promotion from 1, or the build key's beginning.",
@@ -51,6 +48,8 @@ def diff(
     place = store_url(store)
     name = before.partition("@")[0]
     if after is None:
+        if Path(before).exists():
+            raise UsageError(before, "is compared with nothing", f"zoo diff {before} MODEL")
         after = name
         before = before if "@" in before else f"{name}@before"
     found = compare(_side(before, target, place), _side(after, target, place))
@@ -68,27 +67,26 @@ def _print(found: "list[Difference]", before: str, after: str) -> None:
     section = ""
     for each in found:
         new, section = each.section != section, each.section
-        colour = _COLOURS[each.change]
-        word = "" if each.change in {"same", "other"} else each.change
-        row = (section if new else "", *map(escape, (each.what, each.before, each.after)), word)
-        shown.add_row(*row, style=colour if word else None)
+        colour = _COLOURS.get(each.change)
+        row = (section if new else "", *map(escape, (each.what, each.before, each.after)))
+        shown.add_row(*row, each.change if colour else "", style=colour)
     results().print(shown if found else "no difference")
 
 
-def _side(which: str, target: str, store: str) -> "tuple[BundleManifest, ConversionReport | None]":
+def _side(which: str, target: str, store: str) -> "Side":
     from menagerie.format.folder import open_bundle
     from zoo.report import read_report
+    from zoo.report.comparison import Side
 
     if Path(which).exists():
         with bundle_at(which, target, store) as folder:
             bundle = open_bundle(folder)
-            return bundle.manifest, read_report(bundle.folder)
+            return Side(bundle.manifest, read_report(bundle.folder))
     return _released(which, target, store)
 
 
-def _released(
-    which: str, target: str, store: str
-) -> "tuple[BundleManifest, ConversionReport | None]":
+def _released(which: str, target: str, store: str) -> "Side":
+    from zoo.report.comparison import Side
     from zoo.report.released import report_of
     from zoo.store import open_store
 
@@ -98,40 +96,26 @@ def _released(
         release = opened.find(model, target)
     else:
         release = opened.find_any(model, target, _build(opened, model, target, rank))
-    return release.manifest, report_of(opened, release)
+    return Side(release.manifest, report_of(opened, release))
 
 
 def _build(store: "Store", model: str, target: str, rank: str) -> str:
     """The build key that `before`, a number or the beginning of a key means."""
-    keys = _history(store, model, target)
+    from flows.cli.history import build_keys, ledger_here, whole_key
+
+    ledger = ledger_here(store, model, target)
+    keys = build_keys(ledger)
     if rank == "before":
-        latest = store.find(model, target).build_key
-        earlier = keys[: keys.index(latest)] if latest in keys else keys
+        latest = ledger.latest
+        earlier = keys if latest is None else keys[: keys.index(latest.build_key)]
         if not earlier:
-            raise UsageError(model, "has one release", "Name what to compare it with: a folder")
+            fact = f"has no release for {ledger.platform} before its latest"
+            raise UsageError(model, fact, "Name two to compare: zoo diff MODEL@1 MODEL@2")
         return earlier[-1]
-    if re.fullmatch(r"[1-9][0-9]{0,5}", rank) and int(rank) <= len(keys):
+    if re.fullmatch(r"[1-9][0-9]{0,5}", rank):
+        if int(rank) > len(keys):
+            fact = f"has {len(keys)} releases for {ledger.platform}, not {rank}"
+            raise UsageError(model, fact, f"See: zoo releases {model}")
         return keys[int(rank) - 1]
-    known = {*keys, *(release.build_key for release in store.candidates(model, target))}
-    found = [key for key in known if key.startswith(rank)]
-    if len(found) != 1:
-        fact = f"{rank!r} is neither one of its {len(keys)} releases nor begins one build key"
-        raise UsageError(model, fact, f"See: zoo releases {model}")
-    return found[0]
-
-
-def _history(store: "Store", model: str, target: str) -> list[str]:
-    """The build keys of a model's releases, in the order in which they were first promoted."""
-    ledgers = [ledger for ledger in store.ledgers(model) if ledger.target == target]
-    if not ledgers:
-        raise NotInStore(store.url, f"nothing of {model} for {target} was promoted", "zoo promote")
-    return list(dict.fromkeys(e.build_key for e in _here(ledgers).entries))
-
-
-def _here(ledgers: "list[Ledger]") -> "Ledger":
-    """The ledger of the platform that this machine runs first."""
-    from menagerie.platforms import runnable_platforms
-
-    order = runnable_platforms(ledgers[0].target)
-    ranks = {platform: rank for rank, platform in enumerate(order)}
-    return min(ledgers, key=lambda ledger: ranks.get(ledger.platform, len(ranks)))
+    waiting = (release.build_key for release in store.candidates(model, target))
+    return whole_key(model, {*keys, *waiting}, rank)

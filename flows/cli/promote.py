@@ -1,9 +1,11 @@
 """`zoo promote`, `zoo rollback` and `zoo retract`: what only the holder of the keys can do."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flows.cli.history import build_keys, ledgers_of, only_ledger, whole_key
 from flows.cli.options import (
     FactoriesOption,
     JsonOption,
@@ -13,13 +15,13 @@ from flows.cli.options import (
     complete_models,
     store_url,
 )
-from flows.cli.output import emit, messages, results
-from zoo.errors import NotInStore, UsageError
+from flows.cli.output import complain, emit, messages, results
+from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
-    from menagerie.trust.ledger import Ledger
+    from zoo.report.comparison import Regression
     from zoo.signing import Keyring
-    from zoo.store import Store
+    from zoo.store import Release, Store
 
 __all__ = ["promote", "retract", "rollback"]
 
@@ -78,40 +80,85 @@ def promote(
     keyring, opened = _keyring(place), open_store(place)
     waiting = [c for c in opened.candidates(model, target) if c.build_key.startswith(build or "")]
     if build is not None and not waiting:
-        ledgers = [each for each in opened.ledgers(model) if each.target == target]
-        known = {key for each in ledgers if (key := _whole_key(each, build))}
-        waiting = [opened.find_any(model, target, key) for key in sorted(known or {build})]
+        known = {key for ledger in ledgers_of(opened, model, target) for key in build_keys(ledger)}
+        waiting = [opened.find_any(model, target, whole_key(model, known, build))]
     if not waiting:
         release = opened.find(model, target)  # signed already, or there is nothing
-        _said(release.build_key, f"{model} for {target}: nothing waits", as_json=as_json)
+        if as_json:
+            emit([])
+        else:
+            text = f"{model} for {target}: nothing waits; the latest is {release.build_key[:12]}"
+            results().print(text, markup=False)
         return
     spec = load_manifest(manifest).spec(model)
     limits = RegressionLimits(slower=slower, larger=larger, snr_db=snr_loss)
-    kept_back = False
+    ends = []
     for candidate in waiting:
         worse = () if allow_regression else worse_than_latest(opened, candidate, limits)
-        kept_back |= latest and bool(worse)
-        with messages().status(f"judging {candidate.build_key[:12]} of {model}"):
-            promote_candidate(
-                opened,
-                keyring,
-                candidate,
-                spec,
-                manifest=manifest,
-                latest=latest and not worse,
-                goldens=goldens,
-                allow_factories=allow_factories,
-                reason=reason,
-            )
-        word = "promoted" if latest and not worse else "admitted"
-        text = f"{model} for {candidate.platform}: {candidate.build_key[:12]} {word}"
-        _said(candidate.build_key, text, as_json=as_json)
-        for each in worse if latest else ():
-            messages().print(f"the latest stays: {each.what}: {each.fact}", style="yellow")
-    if kept_back:
+        failure = None
+        try:
+            with messages().status(f"judging {candidate.build_key[:12]} of {model}"):
+                promote_candidate(
+                    opened,
+                    keyring,
+                    candidate,
+                    spec,
+                    manifest=manifest,
+                    latest=latest and not worse,
+                    goldens=goldens,
+                    allow_factories=allow_factories,
+                    reason=reason,
+                )
+        except MenagerieError as error:  # the others are judged all the same
+            failure = error
+        ends.append(_ended(opened, candidate, failure, worse if latest else ()))
+        if not as_json:
+            _tell(model, ends[-1], failure)
+    if as_json:
+        emit([vars(end) for end in ends])
+    elif any(end.worse for end in ends):
         again = f"zoo promote {model} --target {target} --build KEY --allow-regression"
         messages().print(f"To move it all the same: {again}", markup=False)
+    if any(end.worse or end.failure for end in ends):
         raise typer.Exit(1)
+
+
+@dataclass(frozen=True)
+class _End:
+    """What became of a candidate: `promoted`, `admitted` by its key alone, or `refused`."""
+
+    build_key: str
+    platform: str
+    decision: str
+    worse: "tuple[Regression, ...]"
+    failure: str
+
+
+def _ended(
+    store: "Store",
+    candidate: "Release",
+    failure: MenagerieError | None,
+    worse: "tuple[Regression, ...]",
+) -> _End:
+    ledger = store.ledger(candidate.model, candidate.platform)
+    latest = None if ledger is None else ledger.latest
+    is_latest = latest is not None and latest.build_key == candidate.build_key
+    return _End(
+        candidate.build_key,
+        candidate.platform,
+        "refused" if failure else "promoted" if is_latest else "admitted",
+        () if failure else worse,
+        "" if failure is None else str(failure),
+    )
+
+
+def _tell(model: str, end: _End, failure: MenagerieError | None) -> None:
+    text = f"{model} for {end.platform}: {end.build_key[:12]} {end.decision}"
+    results().print(text, markup=False)
+    if failure is not None:
+        complain(failure)
+    for each in end.worse:
+        messages().print(f"the latest stays: {each.what}: {each.fact}", style="yellow")
 
 
 def rollback(
@@ -132,8 +179,9 @@ def rollback(
 
     place = store_url(store)
     keyring, opened = _keyring(place), open_store(place)
-    ledger = _ledger(opened, model, target, platform)
-    now = Promoter(opened, keyring).rollback(ledger, _whole_key(ledger, to), reason)
+    ledger = only_ledger(opened, model, target, platform)
+    build = None if to is None else whole_key(model, build_keys(ledger), to)
+    now = Promoter(opened, keyring).rollback(ledger, build, reason)
     _said(now, f"{model} for {ledger.platform}: the latest is {now[:12]} again", as_json=as_json)
 
 
@@ -153,8 +201,8 @@ def retract(
 
     place = store_url(store)
     keyring, opened = _keyring(place), open_store(place)
-    ledger = _ledger(opened, model, target, platform)
-    key = _whole_key(ledger, build) or build
+    ledger = only_ledger(opened, model, target, platform)
+    key = whole_key(model, build_keys(ledger), build)
     Promoter(opened, keyring).retract(ledger, key, reason)
     _said(key, f"{model} for {ledger.platform}: {key[:12]} retracted", as_json=as_json)
 
@@ -166,30 +214,6 @@ def _keyring(store: str) -> "Keyring":
     if (found := keyring_for(store)) is None:
         raise UsageError(str(keys_folder()), "has no keys to sign with", "Run: zoo keys init")
     return found
-
-
-def _ledger(store: "Store", model: str, target: str, platform: str | None) -> "Ledger":
-    found = [
-        ledger
-        for ledger in store.ledgers(model)
-        if ledger.target == target and platform in {None, ledger.platform}
-    ]
-    if not found:
-        raise NotInStore(store.url, f"nothing of {model} for {target} was promoted", "zoo promote")
-    if len(found) > 1:
-        listing = ", ".join(ledger.platform for ledger in found)
-        raise UsageError(model, f"has releases for {listing}", "Name one with --platform")
-    return found[0]
-
-
-def _whole_key(ledger: "Ledger", beginning: str | None) -> str | None:
-    if beginning is None:
-        return None
-    found = {e.build_key for e in ledger.entries if e.build_key.startswith(beginning)}
-    if len(found) != 1:
-        fact = f"{beginning!r} begins {len(found)} of its build keys"
-        raise UsageError(ledger.model, fact, f"See: zoo releases {ledger.model}")
-    return found.pop()
 
 
 def _said(build_key: str, text: str, *, as_json: bool) -> None:

@@ -1,6 +1,5 @@
 """`zoo report`."""
 
-import hashlib
 import json
 import webbrowser
 from pathlib import Path
@@ -99,8 +98,7 @@ def _released(model: str, target: str, store: str) -> Path:
     from zoo.store import open_store
 
     release = open_store(store).find(model, target)
-    digest = hashlib.sha256(release.document).hexdigest()
-    folder = home() / "fetched" / f"{model}-{target}-{digest[:16]}"
+    folder = home() / "fetched" / f"{model}-{target}-{release.digest[:16]}"
     if not (folder / "report.html").is_file():
         with bundle_at(model, target, store) as bundle:
             contents = {name: (_with_report(bundle) / name).read_text() for name in _FILES}

@@ -13,14 +13,13 @@ from menagerie.format.paths import MANIFEST, SIGNATURE
 from zoo.errors import StoreError
 from zoo.report import plain_text
 from zoo.store import open_store
+from zoo.store.base import LINK_SECONDS
 
 if TYPE_CHECKING:
     from zoo.store import Release
 
-__all__ = ["LINK_DAYS", "Links", "link_page", "release_links"]
+__all__ = ["Links", "link_page", "release_links"]
 
-LINK_DAYS = 7  # S3 gives no presigned address a longer life
-_LINK_SECONDS = LINK_DAYS * 24 * 3600
 _REPORT = "report.html"
 _ENDPOINT = "MENAGERIE_S3_ENDPOINT"  # no secret; without it the address means AWS
 _AUTHORITY = "MENAGERIE_S3_CA_BUNDLE"
@@ -38,19 +37,19 @@ class Links:
     def __init__(self, store: str, release: Release) -> None:
         self._release = release
         self._store = store
-        self._until = datetime.now(UTC) + timedelta(seconds=_LINK_SECONDS)
+        self._until = datetime.now(UTC) + timedelta(seconds=LINK_SECONDS)
         opened = open_store(store)
         self._addresses = {
             name: address
             for name in (MANIFEST, *release.manifest.listed)
-            if (address := opened.link(release, name, _LINK_SECONDS)) is not None
+            if (address := opened.link(release, name, LINK_SECONDS)) is not None
         }
         self._archive: str | None = None
         if self._addresses:
             with suppress(StoreError):  # then the page does without
-                if signature := opened.link(release, SIGNATURE, _LINK_SECONDS):
+                if signature := opened.link(release, SIGNATURE, LINK_SECONDS):
                     self._addresses[SIGNATURE] = signature
-                self._archive = opened.link_archive(release, _LINK_SECONDS)
+                self._archive = opened.link_archive(release, LINK_SECONDS)
 
     @property
     def report(self) -> str | None:
@@ -130,4 +129,4 @@ def link_page(store: str, page: bytes, name: str) -> str | None:
     if not store.startswith("s3://"):
         return None
     opened = open_store(store)
-    return opened.link_page(opened.put_page(page), name, _LINK_SECONDS)
+    return opened.link_page(opened.put_page(page), name, LINK_SECONDS)

@@ -14,10 +14,11 @@ from prefect.logging import get_run_logger
 
 from flows.outcome.artifacts import leave_artifact, leave_link
 from flows.outcome.failures import failure_report, link_report, with_failure_page
-from flows.outcome.links import LINK_DAYS, Links, release_links
+from flows.outcome.links import Links, release_links
 from flows.outcome.results import ModelResult, Outcome
 from zoo.errors import MenagerieError
 from zoo.report import failure_markdown, markdown, plain_text
+from zoo.store.base import LINK_DAYS
 
 if TYPE_CHECKING:
     from zoo.records import ConversionReport

@@ -22,6 +22,9 @@ import psutil
 from flows.connection import local_connection
 from flows.local_cluster import (
     ACCESS_KEY,
+    BUCKET,
+    READER_KEY,
+    WORKER_KEY,
     ClusterState,
     Credentials,
     Database,
@@ -31,6 +34,7 @@ from flows.local_cluster import (
     write_private,
 )
 from infra.local import s3_server
+from infra.local.s3_rights import Key, Rights
 from zoo.errors import MenagerieError, UsageError
 from zoo.role import OWN_STORE, ROLE, WORKER
 
@@ -49,6 +53,7 @@ __all__ = [
     "log_path",
     "marked",
     "quiet_environment",
+    "rights",
     "server_environment",
     "start_manager",
     "worker_command",
@@ -123,6 +128,18 @@ def server_environment(state: ClusterState, credentials: Credentials) -> dict[st
     }
 
 
+def rights(credentials: Credentials) -> Rights:
+    """The keys of the store: the owner's, and two to give away with less than all rights."""
+    return Rights(
+        BUCKET,
+        (
+            Key(ACCESS_KEY, credentials.s3_secret.get_secret_value()),
+            Key(WORKER_KEY, credentials.s3_worker_secret.get_secret_value(), "worker-policy"),
+            Key(READER_KEY, credentials.s3_reader_secret.get_secret_value(), "reader-policy"),
+        ),
+    )
+
+
 def worker_command(pool: str = POOL) -> list[str]:
     """Start a worker that runs every flow in a process of its own, and tells of its health."""
     start = ["worker", "start", "--type", "process", "--with-healthcheck", "--pool", pool]
@@ -151,10 +168,8 @@ def worker_environment(
 PROCESSES = {
     "s3": Process(
         "s3",
-        lambda state: s3_server.command(
-            cluster_folder() / "s3", ACCESS_KEY, {"s3": str(state.ports["s3"])}
-        ),
-        lambda _, secrets: s3_server.environment(secrets.s3_secret.get_secret_value()),
+        lambda state: s3_server.command(cluster_folder() / "s3", {"s3": str(state.ports["s3"])}),
+        lambda _, secrets: s3_server.environment(rights(secrets)),
     ),
     "server": Process(
         "api",

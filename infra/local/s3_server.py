@@ -1,10 +1,10 @@
 """A real S3 server without root, in one process: OpenStack Swift with its s3api, on loopback.
 
-`python -m infra.local.s3_server FOLDER ACCESS_KEY NAME=PORT[,CHAIN,KEY]...` serves an account, a
+`python -m infra.local.s3_server FOLDER NAME=[ADDRESS:]PORT[,CHAIN,KEY]...` serves an account, a
 container and an object server over one folder, on ports of their own choice, and for each NAME a
 proxy that speaks S3 and alone may ask the other three; with the PEM files of a certificate chain
-and its key over TLS. The folder needs a file system with extended attributes; ext4, xfs, btrfs and
-Linux's tmpfs have them.
+and its key over TLS. Who may do what it reads from the environment (`infra.local.s3_rights`). The
+folder needs a file system with extended attributes; ext4, xfs, btrfs and Linux's tmpfs have them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.local.inner_token import InnerToken
 from infra.local.ports import free_ports
+from infra.local.s3_rights import Rights, guarded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,41 +28,58 @@ __all__ = ["WITH_PARENT", "command", "environment"]
 # Set by tests: Linux ends the process when its parent dies, however that dies.
 WITH_PARENT = "MENAGERIE_WITH_PARENT"
 
+_RIGHTS = "MENAGERIE_S3_RIGHTS"
 _STORAGE = ("account", "container", "object")
 _PR_SET_PDEATHSIG = 1
 _CONF = Path(__file__).with_name("swift_conf")
 
 
-def command(folder: Path, access_key: str, proxies: Mapping[str, str]) -> list[str]:
+def command(folder: Path, proxies: Mapping[str, str]) -> list[str]:
     """How to start the server.
 
     Args:
         folder: its configuration and its data.
-        access_key: its one user, as account:user.
-        proxies: what each listens on, by name: PORT, or PORT,CHAIN,KEY.
+        proxies: what each listens on, by name: PORT of 127.0.0.1 or ADDRESS:PORT, and for TLS
+            ",CHAIN,KEY" behind it.
     """
     program = [sys.executable, "-W", "ignore", "-m", "infra.local.s3_server"]
-    return [*program, str(folder), access_key, *(f"{n}={place}" for n, place in proxies.items())]
+    return [*program, str(folder), *(f"{name}={place}" for name, place in proxies.items())]
 
 
-def environment(secret: str) -> dict[str, str]:
-    """What the process needs: its user's secret, which stands in no file and no argument."""
-    return {"EVENTLET_NO_GREENDNS": "yes", "TZ": "UTC", "MENAGERIE_SWIFT_SECRET": secret}
+def environment(rights: Rights) -> dict[str, str]:
+    """What the process needs: its keys' secrets, which stand in no file and no argument."""
+    return {"EVENTLET_NO_GREENDNS": "yes", "TZ": "UTC", _RIGHTS: rights.to_json()}
+
+
+def s3api(global_conf: dict[str, str], **local: str) -> Any:
+    """Swift's s3api that knows the rights of keys; a filter as paste.deploy wants it."""
+    from swift.common.middleware.s3api import s3api as theirs  # type: ignore[import-untyped]
+
+    theirs.S3ApiMiddleware = guarded(_rights())
+    return theirs.filter_factory(global_conf, **local)
 
 
 def tempauth(global_conf: dict[str, str], **local: str) -> Any:
-    """Swift's tempauth with its one user's secret from the environment instead of a file.
+    """Swift's tempauth with users from the environment instead of a file, for S3 alone.
 
-    A filter as paste.deploy wants it; `key_name` names account:user in the conf file.
+    Swift's own API knows nothing of our policies: nobody gets a token for it.
     """
     from swift.common.middleware import tempauth as theirs  # type: ignore[import-untyped]
+    from swift.common.swob import Request  # type: ignore[import-untyped]
 
-    account, user = local.pop("key_name").split(":")
-    known = {f"user_{account}_{user}": f"{os.environ['MENAGERIE_SWIFT_SECRET']} .admin"}
-    return theirs.filter_factory(global_conf, **local, **known)
+    class ForS3(theirs.TempAuth):  # type: ignore[misc]
+        def handle(self, env: dict[str, Any], start_response: Any) -> Any:
+            return self.denied_response(Request(env))(env, start_response)
+
+    users = {f"user_{key.name.replace(':', '_')}": f"{key.secret} .admin" for key in _rights().keys}
+    return lambda app: ForS3(app, {**global_conf, **local, **users})
 
 
-def main(place: str, access_key: str, *proxies: str) -> None:
+def _rights() -> Rights:
+    return Rights.from_json(os.environ[_RIGHTS])
+
+
+def main(place: str, *proxies: str) -> None:
     """Serve until a signal ends it."""
     from eventlet import spawn, wsgi  # type: ignore[import-untyped]
     from eventlet.hubs import use_hub  # type: ignore[import-untyped]
@@ -88,6 +106,7 @@ def main(place: str, access_key: str, *proxies: str) -> None:
 
     def serve(name: str, app: str, text: str, **values: object) -> Any:
         conf_file = folder / f"{name}.conf"
+        values["ip"] = values.get("ip") or "127.0.0.1"
         conf_file.write_text((common + text).format(folder=folder, **values))
         # Without workers the strategy listens itself.
         listener = check_config(str(conf_file), app)[3].no_fork_sock()
@@ -110,10 +129,10 @@ def main(place: str, access_key: str, *proxies: str) -> None:
     text = (_CONF / "proxy.conf").read_text()
     for proxy in proxies:
         name, listens = proxy.split("=")
-        number, *files = listens.split(",")
+        place, *files = listens.split(",")
+        address, _, number = place.rpartition(":")
         tls = "cert_file = {}\nkey_file = {}".format(*files) if files else ""
-        values = {"port": number, "tls": tls, "access_key": access_key}
-        servers.append(serve(name, "proxy-server", text, **values))
+        servers.append(serve(name, "proxy-server", text, ip=address, port=number, tls=tls))
     for server in servers:
         server.wait()
 

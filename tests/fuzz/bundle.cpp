@@ -1,7 +1,8 @@
 // A bundle's folder: manifest and weights that need not fit each other.
 //
-// The input is manifest.json, a NUL, and weights.safetensors. In the manifest `@` stands for the size
-// of these, `^` for this system and `%` for this machine, which would hardly ever be right else.
+// The input is manifest.json, a NUL, and weights.safetensors. In the manifest `@` stands for the
+// size of these, `^` for this system and `%` for this machine, which would hardly ever be right
+// else.
 #include "common/bundle.h"
 
 #include "common/platform/machine.h"
@@ -35,9 +36,9 @@ FUZZ(bundle) {
   const std::string_view weights = bytes.substr(std::min(end + 1, bytes.size()));
   for (const char* name : {"bundle/l.so", "bundle/g"}) fuzz::scratch(name, "x");
   fuzz::scratch("bundle/w", weights);
-  const auto folder = fuzz::scratch("bundle/manifest.json",
-                                    filled(bytes.substr(0, end), weights.size()))
-                          .parent_path();
+  const auto folder =
+      fuzz::scratch("bundle/manifest.json", filled(bytes.substr(0, end), weights.size()))
+          .parent_path();
   const auto bundle = Bundle::open(folder);
   for (const ProgramSpec& program : bundle->manifest().programs) {
     fuzz::takes([&](auto) { bundle->library(program); }, "");

@@ -13,8 +13,8 @@ namespace {
 const std::string kKey(64, 'a');
 const std::string kRoot =
     R"({"signed": {"_type": "root", "version": 1, "roles": {"targets": {"threshold": 1, "keyids": [")" +
-    kKey + R"("]}}, "keys": {")" + kKey +
-    R"(": {"keytype": "ed25519", "keyval": {"public": ")" + std::string(64, '1') + R"("}}}}})";
+    kKey + R"("]}}, "keys": {")" + kKey + R"(": {"keytype": "ed25519", "keyval": {"public": ")" +
+    std::string(64, '1') + R"("}}}}})";
 
 }  // namespace
 

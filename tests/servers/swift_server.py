@@ -18,6 +18,7 @@ import trustme
 
 from infra.local import s3_server
 from infra.local.ports import free_ports
+from infra.local.s3_rights import Key, Rights
 from infra.local.s3_server import WITH_PARENT
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 ACCESS_KEY = "test:tester"
 SECRET_KEY = "testing"  # noqa: S105 - the password of a server that lives for one test run
+ONE_KEY = Rights("zoo", (Key(ACCESS_KEY, SECRET_KEY),))
 START_SECONDS = 90.0
 
 
@@ -34,6 +36,7 @@ class SwiftServer:
     """The running server; ``kill`` and ``start`` may follow each other as often as a test wants."""
 
     folder: Path
+    rights: Rights = ONE_KEY
     process: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
@@ -42,7 +45,7 @@ class SwiftServer:
         self.ca_bundle, chain, key = make_certificate(self.folder / "tls")
         tls = f"{self.ports['tls']},{chain},{key}"
         proxies = {"http": str(self.ports["http"]), "tls": tls}
-        self._command = s3_server.command(self.folder, ACCESS_KEY, proxies)
+        self._command = s3_server.command(self.folder, proxies)
 
     @property
     def http(self) -> str:
@@ -65,7 +68,7 @@ class SwiftServer:
                     stderr=log,
                     stdin=subprocess.DEVNULL,
                     start_new_session=True,
-                    env={**os.environ, **s3_server.environment(SECRET_KEY), WITH_PARENT: "yes"},
+                    env={**os.environ, **s3_server.environment(self.rights), WITH_PARENT: "yes"},
                 )
         deadline = time.monotonic() + START_SECONDS
         while not (answers(self.http) and answers(self.tls, self.ca_bundle)):
@@ -93,9 +96,9 @@ def answers(endpoint: str, authority: Path | None = None) -> bool:
         return False
 
 
-def running(folder: Path) -> Iterator[SwiftServer]:
-    """Starts a server under `folder`, yields it, and ends it."""
-    server = SwiftServer(folder)
+def running(folder: Path, *rights: Rights) -> Iterator[SwiftServer]:
+    """Starts a server under `folder`, yields it, and ends it; without `rights` one key may all."""
+    server = SwiftServer(folder, *rights)
     try:
         server.start()
         yield server

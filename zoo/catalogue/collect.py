@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 from menagerie.format.bundle_manifest import Role
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
     from zoo.records import ConversionReport
     from zoo.store import Release, Store
 
+    _Reported = tuple[Release, ConversionReport | None]
+
 __all__ = ["collect"]
 
 
@@ -35,17 +36,17 @@ def collect(store: Store, model: str) -> CataloguedModel:
     """What the signed ledgers and the reports of a model say.
 
     Raises:
+        NotInStore: nothing of it was promoted.
         Untrusted: a ledger was not signed by anybody who is trusted here.
         StoreError: the store did not give them.
     """
-    histories, newest = [], None
-    for ledger in store.ledgers(model):
-        history, release = _history(store, ledger)
-        histories.append(history)
-        newest = newest or release
+    found = [_history(store, ledger) for ledger in store.ledgers(model)]
+    if not found:
+        raise NotInStore(store.url, f"nothing of {model} was promoted", f"zoo promote {model}")
+    histories = tuple(history for history, _ in found)
+    newest, report = next((latest for _, latest in found if latest is not None), (None, None))
     if newest is None:
-        return CataloguedModel(name=model, histories=tuple(histories))
-    report = report_of(store, newest)
+        return CataloguedModel(name=model, histories=histories)
     return CataloguedModel(
         name=model,
         summary="" if report is None else report.summary,
@@ -55,35 +56,38 @@ def collect(store: Store, model: str) -> CataloguedModel:
         random_weights=newest.manifest.random_weights,
         speech=Role.SPEECH in newest.manifest.files,
         versions=newest.manifest.versions,
-        histories=tuple(histories),
+        histories=histories,
     )
 
 
-def _history(store: Store, ledger: Ledger) -> tuple[History, Release | None]:
+def _history(store: Store, ledger: Ledger) -> tuple[History, _Reported | None]:
     """The releases of one platform, and the latest one."""
-    found = {}
+    found: dict[str, _Reported] = {}
     for build in dict.fromkeys(entry.build_key for entry in ledger.entries):
         try:
             release = store.find_any(ledger.model, ledger.target, build)
         except NotInStore:  # it was swept
             continue
-        if ledger.names(build, hashlib.sha256(release.document).hexdigest()):
-            found[build] = release
-    latest = None if ledger.latest is None else found.get(ledger.latest.build_key)
+        if ledger.names(build, release.digest):
+            found[build] = release, report_of(store, release)
+    current = None if ledger.latest is None else found.get(ledger.latest.build_key)
+    latest = None if current is None else current[0]
     history = History(
         target=ledger.target,
         platform=ledger.platform,
-        releases=tuple(_release(store, ledger, release) for release in found.values()),
+        releases=tuple(_release(ledger, *each) for each in found.values()),
         latest=None if latest is None else latest.build_key,
         files=() if latest is None else tuple(_files(latest)),
         program="" if latest is None else latest.manifest.programs[0].name,
         inputs=() if latest is None else _inputs(latest.manifest.programs[0]),
         outputs=() if latest is None else _outputs(latest.manifest.programs[0]),
     )
-    return history, latest
+    return history, current
 
 
-def _release(store: Store, ledger: Ledger, release: Release) -> CataloguedRelease:
+def _release(
+    ledger: Ledger, release: Release, report: ConversionReport | None
+) -> CataloguedRelease:
     mine = [entry for entry in ledger.entries if entry.build_key == release.build_key]
     forbidden = ledger.retraction(release.build_key)
     return CataloguedRelease(
@@ -92,7 +96,7 @@ def _release(store: Store, ledger: Ledger, release: Release) -> CataloguedReleas
         state=release.manifest.state.value,
         retracted=None if forbidden is None else forbidden.reason or "no reason is given",
         bytes=release.size,
-        **_figures(report_of(store, release)),
+        **_figures(report),
     )
 
 

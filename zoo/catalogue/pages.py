@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["render_catalogue", "render_model"]
 
-_SCRIPT = Path(__file__).parent / "templates" / "search.js"
+_TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ def render_catalogue(models: Sequence[CataloguedModel]) -> str:
     ]
     return render(
         "catalogue.html.j2",
-        script=_SCRIPT.read_text(encoding="utf-8"),
+        folder=_TEMPLATES,
+        script=(_TEMPLATES / "search.js").read_text(encoding="utf-8"),
         rows=rows,
         models=len({row.model.name for row in rows}),
         targets=sorted({row.history.target for row in rows}),
@@ -70,4 +71,4 @@ def render_model(model: CataloguedModel, store: str) -> str:
         _Platform(history, history.current, plots(history), snippets(model, history, store))
         for history in model.histories
     ]
-    return render("model.html.j2", model=model, platforms=platforms)
+    return render("model.html.j2", folder=_TEMPLATES, model=model, platforms=platforms)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -42,17 +41,13 @@ def update_catalogue(store: Store, models: Iterable[str] | None = None) -> int:
         StoreError: the store could not give or take it.
     """
     objects = store.objects
-    models = None if models is None else set(models)
-    for name in models or ():
-        if not store.ledgers(name):
-            raise NotInStore(store.url, f"nothing of {name} was promoted", f"zoo promote {name}")
     kept = None if models is None else _records(objects)
-    every = kept is None
-    names = {each.model for each in store.ledgers()} if every else models or set()
-    known = kept or {}
-    for name in sorted(names):
-        record = collect(store, name)
-        if every or known.get(name) != record:
+    names, known = set(models or ()), dict(kept or {})
+    if kept is None:
+        names.update(ledger.model for ledger in store.ledgers())
+    records = {name: collect(store, name) for name in sorted(names)}
+    for name, record in records.items():
+        if known.get(name) != record:
             known[name] = record
             page = render_model(record, store.url).encode()
             _put(objects, f"catalogue/models/{name}.html", page)
@@ -72,9 +67,7 @@ def _records(objects: ObjectStore) -> dict[str, CataloguedModel] | None:
 def _put(objects: ObjectStore, key: str, content: bytes) -> None:
     try:
         same = objects.size_of(key) == len(content)
-        if same and hashlib.sha256(objects.read_small(key, _MOST_BYTES)).digest() == (
-            hashlib.sha256(content).digest()
-        ):
+        if same and objects.read_small(key, _MOST_BYTES) == content:
             return
     except (NotInStore, TooLarge):
         pass

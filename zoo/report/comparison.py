@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from menagerie import figures
 from menagerie.format.bundle_manifest import ReleaseState
@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest
     from zoo.records import ConversionReport
 
-__all__ = ["Change", "Difference", "Regression", "RegressionLimits", "compare", "regressions"]
+__all__ = [
+    "Change",
+    "Difference",
+    "Regression",
+    "RegressionLimits",
+    "Side",
+    "compare",
+    "regressions",
+]
 
 T = TypeVar("T", int, float)
 
@@ -72,67 +80,59 @@ class Regression:
     fact: str
 
 
-@dataclass(frozen=True)
-class _Side:
+class Side(NamedTuple):
+    """A release, by its manifest and, where it has one, its report."""
+
     manifest: BundleManifest
     report: ConversionReport | None
 
 
-def compare(
-    before: tuple[BundleManifest, ConversionReport | None],
-    after: tuple[BundleManifest, ConversionReport | None],
-) -> tuple[Difference, ...]:
+def compare(before: Side, after: Side) -> tuple[Difference, ...]:
     """All that can be told of two releases from their manifests and reports, also what is equal.
 
     Args:
-        before: manifest and report of the first; without a report, only the manifest's facts.
-        after: of the second.
+        before: the first; without a report, only the manifest's facts are told.
+        after: the second.
     """
-    first, second = _Side(*before), _Side(*after)
     return (
-        *_numerics(first, second),
-        *_latency(first, second),
-        *_sizes(first, second),
-        *_graphs(first, second),
-        *_passes(first, second),
-        *_kernels(first, second),
-        *_provenance(first, second),
+        *_numerics(before, after),
+        *_latency(before, after),
+        *_sizes(before, after),
+        *_graphs(before, after),
+        *_passes(before, after),
+        *_kernels(before, after),
+        *_provenance(before, after),
     )
 
 
-def regressions(
-    before: tuple[BundleManifest, ConversionReport | None],
-    after: tuple[BundleManifest, ConversionReport | None],
-    limits: RegressionLimits,
-) -> tuple[Regression, ...]:
+def regressions(before: Side, after: Side, limits: RegressionLimits) -> tuple[Regression, ...]:
     """By what the second release is worse than the limits allow; empty if it may be the latest.
 
     What the first one's report tells, the second one's must tell too: a figure that is left out
     would pass every limit.
     """
-    first, second = _Side(*before), _Side(*after)
-    if first.report is not None and second.report is None:
+    if before.report is not None and after.report is None:
         return (Regression("report", "there is none that can be read, and the latest has one"),)
     return tuple(
         Regression(what, fact)
         for what, fact in (
-            ("size", _too_large(first, second, limits)),
-            ("latency", _too_slow(first, second, limits)),
-            ("parity", _too_noisy(first, second, limits)),
-            ("accuracy", _less_accurate(first, second)),
+            ("size", _too_large(before, after, limits)),
+            ("latency", _too_slow(before, after, limits)),
+            ("parity", _too_noisy(before, after, limits)),
+            ("accuracy", _less_accurate(before, after)),
         )
         if fact
     )
 
 
-def _too_large(first: _Side, second: _Side, limits: RegressionLimits) -> str:
+def _too_large(first: Side, second: Side, limits: RegressionLimits) -> str:
     before, after = _bytes(first.manifest), _bytes(second.manifest)
     if after <= before * limits.larger:
         return ""
     return f"{figures.size(before)} became {figures.size(after)}, beyond {limits.larger:g} times"
 
 
-def _too_slow(first: _Side, second: _Side, limits: RegressionLimits) -> str:
+def _too_slow(first: Side, second: Side, limits: RegressionLimits) -> str:
     before, after = _of_eager(first), _of_eager(second)
     if before is None or second.manifest.state is ReleaseState.EMULATED:
         return ""  # an emulated release takes no measured one's place anyway
@@ -143,7 +143,7 @@ def _too_slow(first: _Side, second: _Side, limits: RegressionLimits) -> str:
     return f"{before:.2f} of eager's time became {after:.2f}, beyond {limits.slower:g} times"
 
 
-def _too_noisy(first: _Side, second: _Side, limits: RegressionLimits) -> str:
+def _too_noisy(first: Side, second: Side, limits: RegressionLimits) -> str:
     before, after = _snr(first), _snr(second)
     if before is None:
         return ""
@@ -155,7 +155,7 @@ def _too_noisy(first: _Side, second: _Side, limits: RegressionLimits) -> str:
     return f"{fall}, a fall of more than {limits.snr_db:g} dB"
 
 
-def _less_accurate(first: _Side, second: _Side) -> str:
+def _less_accurate(first: Side, second: Side) -> str:
     before, after = _accuracy(first), _accuracy(second)
     if before is None:
         return ""
@@ -166,7 +166,7 @@ def _less_accurate(first: _Side, second: _Side) -> str:
     return f"{figures.percent(before)} became {figures.percent(after)}"
 
 
-def _numerics(first: _Side, second: _Side) -> Iterator[Difference]:
+def _numerics(first: Side, second: Side) -> Iterator[Difference]:
     a, b = _snr(first), _snr(second)
     yield _figure("numerics", "lowest SNR", (a, b), figures.decibels, _SAME_RATIO_DB, rising=True)
     errors = [None if s.report is None else s.report.worst_abs for s in (first, second)]
@@ -179,7 +179,7 @@ def _numerics(first: _Side, second: _Side) -> Iterator[Difference]:
         yield _fact("numerics", f"tolerance of {dtype}", words[0], words[1])
 
 
-def _latency(first: _Side, second: _Side) -> Iterator[Difference]:
+def _latency(first: Side, second: Side) -> Iterator[Difference]:
     """Beside eager's, which was measured in turns with each: times of two days do not compare."""
     a, b = _of_eager(first), _of_eager(second)
     slack = _SAME_TIME * max(a or 0.0, b or 0.0)
@@ -193,7 +193,7 @@ def _latency(first: _Side, second: _Side) -> Iterator[Difference]:
     yield _fact("latency", what, written[0], written[1])
 
 
-def _sizes(first: _Side, second: _Side) -> Iterator[Difference]:
+def _sizes(first: Side, second: Side) -> Iterator[Difference]:
     yield _amount("size", "all files", _bytes(first.manifest), _bytes(second.manifest))
     names = [_roles(side.manifest) for side in (first, second)]
     for name in sorted({*names[0], *names[1]}):
@@ -204,7 +204,7 @@ def _roles(manifest: BundleManifest) -> dict[str, int]:
     return {place.replace("files.", ""): entry.bytes for place, entry in manifest.uses()}
 
 
-def _graphs(first: _Side, second: _Side) -> Iterator[Difference]:
+def _graphs(first: Side, second: Side) -> Iterator[Difference]:
     nodes = [_last_nodes(side.report) for side in (first, second)]
     for program in sorted({*nodes[0], *nodes[1]}):
         pair = nodes[0].get(program), nodes[1].get(program)
@@ -216,7 +216,7 @@ def _last_nodes(report: ConversionReport | None) -> dict[str, int]:
     return {log.program: log.records[-1].nodes_after for log in logs if log.records}
 
 
-def _passes(first: _Side, second: _Side) -> Iterator[Difference]:
+def _passes(first: Side, second: Side) -> Iterator[Difference]:
     counts = [_changes(side.report) for side in (first, second)]
     for name in dict.fromkeys([*counts[0], *counts[1]]):
         words = [figures.count(c[name], "change") if name in c else "did not run" for c in counts]
@@ -231,7 +231,7 @@ def _changes(report: ConversionReport | None) -> Mapping[str, int]:
     return found
 
 
-def _kernels(first: _Side, second: _Side) -> Iterator[Difference]:
+def _kernels(first: Side, second: Side) -> Iterator[Difference]:
     reports = [side.report for side in (first, second)]
     loops = [None if r is None else sum(p.generated_kernels for p in r.lowering) for r in reports]
     yield _figure("kernels", "generated", (loops[0], loops[1]), figures.thousands, 0.0)
@@ -241,7 +241,7 @@ def _kernels(first: _Side, second: _Side) -> Iterator[Difference]:
         yield _fact("kernels", name, words[0], words[1])
 
 
-def _provenance(first: _Side, second: _Side) -> Iterator[Difference]:
+def _provenance(first: Side, second: Side) -> Iterator[Difference]:
     one, other = first.manifest, second.manifest
     yield _fact("provenance", "build", one.build_key[:12], other.build_key[:12])
     yield _fact("provenance", "created", figures.moment(one.created), figures.moment(other.created))
@@ -294,11 +294,11 @@ def _judged(before: float | None, after: float | None, slack: float, rising: boo
     return Change.BETTER if (after > before) == rising else Change.WORSE
 
 
-def _snr(side: _Side) -> float | None:
+def _snr(side: Side) -> float | None:
     return None if side.report is None else side.report.worst_snr_db
 
 
-def _accuracy(side: _Side) -> float | None:
+def _accuracy(side: Side) -> float | None:
     """Of the accuracy gate; of speech, one minus its rate of wrong words."""
     if side.report is None:
         return None
@@ -308,7 +308,7 @@ def _accuracy(side: _Side) -> float | None:
     return min((1 - each.rate for each in found.word_errors), default=None)
 
 
-def _of_eager(side: _Side) -> float | None:
+def _of_eager(side: Side) -> float | None:
     if side.report is None or side.report.validation.emulated:
         return None
     return summarise(side.report).ratio

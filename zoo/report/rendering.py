@@ -17,16 +17,16 @@ from zoo.report.phrases import demand
 __all__ = ["render"]
 
 _REPORTS = Path(__file__).parent / "templates"
-_CATALOGUE = Path(__file__).parents[1] / "catalogue" / "templates"
 
 
-def render(template: str, *, script: str = "", **values: object) -> str:
+def render(template: str, *, folder: Path = _REPORTS, script: str = "", **values: object) -> str:
     """Fills a template.
 
     The page's policy admits its one style sheet and `script` by their hashes, and nothing else.
 
     Args:
-        template: name of a file among the templates of reports or of the catalogue.
+        template: name of a file in `folder`, which may extend or import the reports' own.
+        folder: of templates.
         script: what runs in it; empty: none may.
         values: what the template names.
     """
@@ -36,7 +36,7 @@ def render(template: str, *, script: str = "", **values: object) -> str:
         f"default-src 'none'; style-src {_hash(style)}; {scripts}img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    page = _environment().get_template(template)
+    page = _environment(folder).get_template(template)
     ours = {"style": Markup(style), "script": Markup(script)}  # noqa: S704 - our own files
     return page.render(ours, policy=policy, **values)
 
@@ -47,9 +47,9 @@ def _hash(content: str) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def _environment(folder: Path) -> Environment:
     environment = Environment(
-        loader=FileSystemLoader([_REPORTS, _CATALOGUE]),
+        loader=FileSystemLoader([folder, _REPORTS]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -239,14 +239,14 @@ def may_sign() -> bool:
     return not is_worker()
 
 
-def keyring_for(store: str, *, own: bool = False) -> Keyring | None:
+def keyring_for(store: str) -> Keyring | None:
     """The keys that sign for a store; None where this process has none.
 
     Args:
-        store: its address; for a local folder, keys are made when there are none.
-        own: also make them for another kind of store: it is this user's own.
+        store: its address; for a local folder, or a store that is this user's own, keys are made
+            when there are none.
     """
-    own = own or owns(store)
+    own = owns(store)
     if not (own or may_sign()):
         return None
     folder = keys_folder()

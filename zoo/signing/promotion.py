@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.store.layout import ledger_key, provenance_key
-from menagerie.store.ledgers import trusted_ledger
 from menagerie.trust.ledger import Ledger, LedgerEntry, envelope
 from menagerie.trust.signature import (
     BUNDLE_TYPE,
@@ -48,7 +46,7 @@ class Promoter:
 
     def vouches(self, release: Release) -> bool:
         """Whether the signed ledger names this very document, so that it may stay as it is."""
-        return self._ledger(release).names(release.build_key, _digest(release))
+        return self._ledger(release).names(release.build_key, release.digest)
 
     def promote(self, candidate: Release, *, latest: bool = True, reason: str = "") -> Release:
         """Signs a candidate and makes it a release; one that is a release already stays as it is.
@@ -75,9 +73,10 @@ class Promoter:
             release = self._store.admit(
                 candidate, self._signatures(candidate.document), self.vouches
             )
-            digest = _digest(release)
             last = ledger.last(release.build_key)
-            known = last is not None and last.action != "retract" and last.document == digest
+            known = (
+                last is not None and last.action != "retract" and last.document == release.digest
+            )
             if known and not (latest and last is not None and last.action == "admit"):
                 self._store.sign(release, self._signatures(release.document))
                 return release
@@ -137,7 +136,7 @@ class Promoter:
                         release = self._store.find_any(ledger.model, ledger.target, build)
                     except NotInStore:  # it was swept
                         continue
-                    if ledger.names(build, _digest(release)):  # else somebody put it there since
+                    if ledger.names(build, release.digest):  # else somebody put it there since
                         self._store.sign(release, self._signatures(release.document))
                         self._attest(release)
                 self._write(ledger)
@@ -154,11 +153,11 @@ class Promoter:
             reason=reason,
         )
         with self._keyring.hold():  # another promoter may have decided something meanwhile
-            now = trusted_ledger(self._store.objects, ledger.model, ledger.platform) or ledger
+            now = self._store.ledger(ledger.model, ledger.platform) or ledger
             self._write(now.with_entry(entry))
 
     def _ledger(self, release: Release) -> Ledger:
-        found = trusted_ledger(self._store.objects, release.model, release.platform)
+        found = self._store.ledger(release.model, release.platform)
         return found or Ledger(
             model=release.model, target=release.target, platform=release.platform
         )
@@ -221,7 +220,7 @@ def _entry(action: Literal["promote", "admit"], release: Release, reason: str) -
     return LedgerEntry(
         action=action,
         build_key=release.build_key,
-        document=_digest(release),
+        document=release.digest,
         state=release.manifest.state,
         when=_now(),
         reason=reason,
@@ -250,10 +249,6 @@ def _before(ledger: Ledger) -> str | None:
         )
     ).latest
     return None if without is None else without.build_key
-
-
-def _digest(release: Release) -> str:
-    return hashlib.sha256(release.document).hexdigest()
 
 
 def _now() -> str:

@@ -7,7 +7,6 @@ that were judged and promoted is the promoter's.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,8 +36,7 @@ def statement(release: Release, report: ConversionReport | None) -> bytes:
         report: of its conversion, for passes and stages; None: those are left out.
     """
     manifest = release.manifest
-    subjects = {name: entry.sha256 for name, entry in manifest.listed.items()}
-    subjects[MANIFEST] = hashlib.sha256(release.document).hexdigest()
+    subjects = _subjects(release)
     dependencies = [{"name": n, "version": v} for n, v in sorted(manifest.versions.items())]
     internal: dict[str, Any] = {"state": manifest.state.value}
     machine = ""
@@ -97,8 +95,11 @@ def read_provenance(store: Store, release: Release) -> dict[str, Any]:
         given = {each["name"]: each["digest"]["sha256"] for each in found["subject"]}
     except (Malformed, KeyError, TypeError) as error:
         raise ArtifactError(place, f"is no statement: {error}", "Promote it again") from None
-    expected = {name: entry.sha256 for name, entry in release.manifest.listed.items()}
-    expected[MANIFEST] = hashlib.sha256(release.document).hexdigest()
-    if given != expected:
+    if given != _subjects(release):
         raise ArtifactError(place, "speaks of other files than the release's", "Promote it again")
     return found
+
+
+def _subjects(release: Release) -> dict[str, str]:
+    """The sha256 of each file under its name, the manifest's too."""
+    return {n: e.sha256 for n, e in release.manifest.listed.items()} | {MANIFEST: release.digest}

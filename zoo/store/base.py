@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from menagerie.store.base import Advance, Meter, ObjectReader, Progress, StoredFile, silent
 
@@ -11,7 +11,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["Advance", "Meter", "ObjectStore", "Progress", "StoredFile", "silent"]
+__all__ = [
+    "HTML",
+    "LINK_DAYS",
+    "LINK_SECONDS",
+    "Advance",
+    "Meter",
+    "ObjectStore",
+    "Progress",
+    "StoredFile",
+    "content_type",
+    "silent",
+]
+
+LINK_DAYS: Final = 7  # S3 gives no presigned address a longer life
+LINK_SECONDS: Final = LINK_DAYS * 24 * 3600
+HTML: Final = "text/html; charset=utf-8"
+
+
+def content_type(name: str) -> str:
+    """What a browser is told that a file is: a page is shown, anything else is saved."""
+    return HTML if name.endswith(".html") else "application/octet-stream"
 
 
 class ObjectStore(ObjectReader):

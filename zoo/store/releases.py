@@ -29,7 +29,7 @@ from menagerie.store.layout import (
 from menagerie.store.releases import Build, Release, ReleaseReader
 from menagerie.trust.signature import MAX_SIGNATURE_BYTES
 from zoo.errors import ArtifactError, HashMismatch, NotInStore, StoreError, TooLarge
-from zoo.store.base import Meter, ObjectStore, Progress, silent
+from zoo.store.base import HTML, Meter, ObjectStore, Progress, content_type, silent
 from zoo.store.garbage_collection import LINKED_DAYS, KeepRule, Swept, announce, sweep
 from zoo.store.inventory import inventory
 from zoo.store.latest import write_latest
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 __all__ = ["Release", "Store"]
 
 _log = logging.getLogger(__name__)
-
-_HTML = "text/html; charset=utf-8"
 
 
 class Store(ReleaseReader):
@@ -266,8 +264,7 @@ class Store(ReleaseReader):
         else:
             key = blob_key(release.manifest.listed[file].sha256)
         name = f"{release.model}-{release.target}-{PurePosixPath(file).name}"
-        kind = _HTML if file.endswith(".html") else "application/octet-stream"
-        return self._objects.link(key, name, kind, seconds)
+        return self._objects.link(key, name, content_type(file), seconds)
 
     def put_page(self, page: bytes) -> str:
         """Keeps an HTML page for three weeks; for reports that no release holds.
@@ -281,15 +278,15 @@ class Store(ReleaseReader):
 
     def link_page(self, digest: str, name: str, seconds: int) -> str | None:
         """An address at which a browser shows a page; None for a local folder; see `link`."""
-        return self._objects.link(page_key(digest), f"{name}.html", _HTML, seconds)
+        return self._objects.link(page_key(digest), f"{name}.html", HTML, seconds)
 
     def put_archive(self, release: Release, archive: Path) -> None:
         """Keeps a release as one zip file for three weeks; for `link_archive`."""
-        self._objects.put_file(archive, _archive_key(release), lambda _: None)
+        self._objects.put_file(archive, archive_key(release.digest), lambda _: None)
 
     def link_archive(self, release: Release, seconds: int) -> str | None:
         """An address of the release as one zip file, where there is one that lasts that long."""
-        key = _archive_key(release)
+        key = archive_key(release.digest)
         lasts = time.time() + seconds - LINKED_DAYS * 86400
         if not any(
             file.key == key and file.modified > lasts for file in self._objects.list_files(key)
@@ -360,10 +357,6 @@ def _confirms(release: Release, earlier: Release) -> bool:
     """Whether `release` is of a build validated on a device that `earlier` was only emulated of."""
     states = release.manifest.state, earlier.manifest.state
     return states == (ReleaseState.VALIDATED, ReleaseState.EMULATED)
-
-
-def _archive_key(release: Release) -> str:
-    return archive_key(hashlib.sha256(release.document).hexdigest())
 
 
 def _names(key: str) -> Build:

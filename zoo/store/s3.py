@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from menagerie.store.s3 import ABSENT, S3Reader
 from menagerie.store.s3_options import Checksums, S3Options
 from zoo.errors import NotInStore
-from zoo.store.base import Advance, ObjectStore
+from zoo.store.base import Advance, ObjectStore, content_type
 from zoo.store.multipart import PartUpload, plan
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class S3Objects(S3Reader, ObjectStore):
     def put_small(self, key: str, content: bytes) -> None:
         """Sends the bytes in one request, which S3 does atomically."""
         with self._errors(key):
-            self._client.put_object(**self._where(key), Body=content)
+            self._client.put_object(**self._where(key), Body=content, ContentType=content_type(key))
 
     def abandon_uploads(self, before: float, ours: Callable[[str], bool]) -> int:
         """Aborts uploads in parts, whose parts take up space that no listing of keys shows."""

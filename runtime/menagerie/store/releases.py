@@ -79,6 +79,11 @@ class Release:
         return self.model, self.target, self.build_key
 
     @property
+    def digest(self) -> str:
+        """sha256 of the manifest's document, hexadecimal: which names all the files' too."""
+        return hashlib.sha256(self.document).hexdigest()
+
+    @property
     def size(self) -> int:
         """Bytes of all its files."""
         return sum(entry.bytes for entry in self.manifest.listed.values())
@@ -211,7 +216,7 @@ class ReleaseReader:
             for read in (self._read, self._document):  # confirmed since, or not
                 with suppress(NotInStore):
                     found = read(model, target, entry.build_key)
-                    if hashlib.sha256(found.document).hexdigest() == entry.document:
+                    if found.digest == entry.document:
                         return found
             if not unsigned_too:
                 fact = f"release {entry.build_key} is not the one that was promoted"

@@ -16,7 +16,7 @@ from bundle_maker import make_bundle
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
 from menagerie.validation.records import AccuracyResult
-from zoo.report.comparison import Change, RegressionLimits, compare, regressions
+from zoo.report.comparison import Change, RegressionLimits, Side, compare, regressions
 
 if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest
@@ -71,7 +71,7 @@ def test_a_release_beside_itself_has_no_difference(
     manifest: BundleManifest, resnet: ConversionReport
 ) -> None:
     """Each figure is the same, and nothing is missing."""
-    side = manifest, resnet
+    side = Side(manifest, resnet)
     found = compare(side, side)
     assert {d.change for d in found} == {Change.SAME}
     assert {d.section for d in found} >= {"numerics", "latency", "size", "graph", "passes"}
@@ -83,11 +83,11 @@ def test_what_grew_is_worse_and_what_shrank_is_better(
 ) -> None:
     """Bytes in decimal units, by the file's place in the manifest."""
     larger = grown(manifest, 3)
-    found = {d.what: d for d in compare((manifest, resnet), (larger, resnet))}
+    found = {d.what: d for d in compare(Side(manifest, resnet), Side(larger, resnet))}
     library = found["programs.main.library"]
     assert (library.before, library.after) == ("1.00 MB", "3.00 MB")
     assert library.change is Change.WORSE
-    back = {d.what: d for d in compare((larger, resnet), (manifest, resnet))}
+    back = {d.what: d for d in compare(Side(larger, resnet), Side(manifest, resnet))}
     assert back["programs.main.library"].change is Change.BETTER
     assert found["weights"].change is Change.SAME
 
@@ -105,7 +105,7 @@ def test_a_regression_beyond_its_limit_is_named(
 ) -> None:
     """One limit at a time: 1.1 times the bytes, 1.25 times the time, 6 dB."""
     assert callable(worse)
-    found = regressions((manifest, resnet), worse(manifest, resnet), LIMITS)
+    found = regressions(Side(manifest, resnet), Side(*worse(manifest, resnet)), LIMITS)
     assert [each.what for each in found] == [what]
     assert found[0].fact
 
@@ -114,15 +114,17 @@ def test_what_is_not_told_passes_no_limit(
     manifest: BundleManifest, resnet: ConversionReport
 ) -> None:
     """A report that is missing, or lacks a figure that the latest's has, is a regression."""
-    told = manifest, accurate(resnet, 0.981)
-    assert [r.what for r in regressions(told, (manifest, None), LIMITS)] == ["report"]
-    untold = replace(told[1].validation, programs=(), accuracy=None)
-    silent = manifest, told[1].model_copy(update={"validation": untold, "eager_latency": ()})
+    told = Side(manifest, accurate(resnet, 0.981))
+    assert told.report is not None
+    assert [r.what for r in regressions(told, Side(manifest, None), LIMITS)] == ["report"]
+    untold = replace(told.report.validation, programs=(), accuracy=None)
+    report = told.report.model_copy(update={"validation": untold, "eager_latency": ()})
+    silent = Side(manifest, report)
     found = regressions(told, silent, LIMITS)
     assert [each.what for each in found] == ["latency", "parity", "accuracy"]
     assert all("does not tell" in each.fact for each in found)
-    assert regressions((manifest, None), told, LIMITS) == ()
-    assert regressions((manifest, None), (manifest, None), LIMITS) == ()
+    assert regressions(Side(manifest, None), told, LIMITS) == ()
+    assert regressions(Side(manifest, None), Side(manifest, None), LIMITS) == ()
 
 
 def test_an_emulated_candidate_has_no_time_to_tell(
@@ -131,18 +133,18 @@ def test_an_emulated_candidate_has_no_time_to_tell(
     """It never takes a measured release's place, so its missing latency is none of the gate's."""
     emulated = replace(manifest, state=ReleaseState.EMULATED)
     untimed = resnet.model_copy(update={"eager_latency": ()})
-    assert regressions((manifest, resnet), (emulated, untimed), LIMITS) == ()
+    assert regressions(Side(manifest, resnet), Side(emulated, untimed), LIMITS) == ()
 
 
 def test_what_stays_within_the_limits_passes(
     manifest: BundleManifest, resnet: ConversionReport
 ) -> None:
     """A little of each is no regression, and better never is."""
-    little = grown(manifest, 1.05), noisier(slowed(resnet, 1.2), 5.0)
-    assert regressions((manifest, resnet), little, LIMITS) == ()
-    assert regressions(little, (manifest, resnet), LIMITS) == ()
+    little = Side(grown(manifest, 1.05), noisier(slowed(resnet, 1.2), 5.0))
+    assert regressions(Side(manifest, resnet), little, LIMITS) == ()
+    assert regressions(little, Side(manifest, resnet), LIMITS) == ()
     wide = RegressionLimits(slower=4.0)
-    assert regressions((manifest, resnet), (manifest, slowed(resnet, 3.9)), wide) == ()
+    assert regressions(Side(manifest, resnet), Side(manifest, slowed(resnet, 3.9)), wide) == ()
 
 
 def test_less_accurate_is_always_a_regression(
@@ -150,20 +152,20 @@ def test_less_accurate_is_always_a_regression(
 ) -> None:
     """One sample of a thousand is enough."""
     before, after = accurate(resnet, 0.981), accurate(resnet, 0.980)
-    found = regressions((manifest, before), (manifest, after), LIMITS)
+    found = regressions(Side(manifest, before), Side(manifest, after), LIMITS)
     assert [each.what for each in found] == ["accuracy"]
     assert found[0].fact.startswith("98.1")
-    assert regressions((manifest, after), (manifest, before), LIMITS) == ()
+    assert regressions(Side(manifest, after), Side(manifest, before), LIMITS) == ()
 
 
 def test_without_a_report_the_manifests_are_compared(
     manifest: BundleManifest, resnet: ConversionReport
 ) -> None:
     """Sizes and provenance are known; the rest is neither better nor worse."""
-    found = compare((manifest, None), (grown(manifest, 2), resnet))
+    found = compare(Side(manifest, None), Side(grown(manifest, 2), resnet))
     judged = {d.change for d in found if d.section != "size"}
     assert judged <= {Change.SAME, Change.OTHER}
-    assert regressions((manifest, None), (manifest, resnet), LIMITS) == ()
+    assert regressions(Side(manifest, None), Side(manifest, resnet), LIMITS) == ()
 
 
 def test_imported_shims_that_came_or_went_are_listed(
@@ -172,6 +174,6 @@ def test_imported_shims_that_came_or_went_are_listed(
     """By their names, and only those."""
     program = manifest.programs[0]
     other = replace(program, symbols=(*program.symbols, "aoti_torch_cpu_bmm_out"))
-    found = compare((manifest, resnet), (replace(manifest, programs=(other,)), resnet))
+    found = compare(Side(manifest, resnet), Side(replace(manifest, programs=(other,)), resnet))
     names = [d.what for d in found if d.section == "kernels" and d.what != "generated"]
     assert names == ["aoti_torch_cpu_bmm_out"]

@@ -393,3 +393,15 @@ def test_many_keys_are_all_listed(fresh: Callable[..., S3Objects]) -> None:
     assert objects.list_keys("notes/") == [f"notes/{number}" for number in range(5)]
     with pytest.raises(NotInStore):
         objects.read_small("notes/5", 10)
+
+
+def test_a_page_is_kept_as_a_page(fresh: Callable[..., S3Objects]) -> None:
+    """So that a browser that opens the catalogue in a bucket shows it, and saves other files."""
+    objects = fresh()
+    for key, kind in (
+        ("catalogue/index.html", "text/html; charset=utf-8"),
+        ("catalogue/models.json", "application/octet-stream"),
+    ):
+        objects.put_small(key, b"<p>")
+        head = objects._client.head_object(Bucket="zoo", Key=objects._prefix + key)
+        assert head["ContentType"] == kind

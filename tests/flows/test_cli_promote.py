@@ -1,0 +1,105 @@
+"""`zoo promote` over several candidates, as a person types it; judging is another test's."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "runtime" / "format"))
+
+from bundle_maker import make_bundle
+
+import tasks.promote
+from flows.cli import invoke
+from zoo.errors import ValidationError
+from zoo.signing import Keyring, Promoter
+from zoo.store import open_store
+
+if TYPE_CHECKING:
+    from zoo.store import Release, Store
+
+
+@pytest.fixture
+def store(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Empty, with keys for it."""
+    monkeypatch.delenv("MENAGERIE_ALLOW_UNSIGNED", raising=False)
+    monkeypatch.setenv("MENAGERIE_KEYS", str(tmp_path / "keys"))
+    opened = open_store(str(tmp_path / "store"))
+    monkeypatch.setenv("MENAGERIE_STORE", opened.url)
+    Keyring.create(tmp_path / "keys")
+    return opened
+
+
+@pytest.fixture(autouse=True)
+def judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judge refuses builds whose key begins with 0, and signs all others."""
+
+    def judge(
+        store: Store, keyring: Keyring, candidate: Release, spec: object, **options: Any
+    ) -> Release:
+        if candidate.build_key.startswith("0"):
+            raise ValidationError(candidate.model, "misses its tolerance", "Convert it anew")
+        return Promoter(store, keyring).promote(candidate, latest=options["latest"])
+
+    monkeypatch.setattr(tasks.promote, "promote_candidate", judge)
+
+
+def propose(store: Store, folder: Path, digits: str, **changes: Any) -> None:
+    """A candidate of its own bytes, under a build key of these digits."""
+    files = {"programs/main/model.so": digits.encode()}
+    folder = folder / f"{digits}-{len(changes)}"
+    store.propose(make_bundle(folder, files, build_key=digits * 32, model="digits_cnn", **changes))
+
+
+def test_one_that_fails_does_not_hold_up_the_others(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One JSON document, a row for each; the command fails for the one that did."""
+    for digits in ("0a", "ab"):
+        propose(store, tmp_path, digits)
+    assert invoke(["promote", "digits_cnn", "--json"]) == 1
+    rows = {row["build_key"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["ab" * 32]["decision"] == "promoted"
+    assert rows["0a" * 32]["decision"] == "refused"
+    assert "misses its tolerance" in rows["0a" * 32]["failure"]
+
+
+def test_what_does_not_become_the_latest_is_not_called_promoted(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An emulated build never takes a validated one's place, asked or not."""
+    propose(store, tmp_path, "ab")
+    assert invoke(["promote", "digits_cnn"]) == 0
+    propose(store, tmp_path, "cd", state="emulated")
+    capsys.readouterr()
+    assert invoke(["promote", "digits_cnn"]) == 0
+    assert "cdcdcdcdcdcd admitted" in capsys.readouterr().out
+
+
+def test_a_build_is_found_among_those_of_two_platforms(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the beginning of its key, whichever machine it is for."""
+    for digits, machine in (("ab", "x86_64"), ("cd", "aarch64")):
+        requires = {"system": "linux", "machine": machine, "runtime_abi": 1}
+        propose(store, tmp_path, digits, requires=requires)
+    assert invoke(["promote", "digits_cnn"]) == 0
+    capsys.readouterr()
+    assert invoke(["promote", "digits_cnn", "--build", "cd", "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)
+    assert row["platform"] == "cpu-linux-arm64"
+
+
+def test_nothing_to_promote_is_an_empty_list(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is signed already stays as it is."""
+    propose(store, tmp_path, "ab")
+    assert invoke(["promote", "digits_cnn"]) == 0
+    capsys.readouterr()
+    assert invoke(["promote", "digits_cnn", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
