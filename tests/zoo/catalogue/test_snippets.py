@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Self
 
 import menagerie
 from zoo.catalogue.records import CataloguedModel, History, Tensor
 from zoo.catalogue.snippets import snippets
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def texts(store: str, **history: Any) -> list[str]:
@@ -34,7 +35,7 @@ def test_bfloat16_is_given_as_its_bits(monkeypatch: Any) -> None:
     class Session:
         def __init__(self, _: str) -> None: ...
 
-        def __enter__(self) -> Session:
+        def __enter__(self) -> Self:
             return self
 
         def __exit__(self, *_: object) -> None: ...
