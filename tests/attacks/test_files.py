@@ -20,9 +20,10 @@ from bundle_maker import make_bundle
 from menagerie.errors import StoreError
 from menagerie.format.archive import pack, unpack
 from menagerie.format.folder import open_bundle, read_manifest
+from menagerie.format.tensors import read_tensors
 from menagerie.store import pull
-from menagerie.tensor_files import write_outputs
-from menagerie.typed_json import load
+from menagerie.tensor_files import read_array, write_outputs
+from menagerie.typed_json import Malformed, load
 from zoo.errors import ArtifactError, UsageError
 from zoo.store import KeepRule, Patience, Store
 from zoo.store.lease import hold_lease
@@ -158,6 +159,43 @@ def test_keys_are_read_in_linear_time() -> None:
         return min(best)
 
     assert seconds(400_000) < 3.2 * seconds(200_000)
+
+
+def test_a_shape_of_a_million_axes_is_not_multiplied_out(tmp_path: Path) -> None:
+    """Whose product would have millions of digits; numpy has no more than 64 axes."""
+    shape = ",".join(["9223372036854775807"] * 300_000)
+    header = f'{{"w":{{"dtype":"U8","shape":[{shape}],"data_offsets":[0,0]}}}}'.encode()
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    began = time.process_time()
+    with pytest.raises(ArtifactError, match="300,000 axes"):
+        read_tensors(path)
+    assert time.process_time() - began < 5.0
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999"])
+def test_json_has_no_number_beyond_all(number: str) -> None:
+    """C's reader refuses it; read as an infinity it would pass a bound from above."""
+    with pytest.raises(Malformed, match="larger than any"):
+        load(f'{{"absolute": {number}}}')
+
+
+@pytest.mark.parametrize("text", [r'"\ud800"', r'{"\uDC00": 1}', r'["\ud83d\ud83d\ude00"]'])
+def test_half_a_character_is_none(text: str) -> None:
+    """What was read could not be written again; a whole pair, and an escaped escape, can."""
+    with pytest.raises(Malformed, match="surrogates not allowed"):
+        load(text)
+    assert load(r'["\ud83d\ude00", "\\ud800"]') == ["\U0001f600", r"\ud800"]
+
+
+def test_an_array_is_no_larger_than_its_file(tmp_path: Path) -> None:
+    """Whatever the header of a `.npy` file claims: 40 TB here."""
+    path = tmp_path / "a.npy"
+    np.save(path, np.zeros(1, np.float32))
+    path.write_bytes(path.read_bytes().replace(b"(1,), }" + b" " * 13, b"(10000000000000,), }"))
+    assert b"(10000000000000,)" in path.read_bytes()
+    with pytest.raises(UsageError, match=r"cannot be read as \.npy"):
+        read_array(str(path))
 
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "..", "a\\b"])
