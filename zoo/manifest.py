@@ -6,6 +6,7 @@ import json
 import shlex
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -164,7 +165,7 @@ def load_manifest(folder: Path | None = None, *, targets: Iterable[str] = ()) ->
     variants: set[str] = set()
     origins: dict[str, Origin] = {}
     faults: list[str] = []
-    schema = json_schema()
+    schema = _schema()
     for path in paths:
         file = read_yaml(path)
         for entry, written in _entries(file, schema, targets).items():
@@ -189,6 +190,12 @@ def load_manifest(folder: Path | None = None, *, targets: Iterable[str] = ()) ->
 
 def _variant_name(model: str, precision: Precision) -> str:
     return f"{model}_{precision}"
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    """Made once a process: it costs as much as reading ten small manifests."""
+    return json_schema()
 
 
 def json_schema() -> dict[str, Any]:
