@@ -66,7 +66,7 @@ def link_model_library(
     found = [_of_gcc(compiler.path, n) for n in ("libstdc++.a", "libgcc.a", "libgcc_s.so.1")]
     found += [_of_gcc(compiler.path, name) for name in libraries]
     with _export_list() as exports:
-        # The runtime is named though nothing of it be asked for: the emulated device's is a stub here.
+        # The runtime is named though nothing of it be asked for: it may be a stub here.
         runtime = ["-Wl,--no-as-needed", str(needed), "-Wl,--as-needed"]
         flags = [*runtime, *found, "-lm", "-Wl,-s", "-Wl,--gc-sections", exports]
         compiler.link_library([*sources, _SINGLE_THREADED], output, flags, linker=_linker())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from menagerie.errors import ArtifactError, NotInStore, Retracted, TooLarge, Untrusted
+from menagerie.errors import ArtifactError, HashMismatch, NotInStore, Retracted, TooLarge, Untrusted
 from menagerie.figures import size
 from menagerie.format.bundle_manifest import BundleManifest, ReleaseState, moment
 from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
@@ -17,6 +17,7 @@ from menagerie.platforms import runnable_platforms
 from menagerie.store.base import Meter, ObjectReader, Progress, silent
 from menagerie.store.latest import find_latest
 from menagerie.store.layout import (
+    blob_key,
     parse_release_key,
     release_key,
     releases_prefix,
@@ -30,6 +31,7 @@ from menagerie.trust.signature import MAX_SIGNATURE_BYTES
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from menagerie.format.bundle_manifest import FileEntry
     from menagerie.trust.ledger import Ledger
 
 __all__ = ["Build", "Release", "ReleaseReader"]
@@ -200,6 +202,20 @@ class ReleaseReader:
             check_signature(release.document, signature(), self._place(release))
         meter = Meter(release.size, progress)
         return pull_bundle(self._reader, release, signature, folder, meter)
+
+    def read_file(self, entry: FileEntry) -> bytes:
+        """A small file of a release, by its entry in the manifest.
+
+        Raises:
+            HashMismatch: the store's bytes are not the published ones.
+            TooLarge: it is larger than a manifest may be.
+        """
+        key = blob_key(entry.sha256)
+        content = self._reader.read_small(key, min(entry.bytes, MAX_MANIFEST_BYTES))
+        if hashlib.sha256(content).hexdigest() != entry.sha256:
+            fact = "the store's bytes are not the ones that were published"
+            raise HashMismatch(f"{self.url}/{key}", fact, "Tell its owner")
+        return content
 
     def _latest(self, model: str, target: str, platform: str) -> Release | None:
         """The latest release by the ledger; where unsigned ones are allowed, else by themselves."""
