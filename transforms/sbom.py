@@ -1,8 +1,8 @@
 """What was linked into a release, and what it runs on: a bill of materials and a model card.
 
 In the form of CycloneDX 1.5, https://cyclonedx.org/docs/1.5/json/. It is a file of the bundle, so
-In the form of CycloneDX 1.5, https://cyclonedx.org/docs/1.5/json/. It is a file of the bundle, so
 that the manifest's signature is over it; it names no time: a build made again has its bytes.
+"""
 
 from __future__ import annotations
 
