@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,10 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from menagerie.format.bundle_manifest import BundleManifest, FileEntry
-    from menagerie.store.base import Meter, ObjectReader
+    from menagerie.store.base import Advance, Meter, ObjectReader
+    from menagerie.store.cache import BlobCache
     from menagerie.store.releases import Release
 
 __all__ = ["pull_bundle"]
+
+_AT_A_TIME = 4  # files: one connection seldom takes all that a line gives
 
 
 def pull_bundle(
@@ -38,10 +43,13 @@ def pull_bundle(
     signature: Callable[[], bytes | None],
     folder: Path,
     meter: Meter,
+    *,
+    cache: BlobCache | None = None,
 ) -> Path:
     """Makes `folder` the bundle that the release's manifest describes, with its signature.
 
     Files gather in a hidden folder beside it, named after the build; a later call finds them there.
+    What `cache` has is not downloaded; what is, goes there as well.
     """
     manifest, document = release.manifest, release.document
     folder = Path(os.path.normpath(folder.absolute()))  # `.` has no name
@@ -59,8 +67,7 @@ def pull_bundle(
         with _alone(partial):
             _remove_strangers(partial, manifest)
             require_space(partial, total - _gathered(partial))
-            for name, entry in manifest.listed.items():
-                _fetch(objects, partial / name, entry, meter)
+            _fetch_all(objects, partial, manifest, meter, cache)
             _complete(partial, signature())
             write_durably(partial / MANIFEST, document, partial=partial / PARTIAL)
             open_bundle(partial, check_hashes=False)
@@ -69,16 +76,58 @@ def pull_bundle(
     return folder
 
 
-def _fetch(objects: ObjectReader, path: Path, entry: FileEntry, meter: Meter) -> None:
-    """Completes one file and checks it; a resumed file that is wrong is fetched anew, once."""
-    make_folders(path.parent)
+class _Stopped(Exception):
+    """Another file's download failed, or somebody interrupted: this one goes no further."""
+
+
+def _fetch_all(
+    objects: ObjectReader,
+    partial: Path,
+    manifest: BundleManifest,
+    meter: Meter,
+    cache: BlobCache | None,
+) -> None:
+    """Fetches files side by side; whatever fails ends all of them, and what is there stays."""
+    stopped = threading.Event()
+
+    def advance(count: int) -> None:
+        if stopped.is_set():
+            raise _Stopped
+        meter.advance(count)
+
+    def fetch(name: str, entry: FileEntry) -> None:
+        path = partial / name
+        make_folders(path.parent)
+        if cache is not None and not path.exists():
+            cache.give(entry, path)
+        if _fetch(objects, path, entry, advance) and cache is not None:
+            cache.take(entry, path)
+
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        futures = [pool.submit(fetch, name, entry) for name, entry in manifest.listed.items()]
+        try:
+            for future in as_completed(futures):
+                future.result()
+        except BaseException:
+            stopped.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _fetch(objects: ObjectReader, path: Path, entry: FileEntry, advance: Advance) -> bool:
+    """Completes one file and checks it; a resumed file that is wrong is fetched anew, once.
+
+    Returns:
+        Whether anything of it came from the store.
+    """
     resumed = path.stat().st_size if path.exists() else 0
-    meter.advance(resumed)
-    objects.get_file(blob_key(entry.sha256), path, entry.bytes, meter.advance)
+    advance(resumed)
+    objects.get_file(blob_key(entry.sha256), path, entry.bytes, advance)
     if resumed and sha256_of(path) != entry.sha256:
-        meter.advance(-path.stat().st_size)
+        advance(-path.stat().st_size)
         path.unlink()
-        objects.get_file(blob_key(entry.sha256), path, entry.bytes, meter.advance)
+        resumed = 0
+        objects.get_file(blob_key(entry.sha256), path, entry.bytes, advance)
     if path.stat().st_size != entry.bytes or sha256_of(path) != entry.sha256:
         path.unlink()
         raise HashMismatch(
@@ -87,6 +136,7 @@ def _fetch(objects: ObjectReader, path: Path, entry: FileEntry, meter: Meter) ->
             "Remove that file from the store and publish the release again",
         )
     sync(path)
+    return resumed < entry.bytes
 
 
 def _require_place(folder: Path) -> None:
