@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import zipfile
 from contextlib import suppress
@@ -23,6 +24,7 @@ from menagerie.durable import disk_errors, make_folders, sync
 from menagerie.errors import ArtifactError, Untrusted, UsageError
 from menagerie.format.archive import require_free_place
 from menagerie.format.folder import open_bundle
+from menagerie.store.pull import foreign, private_folder, reached_by, umask
 from menagerie.trust import check_signature, trusted_roots
 
 if TYPE_CHECKING:
@@ -74,20 +76,23 @@ def make_standalone(
     require_free_place(place)
     place = place.absolute()
     partial = place.with_name(f".{place.name}.standalone")
-    if partial.is_symlink():
-        partial.unlink()
     with disk_errors(place.parent):
-        make_folders(partial)
-        fetch(partial / "bundle")
-        bundle = open_bundle(partial / "bundle", check_hashes=False)
-        _require_linux(bundle)
-        for name, content in _runtime_files(runtime, bundle.manifest.requires.machine).items():
-            _write(partial / name, content, executable=name == _PROGRAM)
-        shutil.rmtree(partial / "roots", ignore_errors=True)
-        for number, root in enumerate(_roots_of(bundle)):
-            _write(partial / "roots" / f"{number}.json", root)
-        _write(partial / "README.txt", _readme(bundle).encode())
-        partial.replace(place)
+        make_folders(place.parent)
+        with private_folder(partial) as descriptor:
+            inner = reached_by(descriptor, partial)
+            fetch(inner / "bundle")
+            bundle = open_bundle(inner / "bundle", check_hashes=False)
+            _require_linux(bundle)
+            for name, content in _runtime_files(runtime, bundle.manifest.requires.machine).items():
+                _write(inner / name, content, executable=name == _PROGRAM)
+            shutil.rmtree(inner / "roots", ignore_errors=True)
+            for number, root in enumerate(_roots_of(bundle)):
+                _write(inner / "roots" / f"{number}.json", root)
+            _write(inner / "README.txt", _readme(bundle).encode())
+            os.fchmod(descriptor, 0o777 & ~umask())
+            partial.replace(place)
+            if not os.path.samestat(place.lstat(), os.fstat(descriptor)):
+                raise foreign(place, "was put there by somebody else during the pull")
         sync(place.parent)
     return place
 

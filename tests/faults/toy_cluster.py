@@ -204,8 +204,14 @@ class ToyCluster:
 
     def batches(self) -> list[dict[str, Any]]:
         """This test's runs of convert-batch: those for its store."""
-        found = self.runs("convert-batch")
-        return [r for r in found if r["parameters"]["options"]["store"] == self.store]
+        return self._ours("convert-batch")
+
+    def conversions(self) -> list[dict[str, Any]]:
+        """This test's runs of convert-model."""
+        return self._ours("convert-model")
+
+    def _ours(self, flow: str) -> list[dict[str, Any]]:
+        return [r for r in self.runs(flow) if r["parameters"]["options"]["store"] == self.store]
 
     def noted(self, model: str, target: str = "cpu") -> list[str]:
         """What the benches of a model wrote down."""
