@@ -90,7 +90,8 @@ def in_a_bare_root(folder: Path) -> list[str]:
     for name in SYSTEM:
         places = (Path(f"/lib/x86_64-linux-gnu/{name}"), Path(f"/lib64/{name}"))
         path = next(place for place in places if place.exists())
-        command += ["--ro-bind", str(path.resolve()), f"/lib64/{name}"]
+        folder_there = "/lib64" if name.startswith("ld-") else "/lib/x86_64-linux-gnu"
+        command += ["--ro-bind", str(path.resolve()), f"{folder_there}/{name}"]
     return [*command, "--ro-bind", str(folder), "/app", "/app/menagerie-run", "--bench", "3"]
 
 
