@@ -1,4 +1,7 @@
-"""One Python reader under atheris: `python tests/fuzz/python.py npy -max_total_time=60 corpus`."""
+"""One Python reader under atheris, as `run.py` starts it: `python.py npy -runs=9 GROWN CORPUS`.
+
+libFuzzer writes what reaches new code into the first folder.
+"""
 
 from __future__ import annotations
 
