@@ -3,7 +3,8 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-# numpy and torch come first and by pip: some machines offer a CPU build of torch that only pip finds.
+# numpy and torch come first and by pip: some machines offer a CPU build of torch that only pip finds;
+# TORCH_INDEX=URL names an index that has one. oneDNN's wheel brings its library three times: one stays.
 TORCH := torch==2.13.0
 
 .PHONY: help setup wheel convert sweep up down test test-all test-native test-arm64 test-faults test-cluster test-ui mac-day double check format lock clean
@@ -19,8 +20,9 @@ $(BIN)/python:
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25"
 
 $(VENV)/.locked: requirements.lock | $(BIN)/python
-	$(BIN)/python -m pip install --quiet "$(TORCH)"
+	$(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX),--index-url "$(TORCH_INDEX)") "$(TORCH)"
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement requirements.lock
+	test ! -e $(VENV)/lib/libdnnl.so.3 || ( cd $(VENV)/lib && ln -sf libdnnl.so.3 libdnnl.so && ln -sf libdnnl.so.3 libdnnl.so.3.2 )
 	touch $@
 
 RUNTIME_SOURCES := $(shell find runtime -name '*.cpp' -o -name '*.h' -o -name '*.mm' -o -name '*.metal' -o -name '*.cmake' -o -name 'CMakeLists.txt' -o -name 'shims.*')
@@ -107,7 +109,7 @@ format: setup ## rewrite sources in the house style
 	$(BIN)/clang-format -i $$(git ls-files '*.cpp' '*.h' '*.mm')
 
 lock: setup ## resolve pyproject.toml anew into requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --extra dev --extra cluster --universal --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml --extra dev --extra cluster --extra server --universal --python-version 3.11 \
 	  --generate-hashes --no-header --no-annotate --quiet --output-file requirements.lock \
 	  $$(for p in menagerie torch triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas nvidia-cuda-cupti \
 	    nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cudnn-cu13 nvidia-cufft nvidia-cufile nvidia-curand \
