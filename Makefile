@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # TORCH_INDEX=URL names an index that has one. oneDNN's wheel brings its library three times: one stays.
 TORCH := torch==2.13.0
 
-.PHONY: help setup wheel convert sweep up down test test-all test-native test-arm64 test-faults test-cluster test-ui mac-day double check format lock clean
+.PHONY: help setup wheel convert sweep up down test test-all test-native test-arm64 test-faults test-cluster test-container test-hosts test-ui mac-day double check format lock clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -80,6 +80,7 @@ test-all: setup wheel double ## the suite with fresh random examples, then every
 	$(BIN)/python -m pytest -n0 -m cluster
 	$(BIN)/python -m pytest -m faults
 	$(BIN)/python -m pytest -m ui
+	test "$$(id -u)" != 0 || $(MAKE) test-hosts test-container
 
 test-ui: setup ## Prefect's UI in headless Chromium: the form, a run, its report
 	$(BIN)/python -m pytest -m ui
@@ -89,6 +90,16 @@ test-faults: setup ## kill flows, workers, servers and networks of a real cluste
 
 test-cluster: setup ## a real cluster, from `zoo up` to `zoo down` (some minutes)
 	$(BIN)/python -m pytest -n0 -m cluster
+
+CONTAINER_TOOLS := buildah debootstrap podman redis-server runc
+
+test-container: setup ## build the images and convert in them (root; half an hour at first)
+	@for tool in $(CONTAINER_TOOLS); do command -v $$tool >/dev/null || { echo "apt install buildah debootstrap podman postgresql redis-server runc"; exit 2; }; done
+	$(BIN)/python -m pytest -n0 -m container
+
+test-hosts: setup ## a server, workers and a desk on hosts of their own, one cut off (root; Debian: iproute2 postgresql)
+	@for tool in ip unshare; do command -v $$tool >/dev/null || { echo "apt install iproute2 postgresql"; exit 2; }; done
+	$(BIN)/python -m pytest -n0 -m hosts
 
 double: setup # the Metal runtime of a Mac over doubles of Apple's classes, in build/double
 	test "$$(uname)" = Darwin || $(BIN)/python tests/runtime/metal/double/load_double.py

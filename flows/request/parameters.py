@@ -23,6 +23,8 @@ __all__ = [
 
 STORES_VARIABLE = "MENAGERIE_ALLOWED_STORES"
 
+_USUAL = ("random_weights", "force", "store")  # what is asked for most
+
 
 def _for_forms(schema: dict[str, Any]) -> None:
     """What may be empty is a field that may be left empty, and not one of a type *None*.
@@ -35,12 +37,26 @@ def _for_forms(schema: dict[str, Any]) -> None:
             entry.update(only)
             entry.pop("default", None)
     schema["patternProperties"] = {"^manifest$": schema["properties"].pop("manifest")}
+    _fold(schema, _USUAL)
+
+
+def _fold(schema: dict[str, Any], usual: tuple[str, ...]) -> None:
+    """Two tabs in the form, *Usual* with these fields and *All* with every one.
+
+    The values of either are values of the whole.
+    """
+    whole = {
+        name: schema.pop(name) for name in list(schema) if name not in {"title", "description"}
+    }
+    few = {name: whole["properties"][name] for name in usual}
+    tabs = {"Usual": whole | {"properties": few}, "All": whole}
+    schema["anyOf"] = [{"title": title, **tab} for title, tab in tabs.items()]
 
 
 class ConversionOptions(BaseModel):
     """How models are converted; the same for every model of a run.
 
-    A form shows the fields in this order: those that are asked for most come first.
+    A form shows the fields in this order, at first only those that are asked for most.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_for_forms)

@@ -31,7 +31,7 @@ mount --bind {checkout} {checkout}
 mount -o remount,bind,ro {checkout}
 mount -t tmpfs none /tmp
 cd /mnt
-exec "$@"
+exec env {own} "$@"
 """
 
 
@@ -101,15 +101,16 @@ class Host:
             "PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
             "LANG": "C.UTF-8",
             "HOME": str(STATE),
-            **environment,
         }
+        self._own = environment  # of what runs there, and not of what makes the place
 
     def _command(self, command: Sequence[str]) -> list[str]:
         places = {"folder": self.folder, "all": self._network.folder, "checkout": ROOT}
         quoted = {key: shlex.quote(str(place)) for key, place in places.items()}
         # A process of this host's own number 1: what it started ends with it.
         spaces = ["unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        enter = _ENTER.format(name=self.name, **quoted)
+        own = " ".join(shlex.quote(f"{name}={value}") for name, value in self._own.items())
+        enter = _ENTER.format(name=self.name, own=own, **quoted)
         return ["ip", "netns", "exec", self.space, *spaces, "sh", "-c", enter, "sh", *command]
 
     def start(self, name: str, command: Sequence[str], **environment: str) -> None:

@@ -13,8 +13,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
+
 import trustme
 from hosts import BIN, ROOT, STATE, Host, Network
+from postgres import program
 
 from infra.local.s3_rights import Key, Rights
 from infra.local.s3_server import WITH_PARENT
@@ -147,21 +150,25 @@ class Team:
 
     def _database(self) -> None:
         """PostgreSQL, of which nothing but the address is Menagerie's business."""
-        place = self.hub.folder / "postgres"
+        place, address = self.hub.folder / "postgres", self.hub.address
         place.mkdir()
-        owner = ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups"]
         data = f"{STATE}/postgres/data"
-        made = self.hub.run("chown", "postgres", f"{STATE}/postgres")
-        made = self.hub.run(
-            *owner, "initdb", "--auth", "trust", "--username", "prefect", "-D", data
-        )
+        self.hub.run("chown", "postgres", f"{STATE}/postgres")
+        initialise = [*program("initdb"), "--auth", "trust", "--username", "prefect", "-D", data]
+        made = self.hub.run(*initialise)
         assert made.returncode == 0, made.stderr
-        options = ["-c", f"listen_addresses={self.hub.address}", "-c", "fsync=off"]
-        hosts = f"host all prefect {self.hub.address}/32 trust\n"
-        (place / "data" / "pg_hba.conf").write_text(f"local all prefect trust\n{hosts}")
-        sockets = ["-k", f"{STATE}/postgres"]
-        self.hub.start("postgres", [*owner, "postgres", "-D", data, *options, *sockets])
-        create = [*owner, "createdb", "-h", self.hub.address, "-U", "prefect", "prefect"]
+        trusted = f"local all prefect trust\nhost all prefect {address}/32 trust\n"
+        (place / "data" / "pg_hba.conf").write_text(trusted)
+        options = [
+            "-k",
+            f"{STATE}/postgres",
+            "-c",
+            f"listen_addresses={address}",
+            "-c",
+            "fsync=off",
+        ]
+        self.hub.start("postgres", [*program("postgres"), "-D", data, *options])
+        create = [*program("createdb"), "-h", address, "-U", "prefect", "prefect"]
         self.until(lambda: self.hub.run(*create).returncode == 0, "there is a database")
 
     def add_worker(self, host: Host, pool: str = "linux-cpu") -> None:

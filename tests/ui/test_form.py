@@ -97,7 +97,10 @@ def submitted(cluster: Cluster) -> list[str]:
 def test_a_bad_value_is_stopped(cluster: Cluster, page: Page) -> None:
     """No threads and no model: the form says so, and nothing is submitted."""
     open_form(cluster, page)
+    assert page.get_by_text("Property is type").count() == 0
+    assert page.get_by_label("Threads").count() == 0, "folded, as what is asked for seldom is"
     picture(page, "form")
+    page.get_by_role("tab", name="All", exact=True).click()
     threads = page.get_by_label("Threads").first
     threads.fill("0")
     page.get_by_role("button", name="Submit").click()
