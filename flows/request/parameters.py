@@ -5,7 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from menagerie.home import home
 from menagerie.terminal import shown_address
@@ -114,6 +120,12 @@ class ConversionOptions(BaseModel):
         description="Whose models: sha256:… of what `zoo submit` put into the store, or a folder "
         "that the worker sees. Empty: those that come with Menagerie.",
     )
+
+    @model_serializer(mode="wrap")
+    def _asked_for(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Only what differs from the defaults: a form would unfold itself to show the rest."""
+        fields = type(self).model_fields
+        return {k: value for k, value in whole(self).items() if value != fields[k].default}
 
     @property
     def store_url(self) -> str:

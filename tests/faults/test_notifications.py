@@ -88,3 +88,45 @@ def test_a_run_with_failures_is_one_message_by_every_channel(
     cluster.apply()  # whoever is no longer named hears nothing
     names = [each["name"] for each in cluster.post("/automations/filter", {})]
     assert not [name for name in names if name.startswith("menagerie-tell-")]
+
+
+def test_who_wants_to_hear_of_the_nights_and_the_pools_does(
+    cluster: ToyCluster, hook: tuple[list[dict[str, str]], int], tmp_path: Path
+) -> None:
+    """A release that no longer proves, a store that takes nothing, a pool that has lost its Mac.
+
+    The Macs' pool, which had no worker when all began, says nothing before it has had one.
+    """
+    posted = hook[0]
+    (tmp_path / "notifications.yaml").write_text(
+        "channels:\n"
+        "  - name: pager\n    kind: webhook\n    url_from: NOTIFY_HOOK\n"
+        "    about: [refuted, store, late-pool]\n"
+    )
+    cluster.changes |= {
+        "MENAGERIE_NOTIFICATIONS": str(tmp_path / "notifications.yaml"),
+        "NOTIFY_HOOK": f"http://127.0.0.1:{hook[1]}/",
+    }
+    cluster.apply()
+    cluster.write_manifest(hen="fine")
+    cluster.convert()
+    assert outcomes(cluster.table()) == {"hen": "published"}
+    assert posted == []
+
+    def hears(word: str) -> list[dict[str, str]]:
+        return [each for each in posted if word in each["subject"]]
+
+    # A toy's library is none: the real judge of the nights refuses it.
+    cluster.submit("verify-releases/verify-releases", {"store": cluster.store})
+    cluster.wait_for(lambda: hears("verification: "), "the refuted release is told of")
+    (tmp_path / "no-folder").write_text("a file")
+    cluster.submit("collect-garbage/collect-garbage", {"store": str(tmp_path / "no-folder")})
+    cluster.wait_for(lambda: hears("the store cannot be swept"), "the store is told of")
+    assert not hears("No worker in pool")
+    cluster.start_worker("mac", pool="macos-metal")
+    cluster.kill("mac")
+    cluster.wait_for(lambda: hears("No worker in pool macos-metal"), "the pool is told of", 300)
+    assert len(posted) == 3
+    assert "hen" in hears("verification: ")[0]["body"]
+    cluster.changes.clear()
+    cluster.apply()

@@ -72,6 +72,7 @@ def test_what_is_asked_for_most_comes_first() -> None:
         wanted = set(ConversionOptions.model_fields) - {"manifest"}
         assert set(every["properties"]) == wanted
         assert '"null"' not in json.dumps(form(flow))
+        assert form(flow)["properties"]["options"]["default"] == {}, "it opens folded"
     submitted = {"models": ["my_net"], "options": {"manifest": f"sha256:{'a' * 64}"}}
     jsonschema.validate(submitted, form(convert_batch))
     for options in ({"random_weights": 0}, {"threads": 2, "memory_gib": 4, "force": True}, {}):
