@@ -6,6 +6,9 @@ sends the mail is Apprise, as in Prefect's own blocks.
 
 from __future__ import annotations
 
+from typing import Any
+
+from apprise import NotifyFormat
 from prefect.blocks.notifications import AppriseNotificationBlock
 from pydantic import Field, SecretStr
 
@@ -27,3 +30,9 @@ class MailNotification(AppriseNotificationBlock):
         title="Address of the server",
         description="mailtos://user:password@smtp.example.org/?from=a@example.org&to=b@example.org",
     )
+
+    def _start_apprise_client(self, url: SecretStr) -> None:
+        """What is sent is Markdown: a mail shows its table and links, and not their source."""
+        super()._start_apprise_client(url)
+        asset: Any = self._apprise_client.asset  # typed as if it stayed None
+        asset.body_format = NotifyFormat.MARKDOWN

@@ -83,7 +83,9 @@ def test_a_run_with_failures_is_one_message_by_every_channel(
     assert "bat" not in said["body"]
     [mail] = mails
     assert (mail["To"], "1 crashed" in mail["Subject"]) == ("owner@example.org", True)
-    assert "ape" in mail.get_body(("plain", "html")).get_content()
+    body = mail.get_body(("html",)).get_content()
+    assert "<td>ape</td>" in body, "a table, and not its source"
+    assert "/runs/flow-run/" in body
     cluster.changes.clear()
     cluster.apply()  # whoever is no longer named hears nothing
     names = [each["name"] for each in cluster.post("/automations/filter", {})]

@@ -91,8 +91,8 @@ def test_a_host_that_is_cut_off_is_done_without_and_comes_back(team: Team, clock
     team.add_worker(west)
     done = row(team, "convert")
     assert (done["outcome"], done["proof"]) == ("published", "validated")
-    [batch] = team.runs("convert-batch")
-    assert (batch["state_name"], batch["run_count"]) == ("Completed", 2)
+    [run] = team.runs("convert-model")
+    assert (run["state_name"], run["run_count"]) == ("Completed", 2)
     team.until(lambda: team.online("linux-cpu") == ["west linux-cpu"], "East is missed")
 
     east.plug_in()
