@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # TORCH_INDEX=URL names an index that has one. oneDNN's wheel brings its library three times: one stays.
 TORCH := torch==2.13.0
 
-.PHONY: help setup wheel convert sweep up down test test-all test-native test-arm64 test-faults test-cluster test-container test-hosts test-ui mac-day double check format lock clean
+.PHONY: help setup wheel convert sweep up down test test-all test-native fuzz test-arm64 test-faults test-cluster test-container test-hosts test-ui mac-day double check format lock clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -66,6 +66,9 @@ test-native: setup ## the C++ units under AddressSanitizer and UndefinedBehavior
 	$(BIN)/cmake --build build/native
 	build/native/menagerie-native-tests
 
+fuzz: setup ## libFuzzer and atheris on every reader of files, SECONDS=60 each (TARGETS="native-json python-npy")
+	$(BIN)/python tests/fuzz/run.py --seconds $(or $(SECONDS),60) $(TARGETS)
+
 test-arm64: setup ## the C++ units for Linux on arm64, emulated (Debian: qemu-user libc6-arm64-cross)
 	@command -v qemu-aarch64 >/dev/null && test -d /usr/aarch64-linux-gnu || { echo "apt install qemu-user libc6-arm64-cross"; exit 2; }
 	PATH="$(CURDIR)/$(BIN):$$PATH" ZIG_GLOBAL_CACHE_DIR="$(CURDIR)/build/zig" ZIG_LOCAL_CACHE_DIR="$(CURDIR)/build/zig" \
@@ -76,6 +79,7 @@ test-arm64: setup ## the C++ units for Linux on arm64, emulated (Debian: qemu-us
 
 test-all: setup wheel double ## the suite with fresh random examples, then every model of the zoo (some hours)
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -n auto --dist loadfile
+	$(MAKE) fuzz SECONDS=120
 	$(BIN)/python -m pytest -m sweep
 	$(BIN)/python -m pytest -n0 -m cluster
 	$(BIN)/python -m pytest -m faults

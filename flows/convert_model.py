@@ -8,13 +8,12 @@ from prefect import State, flow
 from prefect.logging import get_run_logger
 
 from flows.conversion import Conversion, ConversionFailed
-from flows.machine.work import new_work_folder
 from flows.names import FlowName
 from flows.outcome.events import model_event, record
 from flows.outcome.pages import Ended, leave_pages
-from flows.outcome.reports import report_folder
 from flows.outcome.results import ModelResult
 from flows.outcome.rows import leave_row, this_run
+from flows.planning.job import job_for
 from flows.planning.plan import (
     PlannedModel,
     crashed_row,
@@ -24,12 +23,10 @@ from flows.planning.plan import (
     unplanned_row,
 )
 from flows.request.choices import ModelChoice, TargetChoice
-from flows.request.operator import factories_allowed
 from flows.request.parameters import ConversionOptions
 from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed, without_tags
 from tasks.failures import explain
-from tasks.job import Job
 from tasks.retries import patiently
 from zoo.errors import MenagerieError, UsageError
 from zoo.store import open_store
@@ -93,7 +90,7 @@ def _convert(model: str, target: str, options: ConversionOptions) -> Ended:
 def _run(planned: PlannedModel, options: ConversionOptions) -> Ended:
     try:
         with without_tags():
-            row, report = Conversion(_job(planned, options), services()).run()
+            row, report = Conversion(job_for(planned, options), services()).run()
             return Ended(row, report)
     except ConversionFailed as stopped:
         return Ended(stopped.result, stopped.report, stopped.error, planned.spec.summary)
@@ -111,22 +108,3 @@ def _plan_single(model: str, target: str, options: ConversionOptions) -> Planned
     if len(planned) != 1:
         raise UsageError(model, f"is not one model for {target}", "Run `zoo list` to see them")
     return planned[0]
-
-
-def _job(planned: PlannedModel, options: ConversionOptions) -> Job:
-    return Job(
-        model=planned.model,
-        target=planned.target,
-        spec=planned.spec,
-        origin=planned.origin,
-        build_key=planned.build_key,
-        seed=planned.seed,
-        allow_factories=factories_allowed(options.manifest, asked=options.allow_factories),
-        store=options.store_url,
-        threads=options.threads,
-        stage_seconds=options.stage_minutes * 60.0,
-        search_seconds=options.search_minutes * 60.0,
-        memory_bytes=None if options.memory_gib is None else options.memory_gib * 2**30,
-        folder=new_work_folder(f"{planned.model}-{planned.target}"),
-        reports=report_folder(planned.model, planned.target),
-    )

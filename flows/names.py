@@ -17,6 +17,7 @@ class FlowName(StrEnum):
     CONVERT_MODEL = "convert-model"
     CONFIRM_RELEASE = "confirm-release"
     VERIFY_RELEASES = "verify-releases"
+    REBUILD_RELEASE = "rebuild-release"
     COLLECT_GARBAGE = "collect-garbage"
 
 

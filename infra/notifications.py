@@ -43,6 +43,7 @@ class Subject(StrEnum):
 
     FAILURES = "failures"
     REFUTED = "refuted"
+    REBUILT = "rebuilt"
     LATE_POOL = "late-pool"
     STORE = "store"
 
@@ -50,6 +51,7 @@ class Subject(StrEnum):
 _EVENTS = {
     Subject.FAILURES: Notice.FAILURES.value,
     Subject.REFUTED: Notice.REFUTED.value,
+    Subject.REBUILT: Notice.REBUILT.value,
     Subject.LATE_POOL: "prefect.work-pool.not-ready",
     Subject.STORE: Notice.STORE.value,
 }

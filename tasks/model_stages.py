@@ -24,6 +24,8 @@ from transforms.targets import target_named
 from zoo import sources
 from zoo.errors import ExportError
 from zoo.sources.context import Context, resolve_inside
+from zoo.sources.tokenizer import with_pieces
+from zoo.spec import TransformersSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,7 +156,11 @@ class ModelStages(InProcessHolder):
         if spec.speech is None:
             return None
         context = Context(self._job.model, self._job.origin.parent)
-        return speech_parts(self._model().module, spec.speech, spec.programs, context)
+        speech, loaded = spec.speech, self._model()
+        real = loaded.random_weights is None
+        if real and speech.vocabulary.tokenizer and isinstance(spec.source, TransformersSource):
+            speech = with_pieces(speech, spec.source, context)
+        return speech_parts(loaded.module, speech, spec.programs, context)
 
     def _model(self) -> LoadedModel:
         if self._loaded is None:

@@ -110,15 +110,20 @@ def _check_goldens(
         "allow_factories": allow_factories,
     }
     kept = {k: v for k, v in os.environ.items() if not k.startswith(_SECRETS)}
-    done = subprocess.run(
-        [sys.executable, "-m", "transforms.golden_check"],
-        input=json.dumps(order),
-        env=kept | {ROLE: WORKER},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=_GOLDEN_SECONDS,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "transforms.golden_check"],
+            input=json.dumps(order),
+            env=kept | {ROLE: WORKER},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_GOLDEN_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        fact = f"eager PyTorch did not compute its golden outputs within {_GOLDEN_SECONDS:,.0f} s"
+        advice = "Try again when the machine has less to do, or leave them out with --no-goldens"
+        raise ValidationError(model, fact, advice) from None
     if done.returncode != 0:
         words = done.stderr.strip().splitlines() or ["no reason was given"]
         raise ValidationError(model, words[-1], "Do not promote it")

@@ -15,6 +15,7 @@ import torch
 
 from transforms.golden import GoldenCase, check_outputs, telling_sizes
 from zoo.errors import ExportError
+from zoo.sources.random_weights import one_thread
 from zoo.spec import Dimension
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _case(
     eager: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]],
 ) -> GoldenCase:
     try:
-        with torch.no_grad():
+        with torch.no_grad(), one_thread():
             outputs = eager({name: tensor.clone() for name, tensor in inputs.items()})
     except Exception as error:
         raise ExportError(

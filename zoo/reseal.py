@@ -12,9 +12,9 @@ from zoo.errors import ArtifactError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from menagerie.format.bundle_manifest import BundleManifest, FileEntry, ReleaseState
+    from menagerie.format.bundle_manifest import BundleManifest, ReleaseState
 
-__all__ = ["reseal"]
+__all__ = ["reseal", "without_report"]
 
 _REPORT = {"report.json", "report.html", "graphs.json"}
 
@@ -33,9 +33,8 @@ def reseal(folder: Path, draft: BundleManifest, state: ReleaseState) -> BundleMa
     Raises:
         ArtifactError: a file is not the one that was sealed; the folder is then no bundle any more.
     """
-    files = {role: entry for role, entry in draft.files.items() if entry.path not in _REPORT}
-    sealed = seal(folder, replace(draft, state=state, files=files))
-    before, after = _content(draft), _content(sealed)
+    sealed = seal(folder, replace(without_report(draft), state=state))
+    before, after = without_report(draft).listed, without_report(sealed).listed
     changed = sorted(n for n in before.keys() | after.keys() if before.get(n) != after.get(n))
     if changed:
         (folder / MANIFEST).unlink()
@@ -47,5 +46,7 @@ def reseal(folder: Path, draft: BundleManifest, state: ReleaseState) -> BundleMa
     return sealed
 
 
-def _content(manifest: BundleManifest) -> dict[str, FileEntry]:
-    return {name: entry for name, entry in manifest.listed.items() if name not in _REPORT}
+def without_report(manifest: BundleManifest) -> BundleManifest:
+    """The manifest as if nobody had written what the proof came to."""
+    kept = {role: entry for role, entry in manifest.files.items() if entry.path not in _REPORT}
+    return replace(manifest, files=kept)

@@ -85,6 +85,11 @@ class TransformersSource(SpecModel):
         default_factory=dict,
         description="configuration for seeded random weights, as the class's config takes it",
     )
+    from_samples: bool = Field(
+        default=False,
+        description="for `speech`: instead of the class's own forward two parts, `listen`, from "
+        "samples to encoded frames or scores, and of a transducer `emit`, a decoder step",
+    )
     may_lack: tuple[str, ...] = Field(
         default=(),
         description="parameters (globs) that the weights may leave out, as no program uses them",

@@ -43,12 +43,19 @@ class VocabularySpec(SpecModel):
     numbered: int = Field(
         default=0, ge=0, description="instead of pieces, for a model without a tokenizer: how many"
     )
+    tokenizer: bool = Field(
+        default=False,
+        description="read them from tokenizer.json beside the source's weights; `numbered` stands "
+        "in for them where weights are random",
+    )
     special: tuple[int, ...] = Field(default=(), description="tokens that are no text")
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
         if bool(self.pieces) == bool(self.numbered):
             raise ValueError("give `pieces`, or `numbered`, and not both")
+        if self.tokenizer and not self.numbered:
+            raise ValueError("`tokenizer` needs `numbered`: how many tokens it has")
         return self
 
 

@@ -28,6 +28,7 @@ from flows.cli.output import complain, messages
 from flows.cli.promote import promote, retract, rollback
 from flows.cli.provenance import provenance
 from flows.cli.pull import pull
+from flows.cli.rebuild import rebuild
 from flows.cli.releases import releases
 from flows.cli.report import report
 from flows.cli.run import run
@@ -70,6 +71,7 @@ for command in (
     releases,
     diff,
     provenance,
+    rebuild,
     catalog,
     pull,
     verify,

@@ -99,13 +99,20 @@ def rotate(
 
 
 @keys.command("trust")
-def trust(root: Annotated[Path, typer.Argument(metavar="root.json")]) -> None:
+def trust(
+    root: Annotated[Path, typer.Argument(metavar="root.json")],
+    *,
+    as_json: JsonOption = False,
+) -> None:
     """Trust a publisher's root from now on: bundles that its keys sign run on this machine."""
     from menagerie.trust import add_root
     from menagerie.trust.roots import MAX_ROOT_BYTES
 
     with root.open("rb") as file:
         found = add_root(file.read(MAX_ROOT_BYTES + 1), str(root))
+    if as_json:
+        emit({"version": found.version, "threshold": found.threshold, "keys": len(found.keys)})
+        return
     results().print(
         f"trusted from now on: root {found.version}, {found.threshold} of {len(found.keys)} keys "
         "must sign"
@@ -113,7 +120,7 @@ def trust(root: Annotated[Path, typer.Argument(metavar="root.json")]) -> None:
 
 
 @keys.command("refresh")
-def refresh(*, store: StoreOption = None) -> None:
+def refresh(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Date the store's metadata anew, before they expire; needs the online key alone."""
     from zoo.signing import Keyring, Promoter
     from zoo.signing.keyring import keys_folder
@@ -121,7 +128,10 @@ def refresh(*, store: StoreOption = None) -> None:
 
     place = store_url(store)
     Promoter(open_store(place), Keyring(keys_folder())).refresh()
-    results().print(f"{place}: dated anew", markup=False)
+    if as_json:
+        emit({"store": place})
+    else:
+        results().print(f"{place}: dated anew", markup=False)
 
 
 def _print(keyring: "Keyring", *, as_json: bool) -> None:

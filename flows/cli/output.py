@@ -8,7 +8,7 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from menagerie.terminal import printable
+from menagerie.terminal import printable, shown_json
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
@@ -58,10 +58,12 @@ def messages() -> Console:
 def emit(value: Any) -> None:
     """Write `value` as JSON to standard output, and nothing else goes there.
 
+    What could steer a terminal is escaped in it: it reads as the same value.
+
     JSON has no NaN and no infinity: they become strings, the same as in report.json.
     """
-    json.dump(_finite(value), sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
-    sys.stdout.write("\n")
+    text = json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write(shown_json(text) + "\n")
 
 
 def _finite(value: Any) -> Any:

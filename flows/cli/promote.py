@@ -7,6 +7,7 @@ import typer
 
 from flows.cli.history import build_keys, ledgers_of, only_ledger, whole_key
 from flows.cli.options import (
+    FactoriesOption,
     JsonOption,
     ManifestOption,
     StoreOption,
@@ -53,6 +54,7 @@ def promote(
     ] = False,
     reason: Annotated[str, typer.Option(help="For the ledger.")] = "",
     manifest: ManifestOption = None,
+    allow_factories: FactoriesOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -104,6 +106,7 @@ def promote(
                     manifest=manifest,
                     latest=latest and not worse,
                     goldens=goldens,
+                    allow_factories=allow_factories,
                     reason=reason,
                 )
         except MenagerieError as error:  # the others are judged all the same

@@ -17,6 +17,7 @@ from prefect.logging import get_run_logger
 
 from flows.names import EventKind
 from menagerie.home import home
+from menagerie.terminal import shown_json
 from zoo.frozen import Frozen
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def record(event: Event) -> None:
     """Write an event down; where that fails, a warning: nothing depends on it."""
     now = datetime.now(UTC)
     event = event.model_copy(update={"time": now.isoformat(timespec="milliseconds")})
-    line = event.model_dump_json(exclude_none=True)
+    line = shown_json(event.model_dump_json(exclude_none=True))
     try:
         get_run_logger().info("%s", line)
     except MissingContextError:

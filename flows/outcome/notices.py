@@ -30,6 +30,7 @@ class Notice(StrEnum):
 
     FAILURES = "menagerie.run.failed"
     REFUTED = "menagerie.release.refuted"
+    REBUILT = "menagerie.release.rebuilt-otherwise"
     STORE = "menagerie.store.unusable"
 
 

@@ -37,7 +37,15 @@ void* loaded(const std::shared_ptr<const OpenFile>& file) {
   const auto found = kept->libraries.find(file->identity());
   if (found != kept->libraries.end()) return found->second.library;
   void* library = ::dlopen(machine::loadable_path(*file).c_str(), kModelLoadFlags);
-  require(library != nullptr, "the model library cannot be loaded: ", ::dlerror());
+  if (library == nullptr) {
+    const std::string fact = ::dlerror();
+    const bool lacking = fact.find("undefined symbol") != std::string::npos ||
+                         fact.find("ymbol not found") != std::string::npos;  // dyld's words
+    fail("the model library cannot be loaded: ", fact,
+         lacking ? "; this runtime is older than the bundle: build it again (make setup), or "
+                   "install a newer menagerie"
+                 : "");
+  }
   kept->libraries.emplace(file->identity(), Loaded{file, library});
   return library;
 }

@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 MAX_DIMENSIONS = 16
+_BUILD_AGAIN = "Build and install the package again: make setup"
 _SPIN_COUNT = "GOMP_SPINCOUNT"
 _ONE_LOADS = threading.Lock()  # loading changes the environment for a moment
 
@@ -78,7 +79,7 @@ def library(target: str = "cpu") -> ctypes.CDLL:
     """A target's C library, loaded once and for itself: only lowered models see its symbols.
 
     Raises:
-        SessionError: it is not built or cannot be loaded.
+        SessionError: it is not built, cannot be loaded, or is older than this Python.
     """
     with _ONE_LOADS:
         return _loaded(target)
@@ -92,9 +93,14 @@ def _loaded(target: str) -> ctypes.CDLL:
         with _short_spinning():
             # Local, not global: the shim functions bear the names that libtorch's bear.
             loaded = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
+        _declare(loaded)
     except OSError as error:
-        raise SessionError(str(path), f"cannot be loaded: {error}") from error
-    _declare(loaded)
+        again = _BUILD_AGAIN if "undefined symbol" in str(error) else ""
+        raise SessionError(str(path), f"cannot be loaded: {error}", again) from error
+    except AttributeError as error:  # ctypes' own word: "...: undefined symbol: menagerie_x"
+        name = str(error).rpartition(" ")[2]
+        fact = f"lacks {name}: it was built from older sources than the Python beside it"
+        raise SessionError(str(path), fact, _BUILD_AGAIN) from error
     if hasattr(loaded, "menagerie_emulator_configure"):
         from menagerie.emulator import configure
 

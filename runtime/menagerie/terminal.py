@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from unicodedata import category
 from urllib.parse import urlsplit, urlunsplit
 
-__all__ = ["printable", "shown_address"]
+__all__ = ["printable", "shown_address", "shown_json"]
 
 
 def printable(text: str, *, keep: str = "\n\t") -> str:
     """`text` with everything that could steer a terminal written out."""
     return "".join(
         c if c.isprintable() or c in keep or category(c) == "Zs" else _written_out(c) for c in text
+    )
+
+
+def shown_json(text: str) -> str:
+    """JSON of the same value in which everything that could steer a terminal is escaped."""
+    return "".join(
+        c if c.isprintable() or c == "\n" or category(c) == "Zs" else json.dumps(c)[1:-1]
+        for c in text
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import types
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
@@ -31,12 +32,13 @@ from typing import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Malformed", "check", "document", "from_json", "load", "plain"]
+__all__ = ["Malformed", "check", "document", "from_json", "load", "plain", "whole_of_64_bits"]
 
 T = TypeVar("T")
 
 _INFINITIES = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 _LONGEST_QUOTE = 300
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class Malformed(ValueError):
@@ -54,7 +56,7 @@ def from_json(kind: type[T], text: str | bytes) -> T:
 
 
 def load(text: str | bytes, *, whole: Callable[[str], int] = int) -> Any:
-    """Parses JSON, keys that stand twice and constants that are no JSON refused.
+    """Parses JSON; keys that stand twice and what is no JSON or no UTF-8 are refused.
 
     Args:
         text: the document.
@@ -65,16 +67,20 @@ def load(text: str | bytes, *, whole: Callable[[str], int] = int) -> Any:
     """
     try:
         decoded = text.decode("utf-8") if isinstance(text, bytes) else text
-        return json.loads(
+        value = json.loads(
             decoded,
             object_pairs_hook=_unique,
             parse_constant=_no_constant,
+            parse_float=_finite,
             parse_int=whole,
         )
+        if _SURROGATE.search(decoded):  # half a pair is no character, and no UTF-8 can hold it
+            json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise Malformed("is nested too deep") from None
     except ValueError as error:
         raise Malformed(_line(str(error))) from None
+    return value
 
 
 def document(value: object, *, sparse: bool = False) -> bytes:
@@ -258,6 +264,21 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"key {name!r} stands twice in one object")
         found[name] = value
     return found
+
+
+def whole_of_64_bits(digits: str) -> int:
+    """For `load`: whole numbers that C's reader holds, of 64 bits with sign."""
+    number = int(digits)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError("a whole number has more than 64 bits")
+    return number
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError("a number is larger than any of 64 bits")
+    return number
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -17,8 +17,10 @@ import numpy as np
 import pytest
 from bundle_maker import make_bundle
 
+from menagerie.errors import StoreError
 from menagerie.format.archive import pack, unpack
 from menagerie.format.folder import open_bundle, read_manifest
+from menagerie.store import pull
 from menagerie.tensor_files import write_outputs
 from menagerie.typed_json import load
 from zoo.errors import ArtifactError, UsageError
@@ -67,6 +69,70 @@ def test_a_pull_follows_no_planted_link(
     assert open_bundle(store.pull(store.find("tiny", "cpu"), tmp_path / "out"))
     assert [p.name for p in victim.iterdir()] == ["weights.safetensors"]
     assert (victim / "weights.safetensors").read_bytes() == b"precious"
+
+
+def test_a_pull_gathers_where_nobody_else_writes(
+    promoted: Callable[..., Release], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may write beside it turns the partial folder into a link meanwhile: not followed.
+
+    The folder is for its owner alone until it is whole, whatever the umask; then it is as wide as
+    the umask has it.
+    """
+    release = promoted()
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    partial = tmp_path / f".out.{release.build_key[:16]}.partial"
+    fetch, modes = pull._fetch, []
+
+    def fetched(objects: object, path: Path, *others: object) -> None:
+        if partial.is_symlink():
+            partial.unlink()
+            (tmp_path / "moved").rename(partial)
+        modes.append(stat.S_IMODE(partial.stat().st_mode))
+        partial.rename(tmp_path / "moved")
+        partial.symlink_to(victim)
+        fetch(objects, path, *others)
+
+    monkeypatch.setattr(pull, "_fetch", fetched)
+    before = os.umask(0o002)
+    try:
+        with pytest.raises(StoreError, match="somebody else"):
+            store.pull(store.find("tiny", "cpu"), tmp_path / "out")
+        assert list(victim.iterdir()) == []
+        assert set(modes) == {0o700}
+        (tmp_path / "out").unlink()
+        monkeypatch.setattr(pull, "_fetch", fetch)
+        out = store.pull(store.find("tiny", "cpu"), tmp_path / "out")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(out.stat().st_mode) == 0o775
+
+
+def test_a_pull_writes_into_nobody_elses_folder(
+    promoted: Callable[..., Release], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that another user has prepared at the partial folder's place is refused by name."""
+    release = promoted()
+    (tmp_path / f".out.{release.build_key[:16]}.partial").mkdir(mode=0o777)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(StoreError, match="belongs to another user"):
+        store.pull(store.find("tiny", "cpu"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_pull_resumes_no_file_of_two_names(
+    promoted: Callable[..., Release], store: Store, tmp_path: Path
+) -> None:
+    """A hard link to a file outside would be written through."""
+    release = promoted()
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"the")
+    partial = tmp_path / f".out.{release.build_key[:16]}.partial"
+    partial.mkdir()
+    (partial / "weights.safetensors").hardlink_to(victim)
+    assert store.pull(store.find("tiny", "cpu"), tmp_path / "out")
+    assert victim.read_bytes() == b"the"
 
 
 def test_a_manifest_is_a_regular_file(tmp_path: Path) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 
-from flows.cli.output import messages, results, table
+from flows.cli.output import emit, messages, results, table
 from menagerie.cli import _told
 from menagerie.errors import StoreError
 from menagerie.terminal import printable
 
 ESCAPES = ["\x1b[2J\x1b[H", "\x1b]0;title\x07", "\x9b31m", "a\rb", "\x08\x08", "\u202egnp.exe"]
+
+ODD = ["\ud800", "a\u00a0b\u2028", "\U000e0041", "plain \u00e9"]
 
 
 @pytest.mark.parametrize("text", ESCAPES)
@@ -19,6 +22,17 @@ def test_escapes_are_written_out(text: str) -> None:
     """Nothing of what a terminal acts on is left."""
     assert all(c.isprintable() for c in printable(text))
     assert "\x1b" not in _told(StoreError(text, text, text))
+
+
+@pytest.mark.parametrize("text", [*ESCAPES, *ODD])
+def test_json_reads_the_same_and_steers_nothing(
+    capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    """Of a command, and of an event in the log: C1 controls and turned text stand as escapes."""
+    emit({"name": text, text: [text]})
+    written = capsys.readouterr().out
+    assert json.loads(written) == {"name": text, text: [text]}
+    assert all(c.isprintable() or c in "\n\u00a0" for c in written)
 
 
 @pytest.mark.parametrize("text", [*ESCAPES, "[/bold]", "[link=https://x]y"])

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.faults
 def test_models_that_crash_loop_and_eat(cluster: ToyCluster) -> None:
     """A segfault, a stage without end, one without measure: rows that say so, beside two others.
 
-    The runs' states are final and true, and nothing of the failed ones is published.
+    Each failed once, as a run of its own: that of the batch has done what it is for. Nothing of the
+    failed ones is published.
     """
     cluster.write_manifest(ant="fine", bee="segfaults", cat="sleeps 3600", dog="eats", eel="fine")
     cluster.convert(options={"stage_minutes": 1, "memory_gib": 1})
@@ -36,7 +37,11 @@ def test_models_that_crash_loop_and_eat(cluster: ToyCluster) -> None:
     assert [r.model for r in open_store(cluster.store).releases()] == ["ant", "eel"]
     pids = [int(pid) for model in ("cat", "dog") for pid in cluster.noted(model)[0].split()]
     assert not any(cluster.is_running(pid) for pid in pids)
-    assert [run["state_type"] for run in cluster.batches()] == ["FAILED"]
+    [batch] = cluster.batches()
+    assert (batch["state_type"], batch["state_name"]) == ("COMPLETED", "With failures")
+    ends = {run["parameters"]["model"]: run["state_type"] for run in cluster.conversions()}
+    assert {model for model, state in ends.items() if state == "COMPLETED"} == {"ant", "eel"}
+    assert {model for model, state in ends.items() if state == "FAILED"} == {"bee", "cat", "dog"}
 
 
 def test_two_runs_of_the_same_models_convert_them_once(cluster: ToyCluster) -> None:

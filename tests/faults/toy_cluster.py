@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from flows.connection import OF_ALL_WORKERS
+from infra.local.ports import free_ports
 from infra.local.processes import SPARING_SETTINGS
 
 if TYPE_CHECKING:
@@ -70,9 +70,7 @@ class ToyCluster:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.changes: dict[str, str] = {}  # of the environment of what starts from now on
         self.prefix: tuple[str, ...] = ()  # words before the command of what starts from now on
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        [self.port] = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}/api"
 
     def environment(self) -> dict[str, str]:
@@ -208,8 +206,14 @@ class ToyCluster:
 
     def batches(self) -> list[dict[str, Any]]:
         """This test's runs of convert-batch: those for its store."""
-        found = self.runs("convert-batch")
-        return [r for r in found if r["parameters"]["options"]["store"] == self.store]
+        return self._ours("convert-batch")
+
+    def conversions(self) -> list[dict[str, Any]]:
+        """This test's runs of convert-model."""
+        return self._ours("convert-model")
+
+    def _ours(self, flow: str) -> list[dict[str, Any]]:
+        return [r for r in self.runs(flow) if r["parameters"]["options"]["store"] == self.store]
 
     def noted(self, model: str, target: str = "cpu") -> list[str]:
         """What the benches of a model wrote down."""

@@ -2,6 +2,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+extern size_t aoti_torch_of_tomorrow; /* which no runtime has */
+
 #define OTHER(name) \
   int32_t AOTInductor##name(void) { return 0; }
 OTHER(ModelContainerCreateWithDevice)

@@ -113,13 +113,6 @@ TEST("what is no JSON is refused") {
   CHECK(check::passes([] { Json::parse(std::string(31, '[') + std::string(31, ']')); }));
 }
 
-TEST("no mutation of JSON harms the reader") {
-  check::Dice dice(7);
-  for (int i = 0; i < 20'000; ++i) {
-    check::passes([&] { Json::parse(check::mutated(kHeader, dice)); });
-  }
-}
-
 TEST("reading many members takes time in proportion") {
   const auto members = [](int count) {
     std::string text = "{";
@@ -138,31 +131,19 @@ TEST("safetensors are read in place") {
   REFUSES("has no tensor \"c\"", file.tensor("c"));
 }
 
-TEST("no mutation of safetensors harms the reader, nor does any cut") {
+TEST("no cut of safetensors is taken") {
   const check::Folder folder;
   const std::string whole = container(kHeader, 26);
-  check::Dice dice(11);
   for (size_t length = 0; length < whole.size(); ++length) {
     CHECK(!check::passes([&] { SafeTensors(folder.write("t", whole.substr(0, length))); }));
   }
-  for (int i = 0; i < 3'000; ++i) {
-    check::passes([&] { SafeTensors(folder.write("t", check::mutated(whole, dice))); });
-    check::passes(
-        [&] { SafeTensors(folder.write("t", container(check::mutated(kHeader, dice), 26))); });
-  }
 }
 
-TEST("a manifest is read, and no mutation of it harms the reader") {
+TEST("a manifest is read") {
   const check::Folder folder;
-  const std::string whole = manifest(tensor("x", "\"t\""));
-  folder.write("manifest.json", whole);
+  folder.write("manifest.json", manifest(tensor("x", "\"t\"")));
   const Manifest read = Manifest::read(folder.path());
   CHECK(read.program("main").inputs[0].shape[1].highest == 8);
-  check::Dice dice(13);
-  for (int i = 0; i < 3'000; ++i) {
-    folder.write("manifest.json", check::mutated(whole, dice));
-    check::passes([&] { Manifest::read(folder.path()); });
-  }
 }
 
 TEST("reading many inputs takes time in proportion") {

@@ -41,3 +41,7 @@ TEST("libraries stay loaded, yet one that takes the place of another is loaded f
     CHECK(answer(std::make_shared<const OpenFile>(place)) == static_cast<size_t>(expected));
   }
 }
+
+TEST("a library that wants more than this runtime has says to build the runtime again") {
+  REFUSES("make setup", answer(std::make_shared<const OpenFile>(fs::path(MENAGERIE_NEWER))));
+}

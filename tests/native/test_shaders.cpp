@@ -1,6 +1,5 @@
 // Reading Metal source for the emulated device: tokens, parameters, and text that is none.
 #include "check.h"
-#include "files.h"
 #include "metal/emulated/signature.h"
 #include "metal/emulated/source.h"
 #include "metal/emulated/tokens.h"
@@ -48,15 +47,5 @@ TEST("buffers without an index take the lowest that is free") {
     CHECK(kernel.parameters.size() == (filled ? 3U : 2U));
     CHECK(kernel.parameters[0].role == (filled ? 1 : 0));
     CHECK(kernel.parameters[1].role == (filled ? 0 : 1));
-  }
-}
-
-TEST("no mutation of a shader harms its reader, nor does any cut") {
-  check::Dice dice(17);
-  for (size_t length = 0; length < kSource.size(); ++length) {
-    check::passes([&] { translate(kSource.substr(0, length)); });
-  }
-  for (int i = 0; i < 5'000; ++i) {
-    check::passes([&] { translate(check::mutated(kSource, dice)); });
   }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,8 @@ def snippets(model: CataloguedModel, history: History, store: str) -> tuple[Snip
         history: of the platform.
         store: the address at which a visitor reaches the store.
     """
-    pull = f"menagerie pull {model.name} --target {history.target} --store {store} -o {model.name}"
+    place = shlex.quote(store)
+    pull = f"menagerie pull {model.name} --target {history.target} --store {place} -o {model.name}"
     found = [Snippet("Download and check it", pull)]
     if model.speech:
         found.append(
@@ -64,4 +66,5 @@ def _python(model: CataloguedModel, history: History) -> str:
 
 
 def _zeros(tensor: Tensor) -> str:
-    return f'np.zeros({tensor.least}, "{tensor.dtype}")'
+    dtype = "uint16" if tensor.dtype == "bfloat16" else tensor.dtype  # its bits; numpy has none
+    return f'np.zeros({tensor.least}, "{dtype}")'

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from menagerie import figures
+from menagerie.format.bundle_manifest import ReleaseState
 from zoo.report.summary import summarise
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ __all__ = [
 T = TypeVar("T", int, float)
 
 _NOTHING = "\N{EN DASH}"
+_UNTOLD = "and its report does not tell how much it is now"
 _SAME_TIME = 0.1  # ratios to eager of two runs differ by so much without a cause
 _SAME_RATIO_DB = 0.5
 
@@ -104,7 +106,13 @@ def compare(before: Side, after: Side) -> tuple[Difference, ...]:
 
 
 def regressions(before: Side, after: Side, limits: RegressionLimits) -> tuple[Regression, ...]:
-    """By what the second release is worse than the limits allow; empty if it may be the latest."""
+    """By what the second release is worse than the limits allow; empty if it may be the latest.
+
+    What the first one's report tells, the second one's must tell too: a figure that is left out
+    would pass every limit.
+    """
+    if before.report is not None and after.report is None:
+        return (Regression("report", "there is none that can be read, and the latest has one"),)
     return tuple(
         Regression(what, fact)
         for what, fact in (
@@ -126,15 +134,21 @@ def _too_large(first: Side, second: Side, limits: RegressionLimits) -> str:
 
 def _too_slow(first: Side, second: Side, limits: RegressionLimits) -> str:
     before, after = _of_eager(first), _of_eager(second)
-    if before is None or after is None or after <= before * limits.slower:
+    if before is None or second.manifest.state is ReleaseState.EMULATED:
+        return ""  # an emulated release takes no measured one's place anyway
+    if after is None:
+        return f"{before:.2f} of eager's time, {_UNTOLD}"
+    if after <= before * limits.slower:
         return ""
     return f"{before:.2f} of eager's time became {after:.2f}, beyond {limits.slower:g} times"
 
 
 def _too_noisy(first: Side, second: Side, limits: RegressionLimits) -> str:
     before, after = _snr(first), _snr(second)
-    if before is None or after is None:
+    if before is None:
         return ""
+    if after is None:
+        return f"{figures.decibels(before)}, {_UNTOLD}"
     if after >= limits.snr_enough or after >= before - limits.snr_db:
         return ""
     fall = f"{figures.decibels(before)} became {figures.decibels(after)}"
@@ -143,7 +157,11 @@ def _too_noisy(first: Side, second: Side, limits: RegressionLimits) -> str:
 
 def _less_accurate(first: Side, second: Side) -> str:
     before, after = _accuracy(first), _accuracy(second)
-    if before is None or after is None or after >= before:
+    if before is None:
+        return ""
+    if after is None:
+        return f"{figures.percent(before)}, {_UNTOLD}"
+    if after >= before:
         return ""
     return f"{figures.percent(before)} became {figures.percent(after)}"
 

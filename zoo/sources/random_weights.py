@@ -38,8 +38,8 @@ _FEWEST = 2  # elements of which one can say that they are all alike
 def one_thread() -> Iterator[None]:
     """Let torch compute with one thread inside the block.
 
-    Sums that threads share are added in another order, which would show in the weights' last bits,
-    and so in the build key.
+    Sums that threads share are added in another order, which would show in the last bits: of
+    weights, and so in the build key; of golden outputs, and so in what is published under it.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -39,7 +39,7 @@ def untrained(source: TransformersSource, context: Context) -> nn.Module:
     except Exception as error:  # configurations validate themselves, each in its way
         fact = f"{source.architecture} refuses the entry's config ({_first_line(error)})"
         raise SourceError(context.model, fact, "Mend `config`") from error
-    return module
+    return _in_parts(module, source, context)
 
 
 def trained(source: TransformersSource, context: Context) -> nn.Module:
@@ -71,8 +71,7 @@ def trained(source: TransformersSource, context: Context) -> nn.Module:
         fact = f"{shown} cannot be loaded ({_first_line(error)})"
         raise SourceError(context.model, fact, step) from error
     _require_complete(info, source, context)
-    loaded: nn.Module = module
-    return loaded
+    return _in_parts(module, source, context)
 
 
 @functools.cache
@@ -111,6 +110,19 @@ def _require_complete(info: dict[str, Any], source: TransformersSource, context:
             f"the weights have no value for {len(lacking)} parameter(s), first {lacking[0]}",
             "Mend `architecture`, or list under `may_lack` what no program uses",
         )
+
+
+def _in_parts(module: Any, source: TransformersSource, context: Context) -> nn.Module:
+    """The model itself, or from samples on where the entry asks for that."""
+    whole: nn.Module = module
+    if not source.from_samples:
+        return whole
+    from zoo.models.builders.parakeet import Parakeet
+
+    if not Parakeet.takes(whole):
+        fact = f"{source.architecture} has no parts from samples on"
+        raise SourceError(context.model, fact, "Leave out `from_samples`, or name a Parakeet")
+    return Parakeet(whole)
 
 
 def _mending(folder: str) -> str:

@@ -113,7 +113,7 @@ def _extract(zip_path: Path, scratch: Path) -> None:
             _check_layout(archive, zip_path)
             for name, entry in entries.items():
                 _extract_entry(archive, entry, scratch / name)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, UnicodeError) as error:
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, ValueError, struct.error) as error:
         raise ArtifactError(place, f"is not a sound zip archive: {error}", _AGAIN) from None
     except FileNotFoundError:
         raise ArtifactError(place, "there is no such file", "Check the path") from None
@@ -145,7 +145,7 @@ def _check_entry(entry: zipfile.ZipInfo, place: str) -> None:
         raise ArtifactError(place, f"entry {entry.filename!r} is compressed, not stored", _AGAIN)
     if entry.flag_bits & _ENCRYPTED:
         raise ArtifactError(place, f"entry {entry.filename!r} is encrypted", _AGAIN)
-    if entry.is_dir() or (stat.S_IFMT(mode) and not stat.S_ISREG(mode)):
+    if entry.filename.endswith("/") or (stat.S_IFMT(mode) and not stat.S_ISREG(mode)):
         raise ArtifactError(place, f"entry {entry.filename!r} is not a regular file", _AGAIN)
 
 

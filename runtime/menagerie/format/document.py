@@ -11,7 +11,7 @@ from menagerie.format.bundle_manifest import (
     BundleManifest,
 )
 from menagerie.format.first_version import upgraded
-from menagerie.typed_json import Malformed, check, load
+from menagerie.typed_json import Malformed, check, load, whole_of_64_bits
 from menagerie.typed_json import document as json_document
 
 __all__ = ["MAX_MANIFEST_BYTES", "manifest_document", "parse_manifest"]
@@ -44,7 +44,7 @@ def parse_manifest(document: bytes, place: str) -> BundleManifest:
             place, f"{len(document):,} bytes, above the {MAX_MANIFEST_BYTES:,} allowed", _DAMAGED
         )
     try:
-        fields = load(document, whole=_whole)
+        fields = load(document, whole=whole_of_64_bits)
     except Malformed as error:
         raise ArtifactError(
             place, f"is not JSON as the format wants it: {error}", _DAMAGED
@@ -57,13 +57,6 @@ def parse_manifest(document: bytes, place: str) -> BundleManifest:
     except Malformed as error:
         raise ArtifactError(place, str(error), _DAMAGED) from None
     return manifest
-
-
-def _whole(digits: str) -> int:
-    number = int(digits)
-    if not -(2**63) <= number < 2**63:  # what C's reader holds
-        raise ValueError("a whole number has more than 64 bits")
-    return number
 
 
 def _named(fields: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from menagerie.errors import ArtifactError
-from menagerie.typed_json import check, load
+from menagerie.typed_json import check, load, whole_of_64_bits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +37,7 @@ _DTYPES: Mapping[str, np.dtype[Any]] = {
 }
 _LENGTH_BYTES = 8
 _MOST_HEADER_BYTES = 16 * 2**20  # of a model with 100,000 tensors
+_MOST_AXES = 64  # numpy's limit
 
 
 def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
@@ -48,7 +49,7 @@ def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with path.open("rb") as file:
             length = _bounded(int.from_bytes(file.read(_LENGTH_BYTES), "little"))
-            header = load(file.read(length))
+            header = load(file.read(length), whole=whole_of_64_bits)
         content = _map(path, _LENGTH_BYTES + length)
         return _tensors(content, header)
     except (OSError, ValueError) as error:
@@ -90,6 +91,8 @@ def _entry(name: str, fields: Any) -> tuple[np.dtype[Any], tuple[int, ...], int,
     dtype = _DTYPES[fields["dtype"]]
     shape: tuple[int, ...] = check(tuple[int, ...], fields["shape"], name)
     start, stop = check(tuple[int, int], fields["data_offsets"], name)
+    if len(shape) > _MOST_AXES:  # the product of a million numbers would take hours
+        raise ValueError(f"{name!r} has {len(shape):,} axes")
     if min((*shape, start), default=0) < 0 or stop - start != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"{name!r} of shape {list(shape)} does not take {stop - start} bytes")
     return dtype, shape, start, stop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from contextlib import contextmanager
@@ -53,18 +54,20 @@ def pull_bundle(
     _require_place(folder)
     partial = folder.with_name(f".{folder.name}.{manifest.build_key[:16]}.partial")
     with disk_errors(folder.parent, total):
-        if partial.is_symlink():
-            partial.unlink()  # whoever put it there, what it leads to is not ours to write
-        make_folders(partial)
-        with _alone(partial):
-            _remove_strangers(partial, manifest)
-            require_space(partial, total - _gathered(partial))
+        make_folders(folder.parent)
+        with _private(partial) as descriptor, _alone(descriptor, partial):
+            inner = _reached_by(descriptor, partial)
+            _remove_strangers(inner, manifest)
+            require_space(inner, total - _gathered(inner))
             for name, entry in manifest.listed.items():
-                _fetch(objects, partial / name, entry, meter)
-            _complete(partial, signature())
-            write_durably(partial / MANIFEST, document, partial=partial / PARTIAL)
-            open_bundle(partial, check_hashes=False)
+                _fetch(objects, inner / name, entry, meter)
+            _complete(inner, signature())
+            write_durably(inner / MANIFEST, document, partial=inner / PARTIAL)
+            open_bundle(inner, check_hashes=False)
+            os.fchmod(descriptor, 0o777 & ~_umask())
             partial.replace(folder)
+            if not os.path.samestat(folder.lstat(), os.fstat(descriptor)):
+                raise _foreign(folder, "was put there by somebody else during the pull")
             sync(folder.parent)
     return folder
 
@@ -123,8 +126,13 @@ def _remove_strangers(partial: Path, manifest: BundleManifest) -> None:
         for name in names:
             path = Path(parent) / name
             entry = manifest.listed.get(path.relative_to(partial).as_posix())
-            if entry is None or path.is_symlink() or path.stat().st_size > entry.bytes:
+            if entry is None or path.is_symlink() or _is_odd(path.lstat(), entry):
                 path.unlink()
+
+
+def _is_odd(status: os.stat_result, entry: FileEntry) -> bool:
+    """Whether what was gathered has another name elsewhere too, or is longer than it may be."""
+    return status.st_nlink > 1 or status.st_size > entry.bytes
 
 
 def _gathered(partial: Path) -> int:
@@ -132,16 +140,53 @@ def _gathered(partial: Path) -> int:
 
 
 @contextmanager
-def _alone(partial: Path) -> Iterator[None]:
-    """Holds the folder against a second pull into the same place."""
-    descriptor = os.open(partial, os.O_RDONLY)
+def _private(partial: Path) -> Iterator[int]:
+    """A descriptor of the folder in which files gather: this user's, and for him alone.
+
+    Where others may write beside it they can put a link or a folder of their own there, before the
+    pull or during it. A link is removed; what belongs to somebody else is refused.
+    """
+    if partial.is_symlink():
+        partial.unlink()  # whoever put it there, what it leads to is not ours to write
+    partial.mkdir(mode=0o700, exist_ok=True)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreError(
-                str(partial), "another process is pulling into this place", "Wait for it"
-            ) from None
-        yield
+        descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENOTDIR}:
+            raise _foreign(partial, "is a link that somebody has put there") from None
+        raise
+    try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            raise _foreign(partial, "belongs to another user")
+        os.fchmod(descriptor, 0o700)
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _foreign(place: Path, fact: str) -> StoreError:
+    return StoreError(str(place), fact, "Pull into a folder that only you may write")
+
+
+def _reached_by(descriptor: int, partial: Path) -> Path:
+    """The opened folder by a path that nobody can turn elsewhere, where the system has such."""
+    through = Path(f"/proc/self/fd/{descriptor}")
+    return through if through.exists() else partial
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+@contextmanager
+def _alone(descriptor: int, partial: Path) -> Iterator[None]:
+    """Holds the folder against a second pull into the same place."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StoreError(
+            str(partial), "another process is pulling into this place", "Wait for it"
+        ) from None
+    yield

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "runtime" / "format"))
 
 from bundle_maker import make_bundle
 
+from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
 from menagerie.validation.records import AccuracyResult
 from zoo.report.comparison import Change, RegressionLimits, Side, compare, regressions
@@ -107,6 +108,32 @@ def test_a_regression_beyond_its_limit_is_named(
     found = regressions(Side(manifest, resnet), Side(*worse(manifest, resnet)), LIMITS)
     assert [each.what for each in found] == [what]
     assert found[0].fact
+
+
+def test_what_is_not_told_passes_no_limit(
+    manifest: BundleManifest, resnet: ConversionReport
+) -> None:
+    """A report that is missing, or lacks a figure that the latest's has, is a regression."""
+    told = Side(manifest, accurate(resnet, 0.981))
+    assert told.report is not None
+    assert [r.what for r in regressions(told, Side(manifest, None), LIMITS)] == ["report"]
+    untold = replace(told.report.validation, programs=(), accuracy=None)
+    report = told.report.model_copy(update={"validation": untold, "eager_latency": ()})
+    silent = Side(manifest, report)
+    found = regressions(told, silent, LIMITS)
+    assert [each.what for each in found] == ["latency", "parity", "accuracy"]
+    assert all("does not tell" in each.fact for each in found)
+    assert regressions(Side(manifest, None), told, LIMITS) == ()
+    assert regressions(Side(manifest, None), Side(manifest, None), LIMITS) == ()
+
+
+def test_an_emulated_candidate_has_no_time_to_tell(
+    manifest: BundleManifest, resnet: ConversionReport
+) -> None:
+    """It never takes a measured release's place, so its missing latency is none of the gate's."""
+    emulated = replace(manifest, state=ReleaseState.EMULATED)
+    untimed = resnet.model_copy(update={"eager_latency": ()})
+    assert regressions(Side(manifest, resnet), Side(emulated, untimed), LIMITS) == ()
 
 
 def test_what_stays_within_the_limits_passes(

@@ -121,3 +121,29 @@ def test_mistaken_entries(tmp_path: Path, changes: dict[str, Any], message: str)
     with pytest.raises(SourceError, match=message) as caught:
         transformers.untrained(_source(**changes), Context("m", tmp_path))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "parts"),
+    [
+        ("ParakeetForCTC", {"listen"}),
+        ("ParakeetForTDT", {"listen", "emit"}),
+        ("ParakeetForRNNT", {"listen", "emit"}),
+    ],
+)
+def test_from_samples_a_parakeet_has_the_parts_of_a_recogniser(
+    tmp_path: Path, architecture: str, parts: set[str]
+) -> None:
+    """A transducer's step stands beside what encodes; CTC needs no step."""
+    config = _CONFIG | {"decoder_hidden_size": 8} if architecture != "ParakeetForCTC" else _CONFIG
+    source = _source(architecture=architecture, config=config, from_samples=True)
+    module = transformers.untrained(source, Context("m", tmp_path))
+    assert {name for name, _ in module.named_children()} == parts
+
+
+def test_from_samples_nothing_but_a_parakeet(tmp_path: Path) -> None:
+    """Another architecture has no such parts, and the message says what to leave out."""
+    config = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    source = _source(architecture="BertModel", config=config, from_samples=True)
+    with pytest.raises(SourceError, match="from_samples"):
+        transformers.untrained(source, Context("m", tmp_path))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from zoo.sources.operators import torchvision_operators
 
 with torchvision_operators():
+    from transformers import ParakeetForCTC, ParakeetForRNNT, ParakeetForTDT
     from transformers.audio_utils import mel_filter_bank
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
         ParakeetRNNTJointNetwork,
     )
 
-__all__ = ["Emitter", "Listener", "LogMel"]
+__all__ = ["Emitter", "Listener", "LogMel", "Parakeet"]
 
 _RATE = 16_000  # samples a second
 _WINDOW = 400
@@ -173,6 +174,31 @@ class Emitter(nn.Module):
         results["hidden"] = torch.stack([state[0] for state in states])
         results["cell"] = torch.stack([state[1] for state in states])
         return results
+
+
+class Parakeet(nn.Module):
+    """A Parakeet of the transformers library as the programs of a recogniser.
+
+    Attributes:
+        listen: samples to encoded frames, or to CTC scores.
+        emit: a step of the transducer; absent for CTC.
+
+    Args:
+        model: what `takes` is true of.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        if isinstance(model, ParakeetForCTC):
+            self.listen = Listener(model.encoder, None, model.ctc_head)
+        else:
+            self.listen = Listener(model.encoder, model.encoder_projector, None)
+            self.emit = Emitter(model.decoder, model.joint, model.config.vocab_size)
+
+    @staticmethod
+    def takes(model: nn.Module) -> bool:
+        """Whether it is a Parakeet with a CTC, TDT or RNN-T head."""
+        return isinstance(model, ParakeetForCTC | ParakeetForTDT | ParakeetForRNNT)
 
 
 def _lstm_step(

@@ -1,0 +1,113 @@
+"""The same entry makes the same bytes: another process, home, folder, hash seed, number of cores.
+
+In a file of its own, as each compiler's first steps (libc++ for macOS, torch's headers) cost more
+than the conversions; `sweep` does it with a home that has nothing of the other's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from flows.planning.job import job_for
+from flows.planning.plan import plan
+from flows.request.parameters import ConversionOptions
+from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.format.folder import open_bundle, seal
+from menagerie.home import home
+from tasks.model_stages import ModelStages
+from tasks.stages import EXPORT, LOWER, PULL, TRANSFORM
+from zoo.store import open_store
+
+if TYPE_CHECKING:
+    from zoo.store import Release
+
+MODEL = "digits_cnn"
+COMPILED = ("headers", "host-devices", "zig")  # what a home keeps of its compilers
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with what the developer's own has compiled."""
+    return _home(tmp_path_factory, monkeypatch, warm=True)
+
+
+def _home(factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, *, warm: bool) -> Path:
+    made = factory.mktemp("home")
+    for name in COMPILED if warm else ():
+        (home() / name).mkdir(exist_ok=True)
+        (made / name).symlink_to(home() / name)
+    monkeypatch.setenv("MENAGERIE_HOME", str(made))
+    return made
+
+
+def published(store: str, target: str) -> Release:
+    """What this process makes of the entry, as a release."""
+    [planned] = plan([MODEL], [target], ConversionOptions(store=store))
+    job = job_for(planned, ConversionOptions(store=store))
+    with ModelStages(job) as model:
+        for stage in (PULL, EXPORT, TRANSFORM, LOWER):
+            model.run(stage)
+    seal(job.bundle, replace(open_bundle(job.bundle).manifest, state=ReleaseState.VALIDATED))
+    return open_store(store).publish(job.bundle)
+
+
+def rebuilt_elsewhere(store: str, target: str, place: Path, home_there: Path) -> None:
+    """Another process makes it again, in another surrounding, and finds no difference."""
+    place.mkdir()
+    there = {
+        "MENAGERIE_HOME": str(home_there),
+        "TMPDIR": str(place),
+        "PYTHONHASHSEED": "77",
+        "OMP_NUM_THREADS": "1",
+        "TZ": "Pacific/Kiritimati",
+        "LC_ALL": "C",
+    }
+    command = [Path(sys.executable).with_name("zoo"), "rebuild", MODEL, "-t", target, "--json"]
+    platform = ["--platform", "metal-macos-arm64"] if target == "metal" else []
+    done = subprocess.run(
+        [*command, *platform, "--store", store],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=place,
+        env=os.environ | there,
+    )
+    found = json.loads(done.stdout or "{}")
+    assert (found.get("outcome"), found.get("detail")) == ("identical", ""), done.stderr
+
+
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_another_process_makes_the_same_bytes(
+    target: str,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Library, weights, shaders, goldens and manifest; what a home keeps of compilers is shared."""
+    store = str(tmp_path / "store")
+    published(store, target)
+    elsewhere = _home(tmp_path_factory, monkeypatch, warm=True)
+    rebuilt_elsewhere(store, target, tmp_path / "a longer folder than the other", elsewhere)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_an_empty_home_makes_the_same_bytes(
+    target: str,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing of the first's compilers is there: headers and libc++ are compiled anew."""
+    store = str(tmp_path / "store")
+    published(store, target)
+    elsewhere = _home(tmp_path_factory, monkeypatch, warm=False)
+    rebuilt_elsewhere(store, target, tmp_path / "elsewhere", elsewhere)

@@ -1,0 +1,45 @@
+// A safetensors file: whole, or from its header on, so that mutations get behind the length.
+#include "common/safetensors.h"
+
+#include <numeric>
+
+#include "scratch.h"
+#include "target.h"
+
+using namespace menagerie;
+
+namespace {
+
+// `h`, the header, a line feed, the data: as a file, its header padded so that the data is aligned.
+std::string container(std::string_view text) {
+  const size_t end = std::min(text.find('\n'), text.size());
+  std::string header(text.substr(0, end));
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  std::string file;
+  for (size_t i = 0; i < 8; ++i) file += static_cast<char>(header.size() >> (8 * i) & 0xFF);
+  file += header;
+  return file.append(text.substr(std::min(end + 1, text.size())));
+}
+
+}  // namespace
+
+FUZZ(safetensors) {
+  const bool whole = !bytes.starts_with('h');
+  const auto path = fuzz::scratch("t", whole ? std::string(bytes) : container(bytes.substr(1)));
+  const SafeTensors file(path);
+  const auto mapping = file.mapping();
+  size_t covered = 0;
+  for (const auto& [name, entry] : file.tensors()) {
+    const auto elements = std::accumulate(entry.shape.begin(), entry.shape.end(), uint64_t{1},
+                                          [](uint64_t n, int64_t axis) {
+                                            MUST(axis >= 0);
+                                            return n * static_cast<uint64_t>(axis);
+                                          });
+    MUST(elements * static_cast<uint64_t>(element_size(entry.dtype)) == entry.bytes.size());
+    MUST(entry.bytes.data() >= mapping.data());
+    MUST(entry.bytes.data() + entry.bytes.size() <= mapping.data() + mapping.size());
+    MUST(&file.tensor(name) == &entry);
+    covered += entry.bytes.size();
+  }
+  MUST(covered + sizeof(uint64_t) <= mapping.size());
+}

@@ -1,0 +1,41 @@
+# What the C++ tests and the fuzz targets are built of, beside themselves: `units`.
+set(units
+    common/arena.cpp
+    common/bundle.cpp
+    common/context.cpp
+    common/copy.cpp
+    common/error.cpp
+    common/fields.cpp
+    common/json.cpp
+    common/kernel_cache.cpp
+    common/manifest.cpp
+    common/mapped_file.cpp
+    common/model_library.cpp
+    common/platform/load_flags_plain.cpp
+    common/platform/threads_own.cpp
+    common/portable_kernels/convolution.cpp
+    common/portable_kernels/depthwise.cpp
+    common/portable_kernels/finish.cpp
+    common/portable_kernels/matrix_product.cpp
+    common/portable_kernels/product.cpp
+    common/portable_kernels/tile.cpp
+    common/portable_kernels/window.cpp
+    common/safetensors.cpp
+    common/ed25519.cpp
+    common/sha256.cpp
+    common/sha512.cpp
+    common/tensor.cpp
+    common/trust.cpp
+    common/windows.cpp
+    cpu/backend.cpp
+    metal/emulated/signature.cpp
+    metal/emulated/source.cpp
+    metal/emulated/tokens.cpp
+    third_party/monocypher/monocypher.c
+    tools/parity.cpp)
+if(APPLE)
+  list(APPEND units common/platform/machine_darwin.cpp)
+else()
+  list(APPEND units common/platform/machine_linux.cpp)
+endif()
+list(TRANSFORM units PREPEND ${runtime}/)

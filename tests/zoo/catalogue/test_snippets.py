@@ -1,0 +1,48 @@
+"""What the catalogue gives to copy works where the store's address or a dtype is an odd one."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any, Self
+
+import menagerie
+from zoo.catalogue.records import CataloguedModel, History, Tensor
+from zoo.catalogue.snippets import snippets
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def texts(store: str, **history: Any) -> list[str]:
+    """The snippets of a model with one release for the CPU."""
+    fields = {"target": "cpu", "platform": "cpu-linux-x86_64", "releases": (), "latest": None}
+    made = History(**(fields | history))
+    return [each.text for each in snippets(CataloguedModel(name="tiny"), made, store)]
+
+
+def test_a_folder_with_a_blank_in_its_name_is_one_word() -> None:
+    """The shell gives the command the store's whole path."""
+    words = shlex.split(texts("/srv/the zoo")[0])
+    assert words[words.index("--store") + 1] == "/srv/the zoo"
+
+
+def test_bfloat16_is_given_as_its_bits(monkeypatch: Any) -> None:
+    """Numpy has no such dtype; the code as it stands makes two bytes for each value."""
+    given = Tensor(name="x", dtype="bfloat16", shape=("n", 3), least=(2, 3))
+    code = texts("zoo", inputs=(given,), program="main")[-1]
+    seen: dict[str, np.ndarray] = {}
+
+    class Session:
+        def __init__(self, _: str) -> None: ...
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def run(self, inputs: dict[str, np.ndarray]) -> None:
+            seen.update(inputs)
+
+    monkeypatch.setattr(menagerie, "Session", Session)
+    exec(code, {})  # noqa: S102 - the very text that people copy
+    assert (seen["x"].shape, seen["x"].nbytes) == ((2, 3), 12)

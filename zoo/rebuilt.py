@@ -1,0 +1,157 @@
+"""Whether a build that was made again has the same bytes, and if not, where they differ.
+
+What speaks of the run and not of the model is left out: the report, when it was made, and how far
+it was proven. Everything else, the manifest too, is compared byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.format.document import manifest_document
+from menagerie.format.paths import MANIFEST
+from menagerie.format.tensors import read_tensors
+from menagerie.validation.compare import compare
+from menagerie.validation.goldens import GoldenCases
+from zoo.errors import ArtifactError
+from zoo.frozen import Frozen
+from zoo.reseal import without_report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from menagerie.format.bundle_manifest import BundleManifest, BundleProgram
+    from menagerie.format.folder import Bundle
+
+__all__ = ["Difference", "as_built", "differences"]
+
+_MOST_TENSORS = 3  # named of a file; how many more there are is said
+
+
+class Difference(Frozen):
+    """A file that was not made again as it is published, or a fact of the manifest."""
+
+    place: str
+    fact: str
+    rounding: bool = False  # golden outputs within the release's own tolerance
+
+
+def as_built(manifest: BundleManifest) -> bytes:
+    """The document of what was built alone, which the same build key gives everywhere."""
+    plain = replace(without_report(manifest), state=ReleaseState.LOWERED, created=_NEVER)
+    return manifest_document(plain)
+
+
+_NEVER = "1970-01-01T00:00:00+00:00"
+
+
+def differences(published: Bundle, rebuilt: Bundle) -> tuple[Difference, ...]:
+    """What differs between a release and the same build made again; empty: nothing does.
+
+    Args:
+        published: the release, pulled; its files have the digests that its manifest gives them.
+        rebuilt: what was made from the same entry, checked likewise.
+    """
+    before = without_report(published.manifest).listed
+    after = without_report(rebuilt.manifest).listed
+    found = [
+        Difference(place=name, fact="was not made again") for name in before.keys() - after.keys()
+    ]
+    found += [Difference(place=n, fact="is not published") for n in after.keys() - before.keys()]
+    programs = {program.golden.path: program for program in published.manifest.programs}
+    for name in before.keys() & after.keys():
+        if before[name].sha256 != after[name].sha256:
+            one, two = published.file(name), rebuilt.file(name)
+            program = programs.get(name)
+            near = program is not None and _near(one, two, program, published.manifest)
+            found.append(Difference(place=name, fact=_files(one, two), rounding=near))
+    documents = as_built(published.manifest), as_built(rebuilt.manifest)
+    if documents[0] != documents[1]:
+        first, second = (json.loads(each) for each in documents)
+        facts = [Difference(place=MANIFEST, fact=fact) for fact in _facts("", first, second)]
+        found += facts or ([] if found else [Difference(place=MANIFEST, fact="differs in form")])
+    return tuple(sorted(found, key=lambda each: each.place))
+
+
+def _near(published: Path, rebuilt: Path, program: BundleProgram, manifest: BundleManifest) -> bool:
+    """Whether golden cases have the same inputs, and outputs that the tolerances take for equal.
+
+    Another kind of processor rounds otherwise in eager PyTorch: a difference, and no other model.
+    """
+    try:
+        one, two = GoldenCases(published, program), GoldenCases(rebuilt, program)
+    except ArtifactError:
+        return False
+    for case in range(program.golden_cases):
+        theirs, ours = one.inputs(case), two.inputs(case)
+        if any(theirs[name].tobytes() != ours[name].tobytes() for name in theirs):
+            return False
+        expected, found = one.outputs(case), two.outputs(case)
+        for spec in program.outputs:
+            name, tolerance = spec.name, manifest.tolerances.get(spec.dtype)
+            given = expected[name], found[name]
+            if not compare(*given, spec.dtype, tolerance, case=case, name=name).passed:
+                return False
+    return True
+
+
+def _files(published: Path, rebuilt: Path) -> str:
+    """In what two files differ, in words."""
+    if published.suffix == ".safetensors" and (named := _tensors(published, rebuilt)):
+        return named
+    first, second = published.stat().st_size, rebuilt.stat().st_size
+    sizes = "" if first == second else f"{first:,} bytes are published, {second:,} came now; "
+    one = np.memmap(published, np.uint8, "r") if first else np.zeros(0, np.uint8)
+    two = np.memmap(rebuilt, np.uint8, "r") if second else np.zeros(0, np.uint8)
+    common = min(first, second)
+    unequal = np.flatnonzero(one[:common] != two[:common])
+    if not unequal.size:
+        return f"{sizes}equal as far as both go"
+    return f"{sizes}{unequal.size:,} bytes differ, the first is number {unequal[0]:,}"
+
+
+def _tensors(published: Path, rebuilt: Path) -> str:
+    """The tensors that differ between two files of them, and by how much; empty: none does."""
+    try:
+        one, two = read_tensors(published), read_tensors(rebuilt)
+    except ArtifactError:
+        return ""
+    facts = [f"{name} is in one alone" for name in sorted(one.keys() ^ two.keys())]
+    facts += [
+        f"{name} {fact}"
+        for name in sorted(one.keys() & two.keys())
+        if (fact := _arrays(one[name], two[name])) is not None
+    ]
+    more = f"; {len(facts) - _MOST_TENSORS} more" if len(facts) > _MOST_TENSORS else ""
+    return "; ".join(facts[:_MOST_TENSORS]) + more
+
+
+def _arrays(one: np.ndarray[Any, Any], two: np.ndarray[Any, Any]) -> str | None:
+    if (one.shape, one.dtype) != (two.shape, two.dtype):
+        return f"is {two.dtype} {list(two.shape)}, not {one.dtype} {list(one.shape)}"
+    if one.tobytes() == two.tobytes():
+        return None
+    if one.dtype.kind != "f":
+        return f"differs in {np.count_nonzero(one != two):,} of {one.size:,} elements"
+    with np.errstate(all="ignore"):
+        apart = np.nanmax(np.abs(one.astype(np.float64) - two.astype(np.float64)))
+    return f"differs by {apart:.3g} at most"
+
+
+def _facts(place: str, one: Any, two: Any) -> Iterator[str]:
+    """Each leaf of the manifest that differs; digests and sizes are said with their files."""
+    if isinstance(one, dict) and isinstance(two, dict):
+        for key in sorted(one.keys() | two.keys()):
+            if key not in {"sha256", "bytes"}:
+                yield from _facts(f"{place}.{key}".lstrip("."), one.get(key), two.get(key))
+    elif isinstance(one, list) and isinstance(two, list) and len(one) == len(two):
+        for number, pair in enumerate(zip(one, two, strict=True)):
+            yield from _facts(f"{place}[{number}]", *pair)
+    elif one != two:
+        yield f"{place} is {json.dumps(two)}, and {json.dumps(one)} is published"
