@@ -6,6 +6,7 @@ sends the mail is Apprise, as in Prefect's own blocks.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from apprise import NotifyFormat
@@ -36,3 +37,16 @@ class MailNotification(AppriseNotificationBlock):
         super()._start_apprise_client(url)
         asset: Any = self._apprise_client.asset  # typed as if it stayed None
         asset.body_format = NotifyFormat.MARKDOWN
+
+    def notify(self, body: str, subject: str | None = None) -> Any:
+        """Send it; to be awaited where a loop runs, as Prefect's own."""
+        return super().notify(_for_mail(body), subject)
+
+    async def anotify(self, body: str, subject: str | None = None) -> None:
+        """Send it."""
+        await super().anotify(_for_mail(body), subject)
+
+
+def _for_mail(body: str) -> str:
+    """Apprise's Markdown is an older one, in which a backslash escapes fewer signs."""
+    return re.sub(r"\\([<>~&:@])", lambda found: f"&#{ord(found[1])};", body)

@@ -86,6 +86,7 @@ def test_a_run_with_failures_is_one_message_by_every_channel(
     body = mail.get_body(("html",)).get_content()
     assert "<td>ape</td>" in body, "a table, and not its source"
     assert "/runs/flow-run/" in body
+    assert "\\" not in body, "no sign is escaped where one reads it"
     cluster.changes.clear()
     cluster.apply()  # whoever is no longer named hears nothing
     names = [each["name"] for each in cluster.post("/automations/filter", {})]

@@ -97,6 +97,8 @@ def test_a_host_that_is_cut_off_is_done_without_and_comes_back(team: Team, clock
 
     east.plug_in()
     team.until(lambda: "east linux-cpu" in team.online("linux-cpu"), "East is heard of again")
+    said = east.log("linux-cpu")
+    team.until(lambda: "gives way" in said.read_text(), "East leaves it to West", 600)
     west.kill("linux-cpu")
     begun = east.log("linux-cpu").read_text().count("submitting flow run")
     team.desk.start(
@@ -104,6 +106,8 @@ def test_a_host_that_is_cut_off_is_done_without_and_comes_back(team: Team, clock
     )
     assert row(team, "again")["outcome"] == "proven anew"
     assert east.log("linux-cpu").read_text().count("submitting flow run") > begun
+    states = [run["state_name"] for run in team.runs("convert-model")]
+    assert states == ["Completed", "Completed"]
     east.kill("linux-cpu")
 
 

@@ -102,6 +102,7 @@ def test_ones_own_model_goes_the_whole_way(
     style = (
         "<style>body {font: 15px sans-serif} td, th {border: 1px solid #ccc; padding: 4px}</style>"
     )
+    page.goto("about:blank")  # what was there before allows no styles but its own
     page.set_content(f"{style}{head}<hr>{text}")
     expect(page.get_by_role("link", name="failed")).to_be_visible()
     expect(page.get_by_role("cell", name="my_net", exact=True)).to_be_visible()
@@ -119,5 +120,6 @@ def test_ones_own_model_goes_the_whole_way(
     printed = cluster.zoo("stats")
     assert "my_net" in printed
     style = "font: 14px/1.35 monospace; white-space: pre; padding: 16px"
+    page.goto("about:blank")
     page.set_content(f"<div style='{style}'>$ zoo stats\n{html.escape(printed)}</div>")
     picture(page, "stats")
