@@ -113,11 +113,18 @@ def test_the_server_hears_of_the_zone(
     monkeypatch.setenv("MENAGERIE_TIMEZONE", "Asia/Kathmandu")
     with get_client(sync_client=True) as client:
         monkeypatch.setenv("PREFECT_API_URL", str(client.api_url))
-        apply_pools(client, load_wanted())
-        deploy(load_wanted())
-        for name in SCHEDULED:
-            known = client.read_deployment_by_name(f"{name}/{name}")
-            assert {s.schedule.timezone for s in known.schedules} == {"Asia/Kathmandu"}
+        told = load_wanted()
+        try:
+            apply_pools(client, told)
+            deploy(told)
+            for name in SCHEDULED:
+                known = client.read_deployment_by_name(f"{name}/{name}")
+                assert {s.schedule.timezone for s in known.schedules} == {"Asia/Kathmandu"}
+        finally:  # other tests' runs would wait for workers of these pools
+            for each in told.deployments:
+                client.delete_deployment(client.read_deployment_by_name(str(each)).id)
+            for pool in told.work_pools:
+                client.delete_work_pool(pool)
 
 
 def test_automations_are_prefects(wanted: Wanted) -> None:
