@@ -159,6 +159,17 @@ def _added_bias(w: torch.Tensor, b: torch.Tensor, x: torch.Tensor) -> torch.Tens
     return torch.matmul(x, w) + b
 
 
+def _relative_scores(
+    query: torch.Tensor, key: torch.Tensor, positions: torch.Tensor
+) -> torch.Tensor:
+    """Transformer-XL's scores: of contents, plus those of relative positions, shifted."""
+    given = query @ positions.mT
+    *leading, rows, length = given.shape
+    padded = functional.pad(given, (1, 0)).view(*leading, -1, rows)
+    shifted = padded[..., 1:, :].view(*leading, rows, length)[..., :rows]
+    return torch.softmax(query @ key.mT + shifted, -1)
+
+
 def _linear(w: torch.Tensor, b: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return functional.linear(x, w, b)
 
@@ -278,6 +289,12 @@ CASES: tuple[Case, ...] = (
         "relu between two transpositions, bmm, 8 x 256 x 256",
         _weighted(_positive_permuted),
         _normal((8, 256, 256), (8, 256, 16)),
+    ),
+    Case(
+        "unpad_relative_shift",
+        "scores of 4 heads of 64 over 188 frames",
+        _weighted(_relative_scores),
+        _normal((4, 188, 64), (4, 188, 64), (4, 375, 64)),
     ),
     Case(
         "fuse_addmm",

@@ -27,6 +27,7 @@ from menagerie.typed_json import document
 from transforms.lowering.lowered import LoweredFile
 from transforms.lowering.toolchain import find_compiler
 from transforms.passes.narrow_weights import may_narrow
+from transforms.sbom import SBOM_FILE, sbom_document
 from zoo.spec import DEFAULT_TOLERANCES, Precision
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ def write_bundle(
         files[Role.ACCURACY] = _ACCURACY
     if speech is not None:
         files |= _write_speech(folder, speech)
+    files[Role.SBOM] = SBOM_FILE
     draft = BundleManifest(
         model=identity.model,
         target=target.name,
@@ -126,6 +128,7 @@ def write_bundle(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         files={role: unsealed(path) for role, path in files.items()},
     )
+    (folder / SBOM_FILE).write_bytes(sbom_document(folder, draft))
     return seal(folder, draft)
 
 

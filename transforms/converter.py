@@ -32,6 +32,7 @@ from zoo.errors import MenagerieError, UsageError
 from zoo.records import ConversionReport, Diagnosis, StageTime, with_latencies
 from zoo.report import write_report
 from zoo.reseal import reseal
+from zoo.signing import sign_own
 from zoo.spec import DEFAULT_TOLERANCES, Dtype, Precision, Tolerance, usual_tolerances
 from zoo.suspects import suspected
 
@@ -89,7 +90,8 @@ def convert(
 
     The proof runs in a fresh process without torch: on `inputs`, and, where sizes are dynamic, on
     inputs of the lowest, highest and odd sizes (`transforms.example_goldens` says how they are
-    made). `out` appears when all of it has passed, not before.
+    made). `out` appears when all of it has passed, not before, signed with keys of this user's own,
+    which are made on first use: so it opens on this machine, and elsewhere once they are trusted.
 
     Args:
         module: in eval mode, or exported already; or a mapping from names to `Program`s, or to
@@ -144,6 +146,7 @@ def convert(
             search = made.search(folder.with_name(f"{folder.name}-divergence"), search_seconds)
             raise failed_proof(made.report.validation, search)
         manifest = made.seal(bundle)
+        sign_own(bundle)
         bundle.replace(folder)
     return ConvertedBundle(folder, manifest, made.report)
 

@@ -45,7 +45,7 @@ def checks(store: str, status: Callable[[str], None] = lambda _: None) -> Iterat
         yield look()
     for target in all_targets().values():
         yield from target.checks()
-    for look in (_runtime, _home):
+    for look in (_runtime, _sandbox, _home):
         yield look()
     status(f"probing the store {store}")
     yield _store(store)
@@ -108,6 +108,21 @@ def _runtime() -> Check:
     except (MenagerieError, OSError, ImportError) as error:
         advice = "Build it with `make setup`"
         return Check("runtime", Health.FAIL, str(error), advice)
+
+
+def _sandbox() -> Check:
+    from menagerie.validation.sandbox import NO_SANDBOX, SECCOMP, sandbox_name
+
+    found = sandbox_name()
+    if found == NO_SANDBOX:
+        detail = "none: a bundle that is being proven or verified runs as you"
+        advice = "Prove and verify what is yours alone here, or in a container of its own"
+        return Check("sandbox", Health.WARN, detail, advice)
+    if found == SECCOMP:
+        detail = f"{found}: no network and no other process, but a bundle may read your files"
+        advice = "Let users make namespaces, or start the kernel (5.13 or later) with lsm=landlock"
+        return Check("sandbox", Health.WARN, detail, advice)
+    return Check("sandbox", Health.OK, found)
 
 
 def _home() -> Check:

@@ -15,6 +15,9 @@ def gc(
     keep: Annotated[
         int, typer.Option("--keep", min=1, max=1000, help="Releases kept a model and target.")
     ] = 3,
+    keep_days: Annotated[
+        float, typer.Option("--keep-days", min=0.0, max=36500.0, help="Younger releases stay, too.")
+    ] = 0.0,
     grace_hours: Annotated[
         float,
         typer.Option("--grace-hours", min=0.0, max=8760.0, help="Anything younger stays."),
@@ -25,18 +28,19 @@ def gc(
 ) -> None:
     """Say what no release needs any more, or remove it with `--delete`.
 
-    The latest release of every model and target stays, and so does every file that a release names;
-    others may publish meanwhile.
+    The latest release of every model and target stays, as its ledger has it, and so does every file
+    that a release names; others may publish meanwhile.
 
     **Examples**
 
     - `zoo gc`
     - `zoo gc --keep 1 --delete`
+    - `zoo gc --keep 2 --keep-days 90 --delete`
     """
     from flows.machine.cleanup import collect
     from zoo.store import KeepRule
 
-    rule = KeepRule(releases=keep, grace_hours=grace_hours)
+    rule = KeepRule(releases=keep, days=keep_days, grace_hours=grace_hours)
     with messages().status("looking through the store"):
         collected = collect(store_url(store), rule, dry_run=not really)
     if as_json:

@@ -22,8 +22,11 @@ def provenance(
 ) -> None:
     """Check and show where a release comes from: source, versions, passes, builder, digests.
 
-    It is an in-toto statement with the SLSA provenance predicate, signed by the promoter.
+    It is an in-toto statement with the SLSA provenance predicate, signed by the promoter. What was
+    linked is read from the release's bill of materials.
     """
+    from menagerie.format.bundle_manifest import Role
+    from transforms.sbom import linked
     from zoo.signing.provenance import read_provenance
     from zoo.store import open_store
 
@@ -33,6 +36,7 @@ def provenance(
     if as_json:
         emit(found)
         return
+    bill = release.manifest.files.get(Role.SBOM)
     definition = found["predicate"]["buildDefinition"]
     shown = table("what", "value")
     for name, value in definition["externalParameters"].items():
@@ -43,5 +47,7 @@ def provenance(
     shown.add_row("builder", found["predicate"]["runDetails"]["builder"]["id"])
     for each in found["subject"]:
         shown.add_row(each["name"], each["digest"]["sha256"])
+    for part in () if bill is None else linked(opened.read_file(bill)):
+        shown.add_row(f"linked: {part.name}", f"{part.version} {part.licence}, {part.how}".strip())
     results().print(shown)
     results().print("signed by a trusted key, and over these very files")

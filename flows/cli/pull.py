@@ -16,6 +16,7 @@ from flows.cli.options import (
 )
 from flows.cli.output import emit, results
 from flows.cli.transfer import transfer
+from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from zoo.store import Release, Store
@@ -46,6 +47,17 @@ def pull(
     as_zip: Annotated[
         bool, typer.Option("--zip", help="One zip file instead of a folder.")
     ] = False,
+    standalone: Annotated[
+        bool,
+        typer.Option(
+            "--standalone",
+            help="With the runtime and menagerie-run: for any Linux with glibc 2.28, no Python.",
+        ),
+    ] = False,
+    runtime: Annotated[
+        Path | None,
+        typer.Option(metavar="WHEEL", help="For --standalone. Default: what is installed here."),
+    ] = None,
     allow_unsigned: UnsignedOption = False,  # noqa: ARG001 - its callback acts
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -56,19 +68,30 @@ def pull(
 
     - `zoo pull resnet18 -o out`
     - `zoo pull resnet18 --zip -o resnet18.zip`
+    - `zoo pull resnet18 --standalone --runtime dist/menagerie-*.whl -o alone`
     - `zoo pull resnet18 --platform cpu-linux-arm64`
     - `zoo pull resnet18 --store s3://models/zoo`
     """
+    from menagerie.store.cache import BlobCache
     from zoo.store import open_store
 
-    opened = open_store(store_url(store))
+    if as_zip and standalone:
+        fact = "--zip and --standalone exclude each other"
+        raise UsageError("zoo pull", fact, "Pull a folder and pack it")
+    opened, cache = open_store(store_url(store)), BlobCache.of_this_user()
     release = opened.find(model, target, build, platform=platform)
     place = output or Path(f"{model}-{target}" + (".zip" if as_zip else ""))
     with transfer(f"{model} for {target}") as progress:
         if as_zip:
             _pull_zip(opened, release, place, progress)
+        elif standalone:
+            from menagerie.standalone import make_standalone
+
+            make_standalone(
+                place, lambda at: opened.pull(release, at, progress, cache=cache), runtime
+            )
         else:
-            opened.pull(release, place, progress)
+            opened.pull(release, place, progress, cache=cache)
     line, facts = release.pulled_to(place)
     if as_json:
         emit(facts)
@@ -78,7 +101,6 @@ def pull(
 
 def _pull_zip(store: "Store", release: "Release", place: Path, progress: "Progress") -> None:
     from menagerie.format.archive import pack
-    from zoo.errors import UsageError
 
     if place.exists() or place.is_symlink():
         raise UsageError(str(place), "exists", "Remove it or choose another place")

@@ -22,6 +22,7 @@ __all__ = ["main"]
 _EPILOG = """\
 examples:
   menagerie pull resnet18 --store https://models.example/zoo -o resnet18
+  menagerie pull resnet18 --store https://models.example/zoo --standalone -o alone
   menagerie verify resnet18
   menagerie run resnet18 --input x.npy --output y.npy
   menagerie bench resnet18 --threads 2
@@ -78,6 +79,14 @@ def _parser() -> argparse.ArgumentParser:
         default=os.environ.get("MENAGERIE_STORE"),
         metavar="URL",
         help="folder, https://host/path or s3://bucket/prefix (default: $MENAGERIE_STORE)",
+    )
+    pull.add_argument(
+        "--standalone",
+        action="store_true",
+        help="with the runtime and menagerie-run: runs on any Linux with glibc 2.28, no Python",
+    )
+    pull.add_argument(
+        "--runtime", type=Path, metavar="WHEEL", help="of another platform, for --standalone"
     )
     _unsigned(pull)
     verify = _command(commands, "verify", "prove a bundle again on this machine", _verify)
@@ -181,13 +190,22 @@ def _threads(text: str) -> int:
 
 def _pull(order: argparse.Namespace) -> int:
     from menagerie.store import open_releases
+    from menagerie.store.cache import BlobCache
 
     if not order.store:
         raise UsageError("menagerie pull", "no store", "Name one by --store or MENAGERIE_STORE")
     releases = open_releases(order.store)
     release = releases.find(order.model, order.target, order.build, platform=order.platform)
     place = order.output or Path(f"{order.model}-{order.target}")
-    releases.pull(release, place, _Bar(order.model))
+    bar, cache = _Bar(order.model), BlobCache.of_this_user()
+    if order.standalone:
+        from menagerie.standalone import make_standalone
+
+        make_standalone(
+            place, lambda at: releases.pull(release, at, bar, cache=cache), order.runtime
+        )
+    else:
+        releases.pull(release, place, bar, cache=cache)
     line, facts = release.pulled_to(place)
     _say(order, line, **facts)
     return 0

@@ -4,9 +4,14 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
+
+#ifdef __APPLE__
+#include <mach-o/dyld.h>
+#endif
 
 #include "common/error.h"
 #include "tools/parity.h"
@@ -16,15 +21,17 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: menagerie-run [--threads N] [--program NAME] [--bench RUNS] [--no-hashes]\n"
-    "                     [--trust PLACE | --allow-unsigned] BUNDLE\n"
+    "                     [--trust PLACE | --allow-unsigned] [BUNDLE]\n"
     "\n"
-    "Runs every golden case of a bundle and compares the outputs with PyTorch's.\n"
+    "Runs every golden case of a bundle and compares the outputs with PyTorch's. In a folder of\n"
+    "`menagerie pull --standalone` it takes the bundle beside it, and the keys that came with it.\n"
     "  --threads N     how many threads to use; left out: every processor\n"
     "  --program NAME  only this program\n"
     "  --bench RUNS    also time so many runs of the first case\n"
     "  --no-hashes     do not check the files' sha256 first\n"
     "  --trust PLACE   whose keys are trusted: a root.json or a folder of them; left out:\n"
-    "                  $MENAGERIE_TRUST, else the folder trust of Menagerie's own\n"
+    "                  $MENAGERIE_TRUST, else what came with a standalone bundle, else\n"
+    "                  the folder trust of Menagerie's own\n"
     "  --allow-unsigned  run what nobody vouches for: native code that may do what you may\n"
     "Exit code: 0 all equal, 1 something differs or fails, 2 wrong usage.\n";
 
@@ -49,6 +56,20 @@ int number(const std::string& text, const std::string& option) {
     throw UsageError(option + ": " + text + " is not a number");
   }
   return value;
+}
+
+// What lies under this name in the folder of this very program; what there is may not be it.
+std::filesystem::path beside(const char* name) {
+#ifdef __APPLE__
+  std::string program(4096, '\0');
+  auto size = static_cast<uint32_t>(program.size());
+  if (_NSGetExecutablePath(program.data(), &size) != 0) return {};
+  const std::filesystem::path self = program.c_str();
+#else
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+#endif
+  return self.parent_path() / name;
 }
 
 Options parse(const std::vector<std::string>& arguments) {
@@ -79,7 +100,11 @@ Options parse(const std::vector<std::string>& arguments) {
       throw UsageError("only one bundle can be given");
     }
   }
-  if (options.bundle.empty()) throw UsageError("a bundle is missing");
+  if (options.bundle.empty()) {
+    const std::filesystem::path own = beside("bundle");
+    if (!std::filesystem::is_directory(own)) throw UsageError("a bundle is missing");
+    options.bundle = own.string();
+  }
   return options;
 }
 
@@ -105,6 +130,10 @@ std::string variable(const char* name) {
 std::string trusted_place(const Options& options) {
   if (!options.trust.empty()) return options.trust;
   if (const std::string asked = variable("MENAGERIE_TRUST"); !asked.empty()) return asked;
+  // Who could put other keys there could put another program there as well.
+  if (const std::filesystem::path own = beside("roots"); std::filesystem::is_directory(own)) {
+    return own.string();
+  }
   if (const std::string own = variable("MENAGERIE_HOME"); !own.empty()) return own + "/trust";
 #ifdef __APPLE__
   return variable("HOME") + "/Library/Caches/menagerie/trust";

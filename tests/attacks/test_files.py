@@ -84,14 +84,16 @@ def test_a_pull_gathers_where_nobody_else_writes(
     victim.mkdir()
     partial = tmp_path / f".out.{release.build_key[:16]}.partial"
     fetch, modes = pull._fetch, []
+    one_by_one = threading.Lock()  # files come side by side
 
     def fetched(objects: object, path: Path, *others: object) -> None:
-        if partial.is_symlink():
-            partial.unlink()
-            (tmp_path / "moved").rename(partial)
-        modes.append(stat.S_IMODE(partial.stat().st_mode))
-        partial.rename(tmp_path / "moved")
-        partial.symlink_to(victim)
+        with one_by_one:
+            if partial.is_symlink():
+                partial.unlink()
+                (tmp_path / "moved").rename(partial)
+            modes.append(stat.S_IMODE(partial.stat().st_mode))
+            partial.rename(tmp_path / "moved")
+            partial.symlink_to(victim)
         fetch(objects, path, *others)
 
     monkeypatch.setattr(pull, "_fetch", fetched)

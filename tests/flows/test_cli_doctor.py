@@ -6,7 +6,8 @@ import platform
 
 import pytest
 
-from flows.cli.checks import _python
+from flows.cli.checks import _python, _sandbox
+from menagerie.validation import sandbox
 from zoo.health import Health
 
 
@@ -26,3 +27,23 @@ def test_the_versions_that_are_declared_are_well(
     """As `requires-python` of pyproject.toml has it: 3.11 to 3.13."""
     monkeypatch.setattr(platform, "python_version", lambda: version)
     assert _python().health is health
+
+
+@pytest.mark.parametrize(
+    ("found", "health", "word"),
+    [
+        (sandbox.BUBBLEWRAP, Health.OK, "bubblewrap"),
+        (sandbox.LANDLOCK, Health.OK, "landlock"),
+        (sandbox.SECCOMP, Health.WARN, "may read your files"),
+        (sandbox.NO_SANDBOX, Health.WARN, "runs as you"),
+    ],
+)
+def test_what_contains_untrusted_code_is_told(
+    monkeypatch: pytest.MonkeyPatch, found: str, health: Health, word: str
+) -> None:
+    """And what is missing where it is not all that it could be."""
+    monkeypatch.setattr(sandbox, "sandbox_name", lambda: found)
+    check = _sandbox()
+    assert check.health is health
+    assert word in check.detail
+    assert bool(check.advice) is (health is not Health.OK)

@@ -1,7 +1,7 @@
 """The same entry makes the same bytes: another process, home, folder, hash seed, number of cores.
 
-In a file of its own, as each compiler's first steps (libc++ for macOS, torch's headers) cost more
-than the conversions; `sweep` does it with a home that has nothing of the other's.
+Whole conversions, a minute of a processor each: `make test-all` runs them. `make test` compares one
+library, in tests/runtime/test_session.py.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ def rebuilt_elsewhere(store: str, target: str, place: Path, home_there: Path) ->
     assert (found.get("outcome"), found.get("detail")) == ("identical", ""), done.stderr
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", ["cpu", "metal"])
 def test_another_process_makes_the_same_bytes(
     target: str,

@@ -111,6 +111,16 @@ class Attender(nn.Module):
 @pytest.fixture(scope="session")
 def specimens() -> dict[str, Specimen]:
     """The modules that are lowered in these tests."""
+    return make_specimens()
+
+
+def lower_specimen(name: str, folder: str) -> None:
+    """Writes the bundle of a specimen; what another process calls."""
+    write_bundle(Path(folder), name, make_specimens()[name])
+
+
+def make_specimens() -> dict[str, Specimen]:
+    """The same in every process."""
     torch.manual_seed(0)
     net = ConvNet().eval()
     attender = Attender().eval()

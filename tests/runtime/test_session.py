@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -93,6 +95,46 @@ def test_model_library_needs_nothing_of_torch(bundles: Bundles, name: str) -> No
     assert not [name for name in needed if "torch" in name or "/" in name]
     assert "RPATH" not in dynamic
     assert "RUNPATH" not in dynamic
+
+
+@pytest.mark.parametrize("name", ["image", "sequence"])
+def test_model_library_loads_on_a_linux_of_2018(bundles: Bundles, name: str) -> None:
+    """No symbol of a glibc above 2.28, none of a C++ library, and of GCC's what GCC 8 had."""
+    listing = subprocess.run(
+        [shutil.which("objdump") or "objdump", "-T", bundles(name) / "programs/main/model.so"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    found = set(re.findall(r"\b(GLIBC|GCC|GOMP|OMP|GLIBCXX|CXXABI)_([\d.]+)", listing))
+    newest = {kind: max(_version(v) for k, v in found if k == kind) for kind, _ in found}
+    assert newest.pop("GLIBC") <= (2, 28)
+    assert newest.pop("GCC") <= (7, 0)
+    assert newest.pop("GOMP", (0,)) <= (4, 5)
+    assert newest.pop("OMP", (0,)) <= (4, 5)
+    assert not newest
+    defined = [line for line in listing.splitlines() if " DF .text" in line]
+    assert defined
+    assert all("AOTInductor" in line for line in defined)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.strip(".").split(".")))
+
+
+def test_another_process_lowers_to_the_same_bytes(bundles: Bundles, tmp_path: Path) -> None:
+    """In another folder, with another hash seed, number of threads and time zone."""
+    made = bundles("image") / "programs/main/model.so"
+    code = "import sys; from conftest import lower_specimen; lower_specimen(*sys.argv[1:])"
+    tests = Path(__file__).parent
+    environment = {
+        "PYTHONHASHSEED": "77", "OMP_NUM_THREADS": "1", "TZ": "Pacific/Kiritimati",
+        "TMPDIR": str(tmp_path), "PYTHONPATH": str(tests),
+    }  # fmt: skip
+    subprocess.run(
+        [sys.executable, "-c", code, "image", str(tmp_path / "a longer name")],
+        check=True, env=os.environ | environment, cwd=tmp_path,
+    )  # fmt: skip
+    again = tmp_path / "a longer name" / "programs/main/model.so"
+    assert again.read_bytes() == made.read_bytes()
 
 
 def test_model_finds_our_shims_beside_libtorch(bundles: Bundles, tmp_path: Path) -> None:

@@ -51,7 +51,9 @@ def _readme_lines() -> str:
 def test_the_lines_of_the_readme_run_as_they_stand(
     target: str, state: ReleaseState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A module of one's own becomes a bundle that opens, on either target."""
+    """A module of one's own becomes a bundle that opens, on either target, signed by its maker."""
+    monkeypatch.delenv("MENAGERIE_ALLOW_UNSIGNED")
+    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     lines = _readme_lines()
     assert len([line for line in lines.splitlines() if line.strip()]) <= 7
@@ -64,7 +66,9 @@ def test_the_lines_of_the_readme_run_as_they_stand(
     assert opened.manifest == bundle.manifest
     assert opened.manifest.state is state
     assert opened.manifest.target == target
-    assert {path.name for path in tmp_path.iterdir()} == {"my_model"}
+    with Session(tmp_path / "my_model") as session:
+        assert session.run({session.inputs[0].name: np.zeros((3, 8), np.float32)})
+    assert {path.name for path in tmp_path.iterdir()} == {"my_model", "home"}
 
 
 def test_a_dynamic_module_runs_at_every_size_and_is_called_as_asked(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from transforms.lowering.fallback_kernels import CheckedWrapper
 from transforms.lowering.inductor import Backend, generate_code
 from transforms.lowering.layouts import with_claimed_weights
 from transforms.lowering.lowered import LoweredProgram
+from transforms.lowering.portable_link import link_model_library
 from transforms.lowering.recurrent import with_recurrent_kernels
 from transforms.lowering.toolchain import Compiler, Source, find_compiler
 from zoo.errors import LoweringError
@@ -117,7 +118,11 @@ def lower(
         ),
         Source("constants", _NO_CONSTANTS, flags),
     ]
-    (compiler or find_compiler()).link_library(sources, library, _link_flags())
+    # The shim functions bear libtorch's names; naming their library makes a model find ours also
+    # where both are loaded. It is in the process before the model is.
+    link_model_library(
+        compiler or find_compiler(), sources, library, library_path(), ["libgomp.so.1"]
+    )
     return LoweredProgram(
         library=library,
         constants=code.constants,
@@ -130,17 +135,6 @@ def lower(
             seconds=time.perf_counter() - started,
         ),
     )
-
-
-def _link_flags() -> list[str]:
-    """Name the runtime as needed, without its path: it is in the process before the model is.
-
-    The shim functions bear libtorch's names; naming their library makes a model find ours also
-    where both are loaded.
-    """
-    runtime = library_path()
-    needed = [f"-L{runtime.parent}", "-Wl,--no-as-needed", f"-l:{runtime.name}"]
-    return ["-fopenmp", "-Wl,-s", *(needed if runtime.suffix == ".so" else [])]
 
 
 def _baseline() -> _Baseline:

@@ -22,6 +22,7 @@ from transforms.lowering.layouts import with_plain_weights
 from transforms.lowering.lowered import LoweredFile, LoweredProgram
 from transforms.lowering.metal_codegen import MetalScheduling, MetalWrapper, metal_code
 from transforms.lowering.mps_host import provide_mps
+from transforms.lowering.portable_link import link_model_library
 from transforms.lowering.toolchain import Source, find_compiler
 from transforms.targets.cpu import host_requirements
 from zoo.errors import LoweringError
@@ -163,7 +164,6 @@ def _emulation(place: str, metal: MetalCode, folder: Path) -> Path | None:
     with tempfile.TemporaryDirectory(prefix="menagerie-") as scratch:
         stub = Path(scratch) / _RUNTIME
         compiler.link_library([Source("stub", "", ("-fPIC",))], stub, [f"-Wl,-soname,{_RUNTIME}"])
-        needed = [f"-L{scratch}", "-Wl,--no-as-needed", f"-l:{_RUNTIME}", "-Wl,-s"]
-        compiler.link_library(_sources(metal), library, needed)
+        link_model_library(compiler, _sources(metal), library, stub)
     check_library(place, library, "metal")
     return library

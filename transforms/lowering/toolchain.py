@@ -50,9 +50,16 @@ class Compiler:
     environment: tuple[tuple[str, str], ...] = ()
 
     def link_library(
-        self, sources: Sequence[Source], output: Path, link_flags: Sequence[str]
+        self,
+        sources: Sequence[Source],
+        output: Path,
+        link_flags: Sequence[str],
+        *,
+        linker: Compiler | None = None,
     ) -> None:
         """Compile `sources` side by side and link them to the shared library `output`.
+
+        Another compiler driver may be given to link them, `linker`.
 
         Raises:
             LoweringError: with the compiler's first error.
@@ -61,7 +68,8 @@ class Compiler:
             with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
                 objects = list(pool.map(lambda s: self._compile(s, Path(folder)), sources))
             linked = Path(folder) / output.name  # its name may be part of a signature
-            self._run([*map(str, objects), "-shared", *link_flags, "-o", str(linked)])
+            driver = linker or self
+            driver._run([*map(str, objects), "-shared", *link_flags, "-o", str(linked)])
             partial = output.with_suffix(f".{os.getpid()}.partial")
             shutil.copyfile(linked, partial)
             partial.replace(output)

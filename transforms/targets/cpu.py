@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, ClassVar
 from menagerie.abi import RUNTIME_ABI
 from menagerie.format.bundle_manifest import Requirements
 from menagerie.platforms import INSTRUCTIONS
+from menagerie.zig import zig_version
 from transforms.targets.base import Target
 from zoo.errors import LoweringError
 from zoo.health import Check, Health
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from torch.export import ExportedProgram
 
@@ -69,6 +70,10 @@ class CpuTarget(Target):
     def requirements(self) -> Requirements:
         """See `Target.requirements`."""
         return host_requirements()
+
+    def versions(self) -> Mapping[str, str]:
+        """See `Target.versions`: on Linux zig links."""
+        return {"zig": zig_version()} if platform.system() == "Linux" else {}
 
     def checks(self) -> Iterator[Check]:
         """Whether the processor is one that artifacts run on."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
-    from zoo.catalogue.records import CataloguedModel, CataloguedRelease, History
+    from zoo.catalogue.records import CataloguedFile, CataloguedModel, CataloguedRelease, History
 
 __all__ = ["render_catalogue", "render_model"]
 
@@ -39,6 +39,11 @@ class _Platform:
     release: CataloguedRelease | None
     plots: list[tuple[str, Markup]]
     snippets: tuple[Snippet, ...]
+
+    @property
+    def bill(self) -> CataloguedFile | None:
+        """The bill of materials, which releases of earlier versions lack."""
+        return next((f for f in self.history.files if f.name.endswith(".cdx.json")), None)
 
 
 def render_catalogue(models: Sequence[CataloguedModel]) -> str:

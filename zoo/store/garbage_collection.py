@@ -91,6 +91,13 @@ class KeepRule(Frozen):
         title="Releases kept",
         description="So many of the newest of every model and platform; the latest always stays.",
     )
+    days: float = Field(
+        default=0.0,
+        ge=0,
+        le=365.0 * 100,
+        title="Days",
+        description="For so many days a release stays, however many came after it.",
+    )
     submissions: int = Field(
         default=20,
         ge=0,
@@ -165,7 +172,8 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> Swept:
     blobs = [blob for blob in objects.list_files(BLOBS) if parse_blob_key(blob.key) is not None]
     documents, unreadable = _documents(objects, rule)
     old = now - rule.grace_hours * _HOUR
-    going = _superseded(documents, rule, old, _in_use(objects))
+    old_release = min(old, now - rule.days * 24 * _HOUR)
+    going = _superseded(documents, rule, old_release, _in_use(objects))
     kept = {key: manifest for key, (_, manifest) in documents.items() if key not in going}
     submitted = _superseded_submissions(objects, rule, old)
     needed = _digests(kept.values()) | unreadable | _submitted(objects, set(submitted))

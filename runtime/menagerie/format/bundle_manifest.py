@@ -129,6 +129,7 @@ class Role:
     SHADER_HEADER: Final = "shader_header"  # what stands before every program's shaders
     ACCURACY: Final = "accuracy"  # safetensors: the program's inputs by name, and `labels`, int64
     SPEECH: Final = "speech"  # how the programs make text of recordings; menagerie.speech.recipe
+    SBOM: Final = "sbom"  # what was linked, and a model card: CycloneDX, JSON
     HELD_OUT: Final = "held_out"  # recordings whose text is known; menagerie.speech.word_errors
 
 

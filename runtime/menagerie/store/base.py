@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,9 +23,10 @@ def silent(done: int, total: int) -> None:
 
 
 class Meter:
-    """Adds up what is moved and tells a progress callback."""
+    """Adds up what threads move, and tells a progress callback, one call at a time."""
 
     def __init__(self, total: int, progress: Progress) -> None:
+        self._lock = threading.Lock()
         self._done = 0
         self._total = total
         self._progress = progress
@@ -32,8 +34,9 @@ class Meter:
 
     def advance(self, count: int) -> None:
         """Counts `count` more bytes as done."""
-        self._done += count
-        self._progress(self._done, self._total)
+        with self._lock:
+            self._done += count
+            self._progress(self._done, self._total)
 
 
 @dataclass(frozen=True)

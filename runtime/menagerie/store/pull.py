@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,10 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from menagerie.format.bundle_manifest import BundleManifest, FileEntry
-    from menagerie.store.base import Meter, ObjectReader
+    from menagerie.store.base import Advance, Meter, ObjectReader
+    from menagerie.store.cache import BlobCache
     from menagerie.store.releases import Release
 
-__all__ = ["pull_bundle"]
+__all__ = ["foreign", "private_folder", "pull_bundle", "reached_by", "umask"]
+
+_AT_A_TIME = 4  # files: one connection seldom takes all that a line gives
 
 
 def pull_bundle(
@@ -39,10 +44,13 @@ def pull_bundle(
     signature: Callable[[], bytes | None],
     folder: Path,
     meter: Meter,
+    *,
+    cache: BlobCache | None = None,
 ) -> Path:
     """Makes `folder` the bundle that the release's manifest describes, with its signature.
 
     Files gather in a hidden folder beside it, named after the build; a later call finds them there.
+    What `cache` has is not downloaded; what is, goes there as well.
     """
     manifest, document = release.manifest, release.document
     folder = Path(os.path.normpath(folder.absolute()))  # `.` has no name
@@ -55,33 +63,74 @@ def pull_bundle(
     partial = folder.with_name(f".{folder.name}.{manifest.build_key[:16]}.partial")
     with disk_errors(folder.parent, total):
         make_folders(folder.parent)
-        with _private(partial) as descriptor, _alone(descriptor, partial):
-            inner = _reached_by(descriptor, partial)
+        with private_folder(partial) as descriptor, _alone(descriptor, partial):
+            inner = reached_by(descriptor, partial)
             _remove_strangers(inner, manifest)
             require_space(inner, total - _gathered(inner))
-            for name, entry in manifest.listed.items():
-                _fetch(objects, inner / name, entry, meter)
+            _fetch_all(objects, inner, manifest, meter, cache)
             _complete(inner, signature())
             write_durably(inner / MANIFEST, document, partial=inner / PARTIAL)
             open_bundle(inner, check_hashes=False)
-            os.fchmod(descriptor, 0o777 & ~_umask())
+            os.fchmod(descriptor, 0o777 & ~umask())
             partial.replace(folder)
             if not os.path.samestat(folder.lstat(), os.fstat(descriptor)):
-                raise _foreign(folder, "was put there by somebody else during the pull")
+                raise foreign(folder, "was put there by somebody else during the pull")
             sync(folder.parent)
     return folder
 
 
-def _fetch(objects: ObjectReader, path: Path, entry: FileEntry, meter: Meter) -> None:
-    """Completes one file and checks it; a resumed file that is wrong is fetched anew, once."""
-    make_folders(path.parent)
+class _Stopped(Exception):
+    """Another file's download failed, or somebody interrupted: this one goes no further."""
+
+
+def _fetch_all(
+    objects: ObjectReader,
+    partial: Path,
+    manifest: BundleManifest,
+    meter: Meter,
+    cache: BlobCache | None,
+) -> None:
+    """Fetches files side by side; whatever fails ends all of them, and what is there stays."""
+    stopped = threading.Event()
+
+    def advance(count: int) -> None:
+        if stopped.is_set():
+            raise _Stopped
+        meter.advance(count)
+
+    def fetch(name: str, entry: FileEntry) -> None:
+        path = partial / name
+        make_folders(path.parent)
+        if cache is not None and not path.exists():
+            cache.give(entry, path)
+        if _fetch(objects, path, entry, advance) and cache is not None:
+            cache.take(entry, path)
+
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        futures = [pool.submit(fetch, name, entry) for name, entry in manifest.listed.items()]
+        try:
+            for future in as_completed(futures):
+                future.result()
+        except BaseException:
+            stopped.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _fetch(objects: ObjectReader, path: Path, entry: FileEntry, advance: Advance) -> bool:
+    """Completes one file and checks it; a resumed file that is wrong is fetched anew, once.
+
+    Returns:
+        Whether anything of it came from the store.
+    """
     resumed = path.stat().st_size if path.exists() else 0
-    meter.advance(resumed)
-    objects.get_file(blob_key(entry.sha256), path, entry.bytes, meter.advance)
+    advance(resumed)
+    objects.get_file(blob_key(entry.sha256), path, entry.bytes, advance)
     if resumed and sha256_of(path) != entry.sha256:
-        meter.advance(-path.stat().st_size)
+        advance(-path.stat().st_size)
         path.unlink()
-        objects.get_file(blob_key(entry.sha256), path, entry.bytes, meter.advance)
+        resumed = 0
+        objects.get_file(blob_key(entry.sha256), path, entry.bytes, advance)
     if path.stat().st_size != entry.bytes or sha256_of(path) != entry.sha256:
         path.unlink()
         raise HashMismatch(
@@ -90,6 +139,7 @@ def _fetch(objects: ObjectReader, path: Path, entry: FileEntry, meter: Meter) ->
             "Remove that file from the store and publish the release again",
         )
     sync(path)
+    return resumed < entry.bytes
 
 
 def _require_place(folder: Path) -> None:
@@ -140,7 +190,7 @@ def _gathered(partial: Path) -> int:
 
 
 @contextmanager
-def _private(partial: Path) -> Iterator[int]:
+def private_folder(partial: Path) -> Iterator[int]:
     """A descriptor of the folder in which files gather: this user's, and for him alone.
 
     Where others may write beside it they can put a link or a folder of their own there, before the
@@ -153,28 +203,30 @@ def _private(partial: Path) -> Iterator[int]:
         descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENOTDIR}:
-            raise _foreign(partial, "is a link that somebody has put there") from None
+            raise foreign(partial, "is a link that somebody has put there") from None
         raise
     try:
         if os.fstat(descriptor).st_uid != os.geteuid():
-            raise _foreign(partial, "belongs to another user")
+            raise foreign(partial, "belongs to another user")
         os.fchmod(descriptor, 0o700)
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _foreign(place: Path, fact: str) -> StoreError:
+def foreign(place: Path, fact: str) -> StoreError:
+    """What is said of a folder that somebody else has his hands in."""
     return StoreError(str(place), fact, "Pull into a folder that only you may write")
 
 
-def _reached_by(descriptor: int, partial: Path) -> Path:
+def reached_by(descriptor: int, partial: Path) -> Path:
     """The opened folder by a path that nobody can turn elsewhere, where the system has such."""
     through = Path(f"/proc/self/fd/{descriptor}")
     return through if through.exists() else partial
 
 
-def _umask() -> int:
+def umask() -> int:
+    """What this process takes from the rights of what it makes."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

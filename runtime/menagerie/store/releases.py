@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from menagerie.errors import ArtifactError, NotInStore, Retracted, TooLarge, Untrusted
+from menagerie.errors import ArtifactError, HashMismatch, NotInStore, Retracted, TooLarge, Untrusted
 from menagerie.figures import size
 from menagerie.format.bundle_manifest import BundleManifest, ReleaseState, moment
 from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
 from menagerie.platforms import runnable_platforms
 from menagerie.store.base import Meter, ObjectReader, Progress, silent
+from menagerie.store.folder import FolderReader
 from menagerie.store.latest import find_latest
 from menagerie.store.layout import (
+    blob_key,
     parse_release_key,
     release_key,
     releases_prefix,
@@ -30,6 +32,8 @@ from menagerie.trust.signature import MAX_SIGNATURE_BYTES
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from menagerie.format.bundle_manifest import FileEntry
+    from menagerie.store.cache import BlobCache
     from menagerie.trust.ledger import Ledger
 
 __all__ = ["Build", "Release", "ReleaseReader"]
@@ -177,7 +181,14 @@ class ReleaseReader:
         """
         return trusted_ledger(self._reader, model, platform)
 
-    def pull(self, release: Release, folder: Path, progress: Progress = silent) -> Path:
+    def pull(
+        self,
+        release: Release,
+        folder: Path,
+        progress: Progress = silent,
+        *,
+        cache: BlobCache | None = None,
+    ) -> Path:
         """Downloads a release into `folder`, which then is a whole bundle, or as it was.
 
         An interrupted pull into the same folder goes on where it stopped. Every file's sha256 is
@@ -187,6 +198,7 @@ class ReleaseReader:
             release: what `find` or `releases` gave.
             folder: absent or empty, but not the current one; or the same release, pulled before.
             progress: called with bytes done and bytes in all.
+            cache: files that earlier pulls have downloaded; left out: all are, from the store.
 
         Raises:
             Untrusted: no trusted key has signed the release; nothing was downloaded.
@@ -195,11 +207,28 @@ class ReleaseReader:
             StoreFull: no space for the files.
             StoreError: the store did not give them.
         """
-        signature = cache(partial(self._signature, release))
+        signature = functools.cache(functools.partial(self._signature, release))
         if not allows_unsigned(self._allow_unsigned):
             check_signature(release.document, signature(), self._place(release))
         meter = Meter(release.size, progress)
-        return pull_bundle(self._reader, release, signature, folder, meter)
+        near = isinstance(self._reader, FolderReader)  # a copy more would be of no use
+        return pull_bundle(
+            self._reader, release, signature, folder, meter, cache=None if near else cache
+        )
+
+    def read_file(self, entry: FileEntry) -> bytes:
+        """A small file of a release, by its entry in the manifest.
+
+        Raises:
+            HashMismatch: the store's bytes are not the published ones.
+            TooLarge: it is larger than a manifest may be.
+        """
+        key = blob_key(entry.sha256)
+        content = self._reader.read_small(key, min(entry.bytes, MAX_MANIFEST_BYTES))
+        if hashlib.sha256(content).hexdigest() != entry.sha256:
+            fact = "the store's bytes are not the ones that were published"
+            raise HashMismatch(f"{self.url}/{key}", fact, "Tell its owner")
+        return content
 
     def _latest(self, model: str, target: str, platform: str) -> Release | None:
         """The latest release by the ledger; where unsigned ones are allowed, else by themselves."""

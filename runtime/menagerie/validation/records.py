@@ -171,7 +171,7 @@ class ValidationReport:
     second_model_coexists: bool | None = None  # a second session beside it gave the same bits
     machine: str = ""
     runtime: str = ""  # version of the shim runtime and its kernel library
-    sandbox: str = ""  # what contained the artifact's code: `bubblewrap`, `none`
+    sandbox: str = ""  # what contained the artifact's code; see menagerie.validation.sandbox
     emulated: bool = False  # run on an emulated device: no word on the real one's speed
 
     @property

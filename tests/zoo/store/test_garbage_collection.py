@@ -143,6 +143,29 @@ def test_nothing_young_is_swept(place: Any, tmp_path: Path) -> None:
     assert (swept.releases, swept.blobs) == ((), 0)
 
 
+def test_a_policy_keeps_releases_by_number_and_by_age(
+    place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many of the newest stay, and those younger than so many days, whichever is more."""
+    store = place.store()
+    keys = [
+        published(store, tmp_path, digits, hour)
+        for hour, digits in ((10, "aa"), (11, "bb"), (12, "cc"))
+    ]
+    now = garbage_collection._store_time(store.objects)
+    # as the store's clock will have it in ten days
+    monkeypatch.setattr(garbage_collection, "_store_time", lambda _: now + 10 * 86400)
+
+    def going(releases: int, days: float) -> list[str]:
+        rule = KeepRule(releases=releases, days=days, grace_hours=0)
+        return [k[-69:-5] for k in store.sweep(rule, dry_run=True).releases]
+
+    assert going(1, 30) == []
+    assert going(1, 9) == keys[:2]
+    assert going(2, 9) == keys[:1]
+    assert going(3, 0) == []
+
+
 def test_a_sweep_leaves_what_a_publisher_counts_on(
     place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,168 @@
+"""A folder that proves and measures a bundle by itself: no Python, any Linux with glibc 2.28.
+
+::
+
+    menagerie-run          the program; without arguments it takes what lies beside it
+    libmenagerie_cpu.so    the runtime, with what it loads: libdnnl.so.3, libgomp.so.1
+    bundle/                as pulled, with its signature
+    roots/                 whose keys signed it, as this machine's owner trusts them
+    include/menagerie.h    for programs in C, C++ and Swift that link the runtime
+    NOTICE, README.txt
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import menagerie
+from menagerie.durable import disk_errors, make_folders, sync
+from menagerie.errors import ArtifactError, Untrusted, UsageError
+from menagerie.format.archive import require_free_place
+from menagerie.format.folder import open_bundle
+from menagerie.store.pull import foreign, private_folder, reached_by, umask
+from menagerie.trust import check_signature, trusted_roots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from menagerie.format.folder import Bundle
+
+__all__ = ["GLIBC", "make_standalone"]
+
+GLIBC = "2.28"
+_PROGRAM, _RUNTIME, _NOTICE = "menagerie-run", "libmenagerie_cpu.so", "NOTICE"
+_HEADER = "include/menagerie.h"
+_NEEDED = (_PROGRAM, _RUNTIME, _NOTICE, _HEADER, "libgomp.so.1")
+_OPTIONAL = ("libdnnl.so.3",)  # where its kernels compute: x86-64
+_README = """\
+{model} for {platform}, by itself: a bundle, its runtime, and a program that proves it.
+
+    ./menagerie-run                the golden cases, against what PyTorch made of them
+    ./menagerie-run --bench 100    the same, and how long a call takes
+    ./menagerie-run --help
+
+It takes Linux on {machine} with glibc {glibc} or later, and the system's C++ library; no Python.
+and check a copy that came another way by keys of your own: --trust PLACE.
+Whoever can change those can change the program as well: keep the folder where you alone may write,
+and check a copy that came another way by keys of your own, with --trust.
+
+A program of your own takes include/menagerie.h and the library:
+
+    cc main.c -Iinclude -L. -lmenagerie_cpu -Wl,-rpath,'$ORIGIN'
+"""
+
+
+def make_standalone(
+    place: Path, fetch: Callable[[Path], object], runtime: Path | None = None
+) -> Path:
+    """Makes `place` such a folder; it appears when it is whole, and not before.
+
+    Args:
+        place: absent, or an empty folder.
+        fetch: puts the bundle into the folder that it is given; called again after an interruption,
+            it finds what it had put there.
+        runtime: a wheel of `menagerie` for the bundle's platform; left out: the installed package.
+
+    Raises:
+        UsageError: something is at `place`; the bundle is not for Linux; or the runtime is not one
+            that other machines take.
+        StoreError: there is no space, or what `fetch` says.
+    """
+    require_free_place(place)
+    place = place.absolute()
+    partial = place.with_name(f".{place.name}.standalone")
+    with disk_errors(place.parent):
+        make_folders(place.parent)
+        with private_folder(partial) as descriptor:
+            inner = reached_by(descriptor, partial)
+            fetch(inner / "bundle")
+            bundle = open_bundle(inner / "bundle", check_hashes=False)
+            _require_linux(bundle)
+            for name, content in _runtime_files(runtime, bundle.manifest.requires.machine).items():
+                _write(inner / name, content, executable=name == _PROGRAM)
+            shutil.rmtree(inner / "roots", ignore_errors=True)
+            for number, root in enumerate(_roots_of(bundle)):
+                _write(inner / "roots" / f"{number}.json", root)
+            _write(inner / "README.txt", _readme(bundle).encode())
+            os.fchmod(descriptor, 0o777 & ~umask())
+            partial.replace(place)
+            if not os.path.samestat(place.lstat(), os.fstat(descriptor)):
+                raise foreign(place, "was put there by somebody else during the pull")
+        sync(place.parent)
+    return place
+
+
+def _require_linux(bundle: Bundle) -> None:
+    manifest = bundle.manifest
+    if manifest.requires.system != "linux" or manifest.runtime != "cpu":
+        raise UsageError(
+            f"{manifest.model} for {manifest.platform}",
+            "a standalone folder is for Linux, on its processor",
+            "Pull it without --standalone",
+        )
+
+
+def _runtime_files(runtime: Path | None, machine: str) -> Mapping[str, bytes]:
+    """What the runtime is made of, by its path in the folder.
+
+    Raises:
+        UsageError: it is no wheel for that kind of machine, or not made for others than this one.
+    """
+    if runtime is None:
+        found = {name: path for name in (*_NEEDED, *_OPTIONAL) if (path := _installed(name))}
+        if missing := [name for name in _NEEDED if name not in found]:
+            raise UsageError(
+                "--standalone",
+                f"the runtime installed here was built for this machine alone (no {missing[0]})",
+                "Name a wheel of menagerie with --runtime (`make wheel` puts one into dist/)",
+            )
+        return {name: path.read_bytes() for name, path in found.items()}
+    if not runtime.name.endswith(f"_{machine}.whl"):
+        fact = f"is no wheel for {machine}"
+        raise UsageError(str(runtime), fact, "Name menagerie-*.whl for the bundle's platform")
+    try:
+        with zipfile.ZipFile(runtime) as wheel:
+            inside = set(wheel.namelist())
+            names = [n for n in (*_NEEDED, *_OPTIONAL) if f"menagerie/{n}" in inside]
+            if missing := [name for name in _NEEDED if name not in names]:
+                fact = f"is no wheel of menagerie: it has no {missing[0]}"
+                raise UsageError(str(runtime), fact, "Make one with `make wheel`")
+            return {name: wheel.read(f"menagerie/{name}") for name in names}
+    except (zipfile.BadZipFile, OSError) as error:
+        raise UsageError(str(runtime), f"cannot be read: {error}", "Make it again") from None
+
+
+def _installed(name: str) -> Path | None:
+    """A file of the installed package, which an editable install keeps in two folders."""
+    paths = (Path(folder) / name for folder in menagerie.__path__)
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _roots_of(bundle: Bundle) -> Iterator[bytes]:
+    """The trusted roots whose keys have signed it; none where nobody has."""
+    for root in trusted_roots():
+        with suppress(Untrusted, ArtifactError):
+            check_signature(bundle.document, bundle.signature, str(bundle.folder), roots=[root])
+            yield root.document
+
+
+def _readme(bundle: Bundle) -> str:
+    manifest = bundle.manifest
+    return _README.format(
+        model=manifest.model,
+        platform=manifest.platform,
+        machine=manifest.requires.machine,
+        glibc=GLIBC,
+    )
+
+
+def _write(path: Path, content: bytes, *, executable: bool = False) -> None:
+    make_folders(path.parent)
+    path.write_bytes(content)
+    path.chmod(0o755 if executable else 0o644)
+    sync(path)

@@ -1,0 +1,199 @@
+"""Landlock and seccomp: what a process gives up for good, without any right to do so.
+
+Landlock (https://docs.kernel.org/userspace-api/landlock.html) takes the file system away but for
+what is named; a seccomp filter (https://man7.org/linux/man-pages/man2/seccomp.2.html) the system
+calls with which a process reaches the network, other processes or new namespaces. Both stay over
+`exec` and hold for all children. Numbers are those of the kernel's headers: `linux/landlock.h`,
+`linux/seccomp.h`, `linux/filter.h`, `linux/audit.h`, `asm/unistd_64.h`, `asm-generic/unistd.h`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import stat
+import struct
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+__all__ = ["SYSTEM_CALLS", "give_up_calls", "give_up_files", "landlock_version"]
+
+# By machine: its number in an audit record, and those of system calls.
+_ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+SYSTEM_CALLS: Final = {
+    "x86_64": {
+        "socket": 41, "clone": 56, "kill": 62, "ptrace": 101, "setpgid": 109, "setsid": 112,
+        "rt_sigqueueinfo": 129, "pivot_root": 155, "chroot": 161, "mount": 165, "umount2": 166,
+        "tkill": 200, "tgkill": 234, "add_key": 248, "request_key": 249, "keyctl": 250,
+        "unshare": 272, "rt_tgsigqueueinfo": 297, "perf_event_open": 298,
+        "open_by_handle_at": 304, "setns": 308, "process_vm_readv": 310, "process_vm_writev": 311,
+        "kcmp": 312, "bpf": 321, "userfaultfd": 323, "pidfd_send_signal": 424,
+        "io_uring_setup": 425, "open_tree": 428, "move_mount": 429, "fsopen": 430, "clone3": 435,
+        "pidfd_getfd": 438, "mount_setattr": 442,
+    },
+    "aarch64": {
+        "umount2": 39, "mount": 40, "pivot_root": 41, "chroot": 51, "unshare": 97, "ptrace": 117,
+        "kill": 129, "tkill": 130, "tgkill": 131, "rt_sigqueueinfo": 138, "setpgid": 154,
+        "setsid": 157, "socket": 198, "add_key": 217, "request_key": 218, "keyctl": 219,
+        "clone": 220, "rt_tgsigqueueinfo": 240, "perf_event_open": 241, "open_by_handle_at": 265,
+        "setns": 268, "process_vm_readv": 270, "process_vm_writev": 271, "kcmp": 272, "bpf": 280,
+        "userfaultfd": 282, "pidfd_send_signal": 424, "io_uring_setup": 425, "open_tree": 428,
+        "move_mount": 429, "fsopen": 430, "clone3": 435, "pidfd_getfd": 438, "mount_setattr": 442,
+    },
+}  # fmt: skip
+_SOME = ("clone", "clone3", "kill", "tgkill")  # of these not all
+_NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, -CGROUP, -UTS, -IPC, -USER, -PID, -NET
+_X32 = 0x40000000  # calls of another set of numbers
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_OF, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _FAIL, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
+_NUMBER, _MACHINE, _FIRST = 0, 4, 16  # offsets in seccomp_data; of the first argument the low half
+
+_CREATE, _ADD, _RESTRICT = 444, 445, 446  # landlock_*, on every machine
+_EXECUTE, _WRITE, _READ, _LIST, _TRUNCATE, _DEVICE = (1 << bit for bit in (0, 1, 2, 3, 14, 15))
+_OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _DEVICE
+_KNOWN = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}  # by version
+_TCP, _SCOPES = 0b11, 0b11  # bind and connect; abstract sockets and signals
+_PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _FILTER = 22, 38, 2
+
+
+def landlock_version() -> int:
+    """The version of Landlock that the kernel has; 0: none."""
+    if platform.system() != "Linux":
+        return 0
+    return max(0, int(_libc().syscall(_CREATE, None, 0, 1)))
+
+
+def give_up_files(
+    readable: Iterable[Path], writable: Iterable[Path], devices: Iterable[Path]
+) -> None:
+    """Takes every file from this process but those; what is missing is passed over.
+
+    Signals to processes outside, their memory, and TCP go too where the kernel's version can.
+
+    Args:
+        readable: files and folders, to read and run.
+        writable: folders, to do anything in.
+        devices: special files, to read and write.
+
+    Raises:
+        OSError: the kernel has no Landlock, or refuses.
+    """
+    version = landlock_version()
+    handled = max((rights for least, rights in _KNOWN.items() if least <= version), default=0)
+    scopes = _SCOPES if version >= 6 else 0  # noqa: PLR2004 - as the documentation numbers them
+    tcp = _TCP if version >= 4 else 0  # noqa: PLR2004
+    try:
+        ruleset = _made(struct.pack("=QQQ", handled, tcp, scopes))
+    except OSError:  # a distribution's kernel may number higher than it can
+        ruleset = _made(struct.pack("=Q", handled))
+    try:
+        for rights, paths in (
+            (_READ | _LIST | _EXECUTE, readable),
+            (handled, writable),
+            (_READ | _WRITE | _DEVICE | _TRUNCATE, devices),
+        ):
+            for path in paths:
+                _add(ruleset, path, rights & handled)
+        _no_new_privileges()
+        _call(_RESTRICT, ruleset, 0)
+    finally:
+        os.close(ruleset)
+
+
+def _made(attributes: bytes) -> int:
+    return _call(_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0)
+
+
+def _add(ruleset: int, path: Path, rights: int) -> None:
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        rule = struct.pack("=Qi", rights if folder else rights & _OF_FILES, descriptor)
+        _call(_ADD, ruleset, 1, rule, 0)
+    finally:
+        os.close(descriptor)
+
+
+def give_up_calls() -> None:
+    """Takes from this process what it could reach the network or others with.
+
+    It opens no socket, signals itself alone, leaves neither its session nor its namespaces, and
+    looks into no other process.
+
+    Raises:
+        OSError: the kernel refuses, or this machine's calls are not known here.
+    """
+    machine = platform.machine()
+    if machine not in _ARCHITECTURES:
+        raise OSError(errno.ENOSYS, f"no filter is known for {machine}")
+    program = b"".join(_filter(machine))
+    instructions = ctypes.create_string_buffer(program, len(program))
+    head = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(instructions))
+    _no_new_privileges()
+    if _libc().prctl(_PR_SET_SECCOMP, _FILTER, head, 0, 0) != 0:
+        raise _failed()
+
+
+def _filter(machine: str) -> list[bytes]:
+    calls = SYSTEM_CALLS[machine]
+    lines = [
+        _line(_LOAD, _MACHINE),
+        _line(_EQUAL, _ARCHITECTURES[machine], 1, 0),
+        _line(_RETURN, _KILL),
+        _line(_LOAD, _NUMBER),
+        _line(_AT_LEAST, _X32, 0, 1),
+        _line(_RETURN, _FAIL | errno.ENOSYS),
+        _line(_EQUAL, calls["clone3"], 0, 1),
+        _line(_RETURN, _FAIL | errno.ENOSYS),  # its flags lie in memory; libc then takes clone
+        _line(_EQUAL, calls["clone"], 0, 4),
+        _line(_LOAD, _FIRST),
+        _line(_ANY_OF, _NEW_NAMESPACES, 0, 1),
+        _line(_RETURN, _FAIL | errno.EPERM),
+        _line(_RETURN, _ALLOW),
+    ]
+    for name in ("kill", "tgkill"):
+        lines += [
+            _line(_EQUAL, calls[name], 0, 4),
+            _line(_LOAD, _FIRST),
+            _line(_EQUAL, os.getpid(), 1, 0),
+            _line(_RETURN, _FAIL | errno.EPERM),
+            _line(_RETURN, _ALLOW),
+        ]
+    for name, number in calls.items():
+        if name not in _SOME:
+            lines += [_line(_EQUAL, number, 0, 1), _line(_RETURN, _FAIL | errno.EPERM)]
+    return [*lines, _line(_RETURN, _ALLOW)]
+
+
+def _line(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, then, otherwise, value)
+
+
+def _no_new_privileges() -> None:
+    if _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise _failed()
+
+
+def _call(number: int, *arguments: object) -> int:
+    result = int(_libc().syscall(number, *arguments))
+    if result < 0:
+        raise _failed()
+    return result
+
+
+def _failed() -> OSError:
+    code = ctypes.get_errno()
+    return OSError(code, os.strerror(code))
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
