@@ -84,7 +84,7 @@ test-all: setup wheel double ## the suite with fresh random examples, then every
 	$(BIN)/python -m pytest -n0 -m cluster
 	$(BIN)/python -m pytest -m faults
 	$(BIN)/python -m pytest -m ui
-	test "$$(id -u)" != 0 || $(MAKE) test-hosts test-container
+	test "$$(id -u)" != 0 || $(MAKE) test-hosts
 
 test-ui: setup ## Prefect's UI in headless Chromium: the form, a run, its report
 	$(BIN)/python -m pytest -m ui
