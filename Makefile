@@ -3,10 +3,11 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-# numpy and torch come first and by pip: some machines offer a CPU build of torch that only pip finds.
+# numpy and torch come first and by pip: some machines offer a CPU build of torch that only pip finds;
+# TORCH_INDEX=URL names an index that has one. oneDNN's wheel brings its library three times: one stays.
 TORCH := torch==2.13.0
 
-.PHONY: help setup wheel convert sweep up down test test-all test-native fuzz test-arm64 test-faults test-cluster test-ui mac-day double check format lock clean
+.PHONY: help setup wheel convert sweep up down test test-all test-native fuzz test-arm64 test-faults test-cluster test-container test-hosts test-ui mac-day double check format lock clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -19,8 +20,9 @@ $(BIN)/python:
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25"
 
 $(VENV)/.locked: requirements.lock | $(BIN)/python
-	$(BIN)/python -m pip install --quiet "$(TORCH)"
+	$(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX),--index-url "$(TORCH_INDEX)") "$(TORCH)"
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement requirements.lock
+	test ! -e $(VENV)/lib/libdnnl.so.3 || ( cd $(VENV)/lib && ln -sf libdnnl.so.3 libdnnl.so && ln -sf libdnnl.so.3 libdnnl.so.3.2 )
 	touch $@
 
 RUNTIME_SOURCES := $(shell find runtime -name '*.cpp' -o -name '*.h' -o -name '*.mm' -o -name '*.metal' -o -name '*.cmake' -o -name 'CMakeLists.txt' -o -name 'shims.*')
@@ -82,6 +84,7 @@ test-all: setup wheel double ## the suite with fresh random examples, then every
 	$(BIN)/python -m pytest -n0 -m cluster
 	$(BIN)/python -m pytest -m faults
 	$(BIN)/python -m pytest -m ui
+	test "$$(id -u)" != 0 || $(MAKE) test-hosts
 
 test-ui: setup ## Prefect's UI in headless Chromium: the form, a run, its report
 	$(BIN)/python -m pytest -m ui
@@ -91,6 +94,16 @@ test-faults: setup ## kill flows, workers, servers and networks of a real cluste
 
 test-cluster: setup ## a real cluster, from `zoo up` to `zoo down` (some minutes)
 	$(BIN)/python -m pytest -n0 -m cluster
+
+CONTAINER_TOOLS := buildah debootstrap podman redis-server runc
+
+test-container: setup ## build the images and convert in them (root; half an hour at first)
+	@for tool in $(CONTAINER_TOOLS); do command -v $$tool >/dev/null || { echo "apt install buildah debootstrap podman postgresql redis-server runc"; exit 2; }; done
+	$(BIN)/python -m pytest -n0 -m container
+
+test-hosts: setup ## a server, workers and a desk on hosts of their own, one cut off (root; Debian: iproute2 postgresql)
+	@for tool in ip unshare; do command -v $$tool >/dev/null || { echo "apt install iproute2 postgresql"; exit 2; }; done
+	$(BIN)/python -m pytest -n0 -m hosts
 
 double: setup # the Metal runtime of a Mac over doubles of Apple's classes, in build/double
 	test "$$(uname)" = Darwin || $(BIN)/python tests/runtime/metal/double/load_double.py
@@ -111,7 +124,7 @@ format: setup ## rewrite sources in the house style
 	$(BIN)/clang-format -i $$(git ls-files '*.cpp' '*.h' '*.mm')
 
 lock: setup ## resolve pyproject.toml anew into requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --extra dev --extra cluster --universal --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml --extra dev --extra cluster --extra server --universal --python-version 3.11 \
 	  --generate-hashes --no-header --no-annotate --quiet --output-file requirements.lock \
 	  $$(for p in menagerie torch triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas nvidia-cuda-cupti \
 	    nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cudnn-cu13 nvidia-cufft nvidia-cufile nvidia-curand \

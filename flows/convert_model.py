@@ -26,6 +26,7 @@ from flows.request.choices import ModelChoice, TargetChoice
 from flows.request.parameters import ConversionOptions
 from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed, without_tags
+from flows.running.taken_over import give_way
 from tasks.failures import explain
 from tasks.retries import patiently
 from zoo.errors import MenagerieError, UsageError
@@ -52,6 +53,8 @@ def convert_model(
         options: How it is converted.
     """
     ended = _convert(model, target, options)
+    if not ended.row.succeeded:
+        give_way()
     result = leave_pages(ended, options.store_url)
     record(model_event(result))
     services().listener.model_ended(result)

@@ -22,7 +22,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
 from infra.notifications import PREFIX, load_notifications
-from infra.wanted import PoolType, load_wanted
+from infra.wanted import TIME_ZONE, PoolType, load_wanted, time_zone
 from tasks.failures import explain
 from zoo.errors import MenagerieError, UsageError
 
@@ -142,6 +142,7 @@ def deploy(wanted: Wanted) -> None:
         capture_output=True,
         text=True,
         check=False,
+        env={**os.environ, TIME_ZONE: time_zone()},
     )
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip()

@@ -6,10 +6,12 @@ The same files serve a local cluster and a team's server: `prefect deploy` reads
 from __future__ import annotations
 
 import hashlib
+import os
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, ValidationError
 from ruamel.yaml import YAML
@@ -19,7 +21,18 @@ from infra.notifications_file import notifications_file
 from zoo.errors import UsageError
 from zoo.frozen import Frozen
 
-__all__ = ["DeploymentName", "PoolType", "Queue", "Wanted", "WorkPool", "load_wanted"]
+__all__ = [
+    "TIME_ZONE",
+    "DeploymentName",
+    "PoolType",
+    "Queue",
+    "Wanted",
+    "WorkPool",
+    "load_wanted",
+    "time_zone",
+]
+
+TIME_ZONE = "MENAGERIE_TIMEZONE"  # prefect.yaml names it too
 
 _CODE = ("flows", "zoo")  # their forms, and the models to choose from, become part of deployments
 
@@ -120,7 +133,26 @@ class Wanted:
             for pattern in ("*.py", "*.yaml", "*.toml"):
                 files += (root / package).rglob(pattern)
         contents = [f"{f.name} {hashlib.sha256(f.read_bytes()).hexdigest()}" for f in files]
+        contents.append(time_zone())
         return hashlib.sha256("\n".join(sorted(contents)).encode()).hexdigest()
+
+
+def time_zone() -> str:
+    """The zone of the schedules' hours: `MENAGERIE_TIMEZONE`, else this machine's, else UTC.
+
+    Raises:
+        UsageError: there is no zone of that name.
+    """
+    asked = os.environ.get(TIME_ZONE)
+    if asked is None:
+        place = Path("/etc/localtime").resolve()
+        asked = str(place).partition("/zoneinfo/")[2] or "UTC"
+    try:
+        ZoneInfo(asked)
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        advice = "Name one as Europe/Berlin is; `timedatectl list-timezones` lists them"
+        raise UsageError(TIME_ZONE, f"{asked!r} is no time zone", advice) from error
+    return asked
 
 
 def load_wanted() -> Wanted:

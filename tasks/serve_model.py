@@ -14,6 +14,7 @@ from tasks.failures import Failure
 from tasks.job import Job
 from tasks.model_process import Answer, Request
 from tasks.stages import STAGES
+from zoo.errors import SourceRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +49,9 @@ def _answer(model: ModelHolder, request: Request, name: str) -> Answer:
     try:
         record = model.run(STAGES[request.stage], request.suspects)
         return Answer(record=record.model_dump_json())
+    except SourceRefused as error:  # a decision, and no fault to look into
+        logging.getLogger(__name__).warning("%s refused: %s", place, error)
+        return Answer(failure=Failure.of(error, place))
     except Exception as error:
         logging.getLogger(__name__).exception("%s failed", place)  # the whole story, in the log
         return Answer(failure=Failure.of(error, place))

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 
 from packaging.specifiers import SpecifierSet
 
-from flows.running.prefect_api import prefect_api
+from flows.running.prefect_api import prefect_api, server_trust
 from menagerie.figures import milliseconds, seconds, size
 from menagerie.home import home
 from menagerie.host_compiler import find_host_compiler
@@ -194,7 +194,7 @@ def _clock(server: str) -> Check:
 def _time_at(url: str) -> float:
     """Seconds since 1970 by a server's clock, in whole seconds; a refusal tells it as well."""
     try:
-        with urlopen(url, timeout=10) as answer:  # noqa: S310 - the operator's own
+        with urlopen(url, timeout=10, context=server_trust()) as answer:  # noqa: S310 - the operator's
             headers = answer.headers
     except HTTPError as refusal:
         with refusal:

@@ -80,7 +80,7 @@ class Submission:
         else:
             models["build_keys"] = {one.model: one.build_key for one in batch.models}
         # Only what is asked for: a worker of another version need not know our other options.
-        options = self._options.model_dump(mode="json", exclude_defaults=True)
+        options = self._options.model_dump(mode="json")
         for attempt in range(_ATTEMPTS):
             run = self._runs.submit(
                 deployment,

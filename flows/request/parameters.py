@@ -5,7 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from menagerie.home import home
 from menagerie.terminal import shown_address
@@ -23,6 +29,8 @@ __all__ = [
 
 STORES_VARIABLE = "MENAGERIE_ALLOWED_STORES"
 
+_USUAL = ("random_weights", "force", "store")  # what is asked for most
+
 
 def _for_forms(schema: dict[str, Any]) -> None:
     """What may be empty is a field that may be left empty, and not one of a type *None*.
@@ -35,12 +43,26 @@ def _for_forms(schema: dict[str, Any]) -> None:
             entry.update(only)
             entry.pop("default", None)
     schema["patternProperties"] = {"^manifest$": schema["properties"].pop("manifest")}
+    _fold(schema, _USUAL)
+
+
+def _fold(schema: dict[str, Any], usual: tuple[str, ...]) -> None:
+    """Two tabs in the form, *Usual* with these fields and *All* with every one.
+
+    The values of either are values of the whole.
+    """
+    whole = {
+        name: schema.pop(name) for name in list(schema) if name not in {"title", "description"}
+    }
+    few = {name: whole["properties"][name] for name in usual}
+    tabs = {"Usual": whole | {"properties": few}, "All": whole}
+    schema["anyOf"] = [{"title": title, **tab} for title, tab in tabs.items()]
 
 
 class ConversionOptions(BaseModel):
     """How models are converted; the same for every model of a run.
 
-    A form shows the fields in this order: those that are asked for most come first.
+    A form shows the fields in this order, at first only those that are asked for most.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_for_forms)
@@ -98,6 +120,12 @@ class ConversionOptions(BaseModel):
         description="Whose models: sha256:… of what `zoo submit` put into the store, or a folder "
         "that the worker sees. Empty: those that come with Menagerie.",
     )
+
+    @model_serializer(mode="wrap")
+    def _asked_for(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Only what differs from the defaults: a form would unfold itself to show the rest."""
+        fields = type(self).model_fields
+        return {k: value for k, value in whole(self).items() if value != fields[k].default}
 
     @property
     def store_url(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["STARTUP_SECONDS", "prefect_api", "probe"]
+__all__ = ["STARTUP_SECONDS", "prefect_api", "probe", "server_trust"]
 
 STARTUP_SECONDS = 120.0  # a fresh database took 14 s on two idle cores, a known one 4 s
 _ATTEMPTS = 2  # the first start on a fresh home can fail where the second finds its tables made
@@ -171,8 +172,18 @@ def _await_health(server: subprocess.Popen[bytes], url: str) -> bool:
 def _health(url: str, seconds: float) -> None:
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"{url!r} is no http(s) URL")
-    with urllib.request.urlopen(f"{url.rstrip('/')}/health", timeout=seconds):  # noqa: S310
+    address = f"{url.rstrip('/')}/health"
+    with urllib.request.urlopen(address, timeout=seconds, context=server_trust()):  # noqa: S310
         pass
+
+
+def server_trust() -> ssl.SSLContext:
+    """The authorities that vouch for the server: those that Prefect's own client is told of.
+
+    Raises:
+        OSError: the file that PREFECT_API_SSL_CERT_FILE names cannot be read.
+    """
+    return ssl.create_default_context(cafile=os.environ.get("PREFECT_API_SSL_CERT_FILE") or None)
 
 
 def _flush() -> None:

@@ -10,6 +10,7 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import Failed
 
+from flows.running.taken_over import give_way
 from tasks.failures import explain
 from zoo.errors import MenagerieError
 
@@ -52,7 +53,11 @@ def failed(message: str, result: object) -> State[Any]:
 
     It is returned and not raised: what a flow raises, Prefect writes to its storage. The data is an
     exception, since Prefect takes nothing else for what a failed run has to say.
+
+    Raises:
+        Abort: another process has begun the run again, and speaks for it.
     """
+    give_way()
     return Failed(message=message, data=RunFailed(str(flow_run.get_name()), message, result))
 
 

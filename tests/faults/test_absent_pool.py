@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from menagerie.format.bundle_manifest import ReleaseState
@@ -59,3 +61,22 @@ def test_a_pool_that_nobody_serves_ends_in_rows(cluster: ToyCluster) -> None:
     cluster.start_worker("late")
     cluster.convert()
     assert cluster.table()["yak cpu"]["outcome"] == "published"
+
+
+def test_an_hour_that_was_slept_through_is_caught_up(cluster: ToyCluster) -> None:
+    """Server and worker stand still, as on a laptop whose lid is shut, while a run falls due."""
+    cluster.write_manifest(owl="fine")
+    options = {"manifest": str(cluster.manifest), "store": cluster.store, "random_weights": 0}
+    due = datetime.now(UTC) + timedelta(seconds=10)
+    scheduled = {"type": "SCHEDULED", "state_details": {"scheduled_time": due.isoformat()}}
+    run = cluster.submit(
+        "convert-model/convert-model", {"model": "owl", "options": options}, scheduled
+    )
+    asleep = [psutil.Process(cluster.processes[name].pid) for name in ("server", "worker")]
+    for each in asleep:
+        each.suspend()
+    cluster.wait_for(lambda: datetime.now(UTC) > due + timedelta(seconds=5), "its hour is past")
+    for each in asleep:
+        each.resume()
+    cluster.wait_for(lambda: cluster.state(run) == "Completed", "it is done on waking")
+    assert cluster.noted("owl") == ["done"]

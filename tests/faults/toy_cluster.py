@@ -184,11 +184,13 @@ class ToyCluster:
         rows = json.loads(self.result(name).read_text())["results"]
         return {f"{row['model']} {row['target']}": row for row in rows}
 
-    def submit(self, deployment: str, parameters: dict[str, Any]) -> str:
-        """Have a deployment run; its id."""
+    def submit(
+        self, deployment: str, parameters: dict[str, Any], state: dict[str, Any] | None = None
+    ) -> str:
+        """Have a deployment run, at once or as `state` says; its id."""
         found = self.get(f"/deployments/name/{deployment}")
         path = f"/deployments/{found['id']}/create_flow_run"
-        run: str = self.post(path, {"parameters": parameters})["id"]
+        run: str = self.post(path, {"parameters": parameters, "state": state})["id"]
         return run
 
     def state(self, run: str) -> str:

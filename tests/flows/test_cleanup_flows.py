@@ -278,7 +278,7 @@ def test_an_interrupted_pull_leaves_nothing(
     monkeypatch.setattr("menagerie.store.pull._fetch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         verify_release(store.url, store.find("ant", "cpu"), folder)
-    assert seen == [folder.name]
+    assert set(seen) == {folder.name}  # files are pulled side by side
     assert list((own_home / "work").iterdir()) == []
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
+from zoneinfo import available_timezones
 
 import pytest
 from prefect import Flow
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.events.schemas.automations import AutomationCore
 from ruamel.yaml import YAML
 
 from flows.names import FlowName
 from flows.planning.placement import load_placement
-from infra.wanted import Wanted, load_wanted
+from infra.apply import apply_pools, deploy
+from infra.wanted import Wanted, load_wanted, time_zone
 from zoo.errors import UsageError
 
 INFRA = Path(__file__).parents[2] / "infra"
@@ -77,13 +79,52 @@ def test_who_waits_takes_no_place_of_what_it_waits_for(wanted: Wanted) -> None:
     assert model["work_pool"]["work_queue_name"] != own["work_pool"]["work_queue_name"]
 
 
-@pytest.mark.parametrize("name", ["convert-zoo", "verify-releases", "collect-garbage"])
+SCHEDULED = ["convert-zoo", "verify-releases", "rebuild-release", "collect-garbage"]
+
+
+@pytest.mark.parametrize("name", SCHEDULED)
 def test_schedules_have_a_time_zone(name: str) -> None:
-    """A cron line that Prefect takes, in a zone that exists."""
+    """A cron line that Prefect takes, in the zone of the setting."""
     [deployment] = [d for d in DEPLOYMENTS if d["name"] == name]
     for schedule in deployment["schedules"]:
-        CronSchedule(cron=schedule["cron"], timezone=schedule["timezone"])
-        ZoneInfo(schedule["timezone"])
+        CronSchedule(cron=schedule["cron"], timezone="Europe/Berlin")
+        assert schedule["timezone"] == "{{ $MENAGERIE_TIMEZONE }}"
+
+
+def test_the_time_zone_is_a_setting(monkeypatch: pytest.MonkeyPatch, wanted: Wanted) -> None:
+    """Else the machine's; another one is told to the server, and a wrong one is no zone."""
+    monkeypatch.delenv("MENAGERIE_TIMEZONE", raising=False)
+    assert time_zone() in {*available_timezones(), "Etc/UTC"}
+    monkeypatch.setenv("MENAGERIE_TIMEZONE", "Asia/Kathmandu")
+    digest = Wanted(wanted.folder).digest
+    assert time_zone() == "Asia/Kathmandu"
+    monkeypatch.setenv("MENAGERIE_TIMEZONE", "Asia/Tokyo")
+    assert Wanted(wanted.folder).digest != digest
+    for wrong in ("Mars/Olympus", "../../etc/passwd", ""):
+        monkeypatch.setenv("MENAGERIE_TIMEZONE", wrong)
+        with pytest.raises(UsageError, match=r"MENAGERIE_TIMEZONE: .* is no time zone"):
+            time_zone()
+
+
+def test_the_server_hears_of_the_zone(
+    prefect_server: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every schedule of ours is in it, as Prefect reads the file."""
+    monkeypatch.setenv("MENAGERIE_TIMEZONE", "Asia/Kathmandu")
+    with get_client(sync_client=True) as client:
+        monkeypatch.setenv("PREFECT_API_URL", str(client.api_url))
+        told = load_wanted()
+        try:
+            apply_pools(client, told)
+            deploy(told)
+            for name in SCHEDULED:
+                known = client.read_deployment_by_name(f"{name}/{name}")
+                assert {s.schedule.timezone for s in known.schedules} == {"Asia/Kathmandu"}
+        finally:  # other tests' runs would wait for workers of these pools
+            for each in told.deployments:
+                client.delete_deployment(client.read_deployment_by_name(str(each)).id)
+            for pool in told.work_pools:
+                client.delete_work_pool(pool)
 
 
 def test_automations_are_prefects(wanted: Wanted) -> None:

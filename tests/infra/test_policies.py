@@ -181,6 +181,7 @@ def test_kubernetes_manifests_are_whole() -> None:
     """Each has a kind with its API, a name and the namespace; references meet."""
     apis = {
         "ServiceAccount": "v1",
+        "PersistentVolumeClaim": "v1",
         "Role": "rbac.authorization.k8s.io/v1",
         "RoleBinding": "rbac.authorization.k8s.io/v1",
         "Deployment": "apps/v1",
@@ -237,6 +238,23 @@ def test_the_job_template_is_one_of_prefects() -> None:
     for variable in variables.values():
         if "default" in variable:
             assert isinstance(variable["default"], kinds[variable["type"]])
+
+
+def test_pods_keep_their_caches() -> None:
+    """What the image takes for its home outlives a pod: it is a claim, and there is one."""
+    template = json.loads((KUBERNETES / "base-job-template.json").read_text())
+    pod = template["job_configuration"]["job_manifest"]["spec"]["template"]["spec"]
+    [volume] = pod["volumes"]
+    assert volume["persistentVolumeClaim"] == {"claimName": "{{ claim }}"}
+    named = template["variables"]["properties"]["claim"]["default"]
+    assert [named] == [
+        each["metadata"]["name"] for each in manifests() if each["kind"] == "PersistentVolumeClaim"
+    ]
+    [container] = pod["containers"]
+    [mount] = container["volumeMounts"]
+    image = (ROOT / "infra" / "container" / "Containerfile").read_text()
+    assert f"VOLUME {mount['mountPath']}\n" in image
+    assert f"MENAGERIE_HOME={mount['mountPath']}/" in image
 
 
 def test_pods_are_bounded_and_without_rights() -> None:

@@ -10,6 +10,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -125,11 +126,18 @@ def test_the_image_runs_as_nobody_special() -> None:
     text = (INFRA / "container" / "Containerfile").read_text()
     lines = [line for line in re.sub(r"\\\n", " ", text).splitlines() if not line.startswith("#")]
     words = [line.split(maxsplit=1) for line in lines if line.strip()]
-    known = {"FROM", "RUN", "WORKDIR", "COPY", "USER", "ENV", "VOLUME", "CMD"}
+    known = {"ARG", "FROM", "RUN", "WORKDIR", "COPY", "USER", "ENV", "EXPOSE", "VOLUME", "CMD"}
     assert {word[0] for word in words} <= known
-    assert words[0][1].startswith("docker.io/library/python:3.11-")
-    users = [word[1] for word in words if word[0] == "USER"]
-    assert users[-1] == "menagerie"
+    assert words[0] == ["ARG", "BASE=docker.io/library/debian:bookworm-slim"]
+    assert words[1] == ["FROM", "${BASE} AS python"]
+    begun = [number for number, word in enumerate(words) if word[0] == "FROM"]
+    stages = {words[at][1].rpartition(" AS ")[2]: words[at:] for at in begun}
+    for name in ("server", "worker"):
+        stage = stages[name][
+            : next((i for i, w in enumerate(stages[name][1:], 1) if w[0] == "FROM"), None)
+        ]
+        assert [word[1] for word in stage if word[0] == "USER"] == ["menagerie"], name
+        assert [word[1] for word in stage if word[0] == "VOLUME"] == ["/var/lib/menagerie"], name
     assert "exec /opt/menagerie/.venv/bin/prefect" in words[-1][1]
     assert not re.search(r"AUTH_STRING|SECRET_KEY", text)
 
@@ -230,10 +238,12 @@ def test_compose_is_complete() -> None:
     document = compose()
     assert set(document) == {"name", "x-prefect", "services", "volumes"}
     services: dict[str, dict[str, Any]] = document["services"]
-    assert set(services) == {"postgres", "redis", "server", "services"}
+    assert set(services) == {"postgres", "redis", "server", "services", "worker"}
     known = {"image", "restart", "env_file", "environment", "volumes", "healthcheck", "command"}
+    known |= {"ports", "depends_on"}
+    ours = {"build", "read_only", "tmpfs", "cap_drop", "security_opt", "mem_limit", "pids_limit"}
     for name, service in services.items():
-        assert set(service) <= known | {"ports", "depends_on"}, name
+        assert set(service) <= known | (ours if "build" in service else set()), name
         assert ":" in service["image"], "a version, not whatever is newest"
         assert not service["image"].endswith(":latest")
         for needed, how in service.get("depends_on", {}).items():
@@ -242,7 +252,8 @@ def test_compose_is_complete() -> None:
         for volume in service.get("volumes", []):
             assert volume.partition(":")[0] in document["volumes"]
         if (file := service.get("env_file")) is not None:
-            assert (INFRA / "compose" / f"{file}.example").is_file()
+            folder = "container" if name == "worker" else "compose"
+            assert (INFRA / folder / f"{file}.example").is_file()
 
 
 def test_compose_publishes_the_api_on_loopback_alone() -> None:
@@ -252,13 +263,22 @@ def test_compose_publishes_the_api_on_loopback_alone() -> None:
 
 
 def test_compose_runs_the_pinned_prefect() -> None:
-    """The version of the lock, CSRF protection on, analytics off, events through Redis."""
-    import prefect
+    """Our images, hence the lock's; CSRF protection on, analytics off, events through Redis."""
     import prefect.settings
 
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     services = compose()["services"]
+    for name, target in (("server", "server"), ("services", "server"), ("worker", "worker")):
+        assert services[name]["image"] == f"localhost/menagerie-{target}:{version}"
+        build = services[name]["build"]
+        assert (INFRA / "compose" / build["context"]).resolve() == ROOT
+        assert (ROOT / build["dockerfile"]).is_file()
+        assert build["target"] == target
+        assert services[name]["read_only"] is True
+        assert services[name]["cap_drop"] == ["ALL"]
+        [volume] = services[name]["volumes"]
+        assert volume.endswith(":/var/lib/menagerie")
     for name in ("server", "services"):
-        assert f":{prefect.__version__}-python3.11" in services[name]["image"]
         values = services[name]["environment"]
         assert values["PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED"] == "true"
         assert values["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"

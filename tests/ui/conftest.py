@@ -12,6 +12,7 @@ from playwright.sync_api import Error, expect, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime" / "format"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 
 from browsers import PAGE_SECONDS
 

@@ -2,59 +2,23 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import os
-import subprocess
-import sys
 import time
-import urllib.request
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from browsers import PAGE_SECONDS, picture
+from browsers import picture
+from owner import Cluster, signed_in
 from playwright.sync_api import Browser, Page, expect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.ui
 
-ZOO = Path(sys.executable).with_name("zoo")
 MODEL = "digits_cnn"
 RUN_SECONDS = 600
-
-
-class Cluster:
-    """What `zoo up` started."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        state = json.loads(self.zoo("up", "--json"))
-        self.url: str = state["ui"]
-        secrets = json.loads((home / "cluster" / "secrets.json").read_text())
-        self.password: str = secrets["api_auth"]
-
-    def zoo(self, *arguments: str) -> str:
-        """Run a command."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "MENAGERIE"))}
-        return subprocess.run(
-            [ZOO, *arguments],
-            env={**kept, "MENAGERIE_HOME": str(self.home)},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        ).stdout
-
-    def ask(self, path: str) -> Any:
-        """A question to Prefect's API."""
-        word = base64.b64encode(self.password.encode()).decode()
-        request = urllib.request.Request(  # noqa: S310 - loopback
-            f"{self.url}/api{path}", headers={"authorization": f"Basic {word}"}
-        )
-        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
-            return json.load(answer)
 
 
 @pytest.fixture(scope="module")
@@ -70,15 +34,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def page(cluster: Cluster, browser: Browser) -> Iterator[Page]:
     """A browser that is signed in, as anybody's is."""
-    context = browser.new_context(viewport={"width": 1280, "height": 1600})
-    opened = context.new_page()
-    opened.set_default_timeout(PAGE_SECONDS * 1000)
-    opened.goto(cluster.url)
-    opened.locator("input").first.fill(cluster.password)
-    opened.keyboard.press("Enter")
-    opened.get_by_role("button", name="Logout").wait_for()
-    yield opened
-    context.close()
+    with signed_in(cluster, browser) as opened:
+        yield opened
 
 
 def open_form(cluster: Cluster, page: Page) -> None:
@@ -97,7 +54,10 @@ def submitted(cluster: Cluster) -> list[str]:
 def test_a_bad_value_is_stopped(cluster: Cluster, page: Page) -> None:
     """No threads and no model: the form says so, and nothing is submitted."""
     open_form(cluster, page)
+    assert page.get_by_text("Property is type").count() == 0
+    assert page.get_by_label("Threads").count() == 0, "folded, as what is asked for seldom is"
     picture(page, "form")
+    page.get_by_role("tab", name="All", exact=True).click()
     threads = page.get_by_label("Threads").first
     threads.fill("0")
     page.get_by_role("button", name="Submit").click()

@@ -15,6 +15,7 @@ from flows.confirm_release import confirm_release
 from flows.convert_batch import convert_batch
 from flows.convert_model import convert_model
 from flows.convert_zoo import convert_zoo
+from flows.request.parameters import ConversionOptions
 from flows.verify_releases import verify_releases
 from zoo.manifest import load_manifest
 
@@ -31,7 +32,8 @@ def fields(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """All fields of a form by name, those of its groups too."""
     found = dict(schema["properties"])
     for group in schema.get("definitions", {}).values():
-        found |= group.get("properties", {})
+        for tab in group.get("anyOf", [group]):
+            found |= tab.get("properties", {})
     return found
 
 
@@ -58,17 +60,26 @@ def test_models_and_targets_are_chosen_from_lists() -> None:
 
 
 def test_what_is_asked_for_most_comes_first() -> None:
-    """Weights, another try and the store; nothing is of a type None, and the manifest no field."""
+    """Weights, another try and the store; the rest is folded behind another tab.
+
+    Nothing is of a type None, and the manifest no field.
+    """
     for flow in (convert_zoo, convert_model, convert_batch):
-        options = form(flow)["definitions"]["ConversionOptions"]["properties"]
-        assert list(options)[:3] == ["random_weights", "force", "store"]
-        assert "manifest" not in options
+        usual, every = form(flow)["definitions"]["ConversionOptions"]["anyOf"]
+        assert (usual["title"], every["title"]) == ("Usual", "All")
+        assert list(usual["properties"]) == ["random_weights", "force", "store"]
+        assert list(every["properties"])[:3] == list(usual["properties"])
+        wanted = set(ConversionOptions.model_fields) - {"manifest"}
+        assert set(every["properties"]) == wanted
         assert '"null"' not in json.dumps(form(flow))
+        assert form(flow)["properties"]["options"]["default"] == {}, "it opens folded"
     submitted = {"models": ["my_net"], "options": {"manifest": f"sha256:{'a' * 64}"}}
     jsonschema.validate(submitted, form(convert_batch))
-    jsonschema.validate(
-        {"model": "resnet18", "options": {"random_weights": 0}}, form(convert_model)
-    )
+    for options in ({"random_weights": 0}, {"threads": 2, "memory_gib": 4, "force": True}, {}):
+        jsonschema.validate({"model": "resnet18", "options": options}, form(convert_model))
+    for refused in ({"threads": 0}, {"thread": 1}, {"random_weights": -1}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({"model": "resnet18", "options": refused}, form(convert_model))
 
 
 @pytest.mark.usefixtures("prefect_server")

@@ -1,0 +1,139 @@
+"""Images built and run by buildah and podman, from Debian packages, without a daemon or a registry.
+
+What was built stays in `build/containers`, so that a second run finds its layers.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+ROOT = Path(__file__).parents[2]
+PLACE = ROOT / "build" / "containers"
+BASE = "localhost/menagerie-base:bookworm"
+DEBIAN = "bookworm"
+# More than the machine allows itself cannot be asked for; and where the kernel has both kinds of
+# cgroups, one runtime or the other refuses.
+LIMITS = ["--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096"]
+ENGINES: tuple[list[str], ...] = (
+    [],
+    ["--cgroup-manager", "cgroupfs"],
+    ["--runtime", "runc", "--cgroup-manager", "cgroupfs"],
+)
+
+
+def call(*command: str | Path, log: Path | None = None) -> str:
+    """Run a command that must go well; what it prints, or nothing where that goes to a log."""
+    if log is not None:
+        with log.open("ab") as file:
+            done = subprocess.run(command, stdout=file, stderr=file, check=False)
+        assert done.returncode == 0, log.read_text(errors="replace")[-3000:]
+        return ""
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, f"{command}: {told.stderr[-3000:]}"
+    return told.stdout
+
+
+def storage(program: str) -> list[str]:
+    """A program and where its images are."""
+    return [program, "--root", str(PLACE / "graph"), "--runroot", str(PLACE / "run")]
+
+
+def make_base() -> None:
+    """What Docker Hub's `debian:bookworm-slim` is, from Debian itself."""
+    PLACE.mkdir(parents=True, exist_ok=True)
+    found = call(*storage("buildah"), "images", "--json")
+    if found.strip() and BASE in found:
+        return
+    folder = PLACE / "base"
+    shutil.rmtree(folder, ignore_errors=True)
+    bootstrap = ["debootstrap", "--variant=minbase", "--include=ca-certificates"]
+    call(*bootstrap, DEBIAN, folder, log=PLACE / "debootstrap.log")
+    [container] = call(*storage("buildah"), "from", "scratch").split()
+    call(*storage("buildah"), "add", "--quiet", container, folder, "/")
+    call(*storage("buildah"), "commit", "--quiet", "--rm", container, BASE)
+    shutil.rmtree(folder)
+
+
+def pip_settings() -> dict[str, str]:
+    """How pip on this machine finds packages; the environment's settings beat those of files."""
+    lines = call(sys.executable, "-m", "pip", "config", "list").splitlines()
+    said = [line.partition("=") for line in lines]
+    found = {}
+    for kind in ("global.", ":env:."):
+        for name, _, value in said:
+            if name.startswith(kind):
+                found[name.removeprefix(kind)] = str(ast.literal_eval(value))
+    return found
+
+
+def folders_of(settings: Mapping[str, str]) -> list[str]:
+    """The places of this machine that settings of pip name, for the builder to see."""
+    words = [word.removeprefix("file://") for each in settings.values() for word in each.split()]
+    paths = [Path(word) for word in words if word.startswith("/")]
+    # What an index links to lies beside it.
+    paths = [path.parent if path.name == "simple" else path for path in paths]
+    return sorted({f"{path}:{path}:ro" for path in paths if path.exists()})
+
+
+def build(target: str, context: Path) -> float:
+    """Build an image of the Containerfile; the seconds that it took."""
+    settings = pip_settings()
+    secret = PLACE / "pip.conf"
+    secret.write_text("[global]\n" + "".join(f"{n} = {v}\n" for n, v in settings.items()))
+    seen = [word for folder in folders_of(settings) for word in ("--volume", folder)]
+    begun = time.monotonic()
+    call(
+        *storage("buildah"),
+        *("build", "--isolation", "chroot", "--layers", "--pull-never", *LIMITS[:2]),
+        *("--file", context / "infra" / "container" / "Containerfile", "--target", target),
+        *("--build-arg", f"BASE={BASE}", "--secret", f"id=pip,src={secret}", *seen),
+        *("--tag", f"localhost/menagerie-{target}", context),
+        log=PLACE / f"{target}.log",
+    )
+    return time.monotonic() - begun
+
+
+def image(target: str) -> dict[str, Any]:
+    """What is known of an image: `Size` in bytes, `Config`."""
+    [found] = json.loads(call(*storage("podman"), "inspect", f"localhost/menagerie-{target}"))
+    return dict(found)
+
+
+def engine() -> list[str]:
+    """Podman with the options with which it runs anything here."""
+    refusals = []
+    for options in ENGINES:
+        command = [*storage("podman"), *options]
+        probe = [*command, "run", "--rm", "--network", "host", *LIMITS, BASE, "true"]
+        done = subprocess.run(probe, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return command
+        refusals.append(done.stderr.strip())
+    raise AssertionError("\n".join(refusals))
+
+
+def run_options(service: Mapping[str, Any], volumes: Mapping[str, Path]) -> list[str]:
+    """What compose says of a service, in podman's words; its volumes are folders here."""
+    options = ["--read-only"] if service.get("read_only") else []
+    options += [f"--tmpfs={place}" for place in service.get("tmpfs", ())]
+    options += [f"--cap-drop={each}" for each in service.get("cap_drop", ())]
+    options += [f"--security-opt={each}" for each in service.get("security_opt", ())]
+    for volume in service.get("volumes", ()):
+        name, _, place = volume.partition(":")
+        options.append(f"--volume={volumes[name]}:{place}")
+    return options
+
+
+def environment_options(values: Mapping[str, str]) -> Sequence[str]:
+    """As words of a command: nothing of these tests' is secret."""
+    return [f"--env={name}={value}" for name, value in values.items()]

@@ -1,0 +1,125 @@
+"""A model of one's own, as its owner sees it: submitted, refused, told of, allowed, published."""
+
+from __future__ import annotations
+
+import html
+import json
+import shutil
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from browsers import picture
+from mail_server import Inbox, receiving
+from owner import Cluster, signed_in
+from playwright.sync_api import Browser, Page, expect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.ui
+
+MAIL_SECONDS = 120
+BUILDER = """
+import torch
+
+def make():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+"""
+ENTRY = """
+version: 1
+family: Mine
+models:
+  my_net:
+    summary: Two layers
+    source: {kind: factory, builder: "net:make"}
+    programs:
+      - inputs: [{name: input, shape: [1, 8]}]
+        outputs: [logits]
+    targets: [cpu]
+    licence: {spdx: Apache-2.0}
+"""
+
+
+@pytest.fixture(scope="module")
+def inbox() -> Iterator[Inbox]:
+    """The owner's."""
+    with receiving() as taking:
+        yield taking
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, inbox: Inbox) -> Iterator[Cluster]:
+    """One whose owner hears of failures by mail."""
+    home = tmp_path_factory.mktemp("home")
+    told = home / "notifications.yaml"
+    told.write_text("channels:\n  - {name: owner, kind: mail, url_from: NOTIFY_MAIL}\n")
+    settings = {"MENAGERIE_NOTIFICATIONS": str(told), "NOTIFY_MAIL": inbox.address}
+    made = Cluster(home, **settings)
+    try:
+        yield made
+    finally:
+        made.zoo("down")
+
+
+@pytest.fixture(scope="module")
+def page(cluster: Cluster, browser: Browser) -> Iterator[Page]:
+    """The owner's browser."""
+    with signed_in(cluster, browser) as opened:
+        yield opened
+
+
+def test_ones_own_model_goes_the_whole_way(
+    cluster: Cluster, page: Page, inbox: Inbox, tmp_path: Path
+) -> None:
+    """Its folder is gone when workers ask for it; its code runs once the operator says so."""
+    folder = tmp_path / "my_models"
+    folder.mkdir()
+    (folder / "net.py").write_text(BUILDER)
+    (folder / "mine.yaml").write_text(ENTRY)
+    digest = json.loads(cluster.zoo("submit", str(folder), "--json"))["manifest"]
+    shutil.rmtree(folder)
+
+    said = json.loads(cluster.zoo("convert", "my_net", "--json", code=1))
+    [refused] = said["results"]
+    assert refused["outcome"] == "failed"
+    assert "MENAGERIE_ALLOW_SUBMITTED" in refused["reason"]
+    page.goto(refused["page"])
+    expect(page.get_by_text("MENAGERIE_ALLOW_SUBMITTED").first).to_be_visible()
+    assert page.get_by_text("Traceback").count() == 0, "nobody has to debug a refusal"
+    picture(page, "failed")
+    end = time.monotonic() + MAIL_SECONDS
+    while not inbox.mails:
+        assert time.monotonic() < end, "no mail"
+        page.wait_for_timeout(500)
+    [mail] = inbox.mails
+    text = mail.get_body(("html",)).get_content()
+    head = "".join(
+        f"<p>{name}: {html.escape(mail[name])}</p>" for name in ("From", "To", "Subject")
+    )
+    style = (
+        "<style>body {font: 15px sans-serif} td, th {border: 1px solid #ccc; padding: 4px}</style>"
+    )
+    page.goto("about:blank")  # what was there before allows no styles but its own
+    page.set_content(f"{style}{head}<hr>{text}")
+    expect(page.get_by_role("link", name="failed")).to_be_visible()
+    expect(page.get_by_role("cell", name="my_net", exact=True)).to_be_visible()
+    picture(page, "message")
+
+    cluster.zoo("down")
+    cluster.environment["MENAGERIE_ALLOW_SUBMITTED"] = digest.removeprefix("sha256:")
+    cluster.zoo("up")
+    [made] = json.loads(cluster.zoo("convert", "my_net", "--json"))["results"]
+    assert (made["outcome"], made["proof"]) == ("published", "validated")
+    cluster.zoo("pull", "my_net", "--output", str(tmp_path / "pulled"))
+    pulled = json.loads((tmp_path / "pulled" / "manifest.json").read_text())
+    assert pulled["build_key"] == made["build_key"]
+
+    printed = cluster.zoo("stats")
+    assert "my_net" in printed
+    style = "font: 14px/1.35 monospace; white-space: pre; padding: 16px"
+    page.goto("about:blank")
+    page.set_content(f"<div style='{style}'>$ zoo stats\n{html.escape(printed)}</div>")
+    picture(page, "stats")
