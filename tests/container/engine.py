@@ -58,6 +58,7 @@ def make_base() -> None:
     shutil.rmtree(folder, ignore_errors=True)
     bootstrap = ["debootstrap", "--variant=minbase", "--include=ca-certificates"]
     call(*bootstrap, DEBIAN, folder, log=PLACE / "debootstrap.log")
+    shutil.rmtree(folder / "var" / "cache" / "apt")  # the packages that it was made of
     [container] = call(*storage("buildah"), "from", "scratch").split()
     call(*storage("buildah"), "add", "--quiet", container, folder, "/")
     call(*storage("buildah"), "commit", "--quiet", "--rm", container, BASE)
