@@ -7,9 +7,11 @@ from flows.cli.output import emit, results, table
 from menagerie.figures import size
 
 if TYPE_CHECKING:
-    from zoo.manifest import Origin
+    from pathlib import Path
+
+    from zoo.manifest import Manifest, Origin
     from zoo.spec import ModelSpec
-    from zoo.store import Release
+    from zoo.store import Release, Store
 
 __all__ = ["show"]
 
@@ -28,13 +30,12 @@ def show(
     - `zoo show resnet18`
     - `zoo show resnet18 --json`
     """
-    from transforms.targets import all_targets
-    from zoo.manifest import load_manifest
     from zoo.store import open_store
 
-    entries = load_manifest(manifest, targets=all_targets())
+    opened = open_store(store_url(store))
+    entries = _entries(opened, model, manifest)
     spec, origin = entries.spec(model), entries.origin(model)
-    releases = open_store(store_url(store)).releases(model)
+    releases = opened.releases(model)
     if as_json:
         emit(
             {
@@ -48,6 +49,19 @@ def show(
         return
     _print_entry(model, spec, origin)
     _print_releases(model, releases)
+
+
+def _entries(store: "Store", model: str, folder: "Path | None") -> "Manifest":
+    """The manifest that is meant; of what is none of Menagerie's own, what was submitted."""
+    from flows.request.own_models import submitted_folder
+    from transforms.targets import all_targets
+    from zoo.manifest import load_manifest
+
+    entries = load_manifest(folder, targets=all_targets())
+    if folder is not None or model in entries.models:
+        return entries
+    submitted = submitted_folder(store, model)
+    return entries if submitted is None else load_manifest(submitted, targets=all_targets())
 
 
 def _release(release: "Release") -> dict[str, object]:

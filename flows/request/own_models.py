@@ -16,8 +16,9 @@ from zoo.store import open_store
 
 if TYPE_CHECKING:
     from flows.request.parameters import ConversionOptions
+    from zoo.store import Store
 
-__all__ = ["manifest_folder", "submission_digest", "submission_name"]
+__all__ = ["manifest_folder", "submission_digest", "submission_name", "submitted_folder"]
 
 _NAME = re.compile(r"sha256:([0-9a-f]{64})")
 
@@ -43,8 +44,22 @@ def manifest_folder(options: ConversionOptions) -> Path | None:
     digest = submission_digest(options.manifest)
     if digest is None:
         return Path(options.manifest) if options.manifest else None
+    return _fetched(open_store(options.store_url), digest)
+
+
+def submitted_folder(store: Store, model: str) -> Path | None:
+    """The folder of the newest submission that has a model, fetched; None if none has.
+
+    Raises:
+        HashMismatch: the store has other bytes than those submitted.
+    """
+    digest = store.submission_of([model])
+    return None if digest is None else _fetched(store, digest)
+
+
+def _fetched(store: Store, digest: str) -> Path:
     folder = home() / "submissions" / digest
-    folder.parent.mkdir(mode=0o700, exist_ok=True)
-    found = open_store(options.store_url).fetch_submission(digest, folder)
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = store.fetch_submission(digest, folder)
     os.utime(found)  # what is in use is not swept
     return found

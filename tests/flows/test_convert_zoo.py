@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import shutil
 import signal
@@ -386,6 +387,17 @@ def test_submitted_models_need_no_shared_folder(
         state = convert_batch(["ant"], "cpu", submitted, return_state=True)
     assert state.name == "Completed"
     assert open_store(options.store).find("ant", "cpu").build_key == here.build_key
+
+
+def test_a_submitted_model_is_shown_from_the_store(
+    options: ConversionOptions, manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever asks has no folder of it, and gives none."""
+    assert invoke(["submit", str(manifest), "--store", options.store]) == 0
+    shutil.rmtree(manifest)
+    capsys.readouterr()
+    assert invoke(["show", "ant", "--store", options.store, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == "ant"
 
 
 def test_misuse_is_a_failed_run_with_one_line(
