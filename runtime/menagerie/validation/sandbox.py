@@ -169,6 +169,10 @@ def exit_status(code: int, sandbox: str) -> int:
 def _pythons() -> list[str]:
     """Where Python and its packages lie; not the folders around them, which may hold anything."""
     packages = [Path(each) for each in menagerie.__path__]
+    spec = find_spec("numpy")
+    if spec is not None and spec.origin is not None:  # some installers link to a cache of theirs
+        numpy = Path(spec.origin).resolve().parent
+        packages += [numpy, numpy.with_name("numpy.libs")]
     found = [Path(sys.prefix), Path(sys.base_prefix), *packages]
     return [str(path) for path in dict.fromkeys(found)]
 
