@@ -7,6 +7,8 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from zoo.catalogue.native_code import c_code, swift_code
+
 if TYPE_CHECKING:
     from zoo.catalogue.records import CataloguedModel, History, Tensor
 
@@ -22,7 +24,7 @@ class Snippet:
 
 
 def snippets(model: CataloguedModel, history: History, store: str) -> tuple[Snippet, ...]:
-    """For the latest release of a platform: the command line's, then Python's.
+    """For the latest release of a platform: the command line's, then code.
 
     Args:
         model: whose.
@@ -43,7 +45,24 @@ def snippets(model: CataloguedModel, history: History, store: str) -> tuple[Snip
             _python(model, history),
         )
     )
-    return tuple(found)
+    return (*found, *_native(model, history, pull))
+
+
+def _native(model: CataloguedModel, history: History, pull: str) -> tuple[Snippet, ...]:
+    """Without Python: a folder that runs by itself and C for it, on a Mac Swift."""
+    if not history.inputs or model.speech:  # a recogniser is several programs and a loop
+        return ()
+    if history.platform == "cpu-linux-x86_64":
+        return (
+            Snippet(
+                "Without Python: a folder that proves and measures itself",
+                f"{pull}-alone --standalone && {model.name}-alone/menagerie-run --bench 20",
+            ),
+            Snippet("From C, in that folder", c_code(history)),
+        )
+    if "-macos-" in history.platform:
+        return (Snippet("From Swift", swift_code(model, history)),)
+    return ()
 
 
 def _python(model: CataloguedModel, history: History) -> str:
