@@ -54,6 +54,11 @@ class TorchvisionSource(SpecModel):
     weights: str | None = Field(
         default=None, description="weights enum member, e.g. `ResNet18_Weights.IMAGENET1K_V1`"
     )
+    sha256: Sha256 | None = Field(
+        default=None,
+        description="of the weights' file; left out: the eight digits that torchvision puts into "
+        "its name, which somebody with a day's computing can meet",
+    )
 
     @property
     def has_weights(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import stat
@@ -11,6 +12,7 @@ import threading
 import time
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,12 +23,14 @@ from menagerie.errors import StoreError
 from menagerie.format.archive import pack, unpack
 from menagerie.format.folder import open_bundle, read_manifest
 from menagerie.format.tensors import read_tensors
-from menagerie.store import pull
+from menagerie.store import pull, s3
+from menagerie.store.s3_options import S3Options
 from menagerie.tensor_files import read_array, write_outputs
 from menagerie.typed_json import Malformed, load
-from zoo.errors import ArtifactError, UsageError
+from zoo.errors import ArtifactError, TooLarge, UsageError
 from zoo.store import KeepRule, Patience, Store
 from zoo.store.lease import hold_lease
+from zoo.store.s3 import S3Objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -273,3 +277,17 @@ def test_signing_is_not_loaded_by_a_reader() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("page", [{}, {"Contents": []}])
+def test_a_listing_without_end_ends(
+    page: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that always says that there is more, and never what, is given up."""
+    monkeypatch.setattr(s3, "MOST_PAGES", 50)
+    objects = S3Objects("zoo", "", S3Options(endpoint="http://127.0.0.1:9", region="us-east-1"))
+    pages = itertools.repeat(page)
+    paginator = SimpleNamespace(paginate=lambda **_: pages)
+    objects.__dict__["_client"] = SimpleNamespace(get_paginator=lambda _: paginator)
+    with pytest.raises(TooLarge, match="50 pages"):
+        objects.list_keys("releases/")

@@ -56,7 +56,7 @@ def trained(source: TorchvisionSource, context: Context) -> nn.Module:
         fact = f"{source.builder} has no weights {source.weights}"
         step = advice(source.weights, known, f"It has: {', '.join(known)}")
         raise SourceError(context.model, fact, step)
-    with _weights_through_us(context):
+    with _weights_through_us(source.sha256, context):
         module: nn.Module = builder(weights=known[source.weights])
     return module
 
@@ -81,7 +81,7 @@ def _builder(source: TorchvisionSource, context: Context) -> Any:
 
 
 @contextmanager
-def _weights_through_us(context: Context) -> Iterator[None]:
+def _weights_through_us(sha256: str | None, context: Context) -> Iterator[None]:
     """Let torchvision's builders read weights through us: hash first, tensors only.
 
     A builder sets its own options to fit its weights, so the builder must do the loading; but
@@ -91,9 +91,11 @@ def _weights_through_us(context: Context) -> Iterator[None]:
 
     def load(url: str, *_: object, **__: object) -> Mapping[str, Tensor]:
         found = _FILE_HASH.search(url)
-        if found is None:
-            raise SourceRefused(context.model, f"{url} names no hash", "Use a checkpoint source")
-        return read_state(fetch(url, found[1], model=context.model), context.model)
+        promised = sha256 or (found and found[1])
+        if promised is None:
+            fact = f"{url} names no hash"
+            raise SourceRefused(context.model, fact, "Give the entry's source its `sha256`")
+        return read_state(fetch(url, promised, model=context.model), context.model)
 
     with _patching:
         before = api.load_state_dict_from_url

@@ -11,9 +11,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["MOST_KEYS", "Advance", "Meter", "ObjectReader", "Progress", "StoredFile", "silent"]
+__all__ = [
+    "MOST_KEYS",
+    "MOST_PAGES",
+    "Advance",
+    "Meter",
+    "ObjectReader",
+    "Progress",
+    "StoredFile",
+    "silent",
+]
 
 MOST_KEYS = 2_000_000  # below one prefix: who lists more has no end
+MOST_PAGES = 20_000  # in which they come; S3 has up to 1,000 on one, and an endless server none
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 Advance = Callable[[int], None]  # bytes moved since the last call; negative when work was lost
 

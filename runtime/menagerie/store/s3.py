@@ -6,7 +6,6 @@ import random
 import time
 from contextlib import closing, contextmanager
 from functools import cached_property
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -26,7 +25,7 @@ from botocore.exceptions import (
 )
 
 from menagerie.errors import NotInStore, StoreError, StoreFull, StoreUnreachable, TooLarge
-from menagerie.store.base import MOST_KEYS, Advance, ObjectReader, StoredFile
+from menagerie.store.base import MOST_KEYS, MOST_PAGES, Advance, ObjectReader, StoredFile
 from menagerie.store.s3_options import Addressing, S3Options, Secret
 
 if TYPE_CHECKING:
@@ -89,17 +88,19 @@ class S3Reader(ObjectReader):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=self._prefix + prefix
             )
-            listed = (each for page in pages for each in page.get("Contents", ()))
-            found = [
-                StoredFile(
-                    each["Key"].removeprefix(self._prefix),
-                    each["Size"],
-                    each["LastModified"].timestamp(),
-                )
-                for each in islice(listed, MOST_KEYS + 1)
-            ]
-        if len(found) > MOST_KEYS:
-            raise TooLarge(f"{self.url}/{prefix}", f"lists more than {MOST_KEYS:,} keys", _DOCTOR)
+            found: list[StoredFile] = []
+            for number, page in enumerate(pages):
+                found += [
+                    StoredFile(
+                        each["Key"].removeprefix(self._prefix),
+                        each["Size"],
+                        each["LastModified"].timestamp(),
+                    )
+                    for each in page.get("Contents", ())
+                ]
+                if len(found) > MOST_KEYS or number >= MOST_PAGES:
+                    fact = f"lists more than {MOST_KEYS:,} keys, or {MOST_PAGES:,} pages of them"
+                    raise TooLarge(f"{self.url}/{prefix}", fact, _DOCTOR)
         return sorted(found, key=lambda file: file.key)
 
     @cached_property

@@ -49,6 +49,23 @@ def test_weights_come_through_our_door(tmp_path: Path, monkeypatch: pytest.Monke
     assert all(torch.equal(loaded[key], state[key]) for key in state)
 
 
+def test_a_pinned_digest_is_asked_for_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight digits in a file's name can be met by other bytes; sixty-four cannot."""
+    context, asked = Context("m", tmp_path), []
+    torch.save(torchvision.untrained(_SQUEEZENET, context).state_dict(), tmp_path / "w.pth")
+
+    def stand_in(url: str, sha256: str, *, model: str) -> Path:
+        asked.append(sha256)
+        return tmp_path / "w.pth"
+
+    monkeypatch.setattr("zoo.sources.torchvision.fetch", stand_in)
+    pinned = _SQUEEZENET.model_copy(update={"sha256": "b8a52dc0" + "0" * 56})
+    torchvision.trained(pinned, context)
+    assert asked == ["b8a52dc0" + "0" * 56]
+
+
 def test_wrong_bytes_behind_the_enum(
     https_server: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
