@@ -75,12 +75,12 @@ def start(cluster: Cluster, page: Page) -> str:
     open_form(cluster, page)
     page.get_by_role("button", name="Select model").click()
     page.get_by_role("option", name=MODEL, exact=True).click()
-    page.get_by_role("button", name="Submit").click()
+    with page.expect_response(lambda it: it.url.endswith("/create_flow_run")) as answer:
+        page.get_by_role("button", name="Submit").click()
     page.wait_for_url(lambda url: not url.endswith("/run"))
-    page.goto(f"{cluster.url}/v2/runs")
-    page.locator("a[href*='/runs/flow-run/']").first.click()
-    page.wait_for_url("**/runs/flow-run/**")
-    return page.url.rpartition("/")[2].partition("?")[0]
+    run = str(answer.value.json()["id"])  # scheduled ones may stand above it in the list
+    page.goto(f"{cluster.url}/v2/runs/flow-run/{run}")
+    return run
 
 
 def state_of(cluster: Cluster, page: Page, run: str, *wanted: str) -> str:
