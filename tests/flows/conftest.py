@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from zoo.signing import Keyring
+from zoo.store import open_store
+
+if TYPE_CHECKING:
+    from zoo.store import Store
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tasks"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime" / "format"))
@@ -40,3 +47,14 @@ def manifest(tmp_path: Path) -> Path:
     text = "".join(ENTRY.format(name=name, tags=tags) for name, tags in entries)
     (folder / "toys.yaml").write_text(f"version: 1\nfamily: toys\nmodels:{text}")
     return folder
+
+
+@pytest.fixture
+def signed_store(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """The default store, empty, with keys in `tmp_path/keys`; nothing unsigned is taken from it."""
+    monkeypatch.delenv("MENAGERIE_ALLOW_UNSIGNED", raising=False)
+    monkeypatch.setenv("MENAGERIE_KEYS", str(tmp_path / "keys"))
+    opened = open_store(str(tmp_path / "store"))
+    monkeypatch.setenv("MENAGERIE_STORE", opened.url)
+    Keyring.create(tmp_path / "keys")
+    return opened

@@ -17,25 +17,20 @@ from flows.cli import invoke
 from tasks.promote import worse_than_latest
 from zoo.report.comparison import RegressionLimits
 from zoo.signing import Keyring, Promoter
-from zoo.store import open_store
 
 if TYPE_CHECKING:
     from zoo.store import Store
 
 
 @pytest.fixture
-def store(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(tmp_path: Path, signed_store: Store) -> Store:
     """Two promoted releases of a model; the second has the larger library."""
-    monkeypatch.delenv("MENAGERIE_ALLOW_UNSIGNED", raising=False)
-    monkeypatch.setenv("MENAGERIE_KEYS", str(tmp_path / "keys"))
-    opened = open_store(str(tmp_path / "store"))
-    monkeypatch.setenv("MENAGERIE_STORE", opened.url)
-    promoter = Promoter(opened, Keyring.create(tmp_path / "keys"))
+    promoter = Promoter(signed_store, Keyring(tmp_path / "keys"))
     for digits, size in (("ab", 1000), ("cd", 3000)):
         files = {"programs/main/model.so": bytes(size)}
         folder = make_bundle(tmp_path / digits, files, build_key=digits * 32)
-        promoter.promote(opened.propose(folder))
-    return opened
+        promoter.promote(signed_store.propose(folder))
+    return signed_store
 
 
 def rows(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, tuple[str, str]]:

@@ -17,21 +17,15 @@ import tasks.promote
 from flows.cli import invoke
 from zoo.errors import ValidationError
 from zoo.signing import Keyring, Promoter
-from zoo.store import open_store
 
 if TYPE_CHECKING:
     from zoo.store import Release, Store
 
 
 @pytest.fixture
-def store(tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(signed_store: Store) -> Store:
     """Empty, with keys for it."""
-    monkeypatch.delenv("MENAGERIE_ALLOW_UNSIGNED", raising=False)
-    monkeypatch.setenv("MENAGERIE_KEYS", str(tmp_path / "keys"))
-    opened = open_store(str(tmp_path / "store"))
-    monkeypatch.setenv("MENAGERIE_STORE", opened.url)
-    Keyring.create(tmp_path / "keys")
-    return opened
+    return signed_store
 
 
 @pytest.fixture(autouse=True)

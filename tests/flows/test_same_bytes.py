@@ -86,29 +86,21 @@ def rebuilt_elsewhere(store: str, target: str, place: Path, home_there: Path) ->
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("target", ["cpu", "metal"])
+@pytest.mark.parametrize("warm", [True, False])
 def test_another_process_makes_the_same_bytes(
     target: str,
     tmp_path: Path,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
+    *,
+    warm: bool,
 ) -> None:
-    """Library, weights, shaders, goldens and manifest; what a home keeps of compilers is shared."""
+    """Library, weights, shaders, goldens and manifest, in a longer folder than the first.
+
+    What a home keeps of compilers is shared, or nothing of it: then headers and libc++ are compiled
+    anew.
+    """
     store = str(tmp_path / "store")
     published(store, target)
-    elsewhere = _home(tmp_path_factory, monkeypatch, warm=True)
+    elsewhere = _home(tmp_path_factory, monkeypatch, warm=warm)
     rebuilt_elsewhere(store, target, tmp_path / "a longer folder than the other", elsewhere)
-
-
-@pytest.mark.sweep
-@pytest.mark.parametrize("target", ["cpu", "metal"])
-def test_an_empty_home_makes_the_same_bytes(
-    target: str,
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Nothing of the first's compilers is there: headers and libc++ are compiled anew."""
-    store = str(tmp_path / "store")
-    published(store, target)
-    elsewhere = _home(tmp_path_factory, monkeypatch, warm=False)
-    rebuilt_elsewhere(store, target, tmp_path / "elsewhere", elsewhere)
