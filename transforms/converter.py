@@ -128,7 +128,7 @@ def convert(
     """
     folder = _free(Path(out))
     alone: Any = None if isinstance(module, Mapping) else module
-    single = Program(alone, inputs, kwargs or {}, dynamic_shapes, names or {}, calls)
+    single = Program(alone, inputs, kwargs or {}, dynamic_shapes, names or {}, calls=calls)
     programs = _programs(module, single)
     _check_time(threads, measure_seconds=measure_seconds, search_seconds=search_seconds)
     kept_in = _precision(precision)
@@ -312,7 +312,8 @@ def _checked(place: str, program: Program | tuple[Any, ...]) -> Program:
     Raises:
         UsageError: it is neither, or its module is none.
     """
-    if isinstance(program, tuple) and 0 < len(program) <= len(dataclasses.fields(Program)):
+    most = sum(not field.kw_only for field in dataclasses.fields(Program))
+    if isinstance(program, tuple) and 0 < len(program) <= most:
         program = Program(*program)
     if not isinstance(program, Program):
         kind = type(program).__name__

@@ -48,7 +48,7 @@ class Program:
     kwargs: Mapping[str, torch.Tensor] = field(default_factory=dict)
     dynamic_shapes: Any = None
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    calls: int = 4
+    calls: int = field(default=4, kw_only=True)
 
 
 def prepare_own(name: str, program: Program) -> Prepared:
