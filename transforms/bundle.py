@@ -236,6 +236,7 @@ def _accuracy(gate: Gate | None) -> AccuracyData | None:
         output=gate.spec.output,
         batch=gate.spec.batch,
         eager_accuracy=gate.eager,
+        slack=gate.spec.slack or None,
     )
 
 

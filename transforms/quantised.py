@@ -30,7 +30,7 @@ class Scheme:
     @property
     def most(self) -> int:
         """The largest integer; the smallest is its negative."""
-        return 2 ** (self.bits - 1) - 1
+        return (1 << (self.bits - 1)) - 1
 
 
 WEIGHT_ONLY = {
@@ -85,7 +85,7 @@ def _balanced(exact: torch.Tensor, most: int) -> torch.Tensor:
     """The nearest integers, some rounded the other way so that a group's sum stays.
 
     What a layer adds up has a mean, and behind a norm or a ReLU a large one: an error of the sum
-    shifts every output by it. Those go the other way that were nearest to a half, so little is lost.
+    shifts every output by it. Those go the other way that were nearest to a half: little is lost.
     """
     nearest = exact.round().clamp(-most, most)
     error = exact - nearest
