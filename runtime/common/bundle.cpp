@@ -104,8 +104,8 @@ Tensor Bundle::constant(const std::string& name, int32_t wanted) const {
     }
     if (entry.dtype == Dtype::kFloat16 || entry.dtype == Dtype::kBFloat16) {
       const Tensor narrow =
-          dense_view(Storage::constant(entry.bytes.data(), entry.bytes.size(), weights_),
-                     entry.dtype, entry.shape);
+          dense_view(Storage::mapped(entry.bytes.data(), entry.bytes.size(), weights_), entry.dtype,
+                     entry.shape);
       const auto fill = [&](std::span<float> out) {
         const auto written =
             Storage::borrow(reinterpret_cast<std::byte*>(out.data()), out.size_bytes());
@@ -118,7 +118,7 @@ Tensor Bundle::constant(const std::string& name, int32_t wanted) const {
 }
 
 std::shared_ptr<Storage> Bundle::mapped(std::span<const std::byte> bytes) const {
-  if (device_weights_ == nullptr) return Storage::constant(bytes.data(), bytes.size(), weights_);
+  if (device_weights_ == nullptr) return Storage::mapped(bytes.data(), bytes.size(), weights_);
   const auto offset = static_cast<size_t>(bytes.data() - weights_->mapping().data());
   return Storage::constant_on_device(device_weights_, offset, bytes.size(), weights_);
 }

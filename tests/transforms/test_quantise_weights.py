@@ -47,20 +47,30 @@ def _weights(draw: Any) -> tuple[torch.Tensor, Scheme]:
 
 
 @given(_weights())
-def test_nothing_is_further_off_than_half_a_step(drawn: tuple[torch.Tensor, Scheme]) -> None:
-    """The bound of rounding to nearest, plus what cutting the scale to eight bits can clip."""
+def test_nothing_is_further_off_than_a_step_and_no_sum_further_than_nearest(
+    drawn: tuple[torch.Tensor, Scheme],
+) -> None:
+    """The bounds of rounding up or down, plus what cutting the scale to eight bits can clip."""
     weight, scheme = drawn
     found = quantised(weight, scheme)
     assert found is not None
     rows = weight.reshape(weight.shape[0], -1).double()
     group = scheme.group if rows.shape[1] % scheme.group == 0 else rows.shape[1]
     grouped = rows.reshape(rows.shape[0], -1, group)
-    error = (grouped - found.wide().reshape(grouped.shape).double()).abs().amax(-1)
+    error = grouped - found.wide().reshape(grouped.shape).double()
     most = 2 ** (scheme.bits - 1) - 1
     step = grouped.abs().amax(-1) / most
     clipped = grouped.abs().amax(-1) * 2**-7
     least = torch.finfo(torch.float32).smallest_normal * 2 * most  # a scale below it may be nought
-    assert bool((error <= torch.maximum(step / 2 * (1 + 2**-7), clipped).clamp_min(least)).all())
+    bound = torch.maximum(step * (1 + 2**-7), clipped).clamp_min(least)
+    assert bool((error.abs().amax(-1) <= bound).all())
+    scales = found.scales.double()[..., None]
+    nearest = scales * (grouped / scales.clamp_min(1e-300)).round().clamp(-most, most)
+    by_nearest = (grouped - nearest).sum(-1).abs()
+    half = (scales[..., 0] / 2 * (1 + 2**-6)).clamp_min(least * group)
+    assert bool((error.sum(-1).abs() <= torch.maximum(half, by_nearest)).all())
+    if scheme.bits == 8 and group > 1:
+        assert bool((error.sum(-1).abs() <= half + clipped).all())
 
 
 @given(_weights())
@@ -81,8 +91,8 @@ def test_by_hand() -> None:
     found = quantised(weight, Scheme(bits=4, group=4))
     assert found is not None
     assert found.scales.tolist() == [[1.0, 2.0]]
-    assert found.values.tolist() == [[7, -4, 1, 0, 7, -7, 2, 1]]  # halves go to the even number
-    assert found.packed().tolist() == [[15 + 4 * 16, 9 + 8 * 16, 15 + 1 * 16, 10 + 9 * 16]]
+    assert found.values.tolist() == [[7, -4, 1, 0, 7, -7, 1, 1]]  # 3 is taken down, for the sum
+    assert found.packed().tolist() == [[15 + 4 * 16, 9 + 8 * 16, 15 + 1 * 16, 9 + 9 * 16]]
 
 
 def test_a_weight_that_is_not_finite_is_none() -> None:
