@@ -47,5 +47,5 @@ def collect_garbage(
 
 
 def _markdown(collected: Collected) -> str:
-    removed = "".join(f"- `{key}`\n" for key in collected.swept.releases)
+    removed = "".join(f"- `{key}`\n" for key in collected.swept.documents)
     return f"{collected.summary}\n\n{removed}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from menagerie.store.releases import Release
+from menagerie.store.release import Release
 from menagerie.store.s3_options import Addressing, Checksums, S3Options
 from menagerie.terminal import shown_address
 from zoo.errors import UsageError

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from menagerie.format.bundle_manifest import BundleManifest
-    from menagerie.store.releases import Build
+    from menagerie.store.release import Build
     from zoo.store.base import ObjectStore
 
 __all__ = ["inventory"]
