@@ -33,7 +33,7 @@ from zoo.errors import ArtifactError, HashMismatch, NotInStore, StoreError, TooL
 from zoo.store.announcements import announce
 from zoo.store.base import HTML, Meter, ObjectStore, Progress, content_type, silent
 from zoo.store.garbage_collection import LINKED_DAYS, KeepRule, Swept, sweep
-from zoo.store.inventory import inventory
+from zoo.store.inventory import Held, inventory
 from zoo.store.latest import write_latest
 from zoo.store.lease import Patience, hold_lease
 from zoo.store.probe import StoreCheck, probe
@@ -222,15 +222,15 @@ class Store(ReleaseReader):
 
     def has(self, model: str, target: str, build_key: str) -> bool:
         """Whether this build is published and all its files are there, by their sizes."""
-        return self.state(model, target, build_key) is not None
+        return self.held(model, target, build_key) is not None
 
-    def state(self, model: str, target: str, build_key: str) -> ReleaseState | None:
-        """How a build that the store `has` was proven; None for any other."""
+    def held(self, model: str, target: str, build_key: str) -> Held | None:
+        """How a build that the store `has` was proven, and its size; None for any other."""
         whole = self._whole(model, target, build_key)
-        return None if whole is None else whole.manifest.state
+        return None if whole is None else Held.of(whole.manifest)
 
-    def builds(self) -> dict[Build, ReleaseState]:
-        """What `has` would say of every build: those it holds, by model, target and build key.
+    def builds(self) -> dict[Build, Held]:
+        """What `held` would say of every build: those it holds, by model, target and build key.
 
         Two listings and, at most, a document for each release, where `has` asks for every file.
         """

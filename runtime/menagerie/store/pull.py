@@ -54,7 +54,7 @@ def pull_bundle(
     """
     manifest, document = release.manifest, release.document
     folder = Path(os.path.normpath(folder.absolute()))  # `.` has no name
-    total = sum(entry.bytes for entry in manifest.listed.values())
+    total = manifest.size
     if _is_there(folder, document):
         _complete(folder, signature())
         meter.advance(total)

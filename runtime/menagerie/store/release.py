@@ -65,7 +65,7 @@ class Release:
     @property
     def size(self) -> int:
         """Bytes of all its files."""
-        return sum(entry.bytes for entry in self.manifest.listed.values())
+        return self.manifest.size
 
     def pulled_to(self, place: Path) -> tuple[str, dict[str, str | int | None]]:
         """What a pull says when it is done: in a line for people, and as facts for programs."""
