@@ -116,23 +116,15 @@ def build(target: str, context: Path) -> float:
     settings.pop("find-links", None)  # torch comes from the index that is named
     secret = PLACE / "pip.conf"
     secret.write_text("[global]\n" + "".join(f"{n} = {v}\n" for n, v in settings.items()))
-    seen = [
-        word for folder in folders_of(settings | {"index": index}) for word in ("--volume", folder)
-    ]
+    folders = folders_of(settings | {"index": index})
+    seen = [word for folder in folders for word in ("--volume", folder)]
     begun = time.monotonic()
     call(
         *storage("buildah"),
         *("build", "--isolation", "chroot", "--layers", "--pull-never", *LIMITS[:2]),
         *("--file", context / "infra" / "container" / "Containerfile", "--target", target),
-        *(
-            "--build-arg",
-            f"BASE={BASE}",
-            "--build-arg",
-            f"TORCH_INDEX={index}",
-            "--secret",
-            f"id=pip,src={secret}",
-            *seen,
-        ),
+        *("--build-arg", f"BASE={BASE}", "--build-arg", f"TORCH_INDEX={index}"),
+        *("--secret", f"id=pip,src={secret}", *seen),
         *("--tag", f"localhost/menagerie-{target}", context),
         log=PLACE / f"{target}.log",
     )

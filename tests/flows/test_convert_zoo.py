@@ -286,7 +286,7 @@ def test_a_store_that_was_away_for_a_moment_is_asked_again(
             raise errors.pop()
 
     monkeypatch.setattr(tasks.retries, "RETRY_SECONDS", [0.0])
-    monkeypatch.setattr(zoo.store.Store, "state", asked)
+    monkeypatch.setattr(zoo.store.Store, "held", asked)
     models = "ant" if flow is convert_model else ["ant"]
     with use_services(toy_services()):
         state = flow(models, "cpu", options, return_state=True)
