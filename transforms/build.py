@@ -107,6 +107,7 @@ def build(
             exported=prepared.exported,
             lowered=identity.target.lower(prepared.exported.program, folder, name=prepared.name),
             goldens=prepared.goldens,
+            calls=prepared.calls,
         )
         for prepared in programs
     ]

@@ -19,6 +19,7 @@ from menagerie.format.bundle_manifest import (
     BundleProgram,
     ReleaseState,
     Role,
+    State,
     unsealed,
 )
 from menagerie.format.folder import seal
@@ -56,6 +57,7 @@ class ProgramParts:
     exported: Exported
     lowered: LoweredProgram
     goldens: Sequence[GoldenCase]
+    calls: int = 1  # that follow each other in the golden cases of a program with state
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,7 @@ def _entry(folder: Path, parts: ProgramParts, weights: _Weights) -> BundleProgra
         Role.GOLDEN: LoweredFile(golden),
         **parts.lowered.files,
     }
+    state = tuple(n for n in parts.exported.state if n in parts.lowered.constants)
     return BundleProgram(
         name=parts.name,
         files={
@@ -197,6 +200,7 @@ def _entry(folder: Path, parts: ProgramParts, weights: _Weights) -> BundleProgra
         dimensions=signature.dimensions,
         constants={n: weights.add(n, v) for n, v in sorted(parts.lowered.constants.items())},
         symbols=parts.lowered.record.symbols,
+        state=State(constants=state, calls=parts.calls) if state else None,
     )
 
 

@@ -77,6 +77,7 @@ def convert(
     kwargs: Mapping[str, torch.Tensor] | None = None,
     dynamic_shapes: Any = None,
     names: Mapping[str, Sequence[str]] | None = None,
+    calls: int = 4,
     passes: Sequence[str | PassChoice] | None = None,
     tolerances: Mapping[Dtype | str, Tolerance | float] | None = None,
     precision: Precision | str = Precision.FLOAT32,
@@ -104,6 +105,9 @@ def convert(
         kwargs: further tensors by name, as torch.export has them.
         dynamic_shapes: as torch.export has it; every range needs a largest size.
         names: `{"inputs": [...], "outputs": [...]}`, either may be left out.
+        calls: of a module that keeps state in buffers: how many calls, one after another, prove
+            it. The artifact begins with the buffers as they are now; `Session.reset` brings these
+            back.
         passes: graph passes in order, names or choices with options; None for the target's.
         tolerances: by dtype of an output; a number is the largest absolute error.
         precision: what float32 weights are kept in, and rounded to before; a tolerance of float32
@@ -124,7 +128,7 @@ def convert(
     """
     folder = _free(Path(out))
     alone: Any = None if isinstance(module, Mapping) else module
-    single = Program(alone, inputs, kwargs or {}, dynamic_shapes, names or {})
+    single = Program(alone, inputs, kwargs or {}, dynamic_shapes, names or {}, calls=calls)
     programs = _programs(module, single)
     _check_time(threads, measure_seconds=measure_seconds, search_seconds=search_seconds)
     kept_in = _precision(precision)
@@ -308,7 +312,8 @@ def _checked(place: str, program: Program | tuple[Any, ...]) -> Program:
     Raises:
         UsageError: it is neither, or its module is none.
     """
-    if isinstance(program, tuple) and 0 < len(program) <= len(dataclasses.fields(Program)):
+    most = sum(not field.kw_only for field in dataclasses.fields(Program))
+    if isinstance(program, tuple) and 0 < len(program) <= most:
         program = Program(*program)
     if not isinstance(program, Program):
         kind = type(program).__name__

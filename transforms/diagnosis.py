@@ -28,6 +28,11 @@ _NOTHING_FOUND = (
     "bundle, in how often or beside what it is run, or in inputs that were not tried"
 )
 
+_NOT_AFTER_A_RESET = (
+    "{} keeps state, and what was searched, its first call after a reset, agrees with eager: the "
+    "fault shows in later calls, in what is kept. Return the new state beside the results to have "
+    "it compared"
+)
 
 _SEARCH = (
     "Call convert with search_seconds=600 (`zoo compile --search-minutes 10`) to find the first "
@@ -76,17 +81,21 @@ def diagnose(
     Args:
         programs: by name, before the passes.
         suspects: programs and golden cases that may show the fault, the likeliest first; no case
-            means any of them.
+            means any of them. Of a program that keeps state only the first call of a run can be
+            searched.
         passes: as they were run; None for the target's own list.
         target: where the program is wrong.
         tolerances: by which it is.
         folder: for the smallest program that shows the fault; missing or empty.
         seconds: for the whole search.
     """
-    end = time.monotonic() + seconds
+    end, later = time.monotonic() + seconds, list[str]()
     for name, case in suspects:
         program = programs[name]
         for number in range(len(program.goldens)) if case is None else (case,):
+            if number % program.calls:
+                later.append(f"program {name}")
+                continue
             found = locate(
                 program.exported.program,
                 make_passes(passes, target=target),
@@ -98,4 +107,6 @@ def diagnose(
             )
             if found is not None:
                 return Diagnosis(program=name, case=number, divergence=found)
+    if later:
+        return Diagnosis(detail=_NOT_AFTER_A_RESET.format(later[0]))
     return Diagnosis(detail=_NOTHING_FOUND)

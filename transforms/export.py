@@ -14,6 +14,7 @@ from transforms.assertions import without_assertions
 from transforms.guards import transforms_of_any_length
 from transforms.refusals import refuse_unsupported
 from transforms.signature import Signature, output_names, signature_of
+from transforms.state import assigned_in_place, state_of, with_own_state
 from zoo.calls import misfit
 from zoo.errors import ExportError
 
@@ -127,6 +128,11 @@ class Exported:
     signature: Signature
 
     @property
+    def state(self) -> tuple[str, ...]:
+        """The constants that a call changes."""
+        return state_of(self.program)
+
+    @property
     def input_names(self) -> tuple[str, ...]:
         """In the order in which the program takes them."""
         return tuple(tensor.name for tensor in self.signature.inputs)
@@ -196,8 +202,9 @@ def trace(
         raise ExportError(
             place, f"torch.export failed: {_first_lines(error)}", _advice(error)
         ) from error
-    refuse_unsupported(place, program)
-    return program
+    plain = None if isinstance(module, ExportedProgram) else module
+    refuse_unsupported(place, program, plain)
+    return with_own_state(program)
 
 
 def _exported(
@@ -208,19 +215,20 @@ def _exported(
     shapes: Any,
 ) -> ExportedProgram:
     """Export; where torch doubts that all sizes take the same way, let each be tried."""
+
+    def export(**how: Any) -> ExportedProgram:
+        with assigned_in_place(module):
+            return torch.export.export(
+                module, arguments, keywords, dynamic_shapes=shapes, strict=False, **how
+            )
+
     try:
-        exported = torch.export.export(
-            module, arguments, keywords, dynamic_shapes=shapes, strict=False
-        )
-        made: ExportedProgram = exported.run_decompositions({})
+        made: ExportedProgram = export().run_decompositions({})
     except UserError as doubt:
         if not shapes:
             raise
         try:
-            exported = torch.export.export(
-                module, arguments, keywords, dynamic_shapes=shapes, strict=False,
-                prefer_deferred_runtime_asserts_over_guards=True,
-            )  # fmt: skip
+            exported = export(prefer_deferred_runtime_asserts_over_guards=True)
         except Exception:  # noqa: BLE001 (torch raises many kinds, and said it plainer before)
             raise doubt from None
         return without_assertions(place, exported.run_decompositions({}))
@@ -257,4 +265,6 @@ def _advice(error: Exception) -> str:
         lines = [f"{file}:{line}" for file, line in _LINES.findall(text) if "/torch/" not in file]
         where = f" at {lines[-1]}" if lines else ""
         return f"A size or a branch{where} depends on values, which no artifact can: pad or mask"
+    if "expected compiled_fn to be GraphModule" in text:
+        return "A buffer that is written may be one memory with another: register the memory once"
     return "Try the model under torch.export by itself; arguments of forward can switch paths"

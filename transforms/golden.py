@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from transforms.export import CallableProgram
+from transforms.state import FirstState
 from zoo.errors import ExportError
 from zoo.sources.random_weights import one_thread
 from zoo.spec import Dimension, InputSpec, ProgramSpec, SampleKind
@@ -30,7 +31,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class GoldenCase:
-    """One call of a program: sizes of the dynamic dimensions, inputs, and eager's outputs."""
+    """One call of a program: sizes of the dynamic dimensions, inputs, and eager's outputs.
+
+    A program that keeps state has runs of such calls, one after another.
+    """
 
     dimensions: dict[str, int]
     inputs: dict[str, torch.Tensor]
@@ -82,30 +86,46 @@ def make_inputs(
 
 
 def make_goldens(
-    model: torch.nn.Module, spec: ProgramSpec, *, dtype: torch.dtype = torch.float32
+    model: torch.nn.Module,
+    spec: ProgramSpec,
+    *,
+    dtype: torch.dtype = torch.float32,
+    calls: int = 1,
 ) -> list[GoldenCase]:
     """Run eager on every case, in one thread: two machines then give the same bytes.
+
+    Args:
+        model: the whole model; its buffers are as before when this returns.
+        spec: the program.
+        dtype: of the model; see `make_inputs`.
+        calls: how many follow each other from the first state on, with inputs of their own; only
+            of a program with state more than one. The cases are these calls, run after run.
 
     Raises:
         ExportError: if eager itself fails on a case, naming its sizes; or if its outputs could
             prove nothing: there is none, or one has no finite element in any case.
     """
     module = CallableProgram(model, spec)
-    cases = []
-    for seed, dimensions in enumerate(case_dimensions(spec)):
+    first, cases = FirstState(module), list[GoldenCase]()
+    for seed, dimensions in enumerate(d for d in case_dimensions(spec) for _ in range(calls)):
+        if seed % calls == 0:
+            first.restore()
         try:
             inputs = make_inputs(spec, dimensions, seed=seed, dtype=dtype)
             with torch.no_grad(), one_thread():
-                outputs = module(*(t.clone() for t in inputs.values()))
+                results = module(*(t.clone() for t in inputs.values()))
+            outputs = {name: value.clone() for name, value in results.items()}
         except ExportError:
             raise
         except Exception as error:
+            nth = f", in call {seed % calls + 1} of {calls} after a reset" if calls > 1 else ""
             raise ExportError(
                 f"program {spec.name}",
-                f"eager PyTorch fails at {dimensions or 'its fixed sizes'}: {error}",
-                "Mend the inputs, arguments or ranges in the manifest",
+                f"eager PyTorch fails at {dimensions or 'its fixed sizes'}{nth}: {error}",
+                f"Mend the inputs, arguments{', calls' if nth else ''} or ranges in the manifest",
             ) from error
         cases.append(GoldenCase(dict(dimensions), inputs, outputs))
+    first.restore()
     check_outputs(f"program {spec.name}", cases)
     return cases
 

@@ -72,8 +72,9 @@ def check_goldens(
     )
     listed = {program.name: program for program in bundle.manifest.programs}
     for program in spec.programs:
-        cases = make_goldens(loaded.module, program, dtype=model_dtype(loaded.module))
         entry = listed[program.name]
+        calls = program.calls if entry.state else 1
+        cases = make_goldens(loaded.module, program, dtype=model_dtype(loaded.module), calls=calls)
         found = GoldenCases(bundle.file(entry.golden.path), entry)
         if len(found) != len(cases):
             raise _differs(name, f"{program.name} has {len(found)} cases, not {len(cases)}")

@@ -15,6 +15,7 @@ from transforms.example_goldens import example_goldens
 from transforms.export import Exported, trace
 from transforms.prepare import Prepared
 from transforms.signature import output_names, signature_of
+from transforms.state import FirstState, from_first_state, state_of
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Program", "prepare_own"]
 
+_MOST_CALLS = 64
 _FLAT = "Wrap the module in one that takes tensors, by position or by name"
 
 
@@ -37,6 +39,8 @@ class Program:
         dynamic_shapes: as torch.export has it; every range needs a largest size.
         names: `{"inputs": [...], "outputs": [...]}` in the graph's order; left out: what forward
             calls its inputs, and the result's keys, or `output` and its positions.
+        calls: of a module that keeps state in buffers: how many calls, one after another, each
+            golden case is, from the buffers as they are now. The first takes `inputs`.
     """
 
     module: torch.nn.Module | ExportedProgram
@@ -44,6 +48,7 @@ class Program:
     kwargs: Mapping[str, torch.Tensor] = field(default_factory=dict)
     dynamic_shapes: Any = None
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    calls: int = field(default=4, kw_only=True)
 
 
 def prepare_own(name: str, program: Program) -> Prepared:
@@ -58,6 +63,9 @@ def prepare_own(name: str, program: Program) -> Prepared:
         ExportError: torch.export or eager fails, or the program needs what no target has.
     """
     place = f"program {name}"
+    if not isinstance(program.calls, int) or not 1 <= program.calls <= _MOST_CALLS:
+        fact = f"its golden cases cannot be {program.calls!r} calls"
+        raise UsageError(place, fact, f"Give `calls` from 1 to {_MOST_CALLS}")
     arguments, keywords = _example(place, program)
     exported = trace(place, program.module, arguments, keywords, program.dynamic_shapes)
     call = _Call(place, exported)
@@ -67,16 +75,28 @@ def prepare_own(name: str, program: Program) -> Prepared:
     renamed = dict(zip(inputs, shapes.values(), strict=True))
     signature = signature_of(exported, renamed, outputs, dimensions)
     example = dict(zip(inputs, call.flat(arguments, keywords), strict=True))
-    eager = _eager(program.module, call, outputs)
-    goldens = example_goldens(place, signature, example, eager)
-    return Prepared(name, Exported(exported, signature), goldens, eager)
+    original = _original(program.module)
+    eager = _eager(original, call, outputs)
+    if not state_of(exported):
+        goldens = example_goldens(place, signature, example, eager)
+        return Prepared(name, Exported(exported, signature), goldens, eager)
+    first = FirstState(original)
+    goldens = example_goldens(
+        place, signature, example, eager, calls=program.calls, restore=first.restore
+    )
+    again = from_first_state(original, eager)
+    return Prepared(name, Exported(exported, signature), goldens, again, program.calls)
+
+
+def _original(module: torch.nn.Module | ExportedProgram) -> torch.nn.Module:
+    if isinstance(module, ExportedProgram):
+        return module.module(check_guards=False)
+    return module
 
 
 def _eager(
-    module: torch.nn.Module | ExportedProgram, call: _Call, outputs: Sequence[str]
+    original: torch.nn.Module, call: _Call, outputs: Sequence[str]
 ) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
-    original = module.module(check_guards=False) if isinstance(module, ExportedProgram) else module
-
     def eager(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         arguments, keywords = call.arguments(list(inputs.values()))
         return dict(zip(outputs, tree_leaves(original(*arguments, **keywords)), strict=True))

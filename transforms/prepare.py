@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from transforms.export import CallableProgram, Exported, export_program
 from transforms.golden import GoldenCase, make_goldens, model_dtype
+from transforms.state import from_first_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,12 +21,16 @@ __all__ = ["Prepared", "prepare"]
 
 @dataclass(frozen=True)
 class Prepared:
-    """An exported program with its golden cases; `eager` runs the original on inputs by name."""
+    """An exported program with its golden cases; `eager` runs the original on inputs by name.
+
+    Golden cases of a program with state are runs of `calls` calls; `eager` is the first of a run.
+    """
 
     name: str
     exported: Exported
     goldens: list[GoldenCase]
     eager: Callable[[dict[str, torch.Tensor]], object]
+    calls: int = 1
 
 
 def prepare(model: torch.nn.Module, spec: ProgramSpec) -> Prepared:
@@ -41,4 +46,10 @@ def prepare(model: torch.nn.Module, spec: ProgramSpec) -> Prepared:
     goldens = make_goldens(model, spec, dtype=model_dtype(model))
     exported = export_program(model, spec, goldens[0].inputs)
     module = CallableProgram(model, spec)
-    return Prepared(spec.name, exported, goldens, lambda inputs: module(*inputs.values()))
+    if not exported.state:
+        return Prepared(spec.name, exported, goldens, lambda inputs: module(*inputs.values()))
+    goldens = make_goldens(model, spec, dtype=model_dtype(model), calls=spec.calls)
+    eager = from_first_state(module, module)
+    return Prepared(
+        spec.name, exported, goldens, lambda inputs: eager(*inputs.values()), spec.calls
+    )

@@ -23,36 +23,40 @@ __all__ = ["refuse_unsupported"]
 
 _DTYPES = frozenset(f"torch.{dtype}" for dtype in Dtype)
 _OF_STATE = {
-    OutputKind.BUFFER_MUTATION: "buffer",
     OutputKind.PARAMETER_MUTATION: "parameter",
     OutputKind.USER_INPUT_MUTATION: "input",
 }
 _ADVICE = {
-    "buffer": "Return the new value and pass it back in, or call .eval() on the module first",
     "parameter": "Write into a copy, or call .eval() on the module first",
     "input": "Write into a copy (.clone()) and return it",
 }
-_NO_STATE = "bundles keep no state between calls"
+_NO_STATE = "only buffers keep state between calls"
+_TRAINING = "by a module in training mode. Call .eval() first: what a call writes then is kept"
 _NO_NOISE = "Pass the noise as an input; for dropout, call .eval() on the module first"
 _NO_DATA = "Pad to a fixed size, or return a mask instead of what it selects"
 
 
-def refuse_unsupported(place: str, program: ExportedProgram) -> None:
+def refuse_unsupported(
+    place: str, program: ExportedProgram, module: torch.nn.Module | None = None
+) -> None:
     """Raise ExportError if a program, in inference form, needs what no target has.
 
-    Named with module path and source line: buffers, parameters and inputs that are written; random
+    Named with module path and source line: parameters and inputs that are written, and buffers by
+    modules in training mode; random
     numbers; sizes and values read from tensors; dtypes that artifacts do not know; inputs and
     results that are no tensors.
 
     Args:
         place: the program, in the message.
         program: as it was exported; nothing has been rewritten yet.
+        module: what it was exported from; None where nobody knows.
     """
     nodes = {node.name: node for node in program.graph.nodes}
     used = _used(program)
     faults = [
         *_no_tensors(program, nodes),
         *_written(program, nodes),
+        *_written_in_training(program, nodes, module),
         *_random(used),
         *_shaped_by_data(used),
     ]
@@ -99,12 +103,23 @@ def _no_tensor(what: str, name: Any, node: Node | None) -> Iterator[str]:
 
 
 def _written(program: ExportedProgram, nodes: dict[str, Node]) -> Iterator[str]:
-    """What is written outside, and the buffers that the graph itself writes in place."""
+    """What is written and cannot be kept."""
     for spec in program.graph_signature.output_specs:
         what = _OF_STATE.get(spec.kind)
         if what is not None:
             site = origin(nodes[spec.arg.name])
             yield f"{what} {spec.target!r} is written by {site}: {_NO_STATE}. {_ADVICE[what]}"
+
+
+def _written_in_training(
+    program: ExportedProgram, nodes: dict[str, Node], module: torch.nn.Module | None
+) -> Iterator[str]:
+    """Statistics that nobody meant to keep, as batch normalisation gathers them."""
+    if module is None:
+        return
+    for node, name in program.graph_signature.buffers_to_mutate.items():
+        if module.get_submodule(name.rpartition(".")[0]).training:
+            yield f"buffer {name!r} is written by {origin(nodes[node])}, {_TRAINING}"
 
 
 def _random(used: Iterable[Node]) -> Iterator[str]:

@@ -160,6 +160,13 @@ class ProgramSpec(SpecModel):
     )
     dimensions: dict[Name, Dimension] = Field(default_factory=dict)
     golden_cases: int = Field(default=3, ge=1, le=64, description="seeded cases at least")
+    calls: int = Field(
+        default=4,
+        ge=1,
+        le=64,
+        description="of a program that keeps state: how many calls, one after another, each golden "
+        "case is",
+    )
 
     @model_validator(mode="after")
     def _dimensions_known(self) -> Self:

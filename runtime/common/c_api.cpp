@@ -168,6 +168,10 @@ menagerie_status menagerie_program_run(menagerie_program* program, const menager
   });
 }
 
+menagerie_status menagerie_program_reset(menagerie_program* program) {
+  return answer([&] { given(program, "program").program.reset(); });
+}
+
 uint64_t menagerie_program_kernel_calls(const menagerie_program* program) {
   return program->program.kernel_calls();
 }

@@ -181,10 +181,30 @@ Roles read_first_program_files(const Fields& program, Files& files) {
   return roles;
 }
 
+// The constants that a call changes, and how many golden cases are calls in a row.
+void read_state(const Fields& fields, ProgramSpec& program) {
+  const Json* value = fields.given("state");
+  if (value == nullptr) return;
+  const Fields state(*value, fields.place_of("state"), {"constants", "calls"});
+  const std::map<std::string, std::string> known(program.constants.begin(),
+                                                 program.constants.end());
+  for (const Json& item : state.array("constants")) {
+    const std::string& name = item.string(state.place_of("constants"));
+    require(known.contains(name), state.place_of("constants"), ": there is no constant ", name);
+    require(program.state.insert(name).second, state.place_of("constants"), ": ", name,
+            " comes twice");
+  }
+  require(!program.state.empty(), state.place_of("constants"), " is empty");
+  program.calls = state.integer("calls");
+  require(program.calls >= 1 && program.golden_cases % program.calls == 0, state.place_of("calls"),
+          ": ", program.golden_cases, " golden cases are no runs of ", program.calls, " calls");
+}
+
 ProgramSpec read_program(const Json& value, int64_t version, Files& files) {
   const Fields fields = version > 1 ? Fields(value, "programs",
                                              {"name", "files", "golden_cases", "inputs", "outputs",
-                                              "dimensions", "constants", "symbols"})
+                                              "dimensions", "constants", "symbols"},
+                                             {"state"})
                                     : Fields(value, "programs",
                                              {"name", "library", "golden", "golden_cases", "inputs",
                                               "outputs", "dimensions", "constants", "symbols"},
@@ -204,6 +224,7 @@ ProgramSpec read_program(const Json& value, int64_t version, Files& files) {
   for (const auto& [name, tensor] : fields.object("constants")) {
     program.constants.emplace_back(name, tensor.string("programs.constants"));
   }
+  if (version > 1) read_state(fields, program);
   for (const Json& symbol : fields.array("symbols")) symbol.string("programs.symbols");
   return program;
 }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -58,6 +59,8 @@ struct ProgramSpec {
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
   std::vector<std::pair<std::string, std::string>> constants;  // library's name -> weights' name
+  std::set<std::string, std::less<>> state;  // those of the constants that a call changes
+  int64_t calls = 1;  // with state: so many golden cases follow each other after a reset
 };
 
 // When an output of a floating dtype equals the golden one, by its largest error and, where snr_db

@@ -55,12 +55,15 @@ Program::~Program() {
   const Context::Loan loan(context_);  // the library gives back what it has from this context
   outputs_.clear();
   library_.close();
+  constants_.clear();
+  state_.clear();
 }
 
 void Program::load_constants() {
   const auto names = weight_names(spec_);
   std::vector<std::pair<std::string, TensorHandle>> handles;
   bool folds = false;
+  const Context::Loan loan(context_);
   for (const ConstantInfo& info : library_.constants()) {
     folds = folds || info.folded;
     if (info.folded) continue;
@@ -73,16 +76,30 @@ void Program::load_constants() {
                 fills(tensor.storage->bytes(), info.bytes),
             "program ", spec_.name, ": weights ", found->second, " are ", tensor,
             ", the library wants ", info.bytes, " bytes of dtype number ", info.dtype);
-    constants_.push_back(std::make_unique<Tensor>(std::move(tensor)));
+    constants_.push_back(std::make_unique<Tensor>(own_if_changed(found->first, std::move(tensor))));
     handles.emplace_back(info.name, constants_.back().get());
   }
-  const Context::Loan loan(context_);
+  require(state_.size() == spec_.state.size(), "program ", spec_.name,
+          ": the library lacks a constant that the manifest lists as state");
   context_.keep_second_handles(&constants_);
   library_.set_constants(handles);
   context_.keep_second_handles(nullptr);
-  if (!folds) return;
-  library_.fold_constants();
+  if (folds) library_.fold_constants();
+  if (folds || !state_.empty()) backend::finish();
+}
+
+Tensor Program::own_if_changed(const std::string& name, Tensor constant) {
+  if (!spec_.state.contains(name)) return constant;
+  const Kept& kept = state_.emplace_back(constant, backend::clone(constant));
+  return kept.own;
+}
+
+void Program::reset() {
+  const std::lock_guard lock(mutex_);
+  const Context::Loan loan(context_);
+  for (const Kept& kept : state_) backend::assign(kept.first, kept.own);
   backend::finish();
+  state_lost_ = false;
 }
 
 void Program::check_inputs(std::span<const Tensor> inputs) const {
@@ -105,6 +122,8 @@ void Program::check_inputs(std::span<const Tensor> inputs) const {
 std::span<const Tensor> Program::run(std::span<const Tensor> inputs) {
   const std::lock_guard lock(mutex_);
   check_inputs(inputs);
+  require(!state_lost_, "program ", spec_.name,
+          ": its state was lost in a run that failed. Reset it first");
   outputs_.clear();
   const Context::Loan loan(context_);
   Tensors owned;
@@ -113,10 +132,12 @@ std::span<const Tensor> Program::run(std::span<const Tensor> inputs) {
   }
   std::vector<TensorHandle> given;
   for (auto& tensor : owned) given.push_back(tensor.release());
+  state_lost_ = !state_.empty();
   for (const auto& result : compute(given)) {
     // An output that is an input passed through must not outlive the caller's memory.
     outputs_.push_back(result->storage->is_owned() ? *result : contiguous(*result));
   }
+  state_lost_ = false;
   context_.arena()->end_run();
   backend::end_run();
   return outputs_;

@@ -27,11 +27,20 @@ class Program {
   // The input's values are read during the call only. Fails unless dtypes and shapes are as spec()
   // says. The outputs stay valid until the next run.
   std::span<const Tensor> run(std::span<const Tensor> inputs);
+  // Gives the constants that runs change the values that they had at first.
+  void reset();
   void set_threads(int32_t threads);
   uint64_t kernel_calls() const { return context_.kernel_calls(); }
 
  private:
+  // A constant that runs change, and where its first values lie.
+  struct Kept {
+    Tensor first, own;
+  };
+
   void load_constants();
+  // The tensor itself; or, of a constant that runs change, a copy that is this program's alone.
+  Tensor own_if_changed(const std::string& name, Tensor constant);
   void check_inputs(std::span<const Tensor> inputs) const;
   // Runs the library, which takes the inputs over; the results' values are there for the host.
   Tensors compute(std::vector<TensorHandle>& inputs);
@@ -41,6 +50,8 @@ class Program {
   mutable std::mutex mutex_;
   Context context_;
   Tensors constants_;  // before library_, which points to them
+  std::vector<Kept> state_;
+  bool state_lost_ = false;  // a run that failed has left it as it happened to be
   ModelLibrary library_;
   std::vector<Tensor> outputs_;
 };

@@ -15,6 +15,11 @@
  * threads that share a program hold a lock of their own from before a run until they have read its
  * outputs. Nothing may be called on a program or bundle while it is being closed, or after.
  *
+ * A program may keep state between runs, such as a cache of keys and values: it is the program's
+ * own. Another program opened from the same bundle, under the same name too, has another, and one
+ * just opened has the first; the weights that no run changes are shared. Threads that share a
+ * program share its state.
+ *
  * The weights are mapped from their file: who cuts it short, or writes into it, while a bundle is
  * open ends the process by SIGBUS or changes what it computes. Keep bundles where their user alone
  * may write. After a run with several threads, a child of fork() cannot run with several: the
@@ -118,11 +123,16 @@ MENAGERIE_API menagerie_status menagerie_program_set_threads(menagerie_program* 
 /* Runs the program on inputs in the order of menagerie_program_input. Inputs are only read, only
  * during the call, and may have any strides that are not negative. The outputs' memory belongs to
  * the program and stays valid, and unchanged, until its next run in any thread, even one that
- * fails, or its closing. */
+ * fails, its reset, or its closing. */
 MENAGERIE_API menagerie_status menagerie_program_run(menagerie_program* program,
                                                      const menagerie_tensor* inputs,
                                                      size_t input_count, menagerie_tensor* outputs,
                                                      size_t output_count);
+
+/* Gives the program the state that it was opened with; of no effect where it keeps none. A run that
+ * fails once it has begun to compute loses the state: then every run fails until this is called. It
+ * may change the outputs of the run before. */
+MENAGERIE_API menagerie_status menagerie_program_reset(menagerie_program* program);
 
 /* How many kernels (convolutions, matrix products ...) all runs of this program have called. */
 MENAGERIE_API uint64_t menagerie_program_kernel_calls(const menagerie_program* program);

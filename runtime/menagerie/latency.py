@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from menagerie.errors import UsageError
 from menagerie.format.folder import open_bundle
 from menagerie.session import Session
+from menagerie.validation.checks import from_the_start
 from menagerie.validation.goldens import GoldenCases
 from menagerie.validation.measure import latency
 
@@ -50,4 +51,5 @@ def measure(
     case = goldens.largest()
     inputs = goldens.inputs(case)
     with Session(folder, program, threads, allow_unsigned=allow_unsigned) as session:
-        return latency(lambda: session.run(inputs), seconds=seconds, threads=threads, case=case)
+        run = from_the_start(session, inputs)
+        return latency(run, seconds=seconds, threads=threads, case=case)

@@ -157,6 +157,7 @@ def _declare(loaded: ctypes.CDLL) -> None:
             status,
             [pointer, tensors, ctypes.c_size_t, tensors, ctypes.c_size_t],
         ),
+        "menagerie_program_reset": (status, [pointer]),
         "menagerie_program_kernel_calls": (ctypes.c_uint64, [pointer]),
     }
     for name, (result, arguments) in signatures.items():

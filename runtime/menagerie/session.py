@@ -51,9 +51,10 @@ class Session:
     """One program of a bundle, loaded and ready to run.
 
     Sessions are independent of each other; calls on one session, from whatever threads, are served
-    one after another: a run ends when its results have been copied. What the bundle requires of the
-    machine, its signature, and the hash of the library, are checked before loading, on the very
-    bytes that are loaded.
+    one after another: a run ends when its results have been copied. Where the program keeps state
+    between runs, each session has its own, and threads that share a session share it. What the
+    bundle requires of the machine, its signature, and the hash of the library, are checked before
+    loading, on the very bytes that are loaded.
 
     The weights are mapped from their file: who truncates it while the session is open ends the
     process (SIGBUS). After a run with several threads, a forked child cannot run with several.
@@ -115,6 +116,11 @@ class Session:
         return self._spec.outputs
 
     @property
+    def keeps_state(self) -> bool:
+        """Whether a run may depend on the runs before it; see `reset`."""
+        return self._spec.state is not None
+
+    @property
     def kernel_calls(self) -> int:
         """How many kernels (convolutions, matrix products, ...) all runs so far have called."""
         with self._one_call:
@@ -138,7 +144,8 @@ class Session:
             A fresh, contiguous array for each output by name; bfloat16 as its bits, in uint16.
 
         Raises:
-            SessionError: a name, dtype or shape is not what the program takes, or the run failed.
+            SessionError: a name, dtype or shape is not what the program takes, the run failed, or
+                one before it has lost the program's state.
         """
         views = (TensorView * len(self.inputs))()
         self._check_names(inputs)
@@ -156,6 +163,18 @@ class Session:
                 spec.name: _copy_out(view, spec)
                 for view, spec in zip(results, self.outputs, strict=True)
             }
+
+    def reset(self) -> None:
+        """Puts the program's state back to what it was when the session was opened.
+
+        Without effect where the program keeps none. A run that fails once it has begun to compute
+        loses the state: the session then runs nothing more until it is reset.
+
+        Raises:
+            SessionError: the session is closed, or the state cannot be written.
+        """
+        with self._one_call:
+            self._check(self._library.menagerie_program_reset(self._open_program()))
 
     def close(self) -> None:
         """Unloads the program; a second call does nothing."""

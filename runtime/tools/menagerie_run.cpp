@@ -198,6 +198,7 @@ bool prove(menagerie_program* program, const Manifest& manifest, const ProgramSp
            const SafeTensors& golden, int64_t number) {
   const auto inputs = inputs_of(spec, golden, number);
   std::vector<menagerie_tensor> outputs(spec.outputs.size());
+  if (number % spec.calls == 0) check(menagerie_program_reset(program));
   check(
       menagerie_program_run(program, inputs.data(), inputs.size(), outputs.data(), outputs.size()));
   bool passed = true;
@@ -221,6 +222,7 @@ void bench(menagerie_program* program, const ProgramSpec& spec, const SafeTensor
   std::vector<menagerie_tensor> outputs(spec.outputs.size());
   std::vector<double> times;
   for (int run = 0; run < runs; ++run) {
+    check(menagerie_program_reset(program));
     const auto start = Clock::now();
     check(menagerie_program_run(program, inputs.data(), inputs.size(), outputs.data(),
                                 outputs.size()));

@@ -117,14 +117,46 @@ def test_signatures_are_the_standards(length: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("state", "fact"),
+    [
+        ({"constants": ["fc.weight"], "calls": 2}, "golden cases are no runs of 2 calls"),
+        ({"constants": ["fc.weight"], "calls": 0}, "calls"),
+        ({"constants": [], "calls": 1}, "constants"),
+        ({"constants": ["fc.bias"], "calls": 1}, "there is no constant"),
+        ({"constants": ["fc.weight"] * 2, "calls": 1}, "comes twice"),
+        ({"constants": ["fc.weight"]}, "calls"),
+        ({"constants": ["fc.weight"], "calls": 1, "more": 1}, "more"),
+    ],
+)
+def test_state_that_is_none_is_refused(bundle: Path, state: Any, fact: str) -> None:
+    """By C and by Python, with the same fact; of a sound manifest nothing else is changed."""
+    document = json.loads((bundle / "manifest.json").read_bytes())
+    program = document["programs"][0]
+    assert program["golden_cases"] % 2
+    program["state"] = {"constants": ["fc.weight"], "calls": 1}
+    assert taken_by_python(json.dumps(document).encode())
+    program["state"] = state
+    text = json.dumps(document).encode()
+    (bundle / "manifest.json").write_bytes(text)
+    with pytest.raises(ArtifactError, match=fact):
+        parse_manifest(text, "manifest.json")
+    opened = ctypes.c_void_p()
+    assert library("cpu").menagerie_bundle_open(os.fsencode(bundle), ctypes.byref(opened))
+    assert fact in last_error("cpu")
+
+
+@pytest.mark.parametrize(
     "mutations",
     [pytest.param(1_500, id="share"), pytest.param(25_000, id="whole", marks=pytest.mark.sweep)],
 )
 def test_c_and_python_agree_on_mutated_manifests(bundle: Path, mutations: int) -> None:
     """A manifest that one takes, the other takes: nothing is coerced, nothing is passed over."""
-    whole = json.loads((bundle / "manifest.json").read_bytes())
+    plain = json.loads((bundle / "manifest.json").read_bytes())
+    stateful = json.loads(json.dumps(plain))
+    stateful["programs"][0]["state"] = {"constants": ["fc.weight"], "calls": 1}
     differing = []
     for seed in range(mutations):
+        whole = stateful if seed % 3 == 0 else plain
         text = json.dumps(mutated(whole, random.Random(seed))).encode()  # noqa: S311 - repeatable
         (bundle / "manifest.json").write_bytes(text)
         python = taken_by_python(text)

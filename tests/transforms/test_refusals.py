@@ -11,6 +11,7 @@ from torch import nn
 
 from transforms.export import trace
 from transforms.own_program import Program, prepare_own
+from transforms.state import state_of
 from zoo.errors import ExportError
 
 X = torch.randn(3, 4)
@@ -60,12 +61,30 @@ def refusal(module: nn.Module, x: torch.Tensor = X) -> str:
     return str(raised.value)
 
 
-def test_written_buffers_are_named_with_module_and_line() -> None:
-    """They would be lost at best; validation saw a crash, and the search blamed another node."""
+def test_buffers_written_in_training_are_named_with_module_and_line() -> None:
+    """What a module writes in training mode nobody meant to keep; in eval mode it is state."""
     text = refusal(Holder(Counter()))
     assert "buffer 'inner.calls' is written by inner (" in text
     assert re.search(r"test_refusals\.py:\d+, aten\.add", text)
-    assert "no state between calls" in text
+    assert "by a module in training mode. Call .eval() first" in text
+    assert state_of(trace("program main", Holder(Counter()).eval(), (X,))) == ("inner.calls",)
+
+
+def test_written_parameters_are_refused() -> None:
+    """Parameters are weights, which all sessions of a bundle share."""
+
+    class Trained(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(4), requires_grad=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.weight.add_(1)
+            return x * self.weight
+
+    text = refusal(Holder(Trained()).eval())
+    assert "parameter 'inner.weight' is written by inner (" in text
+    assert "only buffers keep state between calls" in text
 
 
 def test_batch_norm_in_training_mode_is_a_written_buffer() -> None:
@@ -73,7 +92,7 @@ def test_batch_norm_in_training_mode_is_a_written_buffer() -> None:
     text = refusal(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
     for name in ("running_mean", "running_var", "num_batches_tracked"):
         assert f"buffer '1.{name}' is written by 1 (" in text
-    assert "call .eval()" in text
+    assert "Call .eval()" in text
 
 
 def test_written_inputs_are_refused() -> None:
@@ -176,7 +195,7 @@ def test_all_faults_are_told_at_once() -> None:
 
 
 def test_programs_that_were_exported_elsewhere_are_looked_at_too() -> None:
-    """An ExportedProgram with a written buffer, as a person hands it over."""
-    program = torch.export.export(Counter(), (X,), strict=False)
-    with pytest.raises(ExportError, match="buffer 'calls' is written"):
+    """An ExportedProgram that writes its input, as a person hands it over."""
+    program = torch.export.export(module_of(lambda x: x.add_(1)), (X,), strict=False)
+    with pytest.raises(ExportError, match="input 'x' is written"):
         prepare_own("main", Program(program))

@@ -16,6 +16,10 @@ The rest is private to TorchInductor, and each part is named here with its reaso
   `k.transpose(1, 2)`, which gives wrong numbers where the sizes allow it. So they are left out, if
   torch.compile did not register them earlier in this process.
 
+One of its options is set for programs that keep state in buffers: `joint_graph_constant_folding`
+off. It takes a buffer of one element, such as a count of calls, for a constant (torch's
+`UniformValueConstantFolder._deduce_value`), and what is read of it stays as it was at first.
+
 For Metal, on any host, while code is generated and no longer:
 
 - `torch.mps.is_available`, `torch.backends.mps.is_available`: Inductor generates Metal code only
@@ -50,6 +54,7 @@ from torch._inductor.utils import get_gpu_type
 from torch.utils import _cpp_embed_headers
 
 from transforms.node_origin import origin
+from transforms.state import state_of
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
@@ -132,6 +137,8 @@ def generate_code(
         LoweringError: if Inductor cannot generate code for the program.
     """
     arguments, keywords = program.example_inputs
+    if state_of(program):
+        options = {**options, "joint_graph_constant_folding": False}
     module = program.module(check_guards=False)
     try:
         with (

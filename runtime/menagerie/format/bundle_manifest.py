@@ -27,6 +27,7 @@ __all__ = [
     "Requirements",
     "Role",
     "Sha256",
+    "State",
     "TensorSpec",
     "check_name",
     "check_sha256",
@@ -182,6 +183,17 @@ def unsealed(
 
 
 @dataclass(frozen=True, kw_only=True)
+class State:
+    """What a program keeps from one call to the next.
+
+    Golden cases then are runs of `calls` calls, each run begun with the state that weights hold.
+    """
+
+    constants: Annotated[tuple[str, ...], _some]  # those that a call changes
+    calls: Annotated[int, _positive]
+
+
+@dataclass(frozen=True, kw_only=True)
 class BundleProgram:
     """One program: its files, how to call it, and which tensors of the weights it wants."""
 
@@ -193,6 +205,7 @@ class BundleProgram:
     dimensions: dict[str, tuple[int, int, int]]  # name -> lowest and highest size, and step
     constants: dict[str, str]  # the library's constant name -> tensor in the weights file
     symbols: tuple[str, ...]  # shim functions the library imports
+    state: State | None = None
 
     def __post_init__(self) -> None:
         for name, (low, high, step) in self.dimensions.items():
@@ -202,8 +215,19 @@ class BundleProgram:
         twin = self.emulation
         if twin is not None and (twin.requires is None or twin.source_sha256 is None):
             raise ValueError("files.emulation lacks requires or source_sha256")
+        if self.state is not None:
+            self._check_state(self.state)
         _check_axes(self.inputs, self.dimensions.keys())
         _check_axes(self.outputs, self.dimensions.keys() | {"?"})
+
+    def _check_state(self, state: State) -> None:
+        if len(set(state.constants)) != len(state.constants):
+            raise ValueError("state.constants: one comes twice")
+        if unknown := sorted(set(state.constants) - self.constants.keys()):
+            raise ValueError(f"state.constants: there is no constant {unknown[0]!r}")
+        if self.golden_cases % state.calls:
+            fact = f"{self.golden_cases} golden cases are no runs of {state.calls} calls"
+            raise ValueError(f"state.calls: {fact}")
 
     @property
     def library(self) -> FileEntry:

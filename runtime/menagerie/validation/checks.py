@@ -34,7 +34,15 @@ if TYPE_CHECKING:
     from menagerie.validation.elements import Array
     from menagerie.validation.goldens import GoldenCases
 
-__all__ = ["LoadedProgram", "accuracy", "coexists", "judge_program", "word_errors"]
+__all__ = [
+    "LoadedProgram",
+    "accuracy",
+    "coexists",
+    "from_the_start",
+    "judge_program",
+    "run_case",
+    "word_errors",
+]
 
 
 @dataclass(frozen=True)
@@ -46,9 +54,20 @@ class LoadedProgram:
     goldens: GoldenCases
 
     def run(self, case: int) -> dict[str, Array]:
-        """Runs a golden case; the result is copied, lest the next run writes into it."""
-        outputs = self.session.run(self.goldens.inputs(case))
-        return {name: np.array(value) for name, value in outputs.items()}
+        """Runs a golden case, after the calls that lead to it where the program keeps state.
+
+        The result is copied, lest the next run writes into it.
+        """
+        return run_case(self.session, self.goldens, case)
+
+
+def run_case(session: Session, goldens: GoldenCases, case: int) -> dict[str, Array]:
+    """As `LoadedProgram.run`, in any session of the program."""
+    session.reset()
+    outputs: Mapping[str, Array] = {}
+    for number in goldens.run_of(case):
+        outputs = session.run(goldens.inputs(number))
+    return {name: np.array(value) for name, value in outputs.items()}
 
 
 def _differing(left: Mapping[str, Array], right: Mapping[str, Array]) -> str:
@@ -115,7 +134,7 @@ def judge_program(
         step(f"program {program.entry.name}, timing case {case}")
         inputs = program.goldens.inputs(case)
         timed = latency(
-            lambda: program.session.run(inputs), seconds=seconds, threads=threads, case=case
+            from_the_start(program.session, inputs), seconds=seconds, threads=threads, case=case
         )
     cases = range(len(program.goldens))
     judgement = ProgramValidation(
@@ -129,21 +148,39 @@ def judge_program(
     return judgement, facts[0] if facts else ""
 
 
+def from_the_start(session: Session, inputs: Mapping[str, Array]) -> Callable[[], object]:
+    """A call to be timed again and again; where there is state, putting it back is timed too."""
+
+    def run() -> object:
+        session.reset()
+        return session.run(inputs)
+
+    return run if session.keeps_state else lambda: session.run(inputs)
+
+
 def coexists(program: LoadedProgram, open_again: Callable[[], Session]) -> str:
     """Opens the program a second time beside the first, runs both, closes the second.
+
+    A program that keeps state is run to the end of a golden run of calls, but for the last call
+    while the second session runs: it must neither see nor move the first one's state.
 
     Returns:
         The fact that speaks against it; empty when all three runs gave the same bits.
     """
     place = f"program {program.entry.name}"
-    before = program.run(0)
+    state = program.entry.state
+    last = state.calls - 1 if state else 0
+    before = program.run(last)
     with open_again() as session:
-        beside = session.run(program.goldens.inputs(0))
+        if last:
+            program.run(last - 1)
+        beside = run_case(session, program.goldens, last)
         if name := _differing(before, beside):
             return f"{place}, output {name}: a second session beside the first gives other bits"
-        if name := _differing(before, program.run(0)):
+        after = program.session.run(program.goldens.inputs(last)) if last else program.run(last)
+        if name := _differing(before, after):
             return f"{place}, output {name}: the first session changes when a second is open"
-    if name := _differing(before, program.run(0)):
+    if name := _differing(before, program.run(last)):
         return f"{place}, output {name}: the first session changes when the second is closed"
     return ""
 
@@ -168,6 +205,7 @@ def accuracy(program: LoadedProgram, gate: AccuracyData, path: Path) -> Accuracy
     for start in range(0, len(labels), gate.batch):
         count = min(gate.batch, len(labels) - start)
         rows = np.minimum(np.arange(start, start + gate.batch), len(labels) - 1)
+        program.session.reset()
         results = program.session.run({name: tensor[rows] for name, tensor in data.items()})
         scores = widen(results[logits.name][:count], logits.dtype)
         correct += int(np.sum(np.argmax(scores, axis=-1) == labels[start : start + count]))

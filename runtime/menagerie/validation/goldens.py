@@ -46,6 +46,14 @@ class GoldenCases:
     def __len__(self) -> int:
         return self._program.golden_cases
 
+    def run_of(self, case: int) -> range:
+        """The cases to run, one after another from a reset on, to come to the end of `case`.
+
+        Of a program that keeps no state these are the case alone.
+        """
+        state = self._program.state
+        return range(case - case % state.calls if state else case, case + 1)
+
     def inputs(self, case: int) -> dict[str, Array]:
         """Fresh, aligned copies of a case's inputs, so that nothing can alter the file's."""
         return {spec.name: np.array(self._input(case, spec.name)) for spec in self._program.inputs}

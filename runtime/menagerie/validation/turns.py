@@ -25,6 +25,7 @@ from menagerie.errors import SessionError
 from menagerie.format.folder import open_bundle
 from menagerie.session import Session
 from menagerie.typed_json import Malformed, from_json
+from menagerie.validation.checks import from_the_start
 from menagerie.validation.goldens import GoldenCases
 from menagerie.validation.measure import measurement
 from menagerie.validation.validate import clean_environment
@@ -170,7 +171,7 @@ def _program() -> Callable[[], object]:
     [entry] = [program for program in bundle.manifest.programs if program.name == name]
     inputs = GoldenCases(bundle.file(entry.golden.path), entry).inputs(int(case))
     session = Session(bundle.folder, name, int(threads), allow_unsigned=True)  # just lowered
-    return lambda: session.run(inputs)
+    return from_the_start(session, inputs)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,350 @@
+"""State that a program keeps in buffers: exported, lowered, proven over calls, reset."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from torch import nn
+from torch.export import Dim
+
+from menagerie.format.folder import open_bundle
+from menagerie.native_tool import native_tool
+from menagerie.session import Session
+from transforms import Program, convert
+from transforms.diagnosis import diagnose
+from transforms.own_program import prepare_own
+from transforms.prepare import prepare
+from transforms.state import state_of
+from transforms.targets import target_named
+from zoo.errors import ExportError, SessionError, UsageError
+from zoo.spec import DEFAULT_TOLERANCES, Dimension, InputSpec, ProgramSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CAPACITY = 6
+
+
+class Cache(nn.Module):
+    """Attention over all tokens so far: keys, values and their number are buffers."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+    count: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.query, self.key, self.value = (nn.Linear(8, 8) for _ in range(3))
+        self.register_buffer("keys", torch.zeros(1, CAPACITY, 8))
+        self.register_buffer("values", torch.zeros(1, CAPACITY, 8), persistent=False)
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """One token (1, 8) more; what it attends to."""
+        place = self.count.reshape(1)
+        self.keys.index_copy_(1, place, self.key(x)[:, None])
+        self.values.index_copy_(1, place, self.value(x)[:, None])
+        self.count += 1
+        scores = self.query(x)[:, None] @ self.keys.transpose(1, 2)
+        scores = scores.masked_fill(torch.arange(CAPACITY) >= self.count, -torch.inf)
+        return (torch.softmax(scores, -1) @ self.values)[:, 0]
+
+
+class Stream(nn.Module):
+    """A causal convolution over chunks: the last samples of one are the context of the next."""
+
+    context: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.inner = nn.Conv1d(2, 3, 4)
+        self.register_buffer("context", torch.full((1, 2, 3), 0.5))
+
+    def forward(self, chunk: torch.Tensor) -> dict[str, torch.Tensor]:
+        """As many frames (1, 3, n) as samples (1, 2, n) are given, and what is kept."""
+        whole = torch.cat([self.context, chunk], -1)
+        self.context = whole[..., -3:].clone()
+        return {"frames": self.inner(whole), "kept": self.context}
+
+
+def tokens(count: int, seed: int) -> list[np.ndarray]:
+    """Tokens that no golden case has."""
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=(1, 8)).astype(np.float32) for _ in range(count)]
+
+
+def eagers(inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """What eager PyTorch makes of calls in a row, from a fresh module on."""
+    module = Cache().eval()
+    with torch.no_grad():
+        return [module(torch.from_numpy(x)).numpy() for x in inputs]
+
+
+@pytest.fixture(scope="module", params=["cpu", "metal"])
+def cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle whose programs keep the same cache, on each target."""
+    module, folder = Cache().eval(), tmp_path_factory.mktemp(request.param) / "cache"
+    x = torch.randn(1, 8)
+    programs = {"main": Program(module, (x,)), "twin": Program(module, (x,), calls=2)}
+    convert(programs, target=request.param, out=folder, measure_seconds=0.05)
+    assert not module.keys.any()  # the module is as it was
+    assert not module.count.any()
+    return folder
+
+
+def test_a_bundle_says_what_is_state_and_how_many_calls_prove_it(cache: Path) -> None:
+    """Only buffers that calls write are state; golden cases are runs of as many calls as asked."""
+    main, twin = open_bundle(cache).manifest.programs
+    assert main.state is not None
+    assert twin.state is not None
+    assert set(main.state.constants) == {"keys", "values", "count"}
+    assert "query.weight" in main.constants
+    assert (main.state.calls, main.golden_cases) == (4, 4)
+    assert (twin.state.calls, twin.golden_cases) == (2, 2)
+
+
+def test_golden_calls_are_eagers_in_a_row(cache: Path) -> None:
+    """Each call's output is what eager gives after the calls before it, from the first state on."""
+    [entry, _] = open_bundle(cache).manifest.programs
+    golden = load_file(cache / entry.golden.path)
+    expected = eagers([golden[f"{call}/input/x"] for call in range(4)])
+    for call in range(4):
+        np.testing.assert_array_equal(golden[f"{call}/output/output"], expected[call])
+    assert len({golden[f"{call}/output/output"].tobytes() for call in range(4)}) == 4
+
+
+def test_a_session_remembers_and_a_reset_makes_it_forget(cache: Path) -> None:
+    """To the cache's end as eager, and bit for bit the same again after a reset."""
+    inputs = tokens(CAPACITY, 3)
+    with Session(cache, threads=1) as session:
+        assert session.keeps_state
+        first = [session.run({"x": x})["output"] for x in inputs]
+        session.reset()
+        again = [session.run({"x": x})["output"] for x in inputs]
+    for ours, theirs, repeated in zip(first, eagers(inputs), again, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(ours, repeated)
+
+
+def test_sessions_do_not_see_each_others_state(cache: Path) -> None:
+    """Of one program or of two that share weights: calls in turns give what calls alone give."""
+    ones, others = tokens(4, 5), tokens(4, 6)
+    with (
+        Session(cache, threads=1) as one,
+        Session(cache, threads=1) as other,
+        Session(cache, "twin", threads=1) as twin,
+    ):
+        found: list[tuple[np.ndarray, ...]] = []
+        for x, y in zip(ones, others, strict=True):
+            runs = one.run({"x": x}), other.run({"x": y}), twin.run({"x": y})
+            found.append(tuple(run["output"] for run in runs))
+            other_state_gone = Session(cache, threads=1)
+            other_state_gone.run({"x": x})
+            other_state_gone.close()
+    for (a, b, c), x, y in zip(found, eagers(ones), eagers(others), strict=True):
+        np.testing.assert_allclose(a, x, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(b, y, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(b, c)
+
+
+def test_threads_that_share_a_session_share_its_state(cache: Path) -> None:
+    """Calls are served one after another: none is lost, none counted twice."""
+    [x] = tokens(1, 7)
+    with Session(cache, threads=1) as session:
+        threads = [
+            threading.Thread(target=session.run, args=({"x": x},)) for _ in range(CAPACITY - 1)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        last = session.run({"x": x})["output"]
+    np.testing.assert_allclose(last, eagers([x] * CAPACITY)[-1], rtol=1e-4, atol=1e-5)
+
+
+def test_the_native_tool_proves_calls_in_a_row(cache: Path) -> None:
+    """`menagerie-run` resets before each run of calls, so that all agree; it times from a reset."""
+    if open_bundle(cache).manifest.runtime != "cpu":
+        return  # there is one tool a machine, for its own device
+    command = [str(native_tool()), "--allow-unsigned", "--bench", "10", str(cache)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line.endswith("ok") for line in done.stdout.splitlines()[2:6]] == [True] * 4
+    assert done.stdout.count("over 10 runs") == 2
+
+
+def test_a_run_that_fails_loses_the_state_and_says_so(tmp_path: Path) -> None:
+    """Past the cache's end the index is wrong: no run goes on with half a state."""
+    convert(Cache().eval(), (torch.randn(1, 8),), out=tmp_path / "cache", measure_seconds=0)
+    inputs = tokens(CAPACITY + 1, 8)
+    with Session(tmp_path / "cache", threads=1) as session:
+        with pytest.raises(SessionError, match="x is missing"):
+            session.run({})  # refused before anything was computed: the state is as it was
+        for x in inputs[:CAPACITY]:
+            session.run({"x": x})
+        with pytest.raises(SessionError, match="index out of bounds"):
+            session.run({"x": inputs[-1]})
+        with pytest.raises(SessionError, match=r"state was lost in a run that failed\. Reset it"):
+            session.run({"x": inputs[0]})
+        session.reset()
+        found = session.run({"x": inputs[0]})["output"]
+    np.testing.assert_allclose(found, eagers(inputs[:1])[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_chunks_of_a_stream_are_the_whole(target: str, tmp_path: Path) -> None:
+    """Of any length, one after another: as the convolution over all of it, first state included."""
+    module, chunk = Stream().eval(), Dim("n", min=1, max=16)
+    bundle = convert(
+        module, (torch.randn(1, 2, 5),), dynamic_shapes=({2: chunk},), target=target,
+        out=tmp_path / "stream", calls=3, measure_seconds=0,
+    )  # fmt: skip
+    assert bundle.manifest.programs[0].golden_cases == 4 * 3  # given, middle, low and high sizes
+    torch.testing.assert_close(module.context, torch.full((1, 2, 3), 0.5), rtol=0, atol=0)
+    whole = torch.randn(1, 2, 20, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        expected = module.inner(torch.cat([module.context, whole], -1)).numpy()
+    with Session(tmp_path / "stream", threads=1) as session:
+        parts = [session.run({"chunk": c.numpy()}) for c in whole.split([1, 7, 2, 10], -1)]
+    np.testing.assert_allclose(
+        np.concatenate([p["frames"] for p in parts], -1), expected, rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_array_equal(parts[0]["kept"][..., -1:], whole[..., :1].numpy())
+    np.testing.assert_array_equal(parts[-1]["kept"], whole[..., -3:].numpy())
+
+
+def test_an_exported_program_keeps_its_state_too() -> None:
+    """Exported elsewhere, with its own buffers; those that it is given stay as they are."""
+    exported = torch.export.export(Stream().eval(), (torch.randn(1, 2, 5),))
+    prepared = prepare_own("main", Program(exported, calls=2))
+    assert state_of(prepared.exported.program) == ("context",)
+    assert prepared.calls == 2
+    first, second = prepared.goldens
+    with torch.no_grad():
+        module = Stream().eval()
+        for case in (first, second):
+            expected = module(case.inputs["chunk"])["frames"]
+            torch.testing.assert_close(case.outputs["frames"], expected, rtol=0, atol=0)
+    assert torch.equal(exported.state_dict["context"], torch.full((1, 2, 3), 0.5))
+
+
+def test_an_entrys_program_is_called_as_often_as_it_says() -> None:
+    """Every size's golden case is a run of calls from the first state, each with its own seed."""
+    spec = ProgramSpec(
+        inputs=(InputSpec(name="chunk", shape=(1, 2, "n")),),
+        outputs=("frames",),
+        dimensions={"n": Dimension(low=1, high=9)},
+        calls=2,
+    )
+    module = Stream().eval()
+    prepared = prepare(module, spec)
+    assert [case.dimensions["n"] for case in prepared.goldens] == [5, 5, 1, 1, 9, 9]
+    for start in (0, 2, 4):
+        fresh = Stream().eval()
+        for case in prepared.goldens[start : start + 2]:
+            with torch.no_grad():
+                expected = fresh(case.inputs["chunk"])["frames"]
+            torch.testing.assert_close(case.outputs["frames"], expected, rtol=0, atol=0)
+    inputs = prepared.goldens[1].inputs
+    assert not torch.equal(inputs["chunk"], prepared.goldens[0].inputs["chunk"])
+    one, two = (prepared.eager(inputs) for _ in range(2))  # as eager is timed: always a first call
+    assert isinstance(one, dict)
+    assert isinstance(two, dict)
+    assert torch.equal(one["frames"], two["frames"])
+
+
+def test_the_search_for_a_wrong_node_says_what_it_cannot_search(tmp_path: Path) -> None:
+    """It runs calls from the first state alone: of a fault in a later call it says just that."""
+    prepared = prepare_own("main", Program(Cache().eval(), (torch.randn(1, 8),)))
+    found = diagnose(
+        {"main": prepared}, [("main", 1), ("main", 3)], None,
+        target=target_named("cpu"), tolerances=DEFAULT_TOLERANCES.get,
+        folder=tmp_path / "found", seconds=60,
+    )  # fmt: skip
+    assert found.divergence is None
+    assert "program main keeps state" in found.detail
+    assert "shows in later calls" in found.detail
+
+
+def test_too_many_calls_are_told(tmp_path: Path) -> None:
+    """The cache's end is reached while golden cases are made: which call, and what to do."""
+    with pytest.raises(ExportError, match=r"in call 7 of 7 after a reset: .*fewer `calls`"):
+        convert(Cache().eval(), (torch.randn(1, 8),), out=tmp_path / "none", calls=7)
+    with pytest.raises(UsageError, match="golden cases cannot be 0 calls"):
+        convert(Cache().eval(), (torch.randn(1, 8),), out=tmp_path / "none", calls=0)
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_is_assigned_deep_inside_is_kept() -> None:
+    """`self.buffer = new` in a submodule, two exchanged among them: torch.export forgets it."""
+
+    class Exchanged(nn.Module):
+        one: torch.Tensor
+        two: torch.Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("one", torch.ones(3))
+            self.register_buffer("two", torch.zeros(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.one, self.two = self.two, self.one + x
+            return self.one * 2
+
+    inner = Exchanged().eval()
+    prepared = prepare_own("main", Program(nn.Sequential(inner).eval(), (torch.ones(3),), calls=3))
+    program = prepared.exported.program
+    assert set(state_of(program)) == {"0.one", "0.two"}
+    assert "forward" not in vars(inner)
+    assert torch.equal(inner.one, torch.ones(3))
+    again = program.module(check_guards=False)
+    for case in prepared.goldens:
+        found = again(*case.inputs.values())
+        torch.testing.assert_close(found, case.outputs["output"], rtol=0, atol=0)
+    assert [float(case.outputs["output"][0]) for case in prepared.goldens] == [0.0, 4.0, 2.0]
+
+
+def test_a_buffer_that_was_none_is_refused() -> None:
+    """What is first made in a call has no first value to reset to."""
+
+    class Late(nn.Module):
+        cache: torch.Tensor | None
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("cache", None)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.cache = x if self.cache is None else self.cache + x
+            return self.cache
+
+    with pytest.raises(ExportError, match=r"buffer 'cache' is assigned a tensor.*Register it with"):
+        prepare_own("main", Program(Late().eval(), (torch.ones(3),)))
+
+
+def test_memory_under_two_names_is_refused() -> None:
+    """What is written under one name would have to be read under the other: torch cannot."""
+
+    class Twice(nn.Module):
+        whole: torch.Tensor
+        part: torch.Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("whole", torch.zeros(4, 2))
+            self.register_buffer("part", self.whole[:2])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.whole += x
+            return self.part * 2
+
+    with pytest.raises(ExportError, match="one memory with another: register the memory once"):
+        prepare_own("main", Program(Twice().eval(), (torch.ones(4, 2),)))
