@@ -84,7 +84,7 @@ test-all: setup wheel double ## the suite with fresh random examples, then every
 	$(BIN)/python -m pytest -n0 -m cluster
 	$(BIN)/python -m pytest -m faults
 	$(BIN)/python -m pytest -m ui
-	test "$$(id -u)" != 0 || $(MAKE) test-hosts
+	test "$$(id -u)" != 0 || $(MAKE) test-hosts test-container
 
 test-ui: setup ## Prefect's UI in headless Chromium: the form, a run, its report
 	$(BIN)/python -m pytest -m ui
@@ -97,7 +97,7 @@ test-cluster: setup ## a real cluster, from `zoo up` to `zoo down` (some minutes
 
 CONTAINER_TOOLS := buildah debootstrap podman redis-server runc
 
-test-container: setup ## build the images and convert in them (root; half an hour at first)
+test-container: setup ## build the images and convert in them (root; half an hour and 12 GB in build/containers at first)
 	@for tool in $(CONTAINER_TOOLS); do command -v $$tool >/dev/null || { echo "apt install buildah debootstrap podman postgresql redis-server runc"; exit 2; }; done
 	$(BIN)/python -m pytest -n0 -m container
 

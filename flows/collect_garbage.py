@@ -1,7 +1,6 @@
 """The flow that removes what no release needs, from the store and from the worker's own folder."""
 
 from prefect import State, flow
-from prefect.runtime import flow_run
 from prefect.states import Failed
 
 from flows.machine.cleanup import Collected, collect
@@ -9,7 +8,9 @@ from flows.names import FlowName
 from flows.outcome.artifacts import leave_artifact
 from flows.outcome.notices import Notice, tell
 from flows.request.parameters import allowed_store
+from flows.run_names import own_name
 from flows.running.settings import NOTHING_KEPT
+from flows.schedules import give_way_to_later
 from zoo.errors import MenagerieError
 from zoo.report import plain_text
 from zoo.store import KeepRule
@@ -17,11 +18,10 @@ from zoo.store import KeepRule
 __all__ = ["collect_garbage"]
 
 
-def _run_name() -> str:
-    return "list garbage" if flow_run.get_parameters().get("dry_run") else "collect garbage"
+_NAME = FlowName.COLLECT_GARBAGE
 
 
-@flow(name=FlowName.COLLECT_GARBAGE.value, flow_run_name=_run_name, **NOTHING_KEPT)
+@flow(name=_NAME.value, flow_run_name=own_name(_NAME), **NOTHING_KEPT)
 def collect_garbage(
     keep: KeepRule = KeepRule(),  # noqa: B008 - frozen
     *,
@@ -35,6 +35,8 @@ def collect_garbage(
         dry_run: Only say what would be removed.
         store: Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
     """
+    if (skipped := give_way_to_later()) is not None:
+        return skipped
     try:
         collected = collect(allowed_store(store), keep, dry_run=dry_run)
     except MenagerieError as error:
@@ -45,5 +47,5 @@ def collect_garbage(
 
 
 def _markdown(collected: Collected) -> str:
-    removed = "".join(f"- `{key}`\n" for key in collected.swept.releases)
+    removed = "".join(f"- `{key}`\n" for key in collected.swept.documents)
     return f"{collected.summary}\n\n{removed}"

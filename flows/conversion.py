@@ -85,7 +85,8 @@ class Conversion:
         finally:
             shutil.rmtree(self._job.folder, ignore_errors=True)
         row = self._row(Outcome.PUBLISHED if published.kept is None else Outcome.PROVEN)
-        return row.model_copy(update={"proof": published.state, "kept": published.kept}), report
+        stored = {"proof": published.state, "kept": published.kept, "bytes": published.bytes}
+        return row.model_copy(update=stored), report
 
     def _lowered(self, model: ModelHolder) -> StageRecords:
         def made(kind: StageKind[RecordT]) -> RecordT:

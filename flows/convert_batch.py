@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from prefect import State, flow
-from prefect.runtime import flow_run
 from prefect.states import Completed
 
 from flows.dispatch.in_process import close_lost_children, convert_here
@@ -13,6 +12,7 @@ from flows.outcome.results import ModelResult, RunResult
 from flows.outcome.rows import leave_row, rows_left_before, this_run
 from flows.planning.plan import PlannedModel, plan, sort_out, unplanned_row
 from flows.request.parameters import ConversionOptions
+from flows.run_names import own_name
 from flows.running.listener import Recorder
 from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, without_heartbeats
@@ -22,15 +22,10 @@ from zoo.errors import MenagerieError
 __all__ = ["convert_batch"]
 
 
-def _run_name() -> str:
-    """As its parent calls it, e.g. `resnet18 and 3 more for cpu`."""
-    asked = flow_run.get_parameters()
-    models, target = asked.get("models") or ["nothing"], asked.get("target", "")
-    more = f" and {len(models) - 1} more" if len(models) > 1 else ""
-    return f"{models[0]}{more} for {target}"
+_NAME = FlowName.CONVERT_BATCH
 
 
-@flow(name=FlowName.CONVERT_BATCH.value, flow_run_name=_run_name, **NOTHING_KEPT)
+@flow(name=_NAME.value, flow_run_name=own_name(_NAME), **NOTHING_KEPT)
 def convert_batch(
     models: list[str],
     target: str = "cpu",

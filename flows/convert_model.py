@@ -82,9 +82,9 @@ def _convert(model: str, target: str, options: ConversionOptions) -> Ended:
             patiently(lambda: claimed.enter_context(claim()))
             # Others may have converted it since it was planned, before or while we waited.
             if not options.force:
-                state = patiently(lambda: store.state(model, target, planned.build_key))
-                if state is not None:
-                    return Ended(skipped_row(replace(planned, proof=state)))
+                held = patiently(lambda: store.held(model, target, planned.build_key))
+                if held is not None:
+                    return Ended(skipped_row(replace(planned, held=held)))
             return _run(planned, options)
     except MenagerieError as error:
         return Ended(unplanned_row(model, target, error), error=error, summary=summary)

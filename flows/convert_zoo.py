@@ -27,9 +27,11 @@ from flows.planning.placement import load_placement
 from flows.planning.plan import PlannedModel, plan, sort_out
 from flows.request.choices import ModelChoice, TagChoice, TargetChoice
 from flows.request.parameters import ConversionOptions, RunLimits
+from flows.run_names import own_name
 from flows.running.listener import Recorder, SilentListener
 from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed
+from flows.schedules import give_way_to_later
 from tasks.retries import patiently
 from zoo.errors import MenagerieError, StoreError
 from zoo.report import plain_text
@@ -37,17 +39,10 @@ from zoo.report import plain_text
 __all__ = ["convert_zoo"]
 
 
-def _run_name() -> str:
-    """What it does, e.g. `convert resnet18 and 3 more for metal`."""
-    asked = flow_run.get_parameters()
-    models = [*asked.get("models", ()), *(f"tag {tag}" for tag in asked.get("selected_tags", ()))]
-    more = f" and {len(models) - 1} more" if len(models) > 1 else ""
-    targets = ", ".join(map(str, asked.get("targets", ())))
-    what = f"{models[0]}{more}" if models else "the default models"
-    return f"convert {what}" + (f" for {targets}" if targets else "")
+_NAME = FlowName.CONVERT_ZOO
 
 
-@flow(name=FlowName.CONVERT_ZOO.value, flow_run_name=_run_name, **NOTHING_KEPT)
+@flow(name=_NAME.value, flow_run_name=own_name(_NAME), **NOTHING_KEPT)
 def convert_zoo(
     models: list[ModelChoice] = [],  # noqa: B006 - Prefect reads the defaults for its form
     selected_tags: list[TagChoice] = [],  # noqa: B006
@@ -70,6 +65,8 @@ def convert_zoo(
         limits: How long the run waits for what.
         jobs: Models converted at a time where there are no workers.
     """
+    if (skipped := give_way_to_later()) is not None:
+        return skipped
     began = time.perf_counter()
     try:
         planned = list(services().planned.values()) or patiently(

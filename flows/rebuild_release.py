@@ -10,15 +10,20 @@ from flows.outcome.notices import Notice, tell
 from flows.rebuilding import rebuild, rebuild_markdown, turn_of_the_day
 from flows.request.choices import ModelChoice, TargetChoice
 from flows.request.parameters import ConversionOptions, allowed_store
+from flows.run_names import own_name
 from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed
+from flows.schedules import give_way_to_later
 from tasks.rebuild import Rebuild
 from zoo.store import open_store
 
 __all__ = ["rebuild_release"]
 
 
-@flow(name=FlowName.REBUILD_RELEASE.value, **NOTHING_KEPT)
+_NAME = FlowName.REBUILD_RELEASE
+
+
+@flow(name=_NAME.value, flow_run_name=own_name(_NAME), **NOTHING_KEPT)
 def rebuild_release(
     models: list[ModelChoice] = [],  # noqa: B006 - Prefect reads the defaults for its form
     targets: list[TargetChoice] = [],  # noqa: B006
@@ -35,6 +40,8 @@ def rebuild_release(
         targets: Only for these. None: all.
         store: Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
     """
+    if (skipped := give_way_to_later()) is not None:
+        return skipped
     place = allowed_store(store)
     release = turn_of_the_day(
         open_store(place), models, targets, datetime.now(UTC).date().toordinal()

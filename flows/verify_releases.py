@@ -4,7 +4,6 @@ from typing import Annotated
 
 from prefect import State, flow
 from prefect.client.orchestration import get_client
-from prefect.runtime import flow_run
 from pydantic import Field
 
 from flows.dispatch.clock import Clock
@@ -19,8 +18,10 @@ from flows.outcome.rows import this_run
 from flows.planning.placement import load_placement
 from flows.request.choices import ModelChoice, TargetChoice
 from flows.request.parameters import RunLimits, allowed_store
+from flows.run_names import own_name
 from flows.running.services import services
 from flows.running.settings import NOTHING_KEPT, failed
+from flows.schedules import give_way_to_later
 from flows.verification import (
     VerifyResult,
     awaiting_device,
@@ -34,12 +35,10 @@ from zoo.store import Release, open_store
 __all__ = ["verify_releases"]
 
 
-def _run_name() -> str:
-    """What it does, e.g. `verify all releases`."""
-    return f"verify {', '.join(flow_run.get_parameters().get('models', ())) or 'all releases'}"
+_NAME = FlowName.VERIFY_RELEASES
 
 
-@flow(name=FlowName.VERIFY_RELEASES.value, flow_run_name=_run_name, **NOTHING_KEPT)
+@flow(name=_NAME.value, flow_run_name=own_name(_NAME), **NOTHING_KEPT)
 def verify_releases(
     models: list[ModelChoice] = [],  # noqa: B006 - Prefect reads the defaults for its form
     targets: list[TargetChoice] = [],  # noqa: B006
@@ -61,6 +60,8 @@ def verify_releases(
         threads: Threads to run with.
         store: Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
     """
+    if (skipped := give_way_to_later()) is not None:
+        return skipped
     place = allowed_store(store)
     judge = services().judge
 

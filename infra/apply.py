@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -21,6 +22,7 @@ from prefect.events.schemas.automations import AutomationCore
 from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
+from flows.schedules import name_waiting
 from infra.notifications import PREFIX, load_notifications
 from infra.wanted import TIME_ZONE, PoolType, load_wanted, time_zone
 from tasks.failures import explain
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["apply_pools", "deploy", "main"]
 
 _COMMAND = "python -m flows.running.flow_process"
+_SCHEDULER_SECONDS = 15.0  # it looks for new deployments every 5 s
+_LOOK_SECONDS = 0.5
 
 
 def main() -> int:
@@ -51,6 +55,7 @@ def main() -> int:
             deploy(wanted)
             for automation in [*wanted.automations, *_apply_notifications(client)]:
                 _apply_automation(client, automation)
+            _name_scheduled(client, wanted)
     except MenagerieError as error:
         print(error, file=sys.stderr)  # noqa: T201 - this is a program
         return error.exit_code
@@ -155,6 +160,17 @@ def _reason(said: str) -> str:
     lines = said.splitlines() or ["it said nothing"]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b: ", line)]
     return (errors or lines)[-1]
+
+
+def _name_scheduled(client: SyncPrefectClient, wanted: Wanted) -> None:
+    """Name the runs of schedules, which the server makes within seconds of being told of them.
+
+    Where nothing schedules, on a server whose services are down, there is nothing to wait for: the
+    first of them to run names the others.
+    """
+    end = time.monotonic() + _SCHEDULER_SECONDS
+    while not wanted.scheduled <= name_waiting(client) and time.monotonic() < end:
+        time.sleep(_LOOK_SECONDS)
 
 
 def _apply_notifications(client: SyncPrefectClient) -> list[dict[str, Any]]:

@@ -119,8 +119,22 @@ class Wanted:
                 name=each["name"],
                 pool=each["work_pool"]["name"],
             )
-            for each in _read(self.deployment_file)["deployments"]
+            for each in self._deployed
         )
+
+    @cached_property
+    def scheduled(self) -> set[str]:
+        """The flows that run by a schedule."""
+        return {
+            name.flow
+            for name, each in zip(self.deployments, self._deployed, strict=True)
+            if each.get("schedules")
+        }
+
+    @cached_property
+    def _deployed(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = _read(self.deployment_file)["deployments"]
+        return found
 
     @cached_property
     def digest(self) -> str:

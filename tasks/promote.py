@@ -67,7 +67,8 @@ def promote_candidate(
     """
     check_candidate(candidate.manifest, spec)
     place = f"{candidate.model} for {candidate.platform}"
-    with tempfile.TemporaryDirectory(prefix="menagerie-promote-") as work:
+    work_folder = tempfile.TemporaryDirectory(prefix="menagerie-promote-")
+    with store.hold(candidate), work_folder as work:
         unsigned_too = Store(store.objects, allow_unsigned=True)
         bundle = unsigned_too.pull(candidate, Path(work) / "bundle")
         if goldens:
@@ -76,7 +77,7 @@ def promote_candidate(
         if not judged.passed:
             fact = f"{judged.verdict}: {judged.detail}"
             raise ValidationError(place, fact, "Do not promote it; convert it anew")
-    return Promoter(store, keyring).promote(candidate, latest=latest, reason=reason)
+        return Promoter(store, keyring).promote(candidate, latest=latest, reason=reason)
 
 
 def worse_than_latest(

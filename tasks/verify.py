@@ -113,15 +113,16 @@ def confirm_release(
         # It may be a candidate still, and is judged in a sandbox.
         opened = open_store(store, allow_unsigned=True)
         unsigned_too = partial(judge, allow_unsigned=True)
-        proof, report = _prove(opened, release, folder, 1, unsigned_too)
-        if report is not None and report.passed and not report.emulated:
-            bundle = folder / _BUNDLE
-            _require_untouched(bundle, release)
-            written = read_report(bundle).model_copy(update={"validation": report})
-            write_report(written, bundle, graphs=read_graphs(bundle))
-            reseal(bundle, release.manifest, ReleaseState.VALIDATED)
-            _confirm(opened, store, release, bundle)
-            proof = proof.model_copy(update={"state": ReleaseState.VALIDATED})
+        with opened.hold(release):
+            proof, report = _prove(opened, release, folder, 1, unsigned_too)
+            if report is not None and report.passed and not report.emulated:
+                bundle = folder / _BUNDLE
+                _require_untouched(bundle, release)
+                written = read_report(bundle).model_copy(update={"validation": report})
+                write_report(written, bundle, graphs=read_graphs(bundle))
+                reseal(bundle, release.manifest, ReleaseState.VALIDATED)
+                _confirm(opened, store, release, bundle)
+                proof = proof.model_copy(update={"state": ReleaseState.VALIDATED})
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return proof.model_copy(update={"seconds": time.perf_counter() - began})

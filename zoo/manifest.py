@@ -23,7 +23,7 @@ from zoo.yaml_source import Fault, YamlFile, read_yaml
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["DEFAULT_TAG", "Manifest", "Origin", "json_schema", "load_manifest"]
+__all__ = ["DEFAULT_TAG", "Manifest", "Origin", "is_pattern", "json_schema", "load_manifest"]
 
 DEFAULT_TAG = "default"
 VERSION = 1
@@ -123,7 +123,7 @@ class Manifest:
         return made
 
     def _matching(self, pattern: str) -> set[str]:
-        if not _GLOB & set(pattern):
+        if not is_pattern(pattern):
             self._require(pattern)
             return {pattern}
         found = {name for name in self.models if fnmatchcase(name, pattern)} - self._variants
@@ -143,6 +143,11 @@ class Manifest:
         if name not in self.models:
             step = advice(name, self.models, f"`{self.listing}` shows them all")
             raise UsageError(name, "there is no such model", step)
+
+
+def is_pattern(name: str) -> bool:
+    """Whether it stands for all names of its form, as `vit*` does."""
+    return not _GLOB.isdisjoint(name)
 
 
 def load_manifest(folder: Path | None = None, *, targets: Iterable[str] = ()) -> Manifest:

@@ -85,7 +85,7 @@ def compile_model(
         return
     manifest, report = bundle.manifest, bundle.report
     worst = f"{figure(report.worst_abs, error)}, {figure(report.worst_snr_db, decibels)}"
-    made = f"{manifest.state} for {manifest.target}, {size(_bytes(bundle))}"
+    made = f"{manifest.state} for {manifest.target}, {size(bundle.manifest.size)}"
     results().print(f"{output}: {made}; worst against eager {worst}", markup=False)
 
 
@@ -98,9 +98,5 @@ def _fields(bundle: "ConvertedBundle") -> dict[str, object]:
         "state": manifest.state.value,
         "worst_abs": report.worst_abs,
         "worst_snr_db": report.worst_snr_db,
-        "bytes": _bytes(bundle),
+        "bytes": manifest.size,
     }
-
-
-def _bytes(bundle: "ConvertedBundle") -> int:
-    return sum(entry.bytes for entry in bundle.manifest.listed.values())

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["convert"]
 
-_GLOB = frozenset("*?[")
-
 
 def convert(
     models: Annotated[
@@ -176,13 +174,11 @@ def _with_submission(
 ) -> "ConversionOptions":
     """With the newest submission that has these models, where Menagerie's own have not all."""
     from flows.cli.output import messages, results
-    from flows.request.own_models import submission_name
+    from flows.request.own_models import submission_meant, submission_name
     from zoo.manifest import load_manifest
     from zoo.store import open_store
 
-    if not models or set(models) <= load_manifest().models.keys() or _GLOB & set("".join(models)):
-        return options
-    digest = open_store(options.store_url).submission_of(models)
+    digest = submission_meant(open_store(options.store_url), models, load_manifest().models)
     if digest is None:
         return options
     console = messages() if quiet else results()

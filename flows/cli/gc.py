@@ -18,6 +18,10 @@ def gc(
     keep_days: Annotated[
         float, typer.Option("--keep-days", min=0.0, max=36500.0, help="Younger releases stay, too.")
     ] = 0.0,
+    candidate_days: Annotated[
+        float,
+        typer.Option("--candidate-days", min=0.0, max=36500.0, help="Younger candidates stay."),
+    ] = 30.0,
     grace_hours: Annotated[
         float,
         typer.Option("--grace-hours", min=0.0, max=8760.0, help="Anything younger stays."),
@@ -29,7 +33,8 @@ def gc(
     """Say what no release needs any more, or remove it with `--delete`.
 
     The latest release of every model and target stays, as its ledger has it, and so does every file
-    that a release names; others may publish meanwhile.
+    that a release names; others may publish meanwhile. A candidate that nobody has promoted goes
+    when it is older than `--candidate-days` and `--keep-days`.
 
     **Examples**
 
@@ -40,13 +45,15 @@ def gc(
     from flows.machine.cleanup import collect
     from zoo.store import KeepRule
 
-    rule = KeepRule(releases=keep, days=keep_days, grace_hours=grace_hours)
+    rule = KeepRule(
+        releases=keep, days=keep_days, candidate_days=candidate_days, grace_hours=grace_hours
+    )
     with messages().status("looking through the store"):
         collected = collect(store_url(store), rule, dry_run=not really)
     if as_json:
         emit(collected.model_dump(mode="json"))
         return
-    for key in collected.swept.releases:
+    for key in collected.swept.documents:
         results().print(key, markup=False)
     results().print(collected.summary)
     if not really:

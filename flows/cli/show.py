@@ -53,15 +53,15 @@ def show(
 
 def _entries(store: "Store", model: str, folder: "Path | None") -> "Manifest":
     """The manifest that is meant; of what is none of Menagerie's own, what was submitted."""
-    from flows.request.own_models import submitted_folder
+    from flows.request.own_models import fetched, submission_meant
     from transforms.targets import all_targets
     from zoo.manifest import load_manifest
 
     entries = load_manifest(folder, targets=all_targets())
-    if folder is not None or model in entries.models:
+    digest = None if folder else submission_meant(store, [model], entries.models)
+    if digest is None:
         return entries
-    submitted = submitted_folder(store, model)
-    return entries if submitted is None else load_manifest(submitted, targets=all_targets())
+    return load_manifest(fetched(store, digest), targets=all_targets())
 
 
 def _release(release: "Release") -> dict[str, object]:

@@ -39,7 +39,8 @@ class Collected(Frozen):
     def summary(self) -> str:
         """One line."""
         s = self.swept
-        what = f"{len(s.releases)} releases, {s.blobs} files ({size(s.bytes)})"
+        builds = f"{len(s.releases)} releases, {len(s.candidates)} candidates"
+        what = f"{builds}, {s.blobs} files ({size(s.bytes)})"
         here = f"{self.local_files} of its own ({size(self.local_bytes)})"
         kept = f"{s.kept_releases} releases and {s.kept_blobs} files stay"
         return f"{'would remove' if self.dry_run else 'removed'} {what} and {here}; {kept}"

@@ -68,7 +68,7 @@ class Links:
             lines += [self._needed_keys(), ""]
         until = f"until {self._until:%Y-%m-%d %H:%M} UTC; whoever has an address can read it"
         if self._archive is not None:
-            taken = size(release.size + len(release.document))
+            taken = size(release.size)
             lines += [f"Or [as one zip file]({self._archive}) ({taken}), {until}.", ""]
         if self._addresses:
             folders = " Keep the folders in their names." if self._has_folders else ""

@@ -64,7 +64,7 @@ class ModelResult(Frozen):
     latency_ms: float | None = None  # sum of the programs' medians
     eager_ms: float | None = None
     ratio: float | None = None  # artifact over eager, like for like; below 1 the artifact is faster
-    bytes: int | None = None  # weights and libraries
+    bytes: int | None = None  # of all files of the release, as they are pulled
     seconds: float = 0.0
     diagnosis: Diagnosis | None = None  # of a validation that failed
     stages: tuple[StageTime, ...] = ()
@@ -86,7 +86,6 @@ class ModelResult(Frozen):
                 "latency_ms": None if report.validation.emulated else summary.artifact_ms,
                 "eager_ms": summary.eager_ms,
                 "ratio": None if report.validation.emulated else summary.ratio,
-                "bytes": summary.bytes,
                 "diagnosis": report.diagnosis,
                 "report": str(folder / "report.html"),
             }

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from flows.request.parameters import ConversionOptions
-    from menagerie.format.bundle_manifest import ReleaseState
     from zoo.spec import ModelSpec, Precision
-    from zoo.store import Store
+    from zoo.store import Held, Store
 
 __all__ = [
     "PlannedModel",
@@ -58,7 +57,7 @@ class PlannedModel:
     build_key: str
     in_store: bool
     error: MenagerieError | None = None
-    proof: ReleaseState | None = None  # of the release in the store
+    held: Held | None = None  # of the release in the store
 
 
 def plan(
@@ -127,15 +126,15 @@ def _looked_up(
     """The same by model and target, with what the store says of each."""
     if len(planned) <= _FEW:  # the whole store may hold thousands
         with ThreadPoolExecutor(_FEW) as pool:  # a question to it may cross an ocean
-            states = list(pool.map(lambda p: _state(store, p), planned))
+            found = list(pool.map(lambda p: _held(store, p), planned))
     else:
         builds = store.builds()
-        states = [builds.get((p.model, p.target, p.build_key)) for p in planned]
+        found = [builds.get((p.model, p.target, p.build_key)) for p in planned]
     return {
         (one.model, one.target): replace(
-            one, in_store=state is not None and not options.force, proof=state
+            one, in_store=held is not None and not options.force, held=held
         )
-        for one, state in zip(planned, states, strict=True)
+        for one, held in zip(planned, found, strict=True)
     }
 
 
@@ -156,17 +155,19 @@ def sort_out(
 
 def skipped_row(planned: PlannedModel) -> ModelResult:
     """The row of a model whose release is in the store already."""
-    row = _row(planned, Outcome.SKIPPED).model_copy(update={"proof": planned.proof})
+    row = _row(planned, Outcome.SKIPPED)
+    if (held := planned.held) is not None:
+        row = row.model_copy(update={"proof": held.state, "bytes": held.bytes})
     report = known_report(planned.model, planned.target, planned.build_key)
     if report is None:
         return row
     return row.with_report(report, report_folder(planned.model, planned.target))
 
 
-def _state(store: Store, planned: PlannedModel) -> ReleaseState | None:
+def _held(store: Store, planned: PlannedModel) -> Held | None:
     if planned.error is not None:
         return None
-    return store.state(planned.model, planned.target, planned.build_key)
+    return store.held(planned.model, planned.target, planned.build_key)
 
 
 def found_row(planned: PlannedModel) -> ModelResult:

@@ -12,13 +12,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from menagerie.home import home
+from zoo.manifest import is_pattern
 from zoo.store import open_store
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from flows.request.parameters import ConversionOptions
     from zoo.store import Store
 
-__all__ = ["manifest_folder", "submission_digest", "submission_name", "submitted_folder"]
+__all__ = [
+    "fetched",
+    "manifest_folder",
+    "submission_digest",
+    "submission_meant",
+    "submission_name",
+]
 
 _NAME = re.compile(r"sha256:([0-9a-f]{64})")
 
@@ -44,20 +53,29 @@ def manifest_folder(options: ConversionOptions) -> Path | None:
     digest = submission_digest(options.manifest)
     if digest is None:
         return Path(options.manifest) if options.manifest else None
-    return _fetched(open_store(options.store_url), digest)
+    return fetched(open_store(options.store_url), digest)
 
 
-def submitted_folder(store: Store, model: str) -> Path | None:
-    """The folder of the newest submission that has a model, fetched; None if none has.
+def submission_meant(store: Store, models: Sequence[str], own: Collection[str]) -> str | None:
+    """The digest of the newest submission that has these models; None where none is meant.
+
+    Args:
+        store: where submissions are.
+        models: names, or patterns, which choose among Menagerie's own alone.
+        own: the names of Menagerie's own models: where they have all, those are meant.
+    """
+    if not models or set(models) <= set(own) or any(map(is_pattern, models)):
+        return None
+    return store.submission_of(models)
+
+
+def fetched(store: Store, digest: str) -> Path:
+    """The folder of a submission, fetched where it is not here yet.
 
     Raises:
+        NotInStore: there is no such submission.
         HashMismatch: the store has other bytes than those submitted.
     """
-    digest = store.submission_of([model])
-    return None if digest is None else _fetched(store, digest)
-
-
-def _fetched(store: Store, digest: str) -> Path:
     folder = home() / "submissions" / digest
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = store.fetch_submission(digest, folder)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 PLACE = ROOT / "build" / "containers"
 BASE = "localhost/menagerie-base:bookworm"
 DEBIAN = "bookworm"
+SLIM = ("doc", "info", "locale", "man")  # of /usr/share
 # More than the machine allows itself cannot be asked for; and where the kernel has both kinds of
 # cgroups, one runtime or the other refuses.
 LIMITS = ["--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096"]
@@ -58,7 +62,12 @@ def make_base() -> None:
     shutil.rmtree(folder, ignore_errors=True)
     bootstrap = ["debootstrap", "--variant=minbase", "--include=ca-certificates"]
     call(*bootstrap, DEBIAN, folder, log=PLACE / "debootstrap.log")
-    shutil.rmtree(folder / "var" / "cache" / "apt")  # the packages that it was made of
+    # The packages that it was made of and their list; and what a slim image never installs.
+    for place in ("var/cache/apt", "var/lib/apt/lists", *(f"usr/share/{name}" for name in SLIM)):
+        shutil.rmtree(folder / place)
+    (folder / "etc" / "dpkg" / "dpkg.cfg.d" / "slim").write_text(
+        "".join(f"path-exclude /usr/share/{name}/*\n" for name in SLIM)
+    )
     [container] = call(*storage("buildah"), "from", "scratch").split()
     call(*storage("buildah"), "add", "--quiet", container, folder, "/")
     call(*storage("buildah"), "commit", "--quiet", "--rm", container, BASE)
@@ -86,18 +95,36 @@ def folders_of(settings: Mapping[str, str]) -> list[str]:
     return sorted({f"{path}:{path}:ro" for path in paths if path.exists()})
 
 
+def torch_index() -> str:
+    """An index with a CPU build of torch: the variable TORCH_INDEX, else of what pip finds here."""
+    if given := os.environ.get("TORCH_INDEX"):
+        return given
+    [torch] = re.findall(r"^TORCH := (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    folder = PLACE / "index" / "torch"
+    if not (folder / "index.html").exists():
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        call(*pip, "--dest", folder, torch)
+        [wheel] = folder.iterdir()
+        assert "+cpu" in wheel.name, "pip finds no CPU build: make test-container TORCH_INDEX=URL"
+        (folder / "index.html").write_text(f'<a href="{quote(wheel.name)}">{wheel.name}</a>')
+    return folder.parent.as_uri()
+
+
 def build(target: str, context: Path) -> float:
     """Build an image of the Containerfile; the seconds that it took."""
-    settings = pip_settings()
+    index, settings = torch_index(), pip_settings()
+    settings.pop("find-links", None)  # torch comes from the index that is named
     secret = PLACE / "pip.conf"
     secret.write_text("[global]\n" + "".join(f"{n} = {v}\n" for n, v in settings.items()))
-    seen = [word for folder in folders_of(settings) for word in ("--volume", folder)]
+    folders = folders_of(settings | {"index": index})
+    seen = [word for folder in folders for word in ("--volume", folder)]
     begun = time.monotonic()
     call(
         *storage("buildah"),
         *("build", "--isolation", "chroot", "--layers", "--pull-never", *LIMITS[:2]),
         *("--file", context / "infra" / "container" / "Containerfile", "--target", target),
-        *("--build-arg", f"BASE={BASE}", "--secret", f"id=pip,src={secret}", *seen),
+        *("--build-arg", f"BASE={BASE}", "--build-arg", f"TORCH_INDEX={index}"),
+        *("--secret", f"id=pip,src={secret}", *seen),
         *("--tag", f"localhost/menagerie-{target}", context),
         log=PLACE / f"{target}.log",
     )

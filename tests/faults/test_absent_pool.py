@@ -36,8 +36,9 @@ def test_confirmations_wait_for_a_mac_and_then_run_by_themselves(cluster: ToyClu
     cluster.start_worker("mac", pool="macos-metal")
     cluster.wait_for(lambda: cluster.state(waiting["id"]) == "Completed", "it is confirmed")
     key = rows["ant_metal metal"]["build_key"]
-    state = open_store(cluster.store).state("ant_metal", "metal", key)
-    assert state is ReleaseState.VALIDATED
+    held = open_store(cluster.store).held("ant_metal", "metal", key)
+    assert held is not None
+    assert held.state is ReleaseState.VALIDATED
     cluster.convert()
     again = cluster.table()["ant_metal metal"]
     assert (again["outcome"], again["proof"], again["confirmation"]) == (

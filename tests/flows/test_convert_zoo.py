@@ -18,16 +18,18 @@ from toy_zoo import ToyModel, toy_judgement
 import tasks.retries
 import zoo.store
 from flows.cli import invoke
+from flows.cli.results_table import print_results
 from flows.convert_batch import convert_batch
 from flows.convert_model import convert_model
 from flows.convert_zoo import convert_zoo
 from flows.dispatch.in_process import convert_here
-from flows.outcome.results import ModelResult, Outcome
+from flows.outcome.results import ModelResult, Outcome, RunResult
 from flows.planning.plan import plan
 from flows.request.parameters import ConversionOptions
 from flows.running.listener import Recorder
 from flows.running.services import Services, use_services
 from flows.running.settings import state_error
+from menagerie.format.paths import MANIFEST, SIGNATURE
 from tasks.failures import ProcessDied
 from tasks.job import Job, Stage, StageRecords
 from tasks.prove import prove
@@ -284,7 +286,7 @@ def test_a_store_that_was_away_for_a_moment_is_asked_again(
             raise errors.pop()
 
     monkeypatch.setattr(tasks.retries, "RETRY_SECONDS", [0.0])
-    monkeypatch.setattr(zoo.store.Store, "state", asked)
+    monkeypatch.setattr(zoo.store.Store, "held", asked)
     models = "ant" if flow is convert_model else ["ant"]
     with use_services(toy_services()):
         state = flow(models, "cpu", options, return_state=True)
@@ -409,6 +411,31 @@ def test_misuse_is_a_failed_run_with_one_line(
     assert state.is_failed()
     assert "annt" in (state.message or "")
     assert "Traceback" not in caplog.text
+
+
+def test_a_size_is_that_of_the_download_everywhere(
+    options: ConversionOptions, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Converted, found in the store, shown or pulled: what the files take, in the same words."""
+    rows = [one(toy_services(), "ant", options) for _ in range(2)]
+    assert [row.outcome for row in rows] == [Outcome.PUBLISHED, Outcome.SKIPPED]
+    store = ["--store", options.store_url]
+    capfd.readouterr()
+    told = []
+    for row in rows:
+        print_results(RunResult(results=(row,), store="s", seconds=1))
+        told.append(capfd.readouterr().out)
+    assert invoke(["show", "ant", "--manifest", options.manifest, *store]) == 0
+    told.append(capfd.readouterr().out)
+    assert invoke(["pull", "ant", *store, "-o", str(tmp_path / "pulled")]) == 0
+    told.append(capfd.readouterr().out)
+    sealed = {MANIFEST, SIGNATURE}  # what says and signs how large the others are
+    files = [path for path in (tmp_path / "pulled").rglob("*") if path.is_file()]
+    taken = sum(path.stat().st_size for path in files if path.name not in sealed)
+    assert [row.bytes for row in rows] == [taken, taken]
+    assert 1000 < taken < 1_000_000
+    digits = 3 - len(str(taken // 1000))
+    assert [f"{taken / 1000:.{digits}f} kB" in text for text in told] == [True] * 4
 
 
 def test_a_run_is_called_what_it_does(options: ConversionOptions) -> None:

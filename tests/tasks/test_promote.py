@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +18,7 @@ from tasks import promote
 from zoo.errors import ValidationError
 from zoo.manifest import load_manifest
 from zoo.signing import Keyring
-from zoo.store import open_store
+from zoo.store import KeepRule, open_store
 
 if TYPE_CHECKING:
     from zoo.store import Release, Store
@@ -89,3 +90,27 @@ def test_factories_run_where_they_are_allowed(
     words = ["promote", "tiny", "--manifest", str(manifest), "--store", store.url]
     assert invoke([*words, *(["--allow-factories"] if allowed else [])]) == 0
     assert asked == [allowed]
+
+
+def test_a_candidate_is_held_while_it_is_judged(
+    store: Store, manifest: Path, tmp_path: Path
+) -> None:
+    """A sweep that takes everything comes while it runs: what was judged is what is signed."""
+    [candidate] = store.candidates()
+    everything = KeepRule(releases=1, candidate_days=0, grace_hours=0)
+
+    def judged(bundle: Path, **_: Any) -> Any:
+        assert store.sweep(everything, dry_run=False).candidates == ()
+        return SimpleNamespace(passed=True)
+
+    promoted = promote.promote_candidate(
+        store,
+        Keyring(tmp_path / "keys"),
+        candidate,
+        load_manifest(manifest).spec("tiny"),
+        manifest=manifest,
+        goldens=False,
+        judge=judged,
+    )
+    assert store.has(*promoted.names)
+    assert store.objects.list_keys("publishing/") == []

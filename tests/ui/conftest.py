@@ -15,11 +15,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime" / "format"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 
 from browsers import PAGE_SECONDS
+from owner import Cluster, signed_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +37,28 @@ def browser() -> Iterator[Browser]:
             )
         yield opened
         opened.close()
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, str]:
+    """What the owner of the module's cluster has set; a module may have a fixture of its own."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, settings: dict[str, str]
+) -> Iterator[Cluster]:
+    """A cluster of the module's own."""
+    made = Cluster(tmp_path_factory.mktemp("home"), **settings)
+    try:
+        yield made
+    finally:
+        made.zoo("down")
+
+
+@pytest.fixture(scope="module")
+def page(cluster: Cluster, browser: Browser) -> Iterator[Page]:
+    """The owner's browser, signed in."""
+    with signed_in(cluster, browser) as opened:
+        yield opened

@@ -8,34 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 from browsers import picture
-from owner import Cluster, signed_in
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+    from owner import Cluster
 
 pytestmark = pytest.mark.ui
 
 MODEL = "digits_cnn"
 RUN_SECONDS = 600
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster of this test's own."""
-    made = Cluster(tmp_path_factory.mktemp("home"))
-    try:
-        yield made
-    finally:
-        made.zoo("down")
-
-
-@pytest.fixture(scope="module")
-def page(cluster: Cluster, browser: Browser) -> Iterator[Page]:
-    """A browser that is signed in, as anybody's is."""
-    with signed_in(cluster, browser) as opened:
-        yield opened
 
 
 def open_form(cluster: Cluster, page: Page) -> None:

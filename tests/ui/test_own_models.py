@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 from browsers import picture
 from mail_server import Inbox, receiving
-from owner import Cluster, signed_in
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from owner import Cluster
 
 pytestmark = pytest.mark.ui
 
@@ -51,24 +52,11 @@ def inbox() -> Iterator[Inbox]:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory, inbox: Inbox) -> Iterator[Cluster]:
-    """One whose owner hears of failures by mail."""
-    home = tmp_path_factory.mktemp("home")
-    told = home / "notifications.yaml"
+def settings(tmp_path_factory: pytest.TempPathFactory, inbox: Inbox) -> dict[str, str]:
+    """Those of an owner who hears of failures by mail."""
+    told = tmp_path_factory.mktemp("told") / "notifications.yaml"
     told.write_text("channels:\n  - {name: owner, kind: mail, url_from: NOTIFY_MAIL}\n")
-    settings = {"MENAGERIE_NOTIFICATIONS": str(told), "NOTIFY_MAIL": inbox.address}
-    made = Cluster(home, **settings)
-    try:
-        yield made
-    finally:
-        made.zoo("down")
-
-
-@pytest.fixture(scope="module")
-def page(cluster: Cluster, browser: Browser) -> Iterator[Page]:
-    """The owner's browser."""
-    with signed_in(cluster, browser) as opened:
-        yield opened
+    return {"MENAGERIE_NOTIFICATIONS": str(told), "NOTIFY_MAIL": inbox.address}
 
 
 def test_ones_own_model_goes_the_whole_way(

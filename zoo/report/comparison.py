@@ -126,7 +126,7 @@ def regressions(before: Side, after: Side, limits: RegressionLimits) -> tuple[Re
 
 
 def _too_large(first: Side, second: Side, limits: RegressionLimits) -> str:
-    before, after = _bytes(first.manifest), _bytes(second.manifest)
+    before, after = first.manifest.size, second.manifest.size
     if after <= before * limits.larger:
         return ""
     return f"{figures.size(before)} became {figures.size(after)}, beyond {limits.larger:g} times"
@@ -194,7 +194,7 @@ def _latency(first: Side, second: Side) -> Iterator[Difference]:
 
 
 def _sizes(first: Side, second: Side) -> Iterator[Difference]:
-    yield _amount("size", "all files", _bytes(first.manifest), _bytes(second.manifest))
+    yield _amount("size", "all files", first.manifest.size, second.manifest.size)
     names = [_roles(side.manifest) for side in (first, second)]
     for name in sorted({*names[0], *names[1]}):
         yield _amount("size", name, names[0].get(name), names[1].get(name))
@@ -312,7 +312,3 @@ def _of_eager(side: Side) -> float | None:
     if side.report is None or side.report.validation.emulated:
         return None
     return summarise(side.report).ratio
-
-
-def _bytes(manifest: BundleManifest) -> int:
-    return sum(entry.bytes for entry in manifest.listed.values())

@@ -137,7 +137,8 @@ def tiles(report: ConversionReport) -> tuple[Tile, ...]:
     if row.artifact_ms is not None and not validation.emulated:
         note = "" if row.ratio is None else speed(row.ratio)
         found.append(Tile("latency", milliseconds(row.artifact_ms), note))
-    found.append(Tile("size", size(row.bytes), f"{thousands(report.parameters)} parameters"))
+    note = f"{thousands(report.parameters)} parameters"
+    found.append(Tile("weights and code", size(row.bytes), note))
     if validation.peak_memory_bytes is not None:
         note = "" if validation.load_ms is None else f"loads in {milliseconds(validation.load_ms)}"
         found.append(Tile("peak memory", size(validation.peak_memory_bytes), note))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from menagerie.store.releases import Release
+from menagerie.store.release import Release
 from menagerie.store.s3_options import Addressing, Checksums, S3Options
 from menagerie.terminal import shown_address
 from zoo.errors import UsageError
 from zoo.store.base import ObjectStore, Progress, silent
 from zoo.store.garbage_collection import KeepRule, Swept
+from zoo.store.inventory import Held
 from zoo.store.lease import Patience
 from zoo.store.local import LocalObjects
 from zoo.store.probe import Finding, StoreCheck
@@ -21,6 +22,7 @@ __all__ = [
     "Addressing",
     "Checksums",
     "Finding",
+    "Held",
     "KeepRule",
     "Patience",
     "Progress",

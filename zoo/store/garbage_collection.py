@@ -1,10 +1,7 @@
 """Removing what no release needs, while others publish.
 
-Nothing is locked. A publisher first writes down which blobs it counts on (`publishing/`), then
-looks whether a sweep is removing one of them (`sweeping/`). A sweep first writes down which blobs
-it is about to remove, then looks again which ones are counted on. Whatever the order in which the
-two do it, one of them sees the other: stores show a written object at once. The publisher then
-waits, or the sweep leaves the blob alone.
+Nothing is locked: who counts on a blob or a candidate says so, and a sweep what it is about to
+remove (`zoo.store.announcements`).
 
 Only files under keys of our own form are considered: in a folder that is no store, or not only
 ours, those of others stay.
@@ -13,16 +10,14 @@ ours, those of others stay.
 from __future__ import annotations
 
 import base64
-import json
 import logging
 import re
-import time
 import uuid
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
 from menagerie.format.bundle_manifest import ReleaseState, moment
 from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
@@ -53,12 +48,11 @@ from zoo.errors import (
     ArtifactError,
     MenagerieError,
     NotInStore,
-    StoreError,
     StoreUnreachable,
     TooLarge,
 )
 from zoo.frozen import Frozen
-from zoo.spec import Sha256
+from zoo.store.announcements import counted_on, sweeping
 from zoo.store.submissions import listed, read_submission
 
 if TYPE_CHECKING:
@@ -67,16 +61,15 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest
     from zoo.store.base import ObjectStore, StoredFile
 
-__all__ = ["LINKED_DAYS", "KeepRule", "Swept", "announce", "sweep"]
+__all__ = ["LINKED_DAYS", "KeepRule", "Swept", "sweep"]
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
 _DIGEST = re.compile(rb"\b[0-9a-f]{64}\b")
-_DIGESTS = TypeAdapter(list[Sha256])
-_BATCH = 100  # blobs removed between two looks at who publishes
-_MAX_LIST_BYTES = 8 * 2**20
+_BATCH = 100  # things removed between two looks at who publishes
 _HOUR = 3600.0
-_WAIT_SECONDS = (0.5, 60.0)  # between two looks at a sweep, and in all
 LINKED_DAYS = 21.0  # for which pages and archives stay; no link to one is good for a third of it
 _FORGOTTEN_HOURS = 7 * 24.0  # a note so old was left by a process that was killed
 
@@ -97,6 +90,13 @@ class KeepRule(Frozen):
         le=365.0 * 100,
         title="Days",
         description="For so many days a release stays, however many came after it.",
+    )
+    candidate_days: float = Field(
+        default=30.0,
+        ge=0,
+        le=365.0 * 100,
+        title="Days of candidates",
+        description="So long a build stays that nobody promotes; never shorter than a release.",
     )
     submissions: int = Field(
         default=20,
@@ -123,6 +123,7 @@ class Swept(Frozen):
     """What a sweep removed, or would remove."""
 
     releases: tuple[str, ...] = ()  # keys of their documents
+    candidates: tuple[str, ...] = ()  # likewise
     submissions: int = 0
     blobs: int = 0
     bytes: int = 0
@@ -132,27 +133,10 @@ class Swept(Frozen):
     kept_releases: int = 0
     kept_blobs: int = 0
 
-
-@contextmanager
-def announce(objects: ObjectStore, digests: Iterable[str]) -> Iterator[None]:
-    """Counts on blobs while the block runs: no sweep removes them.
-
-    Args:
-        objects: the store.
-        digests: sha256 of the files of the bundle that is being published.
-
-    Raises:
-        StoreError: a sweep that is removing one of them does not end.
-    """
-    wanted = sorted(set(digests))
-    note = f"{PUBLISHING}{uuid.uuid4().hex}.json"
-    objects.put_small(note, json.dumps(wanted).encode())
-    try:
-        _await_sweeps(objects, set(wanted))
-        yield
-    finally:
-        with suppress(StoreError):
-            objects.delete(note)
+    @property
+    def documents(self) -> tuple[str, ...]:
+        """Keys of all that went by name: releases, then candidates."""
+        return self.releases + self.candidates
 
 
 def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> Swept:
@@ -174,7 +158,11 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> Swept:
     old = now - rule.grace_hours * _HOUR
     old_release = min(old, now - rule.days * 24 * _HOUR)
     going = _superseded(documents, rule, old_release, _in_use(objects))
-    kept = {key: manifest for key, (_, manifest) in documents.items() if key not in going}
+    proposed = _stale_candidates(objects, min(old_release, now - rule.candidate_days * 24 * _HOUR))
+    if not dry_run:
+        proposed = [key for batch in _batches(proposed) for key in _withdraw(objects, batch)]
+    gone = {*going, *proposed}
+    kept = {key: manifest for key, (_, manifest) in documents.items() if key not in gone}
     submitted = _superseded_submissions(objects, rule, old)
     needed = _digests(kept.values()) | unreadable | _submitted(objects, set(submitted))
     kept = {key: each for key, each in kept.items() if parse_release_key(key) is not None}
@@ -190,6 +178,7 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> Swept:
         uploads = objects.abandon_uploads(old, _is_content)
     return Swept(
         releases=tuple(going),
+        candidates=tuple(proposed),
         submissions=len(submitted),
         blobs=len(spare),
         bytes=sum(blob.bytes for blob in spare),
@@ -276,6 +265,24 @@ def _superseded(
     return sorted(going)
 
 
+def _stale_candidates(objects: ObjectStore, old: float) -> list[str]:
+    """Documents that nobody has promoted since, sound or not, and that nobody is at just now."""
+    held = counted_on(objects)
+    stale = [file.key for file in objects.list_files(CANDIDATES) if file.modified <= old]
+    builds = {key: names[2] for key in stale if (names := parse_candidate_key(key)) is not None}
+    return sorted(key for key, build in builds.items() if build not in held)
+
+
+def _withdraw(objects: ObjectStore, batch: list[str]) -> list[str]:
+    """Removes the candidates of a batch that nobody has come to promote or prove since."""
+    names = [PurePosixPath(key).stem for key in batch]
+    with sweeping(objects, names) as wanted:
+        going = [key for key, name in zip(batch, names, strict=True) if name not in wanted]
+        for key in going:
+            objects.delete(key)
+    return going
+
+
 def _in_use(objects: ObjectStore) -> set[str]:
     """Builds that a ledger calls the latest; unchecked, for all that they do is stay."""
     found = set()
@@ -322,11 +329,8 @@ def _digests(manifests: Iterable[BundleManifest]) -> set[str]:
 
 def _remove(objects: ObjectStore, rule: KeepRule, batch: list[StoredFile]) -> list[StoredFile]:
     """Removes the blobs of a batch that nobody has come to need since."""
-    flag = f"{SWEEPING}{uuid.uuid4().hex}.json"
     names = [blob.key.rpartition("/")[2] for blob in batch]
-    objects.put_small(flag, json.dumps(names).encode())
-    try:
-        wanted = _noted(objects, PUBLISHING)
+    with sweeping(objects, names) as wanted:
         documents, unreadable = _documents(objects, rule)
         needed = _digests(manifest for _, manifest in documents.values()) | unreadable
         needed |= _submitted(objects, set())
@@ -334,14 +338,12 @@ def _remove(objects: ObjectStore, rule: KeepRule, batch: list[StoredFile]) -> li
         going = [b for b in going if b.key not in needed]
         for blob in going:
             objects.delete(blob.key)
-    finally:
-        objects.delete(flag)
     return going
 
 
-def _batches(blobs: list[StoredFile]) -> Iterator[list[StoredFile]]:
-    for start in range(0, len(blobs), _BATCH):
-        yield blobs[start : start + _BATCH]
+def _batches(things: list[T]) -> Iterator[list[T]]:
+    for start in range(0, len(things), _BATCH):
+        yield things[start : start + _BATCH]
 
 
 def _forgotten(objects: ObjectStore, now: float, documents: set[str]) -> list[str]:
@@ -369,29 +371,3 @@ def _outlived(objects: ObjectStore, now: float) -> list[str]:
         for file in objects.list_files(prefix)
         if file.modified < before and is_linked_key(file.key)
     ]
-
-
-def _await_sweeps(objects: ObjectStore, wanted: set[str]) -> None:
-    pause, longest = _WAIT_SECONDS
-    end = time.monotonic() + longest
-    while _noted(objects, SWEEPING) & wanted:
-        if time.monotonic() > end:
-            raise StoreError(
-                objects.url,
-                "files of this bundle are being swept and the sweep does not end",
-                "If no `zoo gc` is running, remove what lies under sweeping/ and try again",
-            )
-        time.sleep(pause)
-
-
-def _noted(objects: ObjectStore, prefix: str) -> set[str]:
-    """All digests in the notes under `prefix`."""
-    found: set[str] = set()
-    for key in filter(is_note_key, objects.list_keys(prefix)):
-        try:
-            found.update(_DIGESTS.validate_json(objects.read_small(key, _MAX_LIST_BYTES)))
-        except NotInStore:  # its writer is done
-            continue
-        except (TooLarge, ValidationError):  # no writer's; old ones go with `_forgotten`
-            _log.warning("left out: %s/%s is no list of digests", objects.url, key)
-    return found

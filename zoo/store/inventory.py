@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from menagerie.format.bundle_manifest import ReleaseState
@@ -25,16 +26,29 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from menagerie.format.bundle_manifest import BundleManifest
-    from menagerie.store.releases import Build
+    from menagerie.store.release import Build
     from zoo.store.base import ObjectStore
 
-__all__ = ["inventory"]
+__all__ = ["Held", "inventory"]
 
 _PLACES = ((releases_prefix(), parse_release_key), (CANDIDATES, parse_candidate_key))
 _READERS = 16  # a document may come from across an ocean
 
 
-def inventory(objects: ObjectStore) -> dict[Build, ReleaseState]:
+@dataclass(frozen=True)
+class Held:
+    """What a store has of a build: how it was proven, and the bytes of all its files."""
+
+    state: ReleaseState
+    bytes: int
+
+    @classmethod
+    def of(cls, manifest: BundleManifest) -> Held:
+        """A build whose files are all there."""
+        return cls(manifest.state, manifest.size)
+
+
+def inventory(objects: ObjectStore) -> dict[Build, Held]:
     """Every build, candidates too, whose document is sound and whose files are there, by size.
 
     The documents are kept under `menagerie.home`: a second look reads none of them again, as long
@@ -49,11 +63,12 @@ def inventory(objects: ObjectStore) -> dict[Build, ReleaseState]:
     sizes = {file.key: file.bytes for file in objects.list_files(BLOBS)} if documents else {}
     reader = _Reader(objects, sizes)
     with ThreadPoolExecutor(_READERS) as pool:
-        states = list(pool.map(lambda document: reader.state(*document), documents))
-    found: dict[Build, ReleaseState] = {}
-    for (build, _), state in zip(documents, states, strict=True):
-        if state is not None and found.get(build) is not ReleaseState.VALIDATED:
-            found[build] = state
+        held = list(pool.map(lambda document: reader.held(*document), documents))
+    found: dict[Build, Held] = {}
+    for (build, _), each in zip(documents, held, strict=True):
+        earlier = found.get(build)
+        if each is not None and (earlier is None or earlier.state is not ReleaseState.VALIDATED):
+            found[build] = each
     return found
 
 
@@ -66,11 +81,11 @@ class _Reader:
         with suppress(OSError):
             self._kept.mkdir(parents=True, exist_ok=True)
 
-    def state(self, build: Build, key: str) -> ReleaseState | None:
-        """The state of a whole release; None for any other."""
+    def held(self, build: Build, key: str) -> Held | None:
+        """What is held of a whole release; None for any other."""
         kept = self._kept / key.replace("/", "+")
         if (manifest := _parsed(kept, build)) is not None and self._whole(manifest):
-            return manifest.state
+            return Held.of(manifest)
         try:
             document = self._objects.read_small(key, MAX_MANIFEST_BYTES)
             manifest = parse_manifest(document, key)
@@ -80,7 +95,7 @@ class _Reader:
             return None
         with suppress(OSError):  # what is half written does not count
             kept.write_bytes(document)
-        return manifest.state
+        return Held.of(manifest)
 
     def _whole(self, manifest: BundleManifest) -> bool:
         entries = manifest.listed.values()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -26,12 +26,14 @@ from menagerie.store.layout import (
     release_key,
     signature_key,
 )
-from menagerie.store.releases import Build, Release, ReleaseReader
+from menagerie.store.release import Build, Release
+from menagerie.store.releases import ReleaseReader
 from menagerie.trust.signature import MAX_SIGNATURE_BYTES
 from zoo.errors import ArtifactError, HashMismatch, NotInStore, StoreError, TooLarge
+from zoo.store.announcements import announce
 from zoo.store.base import HTML, Meter, ObjectStore, Progress, content_type, silent
-from zoo.store.garbage_collection import LINKED_DAYS, KeepRule, Swept, announce, sweep
-from zoo.store.inventory import inventory
+from zoo.store.garbage_collection import LINKED_DAYS, KeepRule, Swept, sweep
+from zoo.store.inventory import Held, inventory
 from zoo.store.latest import write_latest
 from zoo.store.lease import Patience, hold_lease
 from zoo.store.probe import StoreCheck, probe
@@ -39,7 +41,7 @@ from zoo.store.submissions import Submission, fetch, listed, read_submission, su
 from zoo.store.verification_records import ReleaseVerdict, read_verdict, write_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -126,7 +128,7 @@ class Store(ReleaseReader):
             one, beside and before which a validated one goes. Its signature is `sign`'s to write.
 
         Raises:
-            StoreError: the store could not take it.
+            StoreError: the store could not take it, or a sweep has taken its files.
         """
         earlier = self._readable(*candidate.names)
         if earlier is not None and not vouched(earlier):  # put there by who may not
@@ -136,6 +138,7 @@ class Store(ReleaseReader):
         if earlier is None or _confirms(candidate, earlier):
             names, confirmed = candidate.names, earlier is not None
             with announce(self._objects, (e.sha256 for e in candidate.manifest.listed.values())):
+                self._require_files(candidate)
                 if signature is not None:
                     self._objects.put_small(signature_key(*names, confirmed=confirmed), signature)
                 key = release_key(*names, confirmed=confirmed)
@@ -146,6 +149,19 @@ class Store(ReleaseReader):
         self._objects.delete(candidate_key(*candidate.names))
         self._write_latest(candidate.model, candidate.target, candidate.platform)
         return earlier
+
+    @contextmanager
+    def hold(self, candidate: Release) -> Iterator[None]:
+        """Lets no sweep take a candidate or its files while the block judges it.
+
+        Raises:
+            NotInStore: a sweep was first.
+            StoreError: a sweep does not end.
+        """
+        digests = [entry.sha256 for entry in candidate.manifest.listed.values()]
+        with announce(self._objects, [candidate.build_key, *digests]):
+            self.find_any(*candidate.names)
+            yield
 
     def sign(self, release: Release, signature: bytes) -> None:
         """Puts a signature beside a release's document, in place of the one before."""
@@ -206,15 +222,15 @@ class Store(ReleaseReader):
 
     def has(self, model: str, target: str, build_key: str) -> bool:
         """Whether this build is published and all its files are there, by their sizes."""
-        return self.state(model, target, build_key) is not None
+        return self.held(model, target, build_key) is not None
 
-    def state(self, model: str, target: str, build_key: str) -> ReleaseState | None:
-        """How a build that the store `has` was proven; None for any other."""
+    def held(self, model: str, target: str, build_key: str) -> Held | None:
+        """How a build that the store `has` was proven, and its size; None for any other."""
         whole = self._whole(model, target, build_key)
-        return None if whole is None else whole.manifest.state
+        return None if whole is None else Held.of(whole.manifest)
 
-    def builds(self) -> dict[Build, ReleaseState]:
-        """What `has` would say of every build: those it holds, by model, target and build key.
+    def builds(self) -> dict[Build, Held]:
+        """What `held` would say of every build: those it holds, by model, target and build key.
 
         Two listings and, at most, a document for each release, where `has` asks for every file.
         """
@@ -347,10 +363,21 @@ class Store(ReleaseReader):
             release = candidate
         if release is None:
             return None
-        for entry in release.manifest.listed.values():
-            if self._objects.size_of(blob_key(entry.sha256)) != entry.bytes:
-                return None
-        return release
+        return None if self._lacking(release) else release
+
+    def _lacking(self, release: Release) -> list[str]:
+        """The files of a release that are not there in their sizes."""
+        return [
+            name
+            for name, entry in release.manifest.listed.items()
+            if self._objects.size_of(blob_key(entry.sha256)) != entry.bytes
+        ]
+
+    def _require_files(self, candidate: Release) -> None:
+        if lacking := self._lacking(candidate):
+            place = f"{self.url}/{candidate_key(*candidate.names)}"
+            fact = f"{len(lacking)} of its files are gone, {lacking[0]} is the first"
+            raise StoreError(place, fact, "Convert it again: a sweep has taken the candidate")
 
 
 def _confirms(release: Release, earlier: Release) -> bool:

@@ -27,6 +27,7 @@ from menagerie.store.layout import (
 from zoo.errors import HashMismatch, NotInStore, StoreError, UsageError
 from zoo.frozen import Frozen
 from zoo.spec import Sha256
+from zoo.store.announcements import announce
 from zoo.store.base import Meter, Progress, silent
 
 if TYPE_CHECKING:
@@ -113,8 +114,6 @@ def submit(
         UsageError: see `describe`.
         StoreError: the store could not take it.
     """
-    from zoo.store.garbage_collection import announce
-
     submission = describe(folder, models)
     meter = Meter(submission.size, progress)
     with announce(objects, (entry.sha256 for entry in submission.files.values())):

@@ -43,7 +43,7 @@ def pack(folder: Path, zip_path: Path) -> Path:
         StoreFull: no space for the archive.
     """
     bundle = open_bundle(folder)
-    size = len(bundle.document) + sum(entry.bytes for entry in bundle.manifest.listed.values())
+    size = len(bundle.document) + bundle.manifest.size
     partial = zip_path.with_name(f".{zip_path.name}.partial")
     with disk_errors(zip_path.parent, size):
         require_space(zip_path.parent, size)

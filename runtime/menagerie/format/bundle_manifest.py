@@ -341,6 +341,11 @@ class BundleManifest:
         return {entry.path: entry for _, entry in self.uses()}
 
     @property
+    def size(self) -> int:
+        """Bytes of every file: what is downloaded, and what every table calls the size."""
+        return sum(entry.bytes for entry in self.listed.values())
+
+    @property
     def weights(self) -> FileEntry:
         """The constants of all programs, safetensors."""
         return self.files[Role.WEIGHTS]

@@ -8,7 +8,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from menagerie.errors import UsageError
 from menagerie.store.folder import FolderReader
-from menagerie.store.releases import Release, ReleaseReader
+from menagerie.store.release import Release
+from menagerie.store.releases import ReleaseReader
 
 if TYPE_CHECKING:
     from menagerie.store.base import ObjectReader

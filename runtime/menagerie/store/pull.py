@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest, FileEntry
     from menagerie.store.base import Advance, Meter, ObjectReader
     from menagerie.store.cache import BlobCache
-    from menagerie.store.releases import Release
+    from menagerie.store.release import Release
 
 __all__ = ["foreign", "private_folder", "pull_bundle", "reached_by", "umask"]
 
@@ -54,7 +54,7 @@ def pull_bundle(
     """
     manifest, document = release.manifest, release.document
     folder = Path(os.path.normpath(folder.absolute()))  # `.` has no name
-    total = sum(entry.bytes for entry in manifest.listed.values())
+    total = manifest.size
     if _is_there(folder, document):
         _complete(folder, signature())
         meter.advance(total)

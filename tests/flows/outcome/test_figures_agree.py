@@ -66,12 +66,15 @@ def plain(html: str) -> str:
 def test_every_table_has_the_same_figures(
     report: ConversionReport, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """The command line, the page, the index, and the Markdown of a run and of all runs."""
+    """The command line, the page, the index, and the Markdown of a run and of all runs.
+
+    Sizes are of weights and code on pages, which are among the files; elsewhere of all files.
+    """
     row = ModelResult(model="toy", target="cpu", outcome=Outcome.PUBLISHED, seconds=48.2)
     row = row.with_report(report, tmp_path)
     print_results(RunResult(results=(row,), store="s", seconds=48.2))
     shown = {
-        "command line": (capfd.readouterr().out, {"memory"}),
+        "command line": (capfd.readouterr().out, {"memory", "size"}),
         "page": (plain(render_report(report)), set()),
         "index": (plain(render_index([IndexRow(report, "")])), {"memory"}),
         "run": (markdown(report), set()),

@@ -149,10 +149,10 @@ def test_what_was_planned_is_not_looked_up_again(
     keys = {one.model: one.build_key for one in plan(["*"], ["cpu"], options)}
     asked = []
 
-    def state(_: Store, model: str, *rest: str) -> None:
+    def held(_: Store, model: str, *rest: str) -> None:
         asked.append(model)
 
-    monkeypatch.setattr(Store, "state", state)
+    monkeypatch.setattr(Store, "held", held)
     planned = plan(["*"], ["cpu"], options, known=keys)
     assert {one.model: one.build_key for one in planned} == keys
     assert asked == []

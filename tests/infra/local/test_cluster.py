@@ -6,12 +6,14 @@ from __future__ import annotations
 import base64
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 import uuid
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -211,8 +213,21 @@ def test_schedules_are_in_the_scheduler(cluster: Cluster) -> None:
         flows = {flow["id"]: flow["name"] for flow in cluster.ask("/flows/filter", {})}
         return {flows[run["flow_id"]] for run in runs}
 
-    wanted = {"convert-zoo", "verify-releases", "collect-garbage"}
+    wanted = {"convert-zoo", "verify-releases", "collect-garbage", "rebuild-release"}
     eventually(lambda: scheduled() >= wanted, 120)
+
+
+def test_what_waits_says_what_it_will_do(cluster: Cluster) -> None:
+    """From `zoo up` on, and not by two words of chance as the server calls runs of schedules."""
+    cluster.json("up")
+    waiting = {"flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}}}
+    runs = cluster.ask("/flow_runs/filter", waiting)
+    assert {run["name"] for run in runs if run["auto_scheduled"]} == {
+        "convert the default models",
+        "verify all releases",
+        "rebuild the release whose turn it is",
+        "collect garbage",
+    }
 
 
 def test_a_schedule_of_one_minute_converts_and_publishes(cluster: Cluster) -> None:
@@ -368,6 +383,34 @@ def test_a_run_that_down_ended_runs_again(cluster: Cluster) -> None:
     cluster.json("up")
     eventually(lambda: state() == "Completed", CONVERSION_SECONDS)
     assert cluster.ask(f"/flow_runs/{run['id']}")["run_count"] == 2
+
+
+def test_days_down_are_made_up_for_once(cluster: Cluster) -> None:
+    """Three runs of one schedule became due: the last one does it, the others give way."""
+    cluster.json("up")
+    deployment = cluster.ask("/deployments/name/collect-garbage/collect-garbage")["id"]
+    planned = eventually(lambda: runs_of(cluster, deployment, "SCHEDULED"), 120)
+    assert len(planned) == 3
+    cluster.json("down")
+    days = f"-{len(planned) * 7} days"  # the schedule is weekly, the first due in a week or less
+    shifted = "strftime('%Y-%m-%d %H:%M:%f000', {0}, :days)"
+    with closing(sqlite3.connect(cluster.home / "cluster" / "prefect" / "prefect.db")) as database:
+        for column in ("expected_start_time", "next_scheduled_start_time"):
+            database.execute(
+                f"update flow_run set {column} = {shifted.format(column)}"  # noqa: S608
+                " where deployment_id = :deployment and state_type = 'SCHEDULED'",
+                {"days": days, "deployment": deployment},
+            )
+        database.commit()
+    cluster.json("up")
+    ids = {run["id"] for run in planned}
+
+    def ended() -> list[dict[str, Any]]:
+        found = [run for run in runs_of(cluster, deployment, *FINAL) if run["id"] in ids]
+        return found if len(found) == len(ids) else []
+
+    runs = sorted(eventually(ended, 300), key=lambda run: run["expected_start_time"])
+    assert [run["state"]["name"] for run in runs] == ["Skipped", "Skipped", "Completed"]
 
 
 def test_no_secret_is_anywhere(cluster: Cluster) -> None:

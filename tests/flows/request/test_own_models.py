@@ -1,0 +1,39 @@
+"""Whose models are meant: Menagerie's own, or those that were submitted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from flows.request.own_models import submission_meant
+from zoo.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+OWN = {"ant", "bee"}
+
+
+@pytest.mark.parametrize(
+    ("models", "submitted"),
+    [
+        ([], False),
+        (["ant"], False),
+        (["ant", "bee"], False),
+        (["mine"], True),
+        (["mine", "ant"], True),  # the submission has an ant of its own
+        (["bee", "mine"], False),  # nobody has both
+        (["min*"], False),
+        (["yours"], False),
+    ],
+)
+def test_own_models_come_first(models: Sequence[str], tmp_path: Path, *, submitted: bool) -> None:
+    """Where Menagerie has all that are named, they are meant, though a submission has them too."""
+    store = open_store(str(tmp_path / "store"))
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "mine.yaml").write_text("its content is no matter here")
+    digest = store.submit(folder, ("mine", "ant")).digest
+    assert submission_meant(store, models, OWN) == (digest if submitted else None)
