@@ -118,6 +118,7 @@ class WordGate(SpecModel):
         "each: its name, a tab, what it says"
     )
     most: float = Field(default=0.05, gt=0, lt=1, description="the highest word error rate")
+    slack: int = Field(default=0, ge=0, description="words that the count may differ by")
 
 
 class SpeechSpec(SpecModel):

@@ -48,7 +48,8 @@ def recipe(spec: SpeechSpec, errors: Mapping[str, int] | None = None) -> Recipe:
         "special": list(words.special),
     }
     if spec.gate is not None and errors is not None:
-        fields["gate"] = {"most": spec.gate.most, "errors": dict(errors)}
+        slack = spec.gate.slack or None
+        fields["gate"] = {"most": spec.gate.most, "errors": dict(errors), "slack": slack}
     try:
         found: Recipe = check(Recipe, fields)
     except Malformed as error:

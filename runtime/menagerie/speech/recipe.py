@@ -153,6 +153,7 @@ class WordGate:
 
     errors: dict[Name, Natural]  # eager's, by head
     most: float  # the highest rate that passes, errors by words
+    slack: Natural | None = None  # that it may make more, or fewer
 
 
 @dataclass(frozen=True, kw_only=True)

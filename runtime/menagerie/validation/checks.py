@@ -210,7 +210,10 @@ def accuracy(program: LoadedProgram, gate: AccuracyData, path: Path) -> Accuracy
         scores = widen(results[logits.name][:count], logits.dtype)
         correct += int(np.sum(np.argmax(scores, axis=-1) == labels[start : start + count]))
     return AccuracyResult(
-        samples=len(labels), eager=gate.eager_accuracy, artifact=correct / len(labels)
+        samples=len(labels),
+        eager=gate.eager_accuracy,
+        artifact=correct / len(labels),
+        slack=gate.slack or 0,
     )
 
 
@@ -245,6 +248,7 @@ def word_errors(
                 held_out,
             ),
             most=gate.most,
+            slack=gate.slack or 0,
         )
         for head, eager in gate.errors.items()
     )
