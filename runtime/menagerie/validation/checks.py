@@ -9,7 +9,7 @@ import numpy as np
 
 from menagerie.errors import ArtifactError
 from menagerie.format.tensors import read_tensors
-from menagerie.speech.recogniser import Program, Recogniser
+from menagerie.speech.recogniser import Program, recogniser_of
 from menagerie.speech.vocabulary import Speller
 from menagerie.speech.word_errors import count_errors, read_held_out
 from menagerie.validation.compare import compare, same_bits
@@ -243,7 +243,7 @@ def word_errors(
             words=held_out.words,
             eager=eager,
             artifact=count_errors(
-                Recogniser(recipe, recipe.heads[head], callable_programs, str(path)),
+                recogniser_of(recipe, recipe.heads[head], callable_programs, str(path)),
                 speller,
                 held_out,
             ),
