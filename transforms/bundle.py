@@ -28,6 +28,8 @@ from menagerie.typed_json import document
 from transforms.lowering.lowered import LoweredFile
 from transforms.lowering.toolchain import find_compiler
 from transforms.passes.narrow_weights import may_narrow
+from transforms.passes.quantise_weights import may_quantise
+from transforms.quantised import WEIGHT_ONLY, Quantised, Scheme, quantised
 from transforms.sbom import SBOM_FILE, sbom_document
 from zoo.spec import DEFAULT_TOLERANCES, Precision
 
@@ -46,6 +48,7 @@ __all__ = ["Gate", "Identity", "ProgramParts", "content_digest", "write_bundle"]
 
 _WEIGHTS = "weights.safetensors"
 _ACCURACY = "accuracy.safetensors"
+_SCALES, _SHAPE = _PARTS = (".scales", ".shape")  # of a quantised weight, behind its name
 _WRAPPER_PREFIX = "model."  # CallableProgram holds the model under this name
 
 
@@ -103,7 +106,7 @@ def write_bundle(
         precision: what float32 weights are kept in where that loses nothing.
     """
     target = identity.target
-    weights = _Weights(getattr(torch, precision.value))
+    weights = _Weights(precision)
     entries = tuple(_entry(folder, parts, weights) for parts in programs)
     save_file(weights.tensors, folder / _WEIGHTS)
     files = {Role.WEIGHTS: _WEIGHTS, **target.shared_files(folder)}
@@ -137,33 +140,45 @@ def write_bundle(
 class _Weights:
     """The model's weights file in the making: equal tensors are stored once, whoever uses them."""
 
-    def __init__(self, kept_in: torch.dtype) -> None:
-        self._kept_in = kept_in
+    def __init__(self, precision: Precision) -> None:
+        self._scheme = WEIGHT_ONLY.get(precision)
+        self._narrow = None if self._scheme else getattr(torch, precision.value)
         self.tensors: dict[str, torch.Tensor] = {}
         self._names: dict[bytes, str] = {}
 
     def add(self, name: str, value: torch.Tensor) -> str:
-        """Store `value` in plain row-major order; return the name it is stored under."""
-        plain = self._narrowed(value.detach().cpu().contiguous())
-        key = content_digest(plain)
-        if key in self._names:
-            return self._names[key]
-        stored = name.removeprefix(_WRAPPER_PREFIX)
-        while stored in self.tensors:
-            stored += "_"
-        # A clone of its own storage: safetensors refuses tensors that share memory.
-        self.tensors[stored] = (
-            plain.clone() if plain.untyped_storage().nbytes() > plain.nbytes else plain
-        )
-        self._names[key] = stored
-        return stored
+        """Store `value` in plain row-major order; return the name it is stored under.
 
-    def _narrowed(self, value: torch.Tensor) -> torch.Tensor:
-        """A weight of at least two axes in the type it is kept in, if every bit survives."""
-        if not may_narrow(value):
-            return value
-        narrow = value.to(self._kept_in)
-        return narrow if torch.equal(narrow.to(value.dtype), value) else value
+        Float32 is stored in the type that it is kept in, if every bit survives.
+        """
+        plain = value.detach().cpu().contiguous()
+        key = content_digest(plain)
+        if key not in self._names:
+            stored = name.removeprefix(_WRAPPER_PREFIX)
+            while any(stored + part in self.tensors for part in ("", *_PARTS)):
+                stored += "_"
+            for part, tensor in self._parts(plain).items():
+                # A clone of its own storage: safetensors refuses tensors that share memory.
+                shared = tensor.untyped_storage().nbytes() > tensor.nbytes
+                self.tensors[stored + part] = tensor.clone() if shared else tensor
+            self._names[key] = stored
+        return self._names[key]
+
+    def _parts(self, value: torch.Tensor) -> dict[str, torch.Tensor]:
+        """What stands for the tensor, by the ending of its name."""
+        if self._scheme is not None:
+            found = quantised(value, self._scheme) if may_quantise(value) else None
+            exact = found is not None and torch.equal(found.wide(), value)
+            return _stored(found, self._scheme) if found is not None and exact else {"": value}
+        narrow = value.to(self._narrow) if may_narrow(value) else value
+        return {"": narrow if torch.equal(narrow.to(value.dtype), value) else value}
+
+
+def _stored(weight: Quantised, scheme: Scheme) -> dict[str, torch.Tensor]:
+    if scheme.bits == torch.iinfo(torch.int8).bits:
+        return {"": weight.values.reshape(weight.shape), _SCALES: weight.scales}
+    shape = torch.tensor(weight.shape, dtype=torch.int64)
+    return {"": weight.packed(), _SCALES: weight.scales, _SHAPE: shape}
 
 
 def content_digest(value: torch.Tensor) -> bytes:
@@ -221,6 +236,7 @@ def _accuracy(gate: Gate | None) -> AccuracyData | None:
         output=gate.spec.output,
         batch=gate.spec.batch,
         eager_accuracy=gate.eager,
+        slack=gate.spec.slack or None,
     )
 
 

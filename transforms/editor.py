@@ -195,10 +195,19 @@ class ProgramEditor:
             node.meta["val"] = node.target(*args, **kwargs)  # type: ignore[operator]
         node.meta.pop("tensor_meta", None)
 
-    def add_constant(self, name: str, value: torch.Tensor) -> Node:
+    def is_parameter(self, node: Node) -> bool:
+        """Whether the constant behind a placeholder was learned, or made of such a one."""
+        return self._by_name[node.name].kind is InputKind.PARAMETER
+
+    def add_constant(self, name: str, value: torch.Tensor, *, learned: bool = True) -> Node:
         """Add a frozen weight and return its placeholder; `name` is made unique.
 
         One that was added by this name and is equal is returned instead.
+
+        Args:
+            name: its qualified name, if that is still free.
+            value: the tensor.
+            learned: a parameter; else a buffer, such as the basis of a transform.
         """
         fqn, count = name, 0
         while fqn in self._state or fqn in self._constants:
@@ -208,14 +217,19 @@ class ProgramEditor:
             fqn = f"{name}_{count}"
         first = next(iter(self.graph.nodes))
         with self.graph.inserting_before(first):
-            node = self.graph.placeholder("p_" + fqn)
+            node = self.graph.placeholder(("p_" if learned else "b_") + fqn)
             node.target = node.name  # the graph's own: unique, and a name that Python allows
         with self.fake_mode:
             node.meta["val"] = self.fake_mode.from_tensor(value.detach(), static_shapes=True)
-        spec = InputSpec(InputKind.PARAMETER, TensorArgument(name=node.name), fqn)
+        kind, held = InputKind.PARAMETER, value.detach()
+        if learned:
+            held = torch.nn.Parameter(held, requires_grad=False)
+        else:
+            kind = InputKind.BUFFER
+        spec = InputSpec(kind, TensorArgument(name=node.name), fqn, persistent=not learned or None)
         self._specs.insert(0, spec)
         self._by_name[node.name] = spec
-        self._state[fqn] = torch.nn.Parameter(value.detach(), requires_grad=False)
+        self._state[fqn] = held
         self._added[fqn] = node
         return node
 

@@ -15,10 +15,12 @@ from transforms.passes.fuse_cat_linear import FuseCatLinear
 from transforms.passes.merge_common_subexpressions import MergeCommonSubexpressions
 from transforms.passes.narrow_weights import NarrowWeights
 from transforms.passes.pointwise_affine_to_conv import PointwiseAffineToConv
+from transforms.passes.quantise_weights import QuantiseWeights
 from transforms.passes.remove_dead_code import RemoveDeadCode
 from transforms.passes.remove_identity_permutes import RemoveIdentityPermutes
 from transforms.passes.replace_view_copies import ReplaceViewCopies
 from transforms.passes.unpad_relative_shift import UnpadRelativeShift
+from transforms.quantised import WEIGHT_ONLY
 from transforms.targets import Target, target_named
 from zoo.errors import UsageError
 from zoo.records import PassLog
@@ -108,13 +110,17 @@ def passes_in(
     """The same passes, and after them what a precision asks for: folded weights are the last."""
     if precision is Precision.FLOAT32:
         return passes
-    narrow = PassChoice(name=NarrowWeights.name, options={"dtype": precision.value})
-    return (*chosen_passes(passes, target), narrow)
+    if precision in WEIGHT_ONLY:
+        last = PassChoice(name=QuantiseWeights.name, options={"precision": precision.value})
+    else:
+        last = PassChoice(name=NarrowWeights.name, options={"dtype": precision.value})
+    return (*chosen_passes(passes, target), last)
 
 
 def _make(choice: str | PassChoice) -> GraphPass:
     choice = PassChoice(name=choice) if isinstance(choice, str) else choice
-    known: dict[str, type[GraphPass]] = {**available_passes(), NarrowWeights.name: NarrowWeights}
+    of_precisions = {each.name: each for each in (NarrowWeights, QuantiseWeights)}
+    known: dict[str, type[GraphPass]] = {**available_passes(), **of_precisions}
     if choice.name not in known:
         raise UsageError(
             "passes", f"there is no pass {choice.name!r}", f"Known: {', '.join(known)}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from menagerie.format.bundle_manifest import TensorSpec
-from menagerie.speech.recogniser import Program, Recogniser
+from menagerie.speech.recogniser import Program, recogniser_of
 from menagerie.speech.vocabulary import Speller
 from menagerie.speech.word_errors import HeldOut, count_errors
 from transforms.export import CallableProgram
@@ -54,7 +54,7 @@ def speech_parts(
     speller = Speller(plain.vocabulary)
     eager = {program.name: eager_program(model, program) for program in programs}
     errors = {
-        name: count_errors(Recogniser(plain, head, eager, context.model), speller, known)
+        name: count_errors(recogniser_of(plain, head, eager, context.model), speller, known)
         for name, head in plain.heads.items()
     }
     return SpeechParts(recipe(spec, errors), known)

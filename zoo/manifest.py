@@ -194,7 +194,7 @@ def load_manifest(folder: Path | None = None, *, targets: Iterable[str] = ()) ->
 
 
 def _variant_name(model: str, precision: Precision) -> str:
-    return f"{model}_{precision}"
+    return f"{model}_{precision.suffix}"
 
 
 @cache

@@ -13,3 +13,10 @@ class Precision(StrEnum):
     FLOAT32 = "float32"
     FLOAT16 = "float16"
     BFLOAT16 = "bfloat16"
+    INT8_WEIGHT_ONLY = "int8-weight-only"
+    INT4_WEIGHT_ONLY = "int4-weight-only"
+
+    @property
+    def suffix(self) -> str:
+        """What a release in this precision bears behind its model's name."""
+        return self.value.replace("-", "_")

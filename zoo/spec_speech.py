@@ -8,7 +8,16 @@ from pydantic import Field, model_validator
 
 from zoo.spec_base import Name, SpecModel
 
-__all__ = ["CtcHeadSpec", "SpeechSpec", "TransducerHeadSpec", "VocabularySpec", "WordGate"]
+__all__ = [
+    "CtcHeadSpec",
+    "SpeechSpec",
+    "TransducerHeadSpec",
+    "VocabularySpec",
+    "WhisperHeadSpec",
+    "WordGate",
+]
+
+_Token = Annotated[int, Field(ge=0)]
 
 
 class CtcHeadSpec(SpecModel):
@@ -30,6 +39,48 @@ class TransducerHeadSpec(SpecModel):
         default=(), description="in frames, as the joint network numbers them; none: an RNN-T"
     )
     most_symbols: int = Field(default=10, ge=1, description="tokens emitted at one frame at most")
+
+
+class WhisperHeadSpec(SpecModel):
+    """Whisper's greedy decoding: `listen` gives `keys` and `values`, `emit` is a decoder step.
+
+    With the vocabulary's `tokenizer`, generation_config.json beside the weights says all tokens and
+    lists; what stands here serves where weights are random.
+    """
+
+    kind: Literal["whisper"]
+    listen: Name = "listen"
+    emit: Name = "emit"
+    start: _Token = Field(description="the first token of the prompt")
+    languages: dict[str, _Token] = Field(
+        default_factory=dict, description="by code; none: a model of English alone"
+    )
+    language: str | None = Field(
+        default=None, description="that is spoken; left out: the likeliest, window by window"
+    )
+    tasks: dict[str, _Token] = Field(
+        default_factory=dict, description="`transcribe`, and `translate`, which is into English"
+    )
+    task: str | None = Field(default=None, description="one of the tasks")
+    end: _Token = Field(description="the token that ends a window; those below it are text")
+    no_timestamps: _Token = Field(description="the token before the first timestamp")
+    timestamps: bool = Field(
+        default=True, description="whether times are told, and windows begin where one ended"
+    )
+    latest_start: _Token | None = Field(
+        default=None, description="the latest first timestamp of a window, in steps of 20 ms"
+    )
+    suppress: tuple[_Token, ...] = Field(default=(), description="tokens that are never said")
+    begin_suppress: tuple[_Token, ...] = Field(default=(), description="nor said first")
+    most_tokens: int = Field(default=448, ge=5, description="of a window, its prompt included")
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        for name, known in (("language", self.languages), ("task", self.tasks)):
+            wanted = getattr(self, name)
+            if wanted is not None and wanted not in known:
+                raise ValueError(f"there is no {name} {wanted!r}")
+        return self
 
 
 class VocabularySpec(SpecModel):
@@ -67,6 +118,7 @@ class WordGate(SpecModel):
         "each: its name, a tab, what it says"
     )
     most: float = Field(default=0.05, gt=0, lt=1, description="the highest word error rate")
+    slack: int = Field(default=0, ge=0, description="words that the count may differ by")
 
 
 class SpeechSpec(SpecModel):
@@ -80,7 +132,7 @@ class SpeechSpec(SpecModel):
     overlap: float = Field(
         default=2.0, ge=0, description="seconds that chunks of a long recording share"
     )
-    heads: dict[Name, CtcHeadSpec | TransducerHeadSpec] = Field(
+    heads: dict[Name, CtcHeadSpec | TransducerHeadSpec | WhisperHeadSpec] = Field(
         min_length=1, description="the first is used unless another is asked for"
     )
     vocabulary: VocabularySpec

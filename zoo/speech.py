@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["TRANSCRIPTS", "held_out", "recipe"]
 
 TRANSCRIPTS = "transcripts.tsv"
-_SPACE = "\u2581"  # as sentencepiece writes it
+_SPACES = {"sentencepiece": "\u2581", "bytes": "\u0120", "plain": " "}  # as each writes one
 
 
 def recipe(spec: SpeechSpec, errors: Mapping[str, int] | None = None) -> Recipe:
@@ -36,14 +36,20 @@ def recipe(spec: SpeechSpec, errors: Mapping[str, int] | None = None) -> Recipe:
         SourceError: the runtime would refuse it.
     """
     fields = spec.model_dump(mode="json", exclude={"gate", "vocabulary"})
+    for head in fields["heads"].values():
+        if head["kind"] == "whisper":
+            head["task"] = head.pop("tasks").get(head["task"])
     words = spec.vocabulary
     fields["vocabulary"] = {
         "kind": words.kind,
-        "pieces": list(words.pieces or (f"{_SPACE}t{n}" for n in range(words.numbered))),
+        "pieces": list(
+            words.pieces or (f"{_SPACES[words.kind]}t{n}" for n in range(words.numbered))
+        ),
         "special": list(words.special),
     }
     if spec.gate is not None and errors is not None:
-        fields["gate"] = {"most": spec.gate.most, "errors": dict(errors)}
+        slack = spec.gate.slack or None
+        fields["gate"] = {"most": spec.gate.most, "errors": dict(errors), "slack": slack}
     try:
         found: Recipe = check(Recipe, fields)
     except Malformed as error:

@@ -95,7 +95,7 @@ def convert(
     - `zoo convert`
     - `zoo convert resnet18 --random-weights 0`
     - `zoo convert resnet18 --target metal`
-    - `zoo convert mobilenet_v2 --precision float16`
+    - `zoo convert mobilenet_v2 --precision float16 --precision int8-weight-only`
     - `zoo convert 'mobilenet*' --jobs 2 --store s3://models/zoo`
     """
     from flows.cli.output import emit

@@ -10,6 +10,7 @@
 #include "common/backend.h"
 #include "common/copy.h"
 #include "common/platform/machine.h"
+#include "common/quantised.h"
 #include "common/sha256.h"
 #include "menagerie.h"
 
@@ -95,34 +96,45 @@ std::shared_ptr<const Bundle> Bundle::open(const std::filesystem::path& folder,
 
 Tensor Bundle::constant(const std::string& name, int32_t wanted) const {
   const SafeTensors::Entry& entry = weights_->tensor(name);
-  const bool narrow = entry.dtype == Dtype::kFloat16 || entry.dtype == Dtype::kBFloat16;
-  const bool widen = narrow && wanted == static_cast<int32_t>(Dtype::kFloat32);
-  return dense_view(widen ? widened(name) : mapped(entry.bytes),
-                    widen ? Dtype::kFloat32 : entry.dtype, entry.shape);
+  if (wanted == static_cast<int32_t>(Dtype::kFloat32)) {
+    if (QuantisedWeight::may_be(entry.dtype)) {
+      const QuantisedWeight weight(*weights_, name);
+      const auto fill = [&](std::span<float> out) { weight.widen(out); };
+      return dense_view(widened(name, weight.elements(), fill), Dtype::kFloat32, weight.shape());
+    }
+    if (entry.dtype == Dtype::kFloat16 || entry.dtype == Dtype::kBFloat16) {
+      const Tensor narrow =
+          dense_view(Storage::mapped(entry.bytes.data(), entry.bytes.size(), weights_), entry.dtype,
+                     entry.shape);
+      const auto fill = [&](std::span<float> out) {
+        const auto written =
+            Storage::borrow(reinterpret_cast<std::byte*>(out.data()), out.size_bytes());
+        menagerie::assign(narrow, dense_view(written, Dtype::kFloat32, entry.shape));
+      };
+      return dense_view(widened(name, narrow.elements(), fill), Dtype::kFloat32, entry.shape);
+    }
+  }
+  return dense_view(mapped(entry.bytes), entry.dtype, entry.shape);
 }
 
 std::shared_ptr<Storage> Bundle::mapped(std::span<const std::byte> bytes) const {
-  if (device_weights_ == nullptr) return Storage::constant(bytes.data(), bytes.size(), weights_);
+  if (device_weights_ == nullptr) return Storage::mapped(bytes.data(), bytes.size(), weights_);
   const auto offset = static_cast<size_t>(bytes.data() - weights_->mapping().data());
   return Storage::constant_on_device(device_weights_, offset, bytes.size(), weights_);
 }
 
-std::shared_ptr<Storage> Bundle::widened(const std::string& name) const {
+std::shared_ptr<Storage> Bundle::widened(const std::string& name, int64_t elements,
+                                         const Fill& fill) const {
   const std::lock_guard lock(mutex_);
   std::weak_ptr<Storage>& kept = widened_[name];
   if (std::shared_ptr<Storage> storage = kept.lock()) return storage;
-  const SafeTensors::Entry& entry = weights_->tensor(name);
-  const Tensor narrow =
-      dense_view(Storage::constant(entry.bytes.data(), entry.bytes.size(), weights_), entry.dtype,
-                 entry.shape);
-  const auto bytes = static_cast<size_t>(narrow.elements() * element_size(Dtype::kFloat32));
+  const auto bytes = static_cast<size_t>(elements) * sizeof(float);
   // In whole pages, which a device can address without a copy.
   const size_t whole = (std::max<size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
   const std::shared_ptr<std::byte> memory(static_cast<std::byte*>(std::aligned_alloc(kPage, whole)),
                                           std::free);
   if (memory == nullptr) throw std::bad_alloc();
-  const auto written = Storage::borrow(memory.get(), bytes);
-  menagerie::assign(narrow, dense_view(written, Dtype::kFloat32, entry.shape));
+  fill({reinterpret_cast<float*>(memory.get()), static_cast<size_t>(elements)});
   const auto device = backend::lend({memory.get(), whole}, memory);
   const auto made = device == nullptr ? Storage::constant(memory.get(), bytes, memory)
                                       : Storage::constant_on_device(device, 0, bytes, memory);

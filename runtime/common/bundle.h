@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -26,9 +27,9 @@ class Bundle {
 
   const Manifest& manifest() const { return manifest_; }
   const std::shared_ptr<const SafeTensors>& weights() const { return weights_; }
-  // A tensor of the weights file as the backend's device sees it: in the mapping; or, if float16 or
-  // bfloat16 is stored and float32 (the number of the dtype) wanted, widened, once for all
-  // programs.
+  // A tensor of the weights file as the backend's device sees it: in the mapping; or, if float32
+  // (the number of the dtype) is wanted and float16, bfloat16 or a quantised weight stored,
+  // widened, once for all programs.
   Tensor constant(const std::string& name, int32_t wanted) const;
 
   // The library that this machine loads for a program, its hash checked: the program's own, or its
@@ -44,7 +45,9 @@ class Bundle {
   Bundle(std::filesystem::path folder, const Manifest::Vouch& vouch);
   void check_folder() const;
   std::shared_ptr<Storage> mapped(std::span<const std::byte> bytes) const;
-  std::shared_ptr<Storage> widened(const std::string& name) const;
+  using Fill = std::function<void(std::span<float>)>;
+  std::shared_ptr<Storage> widened(const std::string& name, int64_t elements,
+                                   const Fill& fill) const;
 
   std::filesystem::path folder_;
   Manifest manifest_;

@@ -308,7 +308,7 @@ void check_history(const Fields& manifest) {
 
 Fields gate_fields(const Json& value, int64_t version) {
   if (version > 1)
-    return Fields(value, "accuracy", {"program", "output", "batch", "eager_accuracy"});
+    return Fields(value, "accuracy", {"program", "output", "batch", "eager_accuracy"}, {"slack"});
   return Fields(value, "accuracy", {"file", "program", "output", "batch", "eager_accuracy"});
 }
 
@@ -320,6 +320,7 @@ void check_gate(const Fields& gate, const Manifest& manifest) {
   gate.text("output");
   gate.integer("batch");
   gate.at("eager_accuracy").number(gate.place_of("eager_accuracy"));
+  if (gate.given("slack") != nullptr) gate.integer("slack");
 }
 
 Roles read_first_files(const Fields& manifest, Files& files) {

@@ -66,6 +66,13 @@ std::shared_ptr<Storage> Storage::constant(const void* data, size_t bytes,
   return storage;
 }
 
+std::shared_ptr<Storage> Storage::mapped(const void* data, size_t bytes,
+                                         std::shared_ptr<const void> owner) {
+  std::shared_ptr<Storage> storage = constant(data, bytes, std::move(owner));
+  storage->mapped_ = true;
+  return storage;
+}
+
 std::shared_ptr<Storage> Storage::on_device(std::shared_ptr<DeviceMemory> memory, size_t offset,
                                             size_t bytes, std::shared_ptr<const void> owner) {
   std::shared_ptr<Storage> storage(

@@ -25,9 +25,12 @@ class Storage {
   static std::shared_ptr<Storage> allocate(const std::shared_ptr<Arena>& arena, size_t bytes);
   // Memory of somebody else, who keeps it valid for as long as the storage is used.
   static std::shared_ptr<Storage> borrow(void* data, size_t bytes);
-  // A part of the mapped weights: never written, so what is computed from it may be kept.
+  // Memory that is never written, so what is computed from it may be kept.
   static std::shared_ptr<Storage> constant(const void* data, size_t bytes,
                                            std::shared_ptr<const void> owner);
+  // A part of the mapped weights: a constant whose pages the file gives again.
+  static std::shared_ptr<Storage> mapped(const void* data, size_t bytes,
+                                         std::shared_ptr<const void> owner);
   // A part of a device's memory; the owner, null for none, lets go of it with the storage.
   static std::shared_ptr<Storage> on_device(std::shared_ptr<DeviceMemory> memory, size_t offset,
                                             size_t bytes, std::shared_ptr<const void> owner);
@@ -42,6 +45,7 @@ class Storage {
   void* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   bool is_constant() const { return constant_; }
+  bool is_mapped() const { return mapped_; }
   // Whether the memory lives as long as the storage, whatever the caller does.
   bool is_owned() const { return arena_ != nullptr || owner_ != nullptr; }
   // The device's memory, null for the host's, and where in it the storage begins, in bytes.
@@ -54,6 +58,7 @@ class Storage {
   void* data_;
   size_t bytes_;
   bool constant_ = false;
+  bool mapped_ = false;
   std::shared_ptr<Arena> arena_;
   Arena::Block block_;
   std::shared_ptr<const void> owner_;

@@ -42,6 +42,9 @@ class EagerSession:
     def __init__(self, model: torch.nn.Module, dtype: Dtype) -> None:
         self._model, self._dtype = model, dtype
 
+    def reset(self) -> None:
+        """There is no state."""
+
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Refuses another dtype than the program's, and another size than its batch."""
         x = torch.from_numpy(inputs["x"].copy())

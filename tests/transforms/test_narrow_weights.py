@@ -129,3 +129,36 @@ def _kept(path: Path) -> list[tuple[str, int]]:
         for name, entry in head.items()
         if name != "__metadata__"
     ]
+
+
+class _TwoLayers(nn.Module):
+    """Two products with weights of many pages, over any number of rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.up, self.down = nn.Linear(96, 384), nn.Linear(384, 96)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(rows, 96)."""
+        return self.down(torch.relu(self.up(x)))
+
+
+@pytest.mark.parametrize("precision", ["float16", "int8-weight-only"])
+def test_every_size_of_input_finds_the_weights(precision: str, tmp_path: Path) -> None:
+    """A kernel for another size packs the widened weights again: they are still there."""
+    module = _TwoLayers().eval().requires_grad_(requires_grad=False)
+    rows = torch.export.Dim("rows", min=1, max=512)
+    made = convert(
+        module,
+        (torch.randn(200, 96),),
+        dynamic_shapes=({0: rows},),
+        precision=precision,
+        out=tmp_path / "out",
+        measure_seconds=0,
+    )
+    with Session(made.folder) as session:
+        for count in (200, 3, 1, 512, 40):
+            x = torch.randn(count, 96)
+            (found,) = session.run({"x": x.numpy()}).values()
+            assert (module(x) - torch.from_numpy(found)).abs().max() < 5e-2

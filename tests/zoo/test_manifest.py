@@ -94,6 +94,18 @@ def test_a_precision_that_cannot_be_is_a_fault(tmp_path: Path, line: str, fault:
     assert fault in found
 
 
+def test_a_variants_slack_is_its_gates(tmp_path: Path) -> None:
+    """By so many images the variant's count may differ; the entry's own may not."""
+    text = _file(("net", "vision"))
+    gate = "    accuracy: {data: held_out.safetensors}\n"
+    (tmp_path / "a.yaml").write_text(
+        f"{text}{gate}    precisions: {{int8-weight-only: {{slack: 2}}}}\n"
+    )
+    manifest = load_manifest(tmp_path)
+    slacks = {name: spec.accuracy and spec.accuracy.slack for name, spec in manifest.models.items()}
+    assert slacks == {"net": 0, "net_int8_weight_only": 2}
+
+
 def test_a_precision_takes_no_others_name(tmp_path: Path) -> None:
     """An entry called as another's variant would be."""
     text = _file(("net_float16", "vision"), ("net", "vision"))

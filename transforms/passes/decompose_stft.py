@@ -183,7 +183,8 @@ def _stft(editor: ProgramEditor, node: Node) -> Planes:
     if window is not None:
         held = window[left : length - right].to(fake_value(signal).dtype).clone()  # no view
         named = f"fourier_window_{length}"
-        frames = editor.call(aten.mul.Tensor, frames, editor.add_constant(named, held), like=node)
+        factor = editor.add_constant(named, held, learned=False)
+        frames = editor.call(aten.mul.Tensor, frames, factor, like=node)
     elif arguments["window"] is not None:
         moving = _computed_window(editor, node, arguments["window"], length)
         frames = editor.call(aten.mul.Tensor, frames, moving, like=node)
@@ -263,7 +264,8 @@ def _products(
         return call(aten.slice.Tensor, frames, -1, first - fold.first, last - fold.first)
 
     def times(name: str, rows: Node, basis: torch.Tensor) -> Node:
-        held = editor.add_constant(f"fourier_{name}_{fold.length}", basis.to(value.dtype))
+        named = f"fourier_{name}_{fold.length}"
+        held = editor.add_constant(named, basis.to(value.dtype), learned=False)
         return call(aten.matmul.default, rows, held)
 
     front = cut(fold.start, half + 1)

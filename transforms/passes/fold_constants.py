@@ -165,7 +165,9 @@ def _store(editor: ProgramEditor, folding: _Folding, value: torch.Tensor) -> Non
     with editor.fake_mode:
         fake = editor.fake_mode.from_tensor(value, static_shapes=True)
     changed = downstream_values(editor, {node: fake})
-    editor.replace(node, editor.add_constant(f"{node.name}_folded", value))
+    sources = {n for inner in folding.cone for n in inner.all_input_nodes if n.op == "placeholder"}
+    learned = any(editor.is_parameter(n) for n in sources)
+    editor.replace(node, editor.add_constant(f"{node.name}_folded", value, learned=learned))
     for stale, fresh in changed.items():
         stale.meta["val"] = fresh
     for spent in reversed(list(editor.graph.nodes)):

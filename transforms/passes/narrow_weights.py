@@ -47,7 +47,7 @@ class NarrowWeights(GraphPass):
     summary = "Replaces float32 weights with the nearest of a type that takes half the bytes"
 
     def __init__(self, dtype: str = "float16") -> None:
-        known = [p.value for p in Precision if p is not Precision.FLOAT32]
+        known = [Precision.FLOAT16.value, Precision.BFLOAT16.value]
         if dtype not in known:
             fact = f"cannot keep weights in {dtype!r}"
             raise UsageError(f"pass {self.name}", fact, f"Known: {', '.join(known)}")

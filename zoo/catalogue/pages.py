@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zoo.catalogue.plots import plots
+from zoo.catalogue.precisions import side_by_side
 from zoo.catalogue.snippets import Snippet, snippets
 from zoo.report.rendering import render
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from markupsafe import Markup
 
@@ -65,15 +66,18 @@ def render_catalogue(models: Sequence[CataloguedModel]) -> str:
     )
 
 
-def render_model(model: CataloguedModel, store: str) -> str:
+def render_model(name: str, known: Mapping[str, CataloguedModel], store: str) -> str:
     """The page of a model.
 
     Args:
-        model: what is known of it.
+        name: which one.
+        known: all models of the catalogue, of which it may be a precision's.
         store: the address at which visitors reach the store; a folder's own path else.
     """
+    model = known[name]
     platforms = [
         _Platform(history, history.current, plots(history), snippets(model, history, store))
         for history in model.histories
     ]
-    return render("model.html.j2", folder=_TEMPLATES, model=model, platforms=platforms)
+    sides = side_by_side(name, known)
+    return render("model.html.j2", folder=_TEMPLATES, model=model, platforms=platforms, sides=sides)

@@ -8,6 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from zoo.catalogue.collect import collect
 from zoo.catalogue.pages import render_catalogue, render_model
+from zoo.catalogue.precisions import siblings
 from zoo.catalogue.records import CataloguedModel
 from zoo.errors import NotInStore, TooLarge
 
@@ -46,11 +47,11 @@ def update_catalogue(store: Store, models: Iterable[str] | None = None) -> int:
     if kept is None:
         names.update(ledger.model for ledger in store.ledgers())
     records = {name: collect(store, name) for name in sorted(names)}
-    for name, record in records.items():
-        if known.get(name) != record:
-            known[name] = record
-            page = render_model(record, store.url).encode()
-            _put(objects, f"catalogue/models/{name}.html", page)
+    changed = {name for name, record in records.items() if known.get(name) != record}
+    known.update(records)
+    for name in sorted({sibling for n in changed for sibling in siblings(n, known).values()}):
+        page = render_model(name, known, store.url).encode()
+        _put(objects, f"catalogue/models/{name}.html", page)
     _put(objects, _RECORDS, _FORM.dump_json(dict(sorted(known.items()))))
     _put(objects, INDEX, render_catalogue(list(known.values())).encode())
     return len(known)

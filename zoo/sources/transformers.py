@@ -118,11 +118,14 @@ def _in_parts(module: Any, source: TransformersSource, context: Context) -> nn.M
     if not source.from_samples:
         return whole
     from zoo.models.builders.parakeet import Parakeet
+    from zoo.models.builders.whisper import Whisper
 
-    if not Parakeet.takes(whole):
-        fact = f"{source.architecture} has no parts from samples on"
-        raise SourceError(context.model, fact, "Leave out `from_samples`, or name a Parakeet")
-    return Parakeet(whole)
+    for family in (Parakeet, Whisper):
+        if family.takes(whole):
+            return family(whole)
+    fact = f"{source.architecture} has no parts from samples on"
+    step = "Leave out `from_samples`, or name a Parakeet or a Whisper"
+    raise SourceError(context.model, fact, step)
 
 
 def _mending(folder: str) -> str:

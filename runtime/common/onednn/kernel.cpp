@@ -21,8 +21,10 @@ struct Packed : Prepared {
   size_t size;
 };
 
-// The file's pages behind a packed constant are not needed again; the system may take them back.
+// The file's pages behind a packed constant are not needed soon; the system may take them back.
+// Memory of our own would come back empty, and another size of input packs it once more.
 void release_pages(const Storage& storage) {
+  if (!storage.is_mapped()) return;
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(storage.data());
   const uintptr_t first = (begin + page - 1) / page * page;

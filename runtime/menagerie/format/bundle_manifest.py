@@ -274,6 +274,7 @@ class AccuracyData:
     output: str
     batch: int
     eager_accuracy: float
+    slack: int | None = None  # samples that the artifact may judge otherwise; None for none
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from menagerie.errors import ArtifactError
@@ -20,6 +20,7 @@ __all__ = [
     "Recipe",
     "TransducerHead",
     "Vocabulary",
+    "WhisperHead",
     "WordGate",
     "read_recipe",
 ]
@@ -88,6 +89,45 @@ class TransducerHead:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WhisperHead:
+    """Whisper's decoder: a prompt is fed, then each token that it says, until the end.
+
+    Program `listen` takes a window of `samples` (1, n) and gives `keys` and `values`. Program
+    `emit` takes these, a `token` (1, 1) and its `position` (1,), remembers what it was fed, and
+    gives `logits` (1, tokens). Tokens below `end` are text, those behind `no_timestamps` are times
+    in steps of 20 ms.
+    """
+
+    kind: Literal["whisper"]
+    listen: Name
+    emit: Name
+    start: Natural  # the prompt: this, a language where there are any, and the task
+    languages: dict[str, Natural] = field(default_factory=dict)  # by code
+    language: str | None = None  # None: the likeliest, window by window
+    task: Natural | None = None
+    end: Natural
+    no_timestamps: Natural
+    timestamps: bool = True
+    latest_start: Natural | None = None  # the last step that may begin a window
+    suppress: tuple[Natural, ...] = ()  # never said
+    begin_suppress: tuple[Natural, ...] = ()  # not said first
+    most_tokens: Positive = 448  # of a window, prompt included
+
+    def __post_init__(self) -> None:
+        if self.no_timestamps < self.end:
+            raise ValueError(f"no_timestamps: {self.no_timestamps} is a token of text")
+        if self.language is not None and self.language not in self.languages:
+            raise ValueError(f"language: there is no {self.language!r}")
+        if self.most_tokens < 5:  # noqa: PLR2004 - four of a prompt, and one that is said
+            raise ValueError(f"most_tokens: is {self.most_tokens}, no more than a prompt")
+
+    @property
+    def programs(self) -> frozenset[str]:
+        """The programs that it calls."""
+        return frozenset({self.listen, self.emit})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Vocabulary:
     """What the tokens are: `pieces[token]` is its text.
 
@@ -113,6 +153,7 @@ class WordGate:
 
     errors: dict[Name, Natural]  # eager's, by head
     most: float  # the highest rate that passes, errors by words
+    slack: Natural | None = None  # that it may make more, or fewer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +169,7 @@ class Recipe:
     frame: Positive  # samples to a frame of the programs' results
     hop: Positive = 1  # samples to a frame of features; of a rest shorter than that nothing is told
     overlap: float  # seconds
-    heads: dict[Name, CtcHead | TransducerHead]  # the first is the one to use
+    heads: dict[Name, CtcHead | TransducerHead | WhisperHead]  # the first is the one to use
     vocabulary: Vocabulary
     gate: WordGate | None = None
 
@@ -142,8 +183,11 @@ class Recipe:
         if self.gate is not None and (unknown := self.gate.errors.keys() - self.heads.keys()):
             raise ValueError(f"gate.errors: there is no head {min(unknown)!r}")
         for name, head in self.heads.items():
-            if head.blank > len(self.vocabulary.pieces):
-                raise ValueError(f"heads.{name}.blank: there is no token {head.blank}")
+            role, token = (
+                ("end", head.end) if isinstance(head, WhisperHead) else ("blank", head.blank)
+            )
+            if token > len(self.vocabulary.pieces):
+                raise ValueError(f"heads.{name}.{role}: there is no token {token}")
 
 
 def read_recipe(path: Path, programs: Collection[str]) -> Recipe:

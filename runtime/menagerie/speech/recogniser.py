@@ -10,7 +10,8 @@ import numpy as np
 
 from menagerie.errors import SpeechError
 from menagerie.speech.greedy import Emission, greedy_ctc, greedy_transducer
-from menagerie.speech.recipe import CtcHead
+from menagerie.speech.recipe import CtcHead, WhisperHead
+from menagerie.speech.whisper import emissions, greedy_whisper, segments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import TensorSpec
     from menagerie.speech.recipe import Recipe, TransducerHead
 
-__all__ = ["Program", "Recogniser", "Sizes"]
+__all__ = ["Program", "Recogniser", "Sizes", "WindowRecogniser", "recogniser_of"]
 
 _FEWEST = 320  # samples: two frames of features, without which there is no deviation
 
@@ -115,3 +116,81 @@ class Recogniser:
             return greedy_ctc(results["logits"][0, :frames], self._head.blank)
         encoded = results["encoded"][0, :frames]
         return greedy_transducer(encoded, self._head, self._emit.run, self._window, self._state)
+
+
+class WindowRecogniser:
+    """Whisper: a window of sound in, tokens with their frames and the next window's place out.
+
+    A window is scaled by its own loudest bin; `transformers` scales a long recording as a whole.
+
+    Args:
+        recipe: how the programs work together; a frame is a step of 20 ms.
+        head: one of its heads.
+        programs: those that the head names.
+        place: for messages.
+
+    Attributes:
+        sizes: how many samples a window has; shorter pieces are padded.
+
+    Raises:
+        SpeechError: a program does not take what the recipe's kind of head gives it.
+    """
+
+    def __init__(
+        self, recipe: Recipe, head: WhisperHead, programs: Mapping[str, Program], place: str
+    ) -> None:
+        self._frame, self._head = recipe.frame, head
+        self._listen, self._emit = programs[head.listen], programs[head.emit]
+        self.sizes = Sizes(*(self._listen.size("samples", 1, place),) * 3)
+        self._emit.size("position", 0, place)
+
+    def window(self, samples: NDArray[np.float32]) -> tuple[list[Emission], int]:
+        """What is said in a window, and how many samples further the next one begins.
+
+        Args:
+            samples: (n,) at the recipe's rate, at most `sizes.high`; fewer than that end a
+                recording.
+        """
+        padded = np.zeros((1, self.sizes.high), np.float32)
+        padded[0, : len(samples)] = samples
+        heard = self._listen.run({"samples": padded})
+        said = greedy_whisper(self._head, self._emit.run, heard["keys"], heard["values"])
+        steps = -(-len(samples) // self._frame)
+        found, advance = segments(said, self._head, steps)
+        return emissions(found, self._head, steps), min(advance * self._frame, len(samples))
+
+    def recognise(self, samples: NDArray[np.float32]) -> list[Emission]:
+        """What is said, window after window.
+
+        Args:
+            samples: (n,) at the recipe's rate, of any length.
+        """
+        found, first = list[Emission](), 0
+        while first < len(samples):
+            heard, advance = self.window(samples[first : first + self.sizes.high])
+            before = first // self._frame
+            found += [Emission(one.token, one.start + before, one.end + before) for one in heard]
+            first += advance
+        return found
+
+
+def recogniser_of(
+    recipe: Recipe,
+    head: CtcHead | TransducerHead | WhisperHead,
+    programs: Mapping[str, Program],
+    place: str,
+) -> Recogniser | WindowRecogniser:
+    """What decodes a head.
+
+    Args:
+        recipe: how the programs work together.
+        head: one of its heads.
+        programs: those that the head names.
+        place: for messages.
+
+    Raises:
+        SpeechError: a program does not take what the recipe's kind of head gives it.
+    """
+    if isinstance(head, WhisperHead):
+        return WindowRecogniser(recipe, head, programs, place)
+    return Recogniser(recipe, head, programs, place)

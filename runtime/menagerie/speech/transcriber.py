@@ -18,7 +18,7 @@ from menagerie.speech.audio import Recording, at_rate, open_audio, require_rate,
 from menagerie.speech.chunks import Seam, chunks
 from menagerie.speech.greedy import Emission
 from menagerie.speech.recipe import read_recipe
-from menagerie.speech.recogniser import Program, Recogniser
+from menagerie.speech.recogniser import Program, WindowRecogniser, recogniser_of
 from menagerie.speech.transcript import Token, Transcript
 from menagerie.speech.vocabulary import Speller
 
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from menagerie.format.bundle_manifest import BundleManifest, BundleProgram
-    from menagerie.speech.chunks import Chunk
-    from menagerie.speech.recipe import CtcHead, TransducerHead
+    from menagerie.speech.recipe import CtcHead, TransducerHead, WhisperHead
 
     Progress = Callable[[float, float | None], None]
 
@@ -42,7 +41,8 @@ class Transcriber:
         head: which of its heads decodes; None for the one that its maker put first.
         threads: how many threads a run uses; None takes every processor the process may use.
         chunk: seconds of a recording to listen to at once; None for as many as the model takes.
-            Shorter chunks answer sooner and know less of what is around a word.
+            Shorter chunks answer sooner and know less of what is around a word. A Whisper takes its
+            next window's beginning from its timestamps, and needs no overlap.
         allow_unsigned: also take a bundle that no trusted key has signed; None: the variable
             MENAGERIE_ALLOW_UNSIGNED decides.
 
@@ -73,7 +73,7 @@ class Transcriber:
             for program in manifest.programs
             if program.name in chosen.programs
         }
-        self._recogniser = Recogniser(self.recipe, chosen, programs, str(path))
+        self._recogniser = recogniser_of(self.recipe, chosen, programs, str(path))
         self._longest, self._overlap = self._chunk_sizes(chunk, folder)
         self._speller = Speller(self.recipe.vocabulary)
 
@@ -127,16 +127,38 @@ class Transcriber:
         Raises:
             SpeechError: the recording cannot be read, or holds no sample.
         """
+        if isinstance(self._recogniser, WindowRecogniser):
+            yield from self._by_windows(self._recogniser, recording)
+            return
         seam, frame, heard = Seam(), self.recipe.frame, 0
         blocks = at_rate(recording, self.recipe.rate)
         for chunk in chunks(blocks, self._longest, self._overlap):
             heard = chunk.first + len(chunk.samples)
             start, end = chunk.first // frame, -(-heard // frame)
-            certain = seam.join(start, end, self._decode(chunk))
+            emissions = self._recogniser.recognise(chunk.samples)
+            certain = seam.join(start, end, _moved(emissions, start))
             yield self._tokens(certain, heard), heard / self.recipe.rate
         if not heard:
-            raise SpeechError(recording.place, "holds no sample", "Record it again")
+            raise _nothing(recording)
         yield self._tokens(seam.rest(), heard), heard / self.recipe.rate
+
+    def _by_windows(
+        self, recogniser: WindowRecogniser, recording: Recording
+    ) -> Iterator[tuple[list[Token], float]]:
+        """As `listen`, of a model that says where its next window begins."""
+        blocks = iter(at_rate(recording, self.recipe.rate))
+        held, first = np.empty(0, np.float32), 0
+        while True:
+            while len(held) < self._longest and (block := next(blocks, None)) is not None:
+                held = np.concatenate([held, block])
+            if not len(held):
+                break
+            found, advance = recogniser.window(held[: self._longest])
+            found = _moved(found, first // self.recipe.frame)
+            held, first = held[advance:], first + advance
+            yield self._tokens(found, first + len(held)), first / self.recipe.rate
+        if not first:
+            raise _nothing(recording)
 
     def written(self, tokens: Sequence[Token]) -> str:
         """The text of some tokens, with a space at its beginning where a word begins."""
@@ -180,12 +202,6 @@ class Transcriber:
             longest = wanted
         return longest, min(overlap, (longest - 1) // frame // 2 * frame)
 
-    def _decode(self, chunk: Chunk) -> list[Emission]:
-        """What is emitted in a chunk, frames counted from the recording's beginning."""
-        before = chunk.first // self.recipe.frame
-        emissions = self._recogniser.recognise(chunk.samples)
-        return [Emission(one.token, one.start + before, one.end + before) for one in emissions]
-
     def _tokens(self, emissions: list[Emission], heard: int) -> list[Token]:
         rate, frame = self.recipe.rate, self.recipe.frame
         return [
@@ -197,6 +213,15 @@ class Transcriber:
             )
             for one in emissions
         ]
+
+
+def _moved(emissions: list[Emission], frames: int) -> list[Emission]:
+    """The same, so many frames later."""
+    return [Emission(one.token, one.start + frames, one.end + frames) for one in emissions]
+
+
+def _nothing(recording: Recording) -> SpeechError:
+    return SpeechError(recording.place, "holds no sample", "Record it again")
 
 
 def _manifest(folder: Path) -> BundleManifest:
@@ -215,8 +240,8 @@ def _recipe_path(manifest: BundleManifest, folder: Path) -> Path:
 
 
 def _head_named(
-    name: str | None, heads: dict[str, CtcHead | TransducerHead], folder: Path
-) -> CtcHead | TransducerHead:
+    name: str | None, heads: dict[str, CtcHead | TransducerHead | WhisperHead], folder: Path
+) -> CtcHead | TransducerHead | WhisperHead:
     if name is None:
         return next(iter(heads.values()))
     if name not in heads:

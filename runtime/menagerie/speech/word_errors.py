@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from menagerie.speech.recogniser import Recogniser
+    from menagerie.speech.recogniser import Recogniser, WindowRecogniser
     from menagerie.speech.vocabulary import Speller
 
 __all__ = ["HeldOut", "count_errors", "distance", "read_held_out"]
@@ -68,7 +68,9 @@ def read_held_out(path: Path) -> HeldOut:
     return found
 
 
-def count_errors(recogniser: Recogniser, speller: Speller, held_out: HeldOut) -> int:
+def count_errors(
+    recogniser: Recogniser | WindowRecogniser, speller: Speller, held_out: HeldOut
+) -> int:
     """How many words, over all recordings, are missing, too many or wrong."""
     errors, first = 0, 0
     for length, text in zip(held_out.lengths.tolist(), held_out.texts, strict=True):

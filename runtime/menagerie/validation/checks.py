@@ -9,7 +9,7 @@ import numpy as np
 
 from menagerie.errors import ArtifactError
 from menagerie.format.tensors import read_tensors
-from menagerie.speech.recogniser import Program, Recogniser
+from menagerie.speech.recogniser import Program, recogniser_of
 from menagerie.speech.vocabulary import Speller
 from menagerie.speech.word_errors import count_errors, read_held_out
 from menagerie.validation.compare import compare, same_bits
@@ -210,7 +210,10 @@ def accuracy(program: LoadedProgram, gate: AccuracyData, path: Path) -> Accuracy
         scores = widen(results[logits.name][:count], logits.dtype)
         correct += int(np.sum(np.argmax(scores, axis=-1) == labels[start : start + count]))
     return AccuracyResult(
-        samples=len(labels), eager=gate.eager_accuracy, artifact=correct / len(labels)
+        samples=len(labels),
+        eager=gate.eager_accuracy,
+        artifact=correct / len(labels),
+        slack=gate.slack or 0,
     )
 
 
@@ -240,11 +243,12 @@ def word_errors(
             words=held_out.words,
             eager=eager,
             artifact=count_errors(
-                Recogniser(recipe, recipe.heads[head], callable_programs, str(path)),
+                recogniser_of(recipe, recipe.heads[head], callable_programs, str(path)),
                 speller,
                 held_out,
             ),
             most=gate.most,
+            slack=gate.slack or 0,
         )
         for head, eager in gate.errors.items()
     )

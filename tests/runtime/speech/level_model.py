@@ -71,8 +71,10 @@ def recording(digits: Mapping[int, int], frames: int) -> np.ndarray:
     return samples.reshape(-1)
 
 
-def make_levels(folder: Path, **changes: Any) -> Path:
-    """The bundle; `changes` replace fields of its recipe."""
+def make_levels(
+    folder: Path, takes: Mapping[str, dict[str, Any]] | None = None, **changes: Any
+) -> Path:
+    """The bundle; `changes` replace fields of its recipe, `takes` what `listen` and `emit` take."""
     heads = {
         "ctc": {"kind": "ctc", "listen": "listen", "blank": BLANK},
         "tdt": {
@@ -93,7 +95,7 @@ def make_levels(folder: Path, **changes: Any) -> Path:
         "dimensions": {},
     }
     programs = []
-    for name, program in (("listen", listen), ("emit", emit)):
+    for name, program in (takes or {"listen": listen, "emit": emit}).items():
         files = {role: placed(f"{name}/{role}") for role in ("library", "golden")}
         output = {"name": "logits", "dtype": "float32", "shape": [1, "?", 11]}
         programs.append(

@@ -165,3 +165,30 @@ def test_a_model_that_nobody_promoted_has_no_page(store: Store, promoter: Promot
     with pytest.raises(NotInStore, match="nothing of tiyn was promoted"):
         update_catalogue(store, ["tiyn"])
     assert store.objects.list_keys("catalogue/") == []
+
+
+def test_precisions_of_a_model_stand_side_by_side(
+    tmp_path: Path, store: Store, promoter: Promoter
+) -> None:
+    """On the page of each, linked to one another; a later precision redraws the earlier pages."""
+    promote(store, promoter, tmp_path, "ab", model="net")
+    promote(store, promoter, tmp_path, "cd", model="net_of_float16")
+    pages = tmp_path / "store" / "catalogue" / "models"
+    assert "side by side" not in Page(pages / "net.html").words
+    promote(store, promoter, tmp_path, "ef", model="net_int8_weight_only")
+    plain, rounded = Page(pages / "net.html"), Page(pages / "net_int8_weight_only.html")
+    for page in (plain, rounded):
+        assert "side by side" in page.words
+        assert page.words.index("float32") < page.words.index("int8-weight-only")
+    assert "net_int8_weight_only.html" in plain.links
+    assert "net.html" in rounded.links
+    assert "side by side" not in Page(pages / "net_of_float16.html").words
+
+
+def test_a_name_like_a_precisions_is_nothing_by_itself(
+    tmp_path: Path, store: Store, promoter: Promoter
+) -> None:
+    """Nobody has released the model that it would be a precision of."""
+    promote(store, promoter, tmp_path, "ab", model="net_float16")
+    page = Page(tmp_path / "store" / "catalogue" / "models" / "net_float16.html")
+    assert "side by side" not in page.words

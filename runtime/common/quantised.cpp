@@ -1,0 +1,90 @@
+#include "common/quantised.h"
+
+#include <cstring>
+
+namespace menagerie {
+namespace {
+
+constexpr size_t kMaxAxes = 8;
+constexpr int64_t kMaxElements = int64_t{1} << 40;
+constexpr int kNought = 8;  // what a number of four bits is stored with added
+
+// A bfloat16 is the upper half of a float.
+float scale_at(std::span<const std::byte> scales, int64_t index) {
+  uint16_t half = 0;
+  std::memcpy(&half, scales.data() + index * 2, sizeof half);
+  const uint32_t bits = static_cast<uint32_t>(half) << 16;
+  float value = 0;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+int64_t checked_product(std::span<const int64_t> sizes, const std::string& name) {
+  int64_t product = 1;
+  for (const int64_t size : sizes) {
+    require(size > 0, name, ": a quantised weight has an axis of size ", size);
+    require(size <= kMaxElements / product, name, ": shape overflows");
+    product *= size;
+  }
+  return product;
+}
+
+}  // namespace
+
+QuantisedWeight::QuantisedWeight(const SafeTensors& file, const std::string& name)
+    : packed_(file.tensor(name).dtype == Dtype::kUInt8) {
+  const SafeTensors::Entry& stored = file.tensor(name);
+  require(may_be(stored.dtype), name, ": is stored as ", info(stored.dtype).name,
+          ", which is no quantised weight");
+  shape_ = packed_ ? unpacked_shape(file, name) : stored.shape;
+  require(shape_.size() > 1, name, ": a quantised weight has two axes or more");
+  rows_ = shape_[0];
+  columns_ = checked_product(shape_, name) / rows_;
+  values_ = stored.bytes;
+  const int64_t in_row = packed_ ? (columns_ + 1) / 2 : columns_;
+  require(!packed_ || stored.shape == std::vector<int64_t>{rows_, in_row}, name,
+          ": is not packed as its shape asks for");
+  const SafeTensors::Entry& scales = file.tensor(name + ".scales");
+  require(scales.dtype == Dtype::kBFloat16, name, ": its scales are not bfloat16");
+  const bool by_row = scales.shape.size() == 2 && scales.shape[0] == rows_;
+  require(by_row && scales.shape[1] > 0 && columns_ % scales.shape[1] == 0, name,
+          ": its scales do not divide its rows");
+  group_ = columns_ / scales.shape[1];
+  scales_ = scales.bytes;
+}
+
+std::vector<int64_t> QuantisedWeight::unpacked_shape(const SafeTensors& file,
+                                                     const std::string& name) const {
+  const SafeTensors::Entry& shape = file.tensor(name + ".shape");
+  require(shape.dtype == Dtype::kInt64 && shape.shape.size() == 1, name,
+          ": its shape is no list of int64");
+  require(shape.shape[0] <= static_cast<int64_t>(kMaxAxes), name, ": has more than ", kMaxAxes,
+          " axes");
+  std::vector<int64_t> sizes(static_cast<size_t>(shape.shape[0]));
+  std::memcpy(sizes.data(), shape.bytes.data(), shape.bytes.size());
+  return sizes;
+}
+
+float QuantisedWeight::value(int64_t row, int64_t column) const {
+  const int64_t in_row = packed_ ? (columns_ + 1) / 2 : columns_;
+  const std::byte byte =
+      values_[static_cast<size_t>(row * in_row + (packed_ ? column / 2 : column))];
+  if (!packed_) return static_cast<float>(static_cast<int8_t>(byte));
+  const auto both = static_cast<unsigned>(byte);
+  const unsigned half = column % 2 == 0 ? both & 0xFU : both >> 4;
+  return static_cast<float>(static_cast<int>(half) - kNought);
+}
+
+void QuantisedWeight::widen(std::span<float> out) const {
+  size_t index = 0;
+  for (int64_t row = 0; row < rows_; ++row) {
+    for (int64_t first = 0; first < columns_; first += group_) {
+      const float scale = scale_at(scales_, row * (columns_ / group_) + first / group_);
+      for (int64_t column = first; column < first + group_; ++column) {
+        out[index++] = value(row, column) * scale;
+      }
+    }
+  }
+}
+
+}  // namespace menagerie

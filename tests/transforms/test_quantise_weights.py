@@ -1,0 +1,265 @@
+"""Weights as integers with scales: how they are rounded, what is, what the artifact computes."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from menagerie.errors import MenagerieError
+from menagerie.format.document import parse_manifest
+from menagerie.format.folder import seal
+from menagerie.session import Session
+from transforms import convert
+from transforms.pipeline import run_passes
+from transforms.quantised import WEIGHT_ONLY, Scheme, quantised
+from zoo.errors import UsageError
+from zoo.precision import Precision
+from zoo.spec import PassChoice
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_BITS = {8: Precision.INT8_WEIGHT_ONLY, 4: Precision.INT4_WEIGHT_ONLY}
+
+
+@st.composite
+def _weights(draw: Any) -> tuple[torch.Tensor, Scheme]:
+    """Normal numbers of any scale, outliers and rows of nought; groups that fit or do not."""
+    scheme = Scheme(bits=draw(st.sampled_from([8, 4])), group=draw(st.sampled_from([4, 32])))
+    shape = draw(st.lists(st.sampled_from([1, 2, 3, 5, 8, 32]), min_size=2, max_size=4))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
+    weight = torch.randn(shape, generator=generator) * 10.0 ** draw(st.integers(-44, 36))
+    if draw(st.booleans()):
+        weight.view(-1)[0] *= 50
+    if draw(st.booleans()):
+        weight[-1] = 0
+    return weight.clamp(-3e38, 3e38), scheme
+
+
+@given(_weights())
+def test_nothing_is_further_off_than_a_step_and_no_sum_further_than_nearest(
+    drawn: tuple[torch.Tensor, Scheme],
+) -> None:
+    """The bounds of rounding up or down, plus what cutting the scale to eight bits can clip."""
+    weight, scheme = drawn
+    found = quantised(weight, scheme)
+    assert found is not None
+    rows = weight.reshape(weight.shape[0], -1).double()
+    group = scheme.group if rows.shape[1] % scheme.group == 0 else rows.shape[1]
+    grouped = rows.reshape(rows.shape[0], -1, group)
+    error = grouped - found.wide().reshape(grouped.shape).double()
+    most = 2 ** (scheme.bits - 1) - 1
+    step = grouped.abs().amax(-1) / most
+    clipped = grouped.abs().amax(-1) * 2**-7
+    least = torch.finfo(torch.float32).smallest_normal * 2 * most  # a scale below it may be nought
+    bound = torch.maximum(step * (1 + 2**-7), clipped).clamp_min(least)
+    assert bool((error.abs().amax(-1) <= bound).all())
+    scales = found.scales.double()[..., None]
+    nearest = scales * (grouped / scales.clamp_min(1e-300)).round().clamp(-most, most)
+    by_nearest = (grouped - nearest).sum(-1).abs()
+    half = (scales[..., 0] / 2 * (1 + 2**-6)).clamp_min(least * group)
+    assert bool((error.sum(-1).abs() <= torch.maximum(half, by_nearest)).all())
+    if scheme.bits == 8 and group > 1:
+        assert bool((error.sum(-1).abs() <= half + clipped).all())
+
+
+@given(_weights())
+def test_what_is_quantised_is_quantised_to_itself(drawn: tuple[torch.Tensor, Scheme]) -> None:
+    """So the rounded weight alone says what to store."""
+    weight, scheme = drawn
+    once = quantised(weight, scheme)
+    assert once is not None
+    twice = quantised(once.wide(), scheme)
+    assert twice is not None
+    assert torch.equal(once.values, twice.values)
+    assert torch.equal(once.scales, twice.scales)
+
+
+def test_by_hand() -> None:
+    """Eight numbers of two groups, small enough to be checked by arithmetic."""
+    weight = torch.tensor([[7.0, -3.5, 0.9, 0.0, 14.0, -14.0, 3.0, 1.1]])
+    found = quantised(weight, Scheme(bits=4, group=4))
+    assert found is not None
+    assert found.scales.tolist() == [[1.0, 2.0]]
+    assert found.values.tolist() == [[7, -4, 1, 0, 7, -7, 1, 1]]  # 3 is taken down, for the sum
+    assert found.packed().tolist() == [[15 + 4 * 16, 9 + 8 * 16, 15 + 1 * 16, 9 + 9 * 16]]
+
+
+def test_a_weight_that_is_not_finite_is_none() -> None:
+    """There is no scale for NaN."""
+    assert (
+        quantised(torch.tensor([[1.0, math.nan]]), WEIGHT_ONLY[Precision.INT8_WEIGHT_ONLY]) is None
+    )
+
+
+class _Net(nn.Module):
+    """A wide convolution, a depthwise one, a layer, a table, a transposed product and a buffer.
+
+    Rows of 27, 9, 64, 48 and 32 numbers: the first two are too short for a scale of their own.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.depthwise = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3, groups=16)
+        self.wide = nn.Conv2d(16, 64, 3)
+        self.table, self.linear = nn.Embedding(5, 48), nn.Linear(64, 48)
+        self.factor = nn.Parameter(torch.randn(48, 33) / 7)
+        self.register_buffer("basis", torch.randn(33, 40))
+
+    def forward(self, x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """(batch, 40)."""
+        mean = self.wide(self.depthwise(self.first(x))).mean((2, 3))
+        return (self.linear(mean) + self.table(rows)) @ self.factor @ self.basis
+
+
+_ROUNDED = ("wide.weight", "table.weight", "linear.weight", "factor")
+
+
+def _net() -> tuple[_Net, tuple[torch.Tensor, torch.Tensor]]:
+    module = _Net().eval().requires_grad_(requires_grad=False)
+    return module, (torch.randn(2, 3, 12, 12), torch.tensor([1, 4]))
+
+
+def _round(module: nn.Module, bits: int) -> None:
+    """Put the quantised weights into the module itself, by the definition."""
+    for name in _ROUNDED:
+        held = module.get_parameter(name)
+        found = quantised(held, WEIGHT_ONLY[_BITS[bits]])
+        assert found is not None
+        held.copy_(found.wide())
+
+
+@pytest.mark.parametrize("bits", _BITS)
+def test_parameters_of_products_are_rounded_and_nothing_else(bits: int) -> None:
+    """The program computes what eager does of a model whose weights were rounded."""
+    module, inputs = _net()
+    choice = PassChoice(name="quantise_weights", options={"precision": _BITS[bits].value})
+    made, log = run_passes(torch.export.export(module, inputs), [choice])
+    assert log.records[0].changes == (f"rounded 4 weights to {_BITS[bits]}, to compute in float32",)
+    _round(module, bits)
+    assert torch.equal(module(*inputs), made.module()(*inputs))
+
+
+def test_weights_with_infinities_stay() -> None:
+    """And the record says why."""
+    module = nn.Linear(32, 4).requires_grad_(requires_grad=False)
+    module.weight[0, 0] = math.inf
+    program = torch.export.export(module, (torch.randn(2, 32),))
+    made, log = run_passes(program, ["quantise_weights"])
+    assert made is program
+    assert ["infinite" in refusal.reason for refusal in log.records[0].refusals] == [True]
+
+
+def test_another_precision_is_refused() -> None:
+    """Names those that there are."""
+    module, inputs = _net()
+    choice = PassChoice(name="quantise_weights", options={"precision": "float16"})
+    with pytest.raises(UsageError, match="Known: int8-weight-only, int4-weight-only"):
+        run_passes(torch.export.export(module, inputs), [choice])
+
+
+@pytest.mark.parametrize(("target", "bits"), [("cpu", 8), ("cpu", 4), ("metal", 4)])
+def test_the_bundle_keeps_integers_and_computes_in_float32(
+    target: str, bits: int, tmp_path: Path
+) -> None:
+    """The file has the types that the format names; the artifact agrees with the rounded model."""
+    module, inputs = _net()
+    made = convert(
+        module,
+        inputs,
+        target=target,
+        precision=_BITS[bits],
+        out=tmp_path / "out",
+        measure_seconds=0,
+    )
+    kept = _kept(made.folder / "weights.safetensors")
+    word, parts = ("I8", 2) if bits == 8 else ("U8", 3)
+    assert sum(kind == word for kind, _ in kept.values()) == len(_ROUNDED)
+    assert len(kept) == len(_ROUNDED) * (parts - 1) + len(module.state_dict())
+    weights = sum(module.get_parameter(name).numel() for name in _ROUNDED)
+    held = sum(
+        size for name, (_, size) in kept.items() if name.split(".s")[0] in _stored(kept, word)
+    )
+    assert held < weights * 4 * {8: 0.27, 4: 0.18}[bits]  # rows of 48 and 33 numbers among them
+
+    _round(module, bits)
+    with Session(made.folder) as session:
+        (found,) = session.run({"x": inputs[0].numpy(), "rows": inputs[1].numpy()}).values()
+    expected = module(*inputs).numpy()
+    assert np.abs(expected - found).max() < 2e-5 * np.abs(expected).max()
+
+
+def _stored(kept: dict[str, tuple[str, int]], word: str) -> set[str]:
+    return {name for name, (kind, _) in kept.items() if kind == word}
+
+
+def _kept(path: Path) -> dict[str, tuple[str, int]]:
+    """Type and bytes of each tensor, by the format's text: a length of 8 bytes, then JSON."""
+    held = path.read_bytes()
+    head = json.loads(held[8 : 8 + int.from_bytes(held[:8], "little")])
+    return {
+        name: (entry["dtype"], entry["data_offsets"][1] - entry["data_offsets"][0])
+        for name, entry in head.items()
+        if name != "__metadata__"
+    }
+
+
+_TAMPERED: dict[str, tuple[dict[str, Any], str]] = {
+    "no scales": ({".scales": None}, "has no tensor"),
+    "scales of another type": ({".scales": torch.ones(48, 2)}, "its scales are not bfloat16"),
+    "a row without a scale": ({".scales": torch.ones(47, 2).bfloat16()}, "do not divide its rows"),
+    "groups of no equal length": ({".scales": torch.ones(48, 3).bfloat16()}, "do not divide"),
+    "no groups": ({".scales": torch.ones(48, 0).bfloat16()}, "do not divide its rows"),
+    "no shape": ({".shape": None}, "has no tensor"),
+    "a shape of floats": ({".shape": torch.tensor([48.0, 64.0])}, "is no list of int64"),
+    "a negative axis": ({".shape": torch.tensor([-48, -64])}, "has an axis of size -48"),
+    "a shape beyond memory": ({".shape": torch.tensor([2**62, 2**62])}, "shape overflows"),
+    "more axes than any": ({".shape": torch.ones(9, dtype=torch.int64)}, "has more than 8 axes"),
+    "one axis": ({".shape": torch.tensor([48 * 64])}, "two axes or more"),
+    "packed for another shape": ({".shape": torch.tensor([48, 66])}, "is not packed as its shape"),
+    "another weight's shape": ({".shape": torch.tensor([48, 63])}, "linear"),
+}
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle with weights of four bits."""
+    module, inputs = _net()
+    out = tmp_path_factory.mktemp("packed") / "out"
+    made = convert(module, inputs, precision="int4-weight-only", out=out, measure_seconds=0)
+    return made.folder
+
+
+@pytest.mark.parametrize("case", _TAMPERED)
+def test_a_quantised_weight_that_breaks_the_format_is_refused(
+    case: str, packed: Path, tmp_path: Path
+) -> None:
+    """By name and rule, before anything is computed."""
+    changes, reason = _TAMPERED[case]
+    folder = _tampered(packed, tmp_path / "bundle", changes)
+    with pytest.raises(MenagerieError, match=reason), Session(folder) as session:
+        session.run({"x": np.zeros((2, 3, 12, 12), "f4"), "rows": np.zeros(2, "i8")})
+
+
+def _tampered(bundle: Path, folder: Path, changes: dict[str, torch.Tensor | None]) -> Path:
+    """A copy, sealed anew, in which parts of the linear layer's weight are others or missing."""
+    shutil.copytree(bundle, folder)
+    tensors = load_file(folder / "weights.safetensors")
+    for part, value in changes.items():
+        del tensors["linear.weight" + part]
+        if value is not None:
+            tensors["linear.weight" + part] = value
+    save_file(tensors, folder / "weights.safetensors")
+    seal(folder, parse_manifest((folder / "manifest.json").read_bytes(), "manifest.json"))
+    return folder
