@@ -49,6 +49,10 @@ def transcribe(
         float | None,
         typer.Option(metavar="SECONDS", help="How much to hear at once. Default: the most."),
     ] = None,
+    language: Annotated[
+        str | None,
+        typer.Option(metavar="CODE", help="That is spoken, e.g. `en`. Default: as heard."),
+    ] = None,
     target: Annotated[
         str | None,
         typer.Option(
@@ -86,6 +90,7 @@ def transcribe(
             head=head,
             threads=threads,
             chunk=chunk,
+            language=language,
             allow_unsigned=allow_unsigned or None,
         ) as transcriber,
     ):

@@ -90,8 +90,8 @@ void Program::load_constants() {
 
 Tensor Program::own_if_changed(const std::string& name, Tensor constant) {
   if (!spec_.state.contains(name)) return constant;
-  const Kept& kept = state_.emplace_back(constant, backend::clone(constant));
-  return kept.own;
+  state_.push_back({constant, backend::clone(constant)});
+  return state_.back().own;
 }
 
 void Program::reset() {

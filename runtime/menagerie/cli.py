@@ -156,6 +156,7 @@ def _transcription(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chunk", type=float, metavar="SECONDS", help="how much to hear at once; default: the most"
     )
+    parser.add_argument("--language", metavar="CODE", help="that is spoken: en; default: as heard")
     parser.add_argument("--threads", type=_threads, help="default: one a processor")
 
 
@@ -271,7 +272,7 @@ def _transcribe(order: argparse.Namespace) -> int:
 
     form = "json" if order.json else order.format
     wanted = Order(order.audio, form, order.output, order.rate)
-    given = {"head": order.head, "threads": order.threads, "chunk": order.chunk}
+    given = {name: getattr(order, name) for name in ("head", "threads", "chunk", "language")}
     with Transcriber(order.bundle, **given) as transcriber:
         return transcribe(transcriber, wanted)
 

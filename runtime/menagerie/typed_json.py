@@ -139,12 +139,22 @@ def _checked(kinds: tuple[Any, ...], value: object, place: str) -> Any:
 
 def _member(kinds: tuple[Any, ...], value: object, place: str) -> Any:
     faults = []
-    for kind in kinds:
+    for kind in _of_its_kind(kinds, value):
         try:
             return check(kind, value, place)
         except Malformed as error:
             faults.append((kind is type(None), error))
     raise min(faults, key=lambda fault: fault[0])[1]  # what is wrong with it, were it given
+
+
+def _of_its_kind(kinds: tuple[Any, ...], value: object) -> tuple[Any, ...]:
+    """Of several records the one whose `kind` a value bears: its faults are the ones to tell."""
+    if not isinstance(value, dict):
+        return kinds
+    records: list[Any] = [each for each in kinds if is_dataclass(each)]
+    records = [each for each in records if "kind" in _fields(each)]
+    fitting = [r for r in records if value.get("kind") in get_args(_fields(r)["kind"][0])]
+    return tuple(fitting) or kinds
 
 
 def _literal(known: tuple[Any, ...], value: object, place: str) -> Any:

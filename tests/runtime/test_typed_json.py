@@ -42,6 +42,52 @@ class Outer:
     word: Literal["yes", "no"] = "yes"
 
 
+@dataclass(frozen=True)
+class Ring:
+    """A shape by its kind."""
+
+    kind: Literal["ring"]
+    radius: int
+
+
+@dataclass(frozen=True)
+class Box:
+    """Another one."""
+
+    kind: Literal["box"]
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Records of several kinds."""
+
+    shapes: tuple[Ring | Box, ...]
+
+
+@pytest.mark.parametrize(
+    ("shape", "fact"),
+    [
+        ({"kind": "box", "width": 1, "height": "2"}, 'shapes.0.height: is "2", not a whole number'),
+        ({"kind": "box", "width": 1}, "shapes.0.height: is missing"),
+        ({"kind": "ring", "radius": 1, "hue": 2}, "shapes.0.hue: is an unknown field"),
+        ({"kind": "star", "radius": 1}, "shapes.0.kind: is \"star\", not 'ring'"),
+        ({"kind": ["box"], "radius": 1}, "shapes.0.kind: is"),
+    ],
+)
+def test_what_is_wrong_is_told_of_the_kind_that_a_record_bears(
+    shape: dict[str, Any], fact: str
+) -> None:
+    """Not of the first kind that there is, whose fields it was never meant to have."""
+    assert from_json(Shapes, '{"shapes": [{"kind": "box", "width": 1, "height": 2}]}') == Shapes(
+        (Box("box", 1, 2),)
+    )
+    with pytest.raises(Malformed) as caught:
+        from_json(Shapes, json.dumps({"shapes": [shape]}))
+    assert fact in str(caught.value)
+
+
 GOOD: dict[str, Any] = {
     "name": "x",
     "kind": "float16",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from menagerie.session import Session
 from menagerie.speech.audio import Recording, at_rate, open_audio, require_rate, sound
 from menagerie.speech.chunks import Seam, chunks
 from menagerie.speech.greedy import Emission
-from menagerie.speech.recipe import read_recipe
+from menagerie.speech.recipe import WhisperHead, read_recipe
 from menagerie.speech.recogniser import Program, WindowRecogniser, recogniser_of
 from menagerie.speech.transcript import Token, Transcript
 from menagerie.speech.vocabulary import Speller
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from menagerie.format.bundle_manifest import BundleManifest, BundleProgram
-    from menagerie.speech.recipe import CtcHead, TransducerHead, WhisperHead
+    from menagerie.speech.recipe import CtcHead, TransducerHead
+
+    Head = CtcHead | TransducerHead | WhisperHead
 
     Progress = Callable[[float, float | None], None]
 
@@ -43,11 +46,14 @@ class Transcriber:
         chunk: seconds of a recording to listen to at once; None for as many as the model takes.
             Shorter chunks answer sooner and know less of what is around a word. A Whisper takes its
             next window's beginning from its timestamps, and needs no overlap.
+        language: that is spoken, by its code (`en`), of a model that knows several; None: the one
+            that its maker chose, or the likeliest in each window.
         allow_unsigned: also take a bundle that no trusted key has signed; None: the variable
             MENAGERIE_ALLOW_UNSIGNED decides.
 
     Raises:
-        SpeechError: the bundle understands no speech, has no such head, or takes no such chunk.
+        SpeechError: the bundle understands no speech, has no such head, knows no such language, or
+            takes no such chunk.
         SessionError: it cannot be loaded.
         Untrusted: nobody who is trusted has signed it.
     """
@@ -59,6 +65,7 @@ class Transcriber:
         head: str | None = None,
         threads: int | None = None,
         chunk: float | None = None,
+        language: str | None = None,
         allow_unsigned: bool | None = None,
     ) -> None:
         self._sessions = ExitStack()
@@ -67,7 +74,7 @@ class Transcriber:
         manifest = _manifest(folder)
         path = _recipe_path(manifest, folder)
         self.recipe = read_recipe(path, [program.name for program in manifest.programs])
-        chosen = _head_named(head, self.recipe.heads, folder)
+        chosen = _in_language(language, _head_named(head, self.recipe.heads, folder), folder)
         programs = {
             program.name: self._open(folder, program, threads)
             for program in manifest.programs
@@ -239,11 +246,20 @@ def _recipe_path(manifest: BundleManifest, folder: Path) -> Path:
     return folder / manifest.files[Role.SPEECH].path
 
 
-def _head_named(
-    name: str | None, heads: dict[str, CtcHead | TransducerHead | WhisperHead], folder: Path
-) -> CtcHead | TransducerHead | WhisperHead:
+def _head_named(name: str | None, heads: dict[str, Head], folder: Path) -> Head:
     if name is None:
         return next(iter(heads.values()))
     if name not in heads:
         raise SpeechError(str(folder), f"has no head {name!r}", f"It has: {', '.join(heads)}")
     return heads[name]
+
+
+def _in_language(code: str | None, head: Head, folder: Path) -> Head:
+    """The head with another language in its prompt."""
+    if code is None:
+        return head
+    if isinstance(head, WhisperHead) and code in head.languages:
+        return replace(head, language=code)
+    known = sorted(head.languages) if isinstance(head, WhisperHead) else []
+    step = f"It knows: {', '.join(known)}" if known else "Leave the language out"
+    raise SpeechError(str(folder), f"is told of no language {code!r}", step)

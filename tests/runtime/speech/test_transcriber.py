@@ -50,6 +50,12 @@ def test_a_recording_longer_than_the_model_takes_is_heard_whole(
     assert len(heard) == (1 if frames <= 100 else -(-(frames - 20) // 80))
 
 
+def test_a_model_of_one_language_takes_none(levels: Path) -> None:
+    """Rather than to hear something else than was asked for."""
+    with pytest.raises(SpeechError, match=r"no language 'en'\. Leave the language out"):
+        Transcriber(levels, language="en")
+
+
 @pytest.mark.parametrize("samples", [1, 160, 1279, 1281, 3200])
 def test_the_shortest_recording_is_heard(levels: Path, heard: list[int], samples: int) -> None:
     """It is padded to the least that the model takes."""

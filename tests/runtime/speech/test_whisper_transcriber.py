@@ -125,6 +125,18 @@ def test_shorter_windows_answer_sooner(bundle: Path) -> None:
     assert first.tokens[0] == found.tokens[0]
 
 
+def test_the_language_that_is_spoken_can_be_given(bundle: Path) -> None:
+    """It stands in the prompt of every window; one that the model does not know is an error."""
+    samples = long_recording()[: 2 * _WINDOW]
+    said = []
+    for language in ("en", "de"):
+        with Transcriber(bundle, language=language) as transcriber:
+            said.append(transcriber.transcribe(samples, RATE).tokens)
+    assert said[0] != said[1]
+    with pytest.raises(SpeechError, match=r"no language 'fr'\. It knows: de, en"):
+        Transcriber(bundle, language="fr")
+
+
 def test_nothing_is_an_error(bundle: Path) -> None:
     """As with other models."""
     with (
