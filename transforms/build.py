@@ -108,6 +108,7 @@ def build(
             lowered=identity.target.lower(prepared.exported.program, folder, name=prepared.name),
             goldens=prepared.goldens,
             calls=prepared.calls,
+            exact=prepared.exact,
         )
         for prepared in programs
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -61,6 +61,7 @@ class ProgramParts:
     lowered: LoweredProgram
     goldens: Sequence[GoldenCase]
     calls: int = 1  # that follow each other in the golden cases of a program with state
+    exact: Mapping[str, torch.Tensor] = field(default_factory=dict)  # case 0 in float64
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,8 @@ def content_digest(value: torch.Tensor) -> bytes:
 def _entry(folder: Path, parts: ProgramParts, weights: _Weights) -> BundleProgram:
     signature = parts.exported.signature
     golden = parts.lowered.library.parent / "golden.safetensors"
-    save_file(_golden_tensors(parts.goldens), golden)
+    exact = {f"0/exact/{name}": value.contiguous() for name, value in parts.exact.items()}
+    save_file(_golden_tensors(parts.goldens) | exact, golden)
     files = {
         Role.LIBRARY: LoweredFile(parts.lowered.library),
         Role.GOLDEN: LoweredFile(golden),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from transforms.exact import exact_outputs
 from transforms.export import CallableProgram, Exported, export_program
 from transforms.golden import GoldenCase, make_goldens, model_dtype
 from transforms.state import from_first_state
@@ -31,6 +32,7 @@ class Prepared:
     goldens: list[GoldenCase]
     eager: Callable[[dict[str, torch.Tensor]], object]
     calls: int = 1
+    exact: dict[str, torch.Tensor] = field(default_factory=dict)  # of the first case, in float64
 
 
 def prepare(model: torch.nn.Module, spec: ProgramSpec) -> Prepared:
@@ -47,7 +49,10 @@ def prepare(model: torch.nn.Module, spec: ProgramSpec) -> Prepared:
     exported = export_program(model, spec, goldens[0].inputs)
     module = CallableProgram(model, spec)
     if not exported.state:
-        return Prepared(spec.name, exported, goldens, lambda inputs: module(*inputs.values()))
+        exact = exact_outputs(model, spec, goldens[0])
+        return Prepared(
+            spec.name, exported, goldens, lambda inputs: module(*inputs.values()), exact=exact
+        )
     goldens = make_goldens(model, spec, dtype=model_dtype(model), calls=spec.calls)
     eager = from_first_state(module, module)
     return Prepared(

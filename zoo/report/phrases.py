@@ -20,6 +20,7 @@ from zoo.records import DivergenceStage, Verdict
 from zoo.report.summary import parities, summarise
 
 if TYPE_CHECKING:
+    from menagerie.validation.records import Exactness
     from zoo.records import ConversionReport, Diagnosis, Divergence, OutputParity
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "HEADINGS",
     "Command",
     "Tile",
+    "beside_truth",
     "cause",
     "commands",
     "demand",
@@ -34,6 +36,8 @@ __all__ = [
     "proof",
     "tiles",
 ]
+
+_A_BIT = 6.02  # dB: a bit of the mantissa more or less is another order of summing
 
 HEADINGS = {
     Verdict.PASSED: "Proven equal to eager",
@@ -111,6 +115,14 @@ def demand(parity: OutputParity) -> str:
     if parity.scale is None:  # judged by an older version, without this bound
         return text
     return f"{text} and ≤ {scientific(tolerance.outlier(parity.scale))}"
+
+
+def beside_truth(found: Exactness) -> str:
+    """How exact the artifact is, beside eager PyTorch in float32."""
+    artifact, eager = decibels(found.artifact_snr_db), decibels(found.eager_snr_db)
+    less = found.eager_snr_db - found.artifact_snr_db
+    verdict = "as exact as PyTorch" if less <= _A_BIT else f"{less:.0f} dB less than PyTorch"
+    return f"{artifact} from float64, eager float32 {eager}: {verdict}"
 
 
 def _blame(found: Divergence) -> str:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from menagerie import figures
 from zoo.report.graphs import style as graph_style
-from zoo.report.phrases import demand
+from zoo.report.phrases import beside_truth, demand
 
 __all__ = ["render"]
 
@@ -56,5 +56,10 @@ def _environment(folder: Path) -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {name: getattr(figures, name) for name in figures.__all__}
-    environment.globals |= {"speed": figures.speed, "count": figures.count, "demand": demand}
+    environment.globals |= {
+        "speed": figures.speed,
+        "count": figures.count,
+        "demand": demand,
+        "beside_truth": beside_truth,
+    }
     return environment

@@ -12,12 +12,13 @@ from menagerie.format.tensors import read_tensors
 from menagerie.speech.recogniser import Program, recogniser_of
 from menagerie.speech.vocabulary import Speller
 from menagerie.speech.word_errors import count_errors, read_held_out
-from menagerie.validation.compare import compare, same_bits
+from menagerie.validation.compare import compare, measure, same_bits
 from menagerie.validation.elements import narrow, widen
 from menagerie.validation.measure import latency
 from menagerie.validation.records import (
     AccuracyResult,
     CaseShape,
+    Exactness,
     OutputParity,
     ProgramValidation,
     WordErrors,
@@ -96,6 +97,26 @@ def _judge_case(
     return parity, _differing(first, second)
 
 
+def _exactness(program: LoadedProgram) -> tuple[Exactness, ...]:
+    """Of outputs that have a truth; it judges nothing."""
+    eager = program.goldens.outputs(0)
+    truths = {
+        spec: truth
+        for spec in program.entry.outputs
+        if (truth := program.goldens.exact(spec.name)) is not None
+        and truth.shape == eager[spec.name].shape
+    }
+    found = program.run(0) if truths else {}
+    return tuple(
+        Exactness(
+            output=spec.name,
+            eager_snr_db=measure(truth, widen(eager[spec.name], spec.dtype)).snr_db,
+            artifact_snr_db=measure(truth, widen(found[spec.name], spec.dtype)).snr_db,
+        )
+        for spec, truth in truths.items()
+    )
+
+
 def judge_program(
     program: LoadedProgram,
     tolerances: Mapping[Dtype, Tolerance],
@@ -144,6 +165,7 @@ def judge_program(
         deterministic=deterministic,
         latency=timed,
         passed=not facts,
+        exactness=_exactness(program),
     )
     return judgement, facts[0] if facts else ""
 

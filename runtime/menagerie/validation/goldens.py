@@ -54,6 +54,11 @@ class GoldenCases:
         state = self._program.state
         return range(case - case % state.calls if state else case, case + 1)
 
+    def exact(self, name: str) -> Array | None:
+        """An output of the first case as eager gives it in float64, where the bundle has it."""
+        found = self._tensors.get(f"0/exact/{name}")
+        return None if found is None or found.dtype != np.float64 else np.array(found)
+
     def inputs(self, case: int) -> dict[str, Array]:
         """Fresh, aligned copies of a case's inputs, so that nothing can alter the file's."""
         return {spec.name: np.array(self._input(case, spec.name)) for spec in self._program.inputs}

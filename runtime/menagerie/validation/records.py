@@ -11,6 +11,7 @@ __all__ = [
     "Bound",
     "CaseShape",
     "ErrorHistogram",
+    "Exactness",
     "Measurement",
     "OutputParity",
     "ProgramValidation",
@@ -76,6 +77,15 @@ class OutputParity:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Exactness:
+    """How far eager in float32, and the artifact, are from float64: SNR in dB of the first case."""
+
+    output: str
+    eager_snr_db: float
+    artifact_snr_db: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class CaseShape:
     """The sizes that the dynamic dimensions took in one golden case."""
 
@@ -110,6 +120,7 @@ class ProgramValidation:
     deterministic: bool
     latency: Measurement | None
     passed: bool
+    exactness: tuple[Exactness, ...] = ()  # of outputs whose truth in float64 the bundle has
 
 
 @dataclass(frozen=True, kw_only=True)

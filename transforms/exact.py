@@ -1,0 +1,62 @@
+"""What a program gives in float64: the truth beside which eager and artifact are measured."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+import torch
+
+from transforms.export import CallableProgram
+from zoo.sources.random_weights import one_thread
+
+if TYPE_CHECKING:
+    from transforms.golden import GoldenCase
+    from zoo.spec import ProgramSpec
+
+__all__ = ["exact_outputs"]
+
+_MOST_PARAMETERS = 200_000_000  # their float64 copy takes 1.6 GB
+_MOST_BYTES = 2**24  # of an output that a bundle carries for this
+_LEAST_SNR = 1e3  # eager's norm over its error: below it the float64 model is another one
+
+
+def exact_outputs(
+    model: torch.nn.Module, spec: ProgramSpec, case: GoldenCase
+) -> dict[str, torch.Tensor]:
+    """The outputs of a golden case with weights, inputs and arithmetic in float64.
+
+    Args:
+        model: in float32; not changed.
+        spec: the program, which keeps no state.
+        case: the golden case; its floating inputs are widened, so both see the same numbers.
+
+    Returns:
+        Float64 outputs by name. Left out is what the model does not allow: one that is large or
+        fails in float64; an output that is not floating, stays float32, or differs from eager's by
+        more than a thousandth, since something in the model then depends on the dtype.
+    """
+    if sum(p.numel() for p in model.parameters()) > _MOST_PARAMETERS:
+        return {}
+    if any(v.dtype not in (torch.float32, torch.float64) for v in _floating(case.inputs)):
+        return {}
+    try:
+        module = CallableProgram(copy.deepcopy(model).double(), spec)
+        wide = {n: v.double() if v.is_floating_point() else v for n, v in case.inputs.items()}
+        with torch.no_grad(), one_thread():
+            found = module(*(value.clone() for value in wide.values()))
+    except Exception:  # noqa: BLE001 - whatever a model has against float64, there is no truth then
+        return {}
+    return {name: value for name, value in found.items() if _tells(value, case.outputs[name])}
+
+
+def _floating(tensors: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    return [value for value in tensors.values() if value.is_floating_point()]
+
+
+def _tells(exact: torch.Tensor, eager: torch.Tensor) -> bool:
+    if exact.dtype is not torch.float64 or exact.nbytes > _MOST_BYTES:
+        return False
+    if exact.shape != eager.shape or not bool(exact.isfinite().all()):
+        return False
+    return float((exact - eager.double()).norm()) * _LEAST_SNR <= float(exact.norm())
