@@ -24,8 +24,9 @@ from prefect.client.schemas.objects import StateType
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
-from prefect.states import Cancelled
+from prefect.states import Completed
 
+from flows.names import FlowName
 from flows.run_names import SPEAKING
 
 if TYPE_CHECKING:
@@ -35,10 +36,9 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
 
-    from flows.names import FlowName
-
 __all__ = ["give_way_to_later", "name_waiting"]
 
+_SCHEDULED = SPEAKING.keys() - {FlowName.CONVERT_BATCH}  # whose runs are named by who submits them
 # What does the work of a run before it, or did, or will. One that somebody cancelled does not.
 _AT_IT = [
     StateType.SCHEDULED,
@@ -69,7 +69,8 @@ def give_way_to_later() -> State[Any] | None:
     if later is None:
         return None
     fact = f"Missed its hour, and {later.expected_start_time:%Y-%m-%d %H:%M %Z} has come since"
-    return Cancelled(name="Skipped", message=f"{fact}: that run of the schedule does the work")
+    # Not cancelled: of that Prefect makes an exception, with a traceback in the worker's log.
+    return Completed(name="Skipped", message=f"{fact}: that run of the schedule does the work")
 
 
 def name_waiting(client: SyncPrefectClient) -> set[FlowName]:
@@ -78,17 +79,15 @@ def name_waiting(client: SyncPrefectClient) -> set[FlowName]:
     Returns:
         The flows that have such runs.
     """
-    found = set()
-    for flow, speaking in SPEAKING.items():
-        waiting = FlowRunFilter(state=_state([StateType.SCHEDULED]))
-        mine = FlowFilter(name=FlowFilterName(any_=[flow.value]))
-        for run in client.read_flow_runs(flow_filter=mine, flow_run_filter=waiting):
-            if _schedule(run) is None:
-                continue
-            found.add(flow)
-            if run.name != (name := speaking(run.parameters)):
-                client.set_flow_run_name(run.id, name)
-    return found
+    ours = FlowFilter(name=FlowFilterName(any_=[flow.value for flow in _SCHEDULED]))
+    flows = {flow.id: FlowName(flow.name) for flow in client.read_flows(flow_filter=ours)}
+    waiting = FlowRunFilter(state=_state([StateType.SCHEDULED]))
+    runs = client.read_flow_runs(flow_filter=ours, flow_run_filter=waiting)
+    scheduled = [run for run in runs if _schedule(run) is not None]
+    for run in scheduled:
+        if run.name != (name := SPEAKING[flows[run.flow_id]](run.parameters)):
+            client.set_flow_run_name(run.id, name)
+    return {flows[run.flow_id] for run in scheduled}
 
 
 def _due_later(client: SyncPrefectClient, run: FlowRun) -> FlowRun | None:

@@ -45,7 +45,9 @@ SECONDS = 180.0
 
 
 @pytest.fixture(scope="session")
-def images(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+def images(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> dict[str, dict[str, Any]]:
     """Both, of what git knows and no more."""
     context = tmp_path_factory.mktemp("context")
     listed = engine.call("git", "-C", ROOT, "ls-files", "-z").split("\0")
@@ -57,7 +59,9 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
     for target in ("worker", "server"):
         seconds = engine.build(target, context)
         found[target] = engine.image(target)
-        sys.stderr.write(f"\n{target}: {found[target]['Size'] / 1e9:.2f} GB in {seconds:.0f} s\n")
+        told = f"\n{target}: {found[target]['Size'] / 1e9:.2f} GB in {seconds:.0f} s\n"
+        with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+            sys.stderr.write(told)
     return found
 
 

@@ -15,6 +15,7 @@ import urllib.request
 import uuid
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -392,14 +393,17 @@ def test_days_down_are_made_up_for_once(cluster: Cluster) -> None:
     planned = eventually(lambda: runs_of(cluster, deployment, "SCHEDULED"), 120)
     assert len(planned) == 3
     cluster.json("down")
-    days = f"-{len(planned) * 7} days"  # the schedule is weekly, the first due in a week or less
-    shifted = "strftime('%Y-%m-%d %H:%M:%f000', {0}, :days)"
+    earlier = timedelta(days=len(planned) * 7)  # the schedule is weekly
     with closing(sqlite3.connect(cluster.home / "cluster" / "prefect" / "prefect.db")) as database:
-        for column in ("expected_start_time", "next_scheduled_start_time"):
+        for run in planned:
+            due = datetime.fromisoformat(run["expected_start_time"]) - earlier
+            when = due.strftime("%Y-%m-%d %H:%M:%S.%f")
+            hours = "expected_start_time = ?, next_scheduled_start_time = ?"
+            database.execute(f"update flow_run set {hours} where id = ?", (when, when, run["id"]))  # noqa: S608
             database.execute(
-                f"update flow_run set {column} = {shifted.format(column)}"  # noqa: S608
-                " where deployment_id = :deployment and state_type = 'SCHEDULED'",
-                {"days": days, "deployment": deployment},
+                "update flow_run_state set state_details ="
+                " json_set(state_details, '$.scheduled_time', ?) where flow_run_id = ?",
+                (due.isoformat(), run["id"]),
             )
         database.commit()
     cluster.json("up")
