@@ -46,31 +46,44 @@ def _weights(draw: Any) -> tuple[torch.Tensor, Scheme]:
     return weight.clamp(-3e38, 3e38), scheme
 
 
+_CUT = 2.0**-7  # by which share a scale can be smaller for being bfloat16, and then some
+_LEAST = torch.finfo(torch.float32).smallest_normal * 2 * 127  # scales of less may be nought
+
+
+def _grouped(weight: torch.Tensor, scheme: Scheme) -> torch.Tensor:
+    """By row and group, in float64."""
+    rows = weight.reshape(weight.shape[0], -1).double()
+    group = scheme.group if rows.shape[1] % scheme.group == 0 else rows.shape[1]
+    return rows.reshape(rows.shape[0], -1, group)
+
+
 @given(_weights())
-def test_nothing_is_further_off_than_a_step_and_no_sum_further_than_nearest(
-    drawn: tuple[torch.Tensor, Scheme],
-) -> None:
-    """The bounds of rounding up or down, plus what cutting the scale to eight bits can clip."""
+def test_nothing_is_further_off_than_a_step(drawn: tuple[torch.Tensor, Scheme]) -> None:
+    """The bound of rounding up or down, or what a smaller scale clips of the largest."""
     weight, scheme = drawn
     found = quantised(weight, scheme)
     assert found is not None
-    rows = weight.reshape(weight.shape[0], -1).double()
-    group = scheme.group if rows.shape[1] % scheme.group == 0 else rows.shape[1]
-    grouped = rows.reshape(rows.shape[0], -1, group)
-    error = grouped - found.wide().reshape(grouped.shape).double()
+    exact = _grouped(weight, scheme)
+    largest = exact.abs().amax(-1, keepdim=True)
+    step = largest / (2 ** (scheme.bits - 1) - 1)
+    bound = torch.maximum(step * (1 + _CUT), largest * _CUT).clamp_min(_LEAST)
+    assert bool(((exact - _grouped(found.wide(), scheme)).abs() <= bound).all())
+
+
+@given(_weights())
+def test_no_sum_of_a_group_is_further_off_than_half_a_step(
+    drawn: tuple[torch.Tensor, Scheme],
+) -> None:
+    """Or than it is when everything is rounded to nearest, where clipping leaves no choice."""
+    weight, scheme = drawn
+    found = quantised(weight, scheme)
+    assert found is not None
+    exact, scales = _grouped(weight, scheme), found.scales.double()[..., None]
     most = 2 ** (scheme.bits - 1) - 1
-    step = grouped.abs().amax(-1) / most
-    clipped = grouped.abs().amax(-1) * 2**-7
-    least = torch.finfo(torch.float32).smallest_normal * 2 * most  # a scale below it may be nought
-    bound = torch.maximum(step * (1 + 2**-7), clipped).clamp_min(least)
-    assert bool((error.abs().amax(-1) <= bound).all())
-    scales = found.scales.double()[..., None]
-    nearest = scales * (grouped / scales.clamp_min(1e-300)).round().clamp(-most, most)
-    by_nearest = (grouped - nearest).sum(-1).abs()
-    half = (scales[..., 0] / 2 * (1 + 2**-6)).clamp_min(least * group)
-    assert bool((error.sum(-1).abs() <= torch.maximum(half, by_nearest)).all())
-    if scheme.bits == 8 and group > 1:
-        assert bool((error.sum(-1).abs() <= half + clipped).all())
+    nearest = scales * (exact / scales.clamp_min(1e-300)).round().clamp(-most, most)
+    half = (scales[..., 0] / 2 * (1 + _CUT)).clamp_min(_LEAST * exact.shape[-1])
+    off = (exact - _grouped(found.wide(), scheme)).sum(-1).abs()
+    assert bool((off <= torch.maximum(half, (exact - nearest).sum(-1).abs())).all())
 
 
 @given(_weights())
