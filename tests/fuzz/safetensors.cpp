@@ -2,7 +2,10 @@
 #include "common/safetensors.h"
 
 #include <numeric>
+#include <optional>
+#include <vector>
 
+#include "common/quantised.h"
 #include "scratch.h"
 #include "target.h"
 
@@ -19,6 +22,21 @@ std::string container(std::string_view text) {
   for (size_t i = 0; i < 8; ++i) file += static_cast<char>(header.size() >> (8 * i) & 0xFF);
   file += header;
   return file.append(text.substr(std::min(end + 1, text.size())));
+}
+
+// A weight of integers, if it is one: as many numbers as its bytes have halves, and no more.
+void widen(const SafeTensors& file, const std::string& name) {
+  const auto weight = [&]() -> std::optional<QuantisedWeight> {
+    try {
+      return QuantisedWeight(file, name);
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }();
+  if (!weight) return;
+  MUST(static_cast<uint64_t>(weight->elements()) <= 2 * file.tensor(name).bytes.size());
+  std::vector<float> wide(static_cast<size_t>(weight->elements()));
+  weight->widen(wide);
 }
 
 }  // namespace
@@ -38,6 +56,7 @@ FUZZ(safetensors) {
     MUST(elements * static_cast<uint64_t>(element_size(entry.dtype)) == entry.bytes.size());
     MUST(entry.bytes.data() >= mapping.data());
     MUST(entry.bytes.data() + entry.bytes.size() <= mapping.data() + mapping.size());
+    widen(file, name);
     MUST(&file.tensor(name) == &entry);
     covered += entry.bytes.size();
   }

@@ -20,6 +20,7 @@ set(units
     common/portable_kernels/product.cpp
     common/portable_kernels/tile.cpp
     common/portable_kernels/window.cpp
+    common/quantised.cpp
     common/safetensors.cpp
     common/ed25519.cpp
     common/sha256.cpp

@@ -1,0 +1,72 @@
+// Weights of integers with scales, by arithmetic; what breaks the format is refused (FORMAT.md, 8).
+#include <vector>
+
+#include "check.h"
+#include "common/quantised.h"
+#include "files.h"
+
+using namespace menagerie;
+
+namespace {
+
+// A safetensors file of a header and bytes.
+std::string container(std::string header, std::string_view data) {
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  std::string file(8, '\0');
+  file[0] = static_cast<char>(header.size() & 0xFF);
+  file[1] = static_cast<char>(header.size() >> 8);
+  return file + header + std::string(data);
+}
+
+std::vector<float> widened(const SafeTensors& file) {
+  const QuantisedWeight weight(file, "w");
+  std::vector<float> wide(static_cast<size_t>(weight.elements()));
+  weight.widen(wide);
+  return wide;
+}
+
+}  // namespace
+
+TEST("eight bits are taken times the scale of their group") {
+  const check::Folder folder;
+  // (2, 4) in groups of two; bfloat16 has the upper half of a float: 1, 2, 0.5 and -1.
+  const SafeTensors file(folder.write(
+      "t", container(R"({"w":{"dtype":"I8","shape":[2,2,2],"data_offsets":[8,16]},)"
+                     R"("w.scales":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]}})",
+                     std::string("\x80\x3f\x00\x40\x00\x3f\x80\xbf"
+                                 "\x01\xff\x7f\x81\x03\x00\x02\xfe",
+                                 16))));
+  CHECK(QuantisedWeight(file, "w").shape() == std::vector<int64_t>({2, 2, 2}));
+  CHECK(widened(file) == std::vector<float>({1, -1, 254, -254, 1.5, 0, -2, 2}));
+}
+
+TEST("four bits lie two in a byte, and a row of odd length ends in half of one") {
+  const check::Folder folder;
+  const SafeTensors file(folder.write(
+      "t", container(R"({"w.shape":{"dtype":"I64","shape":[2],"data_offsets":[0,16]},)"
+                     R"("w.scales":{"dtype":"BF16","shape":[2,1],"data_offsets":[16,20]},)"
+                     R"("w":{"dtype":"U8","shape":[2,2],"data_offsets":[20,24]}})",
+                     std::string("\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0"
+                                 "\x80\x3f\x00\x40"
+                                 "\xf1\x09\x78\x0a",
+                                 24))));
+  CHECK(QuantisedWeight(file, "w").shape() == std::vector<int64_t>({2, 3}));
+  CHECK(widened(file) == std::vector<float>({-7, 7, 1, 0, -2, 4}));
+}
+
+TEST("without a scale for each group there is no weight") {
+  const check::Folder folder;
+  const auto of = [&](const std::string& scales, size_t bytes) {
+    const std::string end = std::to_string(bytes);
+    const std::string header = R"({"w.scales":{"dtype":)" + scales + R"(,"data_offsets":[0,)" +
+                               end + R"(]},"w":{"dtype":"I8","shape":[2,4],"data_offsets":[)" +
+                               end + "," + std::to_string(bytes + 8) + "]}}";
+    const SafeTensors file(folder.write("t", container(header, std::string(bytes + 8, '\1'))));
+    return widened(file).size();
+  };
+  CHECK(of(R"("BF16","shape":[2,4])", 16) == 8);
+  REFUSES("do not divide its rows", of(R"("BF16","shape":[2,3])", 12));
+  REFUSES("do not divide its rows", of(R"("BF16","shape":[2,0])", 0));
+  REFUSES("do not divide its rows", of(R"("BF16","shape":[4,2])", 16));
+  REFUSES("are not bfloat16", of(R"("F32","shape":[2,2])", 16));
+}
