@@ -23,9 +23,11 @@ from flows import confirm_release as confirming
 from flows import convert_batch as batching
 from flows import convert_model as modelling
 from flows import convert_zoo as zoo
+from flows.names import FlowName
 from flows.outcome.failures import conversion_log
 from flows.planning import plan as planning
 from flows.request.parameters import ConversionOptions, RunLimits
+from flows.run_names import own_name
 from flows.running.services import Services, use_services
 from flows.running.settings import NOTHING_KEPT
 from tasks.job import Job, Stage, StageRecords
@@ -70,7 +72,7 @@ def convert_model(
         return modelling.convert_model.fn(model, target, options)  # type: ignore[no-any-return]
 
 
-@flow(name="convert-batch", flow_run_name=batching._run_name, **NOTHING_KEPT)
+@flow(name="convert-batch", flow_run_name=own_name(FlowName.CONVERT_BATCH), **NOTHING_KEPT)
 def convert_batch(
     models: list[str],
     target: str = "cpu",

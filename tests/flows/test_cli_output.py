@@ -130,7 +130,8 @@ def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     job = toy_job(tmp_path)
     cases = [GoldenCase({}, {"x": torch.tensor(n)}, {}) for n in range(3)]
-    entry = SimpleNamespace(name="main", exported=SimpleNamespace(program=None), goldens=cases)
+    exported = SimpleNamespace(program=None)
+    entry = SimpleNamespace(name="main", exported=exported, goldens=cases, calls=1)
     model = SimpleNamespace(spec=job.spec, programs=(entry,))
     monkeypatch.setattr("flows.cli.modelling.prepare_model", lambda *_, **__: model)
     looked: list[int] = []
