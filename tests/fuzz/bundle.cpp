@@ -1,8 +1,8 @@
 // A bundle's folder: manifest and weights that need not fit each other.
 //
 // The input is manifest.json, a NUL, and weights.safetensors. In the manifest `@` stands for the
-// size of these, `^` for this system and `%` for this machine, which would hardly ever be right
-// else.
+// size of these, `^` for this system, `%` for this machine, and `$` for both as a platform names
+// them, which would hardly ever be right else.
 #include "common/bundle.h"
 
 #include "common/platform/machine.h"
@@ -13,6 +13,13 @@ using namespace menagerie;
 
 namespace {
 
+std::string platform() {
+  const std::string system = machine::system() == "darwin" ? "macos" : machine::system();
+  const std::string processor =
+      machine::architecture() == "aarch64" ? "arm64" : machine::architecture();
+  return system + "-" + processor;
+}
+
 std::string filled(std::string_view manifest, size_t size) {
   std::string text;
   for (const char c : manifest) {
@@ -22,6 +29,8 @@ std::string filled(std::string_view manifest, size_t size) {
       text += machine::system();
     } else if (c == '%') {
       text += machine::architecture();
+    } else if (c == '$') {
+      text += platform();
     } else {
       text += c;
     }
