@@ -124,7 +124,8 @@ def _manifest(content: bytes) -> None:
 def _bundle(content: bytes) -> None:
     """A folder whose manifest and weights need not fit each other; see bundle.cpp."""
     text, _, weights = content.partition(b"\0")
-    for name, value in {"@": str(len(weights)), "^": "linux", "%": "x86_64"}.items():
+    here = {"@": str(len(weights)), "^": "linux", "%": "x86_64", "$": "linux-x86_64"}
+    for name, value in here.items():
         text = text.replace(name.encode(), value.encode())
     _written("bundle/manifest.json", text)
     _written("bundle/w", weights)
