@@ -9,6 +9,7 @@ from flows.dispatch.batches import Batch
 from flows.dispatch.runs import Phase
 from flows.dispatch.supervisor import Child
 from flows.names import FlowName
+from flows.outcome.results import Outcome
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
@@ -40,8 +41,14 @@ class BatchChild(Child):
         """A row is the last word: of two, from before and after a crash of the run, the first."""
         for row in rows:
             if self.missing.pop((row.model, row.target), None) is not None:
-                tell(row)
+                tell(self._whole(row))
         self.done = not self.missing
+
+    def _whole(self, row: ModelResult) -> ModelResult:
+        """What a run finds in the store when it is run again, it published the time before."""
+        if row.outcome is not Outcome.SKIPPED or self.run.attempts <= 1:
+            return row
+        return row.model_copy(update={"outcome": Outcome.PUBLISHED})
 
 
 class Submission:

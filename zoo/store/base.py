@@ -75,7 +75,7 @@ class ObjectStore(ObjectReader):
 
     @abstractmethod
     def abandon_uploads(self, before: float, ours: Callable[[str], bool]) -> int:
-        """Removes what is left of uploads that began before `before` and were not finished.
+        """Removes what is left of uploads that began at `before` or earlier and were not finished.
 
         Who is at such an upload still notices, and begins anew.
 

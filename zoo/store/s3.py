@@ -53,7 +53,7 @@ class S3Objects(S3Reader, ObjectStore):
                 upload
                 for page in pages
                 for upload in page.get("Uploads", ())
-                if upload["Initiated"].timestamp() < before
+                if upload["Initiated"].timestamp() <= before
                 and ours(upload["Key"].removeprefix(self._prefix))
             ]
             for upload in old:

@@ -210,6 +210,18 @@ def test_a_crashed_child_may_be_revived(
     assert set(outcomes(rows).values()) == {"published"}
 
 
+def test_what_a_run_finds_when_it_is_run_again_it_published_before(
+    work: list[PlannedModel], options: ConversionOptions
+) -> None:
+    """Killed between its release and its row; on a first attempt, somebody else published it."""
+
+    def found(models: list[str]) -> list[tuple[Phase, list[ModelResult]]]:
+        return [(Phase.RUNNING, [row(model, Outcome.SKIPPED)]) for model in models]
+
+    ended = [outcomes(dispatch(FakeRuns(found, attempts=n), work, options)) for n in (1, 2)]
+    assert [set(each.values()) for each in ended] == [{"skipped"}, {"published"}]
+
+
 def test_a_crashed_child_that_nobody_revives_is_run_again(
     work: list[PlannedModel], options: ConversionOptions
 ) -> None:

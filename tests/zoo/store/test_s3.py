@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import time
+import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -193,6 +194,17 @@ def test_an_upload_that_is_ended_meanwhile_begins_anew(
     assert seen[-1] == max(seen) == release.size
     Store(sweeper).pull(release, tmp_path / "out")
     assert sweeper.abandon_uploads(time.time() + 3600, lambda _: True) == 0
+
+
+def test_an_upload_of_the_last_moment_is_abandoned(fresh: Callable[..., S3Objects]) -> None:
+    """S3 dates uploads in whole seconds: one that began in the second of `before` is as old."""
+    objects = fresh()
+    client, key = objects._client, f"{objects._prefix}blobs/ab/{uuid.uuid4().hex * 2}"
+    upload = client.create_multipart_upload(Bucket="zoo", Key=key)["UploadId"]
+    listed = client.list_multipart_uploads(Bucket="zoo", Prefix=key)["Uploads"]
+    [began] = [each["Initiated"].timestamp() for each in listed if each["UploadId"] == upload]
+    assert objects.abandon_uploads(began - 1, lambda _: True) == 0
+    assert objects.abandon_uploads(began, lambda _: True) == 1
 
 
 def test_a_broken_upload_is_taken_up(
