@@ -29,7 +29,7 @@ from transforms.lowering.lowered import LoweredFile
 from transforms.lowering.toolchain import find_compiler
 from transforms.passes.narrow_weights import may_narrow
 from transforms.passes.quantise_weights import may_quantise
-from transforms.quantised import WEIGHT_ONLY, Quantised, Scheme, quantised
+from transforms.quantised import INTEGERS, Quantised, Scheme, quantised
 from transforms.sbom import SBOM_FILE, sbom_document
 from zoo.spec import DEFAULT_TOLERANCES, Precision
 
@@ -142,7 +142,7 @@ class _Weights:
     """The model's weights file in the making: equal tensors are stored once, whoever uses them."""
 
     def __init__(self, precision: Precision) -> None:
-        self._scheme = WEIGHT_ONLY.get(precision)
+        self._scheme = INTEGERS.get(precision)
         self._narrow = None if self._scheme else getattr(torch, precision.value)
         self.tensors: dict[str, torch.Tensor] = {}
         self._names: dict[bytes, str] = {}
