@@ -28,6 +28,8 @@ class Scheme:
     bits: int  # 8 or 4
     group: int | None  # a row that is no multiple of it has one scale; None: every row
 
+    fewest: int = 32  # numbers that a row must have: below it a row's scale weighs
+
     @property
     def most(self) -> int:
         """The largest integer; the smallest is its negative."""
@@ -35,7 +37,8 @@ class Scheme:
 
 
 INTEGERS = {
-    Precision.INT8: Scheme(bits=8, group=None),
+    # Products of fewer columns than 32 gain, too; the nine of a depthwise kernel do not.
+    Precision.INT8: Scheme(bits=8, group=None, fewest=16),
     Precision.INT8_WEIGHT_ONLY: Scheme(bits=8, group=128),
     Precision.INT4_WEIGHT_ONLY: Scheme(bits=4, group=32),
 }
@@ -73,8 +76,8 @@ def quantised(weight: torch.Tensor, scheme: Scheme) -> Quantised | None:
         return None
     rows = weight.detach().reshape(weight.shape[0], -1)
     columns = rows.shape[1]
-    fits = scheme.group is not None and columns % scheme.group == 0
-    group = scheme.group if fits else columns
+    group = scheme.group or columns
+    group = group if columns % group == 0 else columns
     grouped = rows.reshape(rows.shape[0], -1, group)
     scales = _cut(grouped.abs().amax(-1) / scheme.most)
     divisors = torch.where(scales == 0, torch.ones_like(scales), scales)[..., None]

@@ -201,7 +201,8 @@ class PassChoice(SpecModel):
 
 # Of float32 outputs, against eager PyTorch with weights that nobody rounded. A weight of b bits has
 # 6.02 dB a bit, less its crest (Widrow and Kollar, "Quantization Noise", 2008): some 40 with eight
-# bits and 18 with four, of which layers upon layers leave less; `int8` rounds each layer's input, too.
+# bits and 18 with four, of which layers upon layers leave less. With `int8` each layer's input has
+# such a loss, too.
 _TOLERANCES = {
     Precision.FLOAT16: DEFAULT_TOLERANCES[Dtype.FLOAT16],
     Precision.BFLOAT16: DEFAULT_TOLERANCES[Dtype.BFLOAT16],

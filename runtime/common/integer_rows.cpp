@@ -29,25 +29,34 @@ struct Range {
 constexpr int64_t kLanes = 8;
 using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
 
-Range range_of(const float* from, int64_t count) {
+struct RangeOfLanes {
   Lanes low{}, high{}, odd{};
-  const auto add = [&](const Lanes& x) {
+
+  void add(const float* from) {
+    Lanes x;
+    std::memcpy(&x, from, sizeof x);
     low = x < low ? x : low;
     high = x > high ? x : high;
     odd += x * 0.0F;  // NaN from the first that is not finite on
-  };
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    Lanes x;
-    std::memcpy(&x, from + i, sizeof x);
-    add(x);
   }
-  Lanes rest{};
-  std::memcpy(&rest, from + i, static_cast<size_t>(count - i) * sizeof(float));
-  add(rest);
+};
+
+Range range_of(const float* from, int64_t count) {
+  constexpr int64_t kAtOnce = 4;  // chains of sums that do not wait for each other
+  RangeOfLanes parts[kAtOnce];
+  int64_t i = 0;
+  for (; i + kAtOnce * kLanes <= count; i += kAtOnce * kLanes) {
+    for (int64_t part = 0; part < kAtOnce; ++part) parts[part].add(from + i + part * kLanes);
+  }
+  for (; i + kLanes <= count; i += kLanes) parts[0].add(from + i);
+  float rest[kLanes]{};
+  std::copy(from + i, from + count, rest);
+  parts[0].add(rest);
   Range range;
-  for (int64_t lane = 0; lane < kLanes; ++lane) {
-    range.include({low[lane], high[lane], odd[lane] == 0});
+  for (const RangeOfLanes& part : parts) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      range.include({part.low[lane], part.high[lane], part.odd[lane] == 0});
+    }
   }
   return range;
 }

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from transforms.base import GraphPass, Journal
+from transforms.export import WRAPPER_PREFIX
 from transforms.passes.layout_operators import is_layout
-from transforms.quantised import INTEGERS, quantised
+from transforms.quantised import INTEGERS, Scheme, quantised
 from zoo.errors import UsageError
 from zoo.precision import Precision
 
@@ -23,8 +24,6 @@ __all__ = ["QuantiseWeights", "may_quantise"]
 
 aten = torch.ops.aten
 
-_FEWEST_COLUMNS = 32  # below it a row's scale weighs, and a depthwise kernel has nine numbers
-
 _PRODUCTS = frozenset({
     aten.linear.default, aten.addmm.default, aten.mm.default, aten.bmm.default,
     aten.baddbmm.default, aten.matmul.default, aten.convolution.default,
@@ -33,10 +32,10 @@ _PRODUCTS = frozenset({
 })  # fmt: skip
 
 
-def may_quantise(value: torch.Tensor) -> bool:
-    """Whether a weight is long enough: float32, of at least 32 numbers a row."""
+def may_quantise(value: torch.Tensor, scheme: Scheme) -> bool:
+    """Whether a weight is float32 and has rows of as many numbers as the scheme asks for."""
     rows = value.shape[0] if value.dim() > 1 else 0
-    return value.dtype is torch.float32 and rows > 0 and value.numel() // rows >= _FEWEST_COLUMNS
+    return value.dtype is torch.float32 and rows > 0 and value.numel() // rows >= scheme.fewest
 
 
 class QuantiseWeights(GraphPass):
@@ -50,9 +49,9 @@ class QuantiseWeights(GraphPass):
     how is rounded.
 
     Rounded are parameters that linear layers, products, convolutions and embeddings read, with at
-    least 32 numbers to a row of their first axis. Biases, gains, depthwise kernels, and buffers
-    (bases of transforms, tables of positions, statistics) stay as they are. So does a first
-    convolution of 3 x 3 over three channels, while a last classifier is rounded: it gains, too.
+    least 32 numbers to a row of their first axis, with `int8` 16. Biases, gains, depthwise kernels,
+    and buffers (bases of transforms, tables of positions, statistics) stay as they are. A first
+    convolution over three channels and a last classifier are rounded with `int8`: they gain, too.
 
     Args:
         precision: `int8`, `int8-weight-only` or `int4-weight-only`.
@@ -75,27 +74,29 @@ class QuantiseWeights(GraphPass):
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Round every weight that may be."""
-        rounded, kept = 0, set()
+        scheme = INTEGERS[self._precision]
+        rounded, kept, names = 0, set[str](), list[str]()
         for node in editor.graph.nodes:
             value = editor.constant(node)
             if value is None or not editor.is_parameter(node):
                 continue
-            if named := _naming(editor.constant_name(node), self._keep):
+            names.append(editor.constant_name(node).removeprefix(WRAPPER_PREFIX))
+            if named := _naming(names[-1], self._keep):
                 kept |= named
                 continue
-            if not may_quantise(value):
+            if not may_quantise(value, scheme):
                 continue
             if not any(user.target in _PRODUCTS for user in _readers(node)):
                 continue
-            found = quantised(value, INTEGERS[self._precision])
+            found = quantised(value, scheme)
             if found is None:
                 journal.refused(node, "has NaN or infinite numbers")
                 continue
             editor.set_constant(node, found.wide())
             rounded += 1
         if unknown := sorted(set(self._keep) - kept):
-            fact = f"keeps {unknown[0]!r}, which is no parameter here, nor what one's name begins with"
-            raise UsageError(f"pass {self.name}", fact, "`zoo show MODEL --graph` names them")
+            fact = f"is to keep {unknown[0]!r}, which names no parameter of the program"
+            raise UsageError(f"pass {self.name}", fact, f"Such are: {', '.join(names[:4])}")
         if rounded:
             how = "integers" if self._precision is Precision.INT8 else "float32"
             journal.changed(f"rounded {rounded} weights to {self._precision}, to compute in {how}")
