@@ -232,7 +232,8 @@ Tensor as_channels_last(const Tensor& input) {
   }
   if (is_so) return input;
   const Tensor made = empty_strided(input.dtype, input.sizes(), wanted);
-  copy(input, made);
+  const Desc from = strided(input), to = strided(made);
+  Reorder::between(from, to)->run({from, engine(), input.raw()}, {to, engine(), made.raw()});
   return made;
 }
 

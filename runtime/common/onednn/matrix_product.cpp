@@ -156,9 +156,10 @@ void finish_row(const Rounding& rounding, const float* sums, const float* bias, 
                 kernels::Binary binary, int64_t columns, float* row) {
   const auto zero = static_cast<float>(rounding.zero);
   const float scale = rounding.scale;
-  for (int64_t j = 0; j < columns; ++j) row[j] = (row[j] - zero * sums[j]) * scale;
-  if (bias != nullptr) {
-    for (int64_t j = 0; j < columns; ++j) row[j] += bias[j];
+  if (bias == nullptr) {
+    for (int64_t j = 0; j < columns; ++j) row[j] = (row[j] - zero * sums[j]) * scale;
+  } else {
+    for (int64_t j = 0; j < columns; ++j) row[j] = (row[j] - zero * sums[j]) * scale + bias[j];
   }
   if (binary == kernels::Binary::kAdd) {
     for (int64_t j = 0; j < columns; ++j) row[j] += other[j];
