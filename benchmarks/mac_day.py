@@ -10,12 +10,16 @@ A step that fails is noted and the next one begins; the last line says how many 
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+# All products by MPSGraph, those from 0.1, 1 and 10 GFLOP on, none: the fastest is to be shipped.
+GRAPH_FROM = ("0", "0.1", "1", "10", "1e9")
 
 _ROOT = Path(__file__).parents[1]
 _DOUBLE = "tests/runtime/metal/double"
@@ -27,11 +31,13 @@ class Step:
 
     name: str
     command: tuple[str, ...]
+    graph_from: str = ""  # GFLOP from which products are MPSGraph's; empty: as shipped
 
 
-def steps(models: tuple[str, ...], *, on_mac: bool) -> tuple[Step, ...]:
+def steps(models: tuple[str, ...], folder: Path, *, on_mac: bool) -> tuple[Step, ...]:
     """What is to be run, in order."""
-    python, zoo = sys.executable, str(Path(sys.executable).with_name("zoo"))
+    python = sys.executable
+    zoo, menagerie = (str(Path(python).with_name(name)) for name in ("zoo", "menagerie"))
     convert = (zoo, "convert", *models, "--target", "metal", "--random-weights", "0")
     if on_mac:
         tests = (python, "-m", "pytest", "-n0", "-q", "tests/cases", "tests/runtime/metal")
@@ -40,6 +46,19 @@ def steps(models: tuple[str, ...], *, on_mac: bool) -> tuple[Step, ...]:
             Step("operators", tests),
             Step("convert", convert),
             *(Step(f"confirm-{m}", (zoo, "verify", m, "--target", "metal")) for m in models),
+            *(
+                Step(f"pull-{m}", (zoo, "pull", m, "--target", "metal", "-o", f"{folder}/{m}"))
+                for m in models
+            ),
+            *(
+                Step(
+                    f"bench-{m}-graphs-from-{gigaflops}",
+                    (menagerie, "bench", f"{folder}/{m}"),
+                    gigaflops,
+                )
+                for m in models
+                for gigaflops in GRAPH_FROM
+            ),
             *(Step(f"report-{m}", (zoo, "report", m, "--target", "metal")) for m in models),
         )
     library = str(_ROOT / "build" / "double" / "libmenagerie_metal.so")
@@ -55,10 +74,11 @@ def steps(models: tuple[str, ...], *, on_mac: bool) -> tuple[Step, ...]:
 
 def run(step: Step, folder: Path) -> str:
     """A line of the report."""
+    given = {"MENAGERIE_METAL_GRAPH_FROM": step.graph_from} if step.graph_from else {}
     begun = time.monotonic()
     done = subprocess.run(
         step.command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        check=False, stdin=subprocess.DEVNULL,
+        check=False, stdin=subprocess.DEVNULL, env=os.environ | given,
     )  # fmt: skip
     (folder / f"{step.name}.txt").write_text(f"$ {' '.join(step.command)}\n{done.stdout}")
     outcome = "passed" if done.returncode == 0 else f"FAILED with {done.returncode}"
@@ -85,7 +105,7 @@ def main() -> int:
     ]
     print("\n".join(head), flush=True)
     rows = []
-    for step in steps(tuple(given.models), on_mac=on_mac):
+    for step in steps(tuple(given.models), given.output, on_mac=on_mac):
         rows.append(run(step, given.output))
         print(rows[-1], flush=True)
         (given.output / "report.md").write_text("\n".join([*head, *rows, ""]))

@@ -136,6 +136,8 @@ class MetalDevice {
   // Compiles Metal source; fails with the compiler's first error.
   virtual std::shared_ptr<ShaderLibrary> compile(const std::string& source) = 0;
   virtual std::unique_ptr<Stream> make_stream() = 0;
+  // So many operations of a product, and the stream's own may be faster than our kernels.
+  virtual double graph_from() const = 0;
 
   // This process's device: the build links one of the two.
   static MetalDevice& instance();

@@ -47,6 +47,19 @@ for name, arguments in (
     ("depthwise, two a channel", _arguments(_X, floats(8, 1, 3, 3), groups=4)),
     ("channels-last image", _arguments(_X.to(memory_format=_LAST), _W, floats(6))),
     ("channels-last weight", _arguments(_X, _W.to(memory_format=_LAST), floats(6))),
+    (
+        "many channels",
+        _arguments(
+            floats(2, 20, 17, 19), floats(70, 20, 3, 2).div(11), floats(70),
+            stride=[2, 1], padding=[1, 1], dilation=[1, 2],
+        ),
+    ),
+    ("many channels, 1 x 1", _arguments(floats(2, 70, 9, 8), floats(40, 70, 1, 1).div(8))),
+    (
+        "many channels, 1 x 1, channels last",
+        _arguments(floats(2, 70, 9, 8).to(memory_format=_LAST), floats(40, 70, 1, 1).div(8)),
+    ),
+    ("1 x 1, strided", _arguments(floats(2, 40, 9, 8), floats(6, 40, 1, 1), stride=[2, 2])),
     ("one pixel", _arguments(floats(1, 4, 1, 1), floats(6, 4, 1, 1))),
     ("empty batch", _arguments(floats(0, 4, 5, 5), _W, floats(6))),
     ("sequence", _arguments(floats(2, 4, 9), floats(6, 4, 3), floats(6), padding=[1])),

@@ -43,6 +43,36 @@ for m, k, n in ((5, 7, 3), (1, 8, 6), (4, 1, 4), (9, 5, 1), (0, 3, 2), (3, 0, 2)
         {"out": torch.empty(m, n), "self": floats(m, k), "mat2": floats(k, n, seed=1)},
         _mm,
     )
+# Tiles that are full, that end within the matrix and that lie beside it; sums of several blocks;
+# operands whose rows or columns are neighbours in memory.
+for dtype in FLOATS:
+    for name, left, right in (
+        ("tiles", floats(70, 40), floats(40, 90, seed=1)),
+        ("one tile more", floats(65, 16), floats(16, 129, seed=1)),
+        ("sums in blocks", floats(40, 1100).div(33), floats(1100, 36, seed=1)),
+        ("columns by rows", floats(40, 70).t(), floats(90, 40, seed=1).t()),
+        ("a row by rows", floats(1, 300).div(17), floats(300, 70, seed=1)),
+        ("a row by columns", floats(1, 300).div(17), floats(70, 300, seed=1).t()),
+        ("rows by a column", floats(70, 300).div(17), floats(300, 1, seed=1)),
+        ("columns by a column", floats(300, 70).t().div(17), floats(300, 1, seed=1)),
+    ):
+        operands = {"self": left.to(dtype), "mat2": right.to(dtype)}
+        out = torch.empty(len(left), right.shape[1], dtype=dtype)
+        TABLE.add("mm_out", f"{short(dtype)}, {name}", {"out": out, **operands}, _mm)
+for m in (1, 5):
+    TABLE.add(
+        "baddbmm_out",
+        f"{m} rows, a column added",
+        {
+            "out": torch.empty(3, m, 50),
+            "self": floats(m, 1),
+            "batch1": floats(3, m, 40),
+            "batch2": floats(3, 50, 40, seed=1).mT,
+            "beta": 0.5,
+            "alpha": 2.0,
+        },
+        _baddbmm,
+    )
 # MPSGraph reads past such operands (github.com/pytorch/pytorch, issue 195163).
 _LONG = 32800
 for dtype in FLOATS:

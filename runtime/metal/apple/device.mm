@@ -107,6 +107,9 @@ class AppleDevice final : public MetalDevice {
 
   std::unique_ptr<Stream> make_stream() override { return make_apple_stream(device_); }
 
+  // A graph ends the encoder and begins another one; an estimate, which no Mac has measured yet.
+  double graph_from() const override { return 1e9; }
+
  private:
   // Without a copy, or none: only whole pages can be wrapped. Mapped files and large allocations
   // begin at a page, and what follows their end in its last page may be addressed too. A virtual

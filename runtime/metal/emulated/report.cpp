@@ -115,6 +115,9 @@ std::string describe(const Finding& finding, const KernelEntry& kernel, const Gr
     case Fault::kInactiveLane:
       text << "reads lane " << access.other << " of its SIMD group, which is not active";
       break;
+    case Fault::kDifferentMatrix:
+      text << "means another matrix than lane 0 of its SIMD group";
+      break;
     case Fault::kTooMuchLocal:
       text << "needs " << access.bytes << " bytes of threadgroup memory; there are "
            << kThreadgroupBytes;

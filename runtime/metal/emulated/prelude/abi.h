@@ -31,6 +31,7 @@ enum class Fault : unsigned {
   kUninitialised,
   kRace,
   kInactiveLane,
+  kDifferentMatrix,
   kTooMuchLocal,
   kDivision,
   kDivergentBarrier,
@@ -70,6 +71,7 @@ struct Simd {
   unsigned turn;
   unsigned active[2];   // lanes that took part
   unsigned long clock;  // of the last operation
+  float product[8][8];  // of matrices, between the lanes' turns
 };
 
 // A variable in threadgroup memory. Writes and reads are noted per granule: an element.

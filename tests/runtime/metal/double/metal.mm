@@ -245,21 +245,28 @@ extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count
                                   [&](const Argument& other) { return other.index == index; });
   return found->value.data();
 }
-// Of the kernels of products.metal, by their arguments.
+// Of the kernels that multiply, by their arguments.
 - (int64_t)operationsOf:(MTLSize)threads {
   const std::string& name = _pipeline->kernel->name();
-  if (name.starts_with("multiply_")) {
+  if (name.starts_with("convolve_elements_")) {
+    std::array<int32_t, 3> image;
+    std::array<int32_t, 2> window;
+    int32_t groups = 1;
+    std::memcpy(image.data(), [self valueAt:4], sizeof image);
+    std::memcpy(window.data(), [self valueAt:6], sizeof window);
+    std::memcpy(&groups, [self valueAt:7], sizeof groups);
+    const int64_t terms = int64_t{image[0]} / groups * window[0] * window[1];
+    return 2 * terms * static_cast<int64_t>(threads.width);
+  }
+  if (name.starts_with("multiply_") || name.starts_with("convolve_")) {
     std::array<int64_t, 3> sizes;  // m, n, k
     std::memcpy(sizes.data(), [self valueAt:4], sizeof sizes);
     return 2 * sizes[0] * sizes[1] * sizes[2] * static_cast<int64_t>(threads.depth);
   }
-  if (name.starts_with("convolve_")) {
-    std::array<int32_t, 3> image;
-    std::array<int32_t, 11> window;
-    std::memcpy(image.data(), [self valueAt:4], sizeof image);
-    std::memcpy(window.data(), [self valueAt:6], sizeof window);
-    const int64_t terms = int64_t{image[0]} / window[8] * window[0] * window[1];
-    return 2 * terms * static_cast<int64_t>(threads.width);
+  if (name.starts_with("dot_rows_") || name.starts_with("sum_columns_")) {
+    std::array<int64_t, 2> sizes;  // n, k
+    std::memcpy(sizes.data(), [self valueAt:4], sizeof sizes);
+    return 2 * sizes[0] * sizes[1] * static_cast<int64_t>(threads.height);
   }
   return 0;
 }

@@ -273,3 +273,45 @@ kernel void much_memory(device float* out, uint t [[thread_position_in_threadgro
 kernel void divide(device int* out, constant int* in, uint i [[thread_position_in_grid]]) {
   out[i] = 100 / in[i];
 }
+
+// out[0] = in[0] * in[1] + in[2] of matrices of 8 x 8; out[1] = in[1] transposed; out[2] diagonal.
+kernel void matrices(device float* out, device const float* in,
+                     uint t [[thread_position_in_threadgroup]]) {
+  simdgroup_float8x8 a, b, c, sum;
+  simdgroup_load(a, in);
+  simdgroup_load(b, in + 64, 8);
+  simdgroup_load(c, in, 8, ulong2(0, 16));
+  simdgroup_multiply_accumulate(sum, a, b, c);
+  simdgroup_store(sum, out);
+  simdgroup_load(b, in + 64, 8, 0, true);
+  simdgroup_store(b, out + 64, 8);
+  simdgroup_store(simdgroup_float8x8(3.0f), out, 8, ulong2(0, 16));
+}
+
+kernel void half_matrices(device half* out, device const half* in) {
+  simdgroup_half8x8 a, b, product;
+  simdgroup_load(a, in, 16);
+  simdgroup_load(b, in, 16, ulong2(8, 0));
+  simdgroup_multiply(product, a, b);
+  simdgroup_store(product, out);
+}
+
+kernel void matrix_of_some(device float* out, device const float* in,
+                           uint t [[thread_position_in_threadgroup]]) {
+  simdgroup_float8x8 a(1.0f);
+  out[t] = 0;
+  if (t < 31) simdgroup_load(a, in);
+}
+
+kernel void matrix_by_lane(device float* out, device const float* in,
+                           uint t [[thread_position_in_threadgroup]]) {
+  simdgroup_float8x8 a;
+  simdgroup_load(a, in + t % 2);
+  simdgroup_store(a, out);
+}
+
+kernel void matrix_out_of_bounds(device float* out, device const float* in) {
+  simdgroup_float8x8 a;
+  simdgroup_load(a, in, 100);
+  simdgroup_store(a, out);
+}

@@ -171,6 +171,23 @@ def test_inactive_lane(kernels: Library, out: DeviceBuffer) -> None:
     assert "reads lane 20 of its SIMD group, which is not active" in said
 
 
+def test_matrices_need_all_lanes(kernels: Library, emulated: EmulatedDevice) -> None:
+    """All lanes of a SIMD group take part in its matrices, and mean the same ones."""
+    given, out = emulated.buffer(np.ones(256, np.float32)), emulated.buffer(1024)
+    said = judged(kernels, "matrix_of_some", [out, given])
+    assert "reads lane 31 of its SIMD group, which is not active" in said
+    said = judged(kernels, "matrix_by_lane", [out, given])
+    assert "thread (1, 0, 0)" in said
+    assert "means another matrix than lane 0 of its SIMD group" in said
+
+
+def test_matrices_are_within_memory(kernels: Library, emulated: EmulatedDevice) -> None:
+    """Every element that a matrix is loaded from is checked."""
+    given, out = emulated.buffer(np.ones(256, np.float32)), emulated.buffer(1024)
+    said = judged(kernels, "matrix_out_of_bounds", [out, given])
+    assert "bytes out of bounds, at byte 1200 of argument 1 (in)" in said
+
+
 def test_division_by_nought(kernels: Library, emulated: EmulatedDevice, out: DeviceBuffer) -> None:
     """An integer division by nought is a finding, not the end of the process."""
     said = judged(kernels, "divide", [out, emulated.buffer(np.array([5, 0], np.int32))], 2)

@@ -326,3 +326,27 @@ def test_special_functions(lowered: Library) -> None:
     for i, (name, eager) in enumerate(SPECIAL.items()):
         expected = eager(torch.from_numpy(x)).numpy()
         np.testing.assert_allclose(found[:, i], expected, rtol=3e-5, atol=1e-6, err_msg=name)
+
+
+def test_matrices_of_a_simd_group(kernels: Library) -> None:
+    """Products, origins, rows of any length, transposing and diagonals, as numpy has them."""
+    given = random(3, 8, 8)
+    device = kernels.device
+    out = device.buffer(3 * 64 * 4)
+    kernels.run("matrices", [out, device.buffer(given)], [32], [32])
+    product, transposed, diagonal = out.read(F32).reshape(3, 8, 8)
+    expected = given[0].astype(np.float64) @ given[1] + given[2]
+    np.testing.assert_allclose(product, expected, rtol=1e-5, atol=1e-5)
+    assert (transposed == given[1].T).all()
+    assert (diagonal == 3 * np.eye(8, dtype=F32)).all()
+
+
+def test_half_matrices_round_once(kernels: Library) -> None:
+    """A product of half matrices is summed in single precision."""
+    given = random(8, 16).astype(np.float16)
+    device = kernels.device
+    out = device.buffer(64 * 2)
+    kernels.run("half_matrices", [out, device.buffer(given)], [32], [32])
+    expected = given[:, :8].astype(np.float64) @ given[:, 8:].astype(np.float64)
+    actual = out.read(np.float16).reshape(8, 8).astype(np.float64)
+    np.testing.assert_allclose(actual, expected, rtol=2**-11, atol=1e-6)

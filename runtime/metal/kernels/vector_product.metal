@@ -1,0 +1,100 @@
+// Products of a matrix and a vector: y[N] = alpha * sum over k of x[k] * b[k, n] + beta * addend[n].
+// They take the time that reading the matrix takes. Sums are of single precision.
+#include <metal_stdlib>
+using namespace metal;
+
+struct Sums {
+  long n;
+  long k;
+  float alpha;
+  float beta;
+};
+
+// In elements: along the sum, along the result, from one of a batch to the next.
+struct Steps {
+  long x_step;
+  long x_batch;
+  long b_down;
+  long b_across;
+  long b_batch;
+  long addend_step;
+  long addend_batch;
+};
+
+template <typename T>
+void finish(device T* out, device const T* addend, constant Sums& p,
+            constant Steps& step, long batch, long n,
+            float sum) {
+  float result = p.alpha * sum;
+  // A NaN in an addend that does not count is not seen.
+  if (p.beta != 0) {
+    result += p.beta * static_cast<float>(addend[batch * step.addend_batch + n * step.addend_step]);
+  }
+  out[batch * p.n + n] = static_cast<T>(result);
+}
+
+// The terms of a sum are neighbours in memory: a SIMD group an element, its lanes side by side.
+template <typename T>
+kernel void dot_rows(device T* out [[buffer(0)]], device const T* x [[buffer(1)]],
+                     device const T* b [[buffer(2)]], device const T* addend [[buffer(3)]],
+                     constant Sums& p [[buffer(4)]], constant Steps& step [[buffer(5)]],
+                     uint3 group [[threadgroup_position_in_grid]],
+                     uint lane [[thread_index_in_simdgroup]]) {
+  const long n = group.x;
+  const long batch = group.y;
+  device const T* row = b + batch * step.b_batch + n * step.b_across;
+  device const T* vector = x + batch * step.x_batch;
+  float sum = 0;
+  for (long k = lane; k < p.k; k += 32) {
+    sum += static_cast<float>(vector[k * step.x_step]) * static_cast<float>(row[k * step.b_down]);
+  }
+  sum = simd_sum(sum);
+  if (lane == 0) finish(out, addend, p, step, batch, n, sum);
+}
+
+constant constexpr int kSlices = 8;
+
+// The results are neighbours in memory: a lane an element, the SIMD groups of a group share its sum.
+template <typename T>
+kernel void sum_columns(device T* out [[buffer(0)]], device const T* x [[buffer(1)]],
+                        device const T* b [[buffer(2)]], device const T* addend [[buffer(3)]],
+                        constant Sums& p [[buffer(4)]], constant Steps& step [[buffer(5)]],
+                        uint3 group [[threadgroup_position_in_grid]],
+                        uint lane [[thread_index_in_simdgroup]],
+                        uint slice [[simdgroup_index_in_threadgroup]]) {
+  threadgroup float parts[kSlices][32];
+  const long n = static_cast<long>(group.x) * 32 + lane;
+  const long batch = group.y;
+  device const T* column = b + batch * step.b_batch + n * step.b_across;
+  device const T* vector = x + batch * step.x_batch;
+  float sum = 0;
+  if (n < p.n) {
+    for (long k = slice; k < p.k; k += kSlices) {
+      sum += static_cast<float>(vector[k * step.x_step]) * static_cast<float>(column[k * step.b_down]);
+    }
+  }
+  parts[slice][lane] = sum;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (slice != 0 || n >= p.n) return;
+  for (int i = 1; i < kSlices; ++i) sum += parts[i][lane];
+  finish(out, addend, p, step, batch, n, sum);
+}
+
+#define INSTANTIATE(T)                                                                    \
+  template [[host_name("dot_rows_" #T)]] kernel void dot_rows<T>(                         \
+      device T* out [[buffer(0)]], device const T* x [[buffer(1)]],                       \
+      device const T* b [[buffer(2)]], device const T* addend [[buffer(3)]],              \
+      constant Sums& p [[buffer(4)]], constant Steps& step [[buffer(5)]],                 \
+      uint3 group [[threadgroup_position_in_grid]],                                       \
+      uint lane [[thread_index_in_simdgroup]]);                                           \
+  template [[host_name("sum_columns_" #T)]] kernel void sum_columns<T>(                   \
+      device T* out [[buffer(0)]], device const T* x [[buffer(1)]],                       \
+      device const T* b [[buffer(2)]], device const T* addend [[buffer(3)]],              \
+      constant Sums& p [[buffer(4)]], constant Steps& step [[buffer(5)]],                 \
+      uint3 group [[threadgroup_position_in_grid]],                                       \
+      uint lane [[thread_index_in_simdgroup]],                                            \
+      uint slice [[simdgroup_index_in_threadgroup]]);
+
+INSTANTIATE(float)
+INSTANTIATE(half)
+INSTANTIATE(bfloat)
