@@ -6,7 +6,8 @@ Each model is pulled from the store (`zoo convert MODEL --target metal` puts it 
 exact, and the same on a Mac: those of one run of a program, made by the Apple device itself over
 doubles of Apple's classes. `breaks` are encoders that were begun, graphs included. Megabytes are
 those of all operands of all work, in buffers up to a quarter longer than their tensors, and the
-weights once. The last columns are the roofline: no run can be faster than the longer of bytes over
+weights once. `error` is the largest difference to eager's outputs in the golden cases. The columns
+before it are the roofline: no run can be faster than the longer of bytes over
 bandwidth and operations over single-precision throughput.
 """
 
@@ -47,8 +48,8 @@ class Chip:
 CHIPS = (Chip("M1", 68.25, 2.6), Chip("M2 Pro", 200, 5.73), Chip("M4", 120, 3.76))
 
 
-def counts(bundle: Path) -> Mapping[str, Mapping[str, int]]:
-    """By program, what one run of it makes the device do.
+def counts(bundle: Path) -> Mapping[str, Mapping[str, float]]:
+    """By program, what one run of it makes the device do, and `error`: the largest of its outputs.
 
     Raises:
         RuntimeError: the double ends with a fault, which is the message.
@@ -63,10 +64,14 @@ def counts(bundle: Path) -> Mapping[str, Mapping[str, int]]:
     if done.returncode != 0:
         raise RuntimeError(done.stderr)
     found = json.loads(done.stdout)
-    return {k.removesuffix("/counts"): v for k, v in found.items() if k.endswith("/counts")}
+    programs = {k.removesuffix("/counts"): v for k, v in found.items() if k.endswith("/counts")}
+    for name, of in programs.items():
+        errors = (v for k, v in found.items() if k.startswith(f"{name}/") and v is not of)
+        of["error"] = max(errors)
+    return programs
 
 
-def row(name: str, bundle: Path, of: Mapping[str, int]) -> tuple[str, ...]:
+def row(name: str, bundle: Path, of: Mapping[str, float]) -> tuple[str, ...]:
     """A line of the table."""
     size = of["bytes"] + sum(path.stat().st_size for path in bundle.glob("*.safetensors"))
     return (
@@ -75,12 +80,13 @@ def row(name: str, bundle: Path, of: Mapping[str, int]) -> tuple[str, ...]:
         f"{size / 1e6:.1f}",
         f"{of['operations'] / 1e9:.2f}",
         *(f"{chip.milliseconds(size, of['operations']):.2f}" for chip in CHIPS),
+        f"{of['error']:.1e}",
     )
 
 
 HEAD = (
     "program", "dispatches", "breaks", "graphs", "copies", "commits", "MB", "GFLOP",
-    *(f"{chip.name} ms" for chip in CHIPS),
+    *(f"{chip.name} ms" for chip in CHIPS), "error",
 )  # fmt: skip
 
 
