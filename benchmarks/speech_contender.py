@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     Transcribe = Callable[[], list[int]]
 
 RATE = 16_000
+_STATE = ("keys_", "values_")  # how the buffers that a program keeps are called
 
 
 class Task:
@@ -173,7 +174,6 @@ def _whisper(task: Task, model: Any, head: WhisperHead) -> Transcribe:
     import transformers
 
     settings = model.generation_config
-    settings.max_length = head.most_tokens
     settings.decoder_start_token_id = head.start
     settings.eos_token_id = settings.pad_token_id = settings.bos_token_id = head.end
     settings.is_multilingual = bool(head.languages)
@@ -185,6 +185,7 @@ def _whisper(task: Task, model: Any, head: WhisperHead) -> Transcribe:
     settings.begin_suppress_tokens = [*head.begin_suppress] or None
     extract = transformers.WhisperFeatureExtractor(feature_size=model.config.num_mel_bins)
     prompt = 1 + (head.language is not None) + (head.task is not None)
+    settings.max_length = head.most_tokens - prompt  # here `generate` counts what is said
 
     def say() -> list[int]:
         features = extract(task.samples, sampling_rate=RATE, return_tensors="pt").input_features
@@ -213,18 +214,27 @@ def _export(task: Task) -> None:
         state = {
             name: value.clone()
             for name, value in part.named_buffers(recurse=False)
-            if name.startswith(("keys_", "values_"))
+            if name.startswith(_STATE)
         }
         given = _example(task, program, first)
         step = _stateful(part, [*state], program)
         place = task.folder / f"{program.name}.onnx"
-        results = [*program.outputs, *(f"next_{name}" for name in state)]
+        # An ONNX graph has one namespace for what goes in and what comes out.
+        results = [f"next_{name}" for name in (*program.outputs, *state)]
         torch.onnx.export(
             step, (*given, *state.values()), place, dynamo=True, external_data=True,
             input_names=[*names, *state], output_names=results,
+            custom_translation_table={torch.ops.aten.amax.default: _largest},
         )  # fmt: skip
         result = step(*given, *state.values())
         first |= {name: value.numpy() for name, value in zip(program.outputs, result, strict=False)}
+
+
+def _largest(values: Any) -> Any:
+    """`amax` over all, which torch's exporter knows with axes alone."""
+    from onnxscript import opset18
+
+    return opset18.ReduceMax(values, keepdims=0)
 
 
 def _stateful(part: Any, state: list[str], program: Any) -> Any:
@@ -278,9 +288,14 @@ def _onnxruntime(task: Task) -> Transcribe:
         options.inter_op_num_threads = 1
         path = str(task.folder / f"{name}.onnx")
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        inputs, outputs = session.get_inputs(), [o.name for o in session.get_outputs()]
+        inputs, outputs = (
+            session.get_inputs(),
+            [o.name.removeprefix("next_") for o in session.get_outputs()],
+        )
         state = {
-            i.name: np.zeros(i.shape, np.float32) for i in inputs if f"next_{i.name}" in outputs
+            i.name: np.zeros(i.shape, np.float32)
+            for i in inputs
+            if i.name in outputs and i.name.startswith(_STATE)
         }
         taken = {i.name for i in inputs}
 
@@ -288,7 +303,7 @@ def _onnxruntime(task: Task) -> Transcribe:
             feed = {name: value for name, value in given.items() if name in taken}
             found = dict(zip(outputs, session.run(None, feed | state), strict=True))
             for kept in state:
-                state[kept] = found.pop(f"next_{kept}")
+                state[kept] = found.pop(kept)
             return found
 
         return run
