@@ -3,7 +3,8 @@
 Where the code of a model asks something of a size, torch.export looks for a proof that the answer
 is the same for the whole range, by algebra alone; it gives up on minima, divisions and remainders,
 such as those of a cache that is repeated for grouped queries. It can leave the question in the
-graph instead, as an assertion. A range has ends, so all its sizes can be tried.
+graph instead, as an assertion. A range has ends, so all its sizes can be tried; where they are too
+many, as of samples, all values of what the code makes of them by division can be, as of frames.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
+import sympy
 import torch
+from torch.utils._sympy.functions import FloorDiv
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from transforms.editor import ProgramEditor
 from zoo.errors import ExportError
@@ -81,16 +85,49 @@ def _settle(place: str, node: Node, ranges: Mapping[Any, range], axes: Mapping[A
         fact = f"what is computed decides a size: {expression}"
         raise ExportError(place, fact, "Let sizes follow from the inputs' shapes alone")
     if math.prod(len(ranges[symbol]) for symbol in symbols) > _MOST_TRIED:
+        if _holds_of_quotients(expression, ranges):
+            return
         fact = (
             f"nobody knows whether {expression} holds for all sizes, and they are too many to try"
         )
         raise ExportError(place, fact, f"Narrow the range of {_named(symbols, axes)}")
-    for sizes in itertools.product(*(ranges[symbol] for symbol in symbols)):
-        known = dict(zip(symbols, sizes, strict=True))
+    if (
+        known := _exception(expression, {symbol: ranges[symbol] for symbol in symbols})
+    ) is not None:
+        held = ", ".join(f"{axes.get(s, s)} = {size}" for s, size in known.items())
+        fact = f"is another program at {held}: {expression} does not hold there"
+        raise ExportError(place, fact, f"Narrow the range of {_named(symbols, axes)}")
+
+
+def _exception(expression: Any, ranges: Mapping[Any, range]) -> dict[Any, int] | None:
+    """The first sizes of which it does not hold; None if there are none."""
+    for sizes in itertools.product(*ranges.values()):
+        known = dict(zip(ranges, sizes, strict=True))
         if not sympy_interp(PythonReferenceAnalysis, known, expression):
-            held = ", ".join(f"{axes.get(s, s)} = {size}" for s, size in known.items())
-            fact = f"is another program at {held}: {expression} does not hold there"
-            raise ExportError(place, fact, f"Narrow the range of {_named(symbols, axes)}")
+            return known
+    return None
+
+
+def _holds_of_quotients(expression: Any, ranges: Mapping[Any, range]) -> bool:
+    """Whether it holds for all values of the quotients in it, and what sizes are left besides.
+
+    Each quotient is taken for a size of its own, between the bounds that the sizes in it give it.
+    That asks for more than is needed, so that a yes is a proof and a no none.
+    """
+    bounds = {symbol: ValueRanges(sizes[0], sizes[-1]) for symbol, sizes in ranges.items()}
+    tried: dict[Any, range] = {}
+    for quotient in sorted(expression.atoms(FloorDiv), key=sympy.count_ops, reverse=True):
+        if not expression.has(quotient):
+            continue  # within another
+        values = bound_sympy(quotient, bounds)
+        if not (values.lower.is_Integer and values.upper.is_Integer):
+            return False
+        size = sympy.Dummy(integer=True)
+        tried[size] = range(int(values.lower), int(values.upper) + 1)
+        expression = expression.xreplace({quotient: size})
+    tried |= {symbol: ranges[symbol] for symbol in expression.free_symbols - tried.keys()}
+    few = math.prod(map(len, tried.values())) <= _MOST_TRIED
+    return few and _exception(expression, tried) is None
 
 
 def _named(symbols: list[Any], axes: Mapping[Any, str]) -> str:

@@ -93,8 +93,8 @@ class TransformersSource(SpecModel):
     from_samples: bool = Field(
         default=False,
         description="for `speech`: instead of the class's own forward two parts, `listen`, from "
-        "samples to encoded frames or scores, and of a transducer or Whisper `emit`, a decoder "
-        "step",
+        "samples to encoded frames or scores, and of a transducer, Whisper or Moonshine `emit`, a "
+        "decoder step",
     )
     may_lack: tuple[str, ...] = Field(
         default=(),

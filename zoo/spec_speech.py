@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from zoo.spec_base import Name, SpecModel
 
 __all__ = [
+    "AttentionHeadSpec",
     "CtcHeadSpec",
     "SpeechSpec",
     "TransducerHeadSpec",
@@ -21,7 +22,7 @@ _Token = Annotated[int, Field(ge=0)]
 
 
 class CtcHeadSpec(SpecModel):
-    """Greedy CTC: `listen` takes `samples`, `lengths` and gives `logits`."""
+    """Greedy CTC: `listen` takes `samples`, and `lengths` if they are padded; gives `logits`."""
 
     kind: Literal["ctc"]
     listen: Name = "listen"
@@ -39,6 +40,24 @@ class TransducerHeadSpec(SpecModel):
         default=(), description="in frames, as the joint network numbers them; none: an RNN-T"
     )
     most_symbols: int = Field(default=10, ge=1, description="tokens emitted at one frame at most")
+
+
+class AttentionHeadSpec(SpecModel):
+    """A greedy decoder that attends to what `listen` gives, `keys` and `values`, without times.
+
+    With the vocabulary's `tokenizer`, generation_config.json beside the weights says the tokens and
+    how many there may be.
+    """
+
+    kind: Literal["attention"]
+    listen: Name = "listen"
+    emit: Name = "emit"
+    start: _Token = Field(description="the token that is fed first")
+    end: _Token = Field(description="the token that ends a window")
+    most_tokens: int = Field(ge=2, description="of a window, the first included")
+    pace: float | None = Field(
+        default=None, gt=0, description="tokens a second that are said at most; none: any number"
+    )
 
 
 class WhisperHeadSpec(SpecModel):
@@ -88,7 +107,7 @@ class VocabularySpec(SpecModel):
 
     kind: Literal["sentencepiece", "bytes", "plain"] = Field(
         description="how a piece is written: with U+2581 for a space, a character for a byte, or "
-        "as it is"
+        "as it is; the first two in tokenizer.json, the last, with `|` for a space, in vocab.json"
     )
     pieces: tuple[str, ...] = Field(default=(), description="in the order of the tokens' numbers")
     numbered: int = Field(
@@ -96,8 +115,8 @@ class VocabularySpec(SpecModel):
     )
     tokenizer: bool = Field(
         default=False,
-        description="read them from tokenizer.json beside the source's weights; `numbered` stands "
-        "in for them where weights are random",
+        description="read them from the file beside the source's weights; `numbered` stands in for "
+        "them where weights are random",
     )
     special: tuple[int, ...] = Field(default=(), description="tokens that are no text")
 
@@ -132,8 +151,8 @@ class SpeechSpec(SpecModel):
     overlap: float = Field(
         default=2.0, ge=0, description="seconds that chunks of a long recording share"
     )
-    heads: dict[Name, CtcHeadSpec | TransducerHeadSpec | WhisperHeadSpec] = Field(
-        min_length=1, description="the first is used unless another is asked for"
+    heads: dict[Name, CtcHeadSpec | TransducerHeadSpec | AttentionHeadSpec | WhisperHeadSpec] = (
+        Field(min_length=1, description="the first is used unless another is asked for")
     )
     vocabulary: VocabularySpec
     gate: WordGate | None = None

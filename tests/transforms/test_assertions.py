@@ -71,3 +71,21 @@ def test_a_range_too_wide_to_try_is_refused() -> None:
     shapes = ({0: Dim("rows", min=4, max=2_000_000)},)
     with pytest.raises(ExportError, match="too many to try"):
         trace("program main", _Branching(), (torch.ones(5, 3),), shapes=shapes)
+
+
+class _Framed(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        frames = (x.shape[0] - 400) // 320 + 1
+        return x + 1 if 1 % frames != 0 else x - 1
+
+
+def test_what_holds_for_all_numbers_of_frames_holds_for_all_samples() -> None:
+    """Samples by the hundred thousand, frames by the thousand: these are tried, and all of them."""
+    shapes = ({0: Dim("samples", min=720, max=480_000)},)
+    program = trace("program main", _Framed(), (torch.ones(1000),), shapes=shapes)
+    for samples in (720, 16_001, 480_000):
+        x = torch.randn(samples)
+        assert torch.equal(program.module()(x), x + 1)
+    one_frame = ({0: Dim("samples", min=719, max=480_000)},)
+    with pytest.raises(ExportError, match="too many to try"):
+        trace("program main", _Framed(), (torch.ones(1000),), shapes=one_frame)

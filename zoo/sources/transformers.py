@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from menagerie.home import home
 from zoo.errors import SourceError
 from zoo.nearest import advice
 from zoo.sources.operators import torchvision_operators
-from zoo.sources.weights_folder import weights_folder
+from zoo.sources.weights_folder import beside_weights, weights_folder
 from zoo.spec_sources import INSTEAD_OF_NEMO
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from zoo.spec import TransformersSource
 
 __all__ = ["trained", "untrained"]
+
+_PREPROCESSOR = "preprocessor_config.json"
 
 
 def untrained(source: TransformersSource, context: Context) -> nn.Module:
@@ -71,7 +74,7 @@ def trained(source: TransformersSource, context: Context) -> nn.Module:
         fact = f"{shown} cannot be loaded ({_first_line(error)})"
         raise SourceError(context.model, fact, step) from error
     _require_complete(info, source, context)
-    return _in_parts(module, source, context)
+    return _in_parts(module, source, context, as_trained=True)
 
 
 @functools.cache
@@ -112,20 +115,41 @@ def _require_complete(info: dict[str, Any], source: TransformersSource, context:
         )
 
 
-def _in_parts(module: Any, source: TransformersSource, context: Context) -> nn.Module:
+def _in_parts(
+    module: Any, source: TransformersSource, context: Context, *, as_trained: bool = False
+) -> nn.Module:
     """The model itself, or from samples on where the entry asks for that."""
     whole: nn.Module = module
     if not source.from_samples:
         return whole
+    from zoo.models.builders.moonshine import Moonshine
     from zoo.models.builders.parakeet import Parakeet
+    from zoo.models.builders.wav2vec2 import Wav2Vec2
     from zoo.models.builders.whisper import Whisper
 
     for family in (Parakeet, Whisper):
         if family.takes(whole):
             return family(whole)
+    for levelled in (Wav2Vec2, Moonshine):
+        if levelled.takes(whole):
+            told = _do_normalize(source, context) if as_trained else None
+            return levelled(whole) if told is None else levelled(whole, told)
     fact = f"{source.architecture} has no parts from samples on"
-    step = "Leave out `from_samples`, or name a Parakeet or a Whisper"
+    step = "Leave out `from_samples`, or name a Parakeet, Whisper, wav2vec 2.0, HuBERT or Moonshine"
     raise SourceError(context.model, fact, step)
+
+
+def _do_normalize(source: TransformersSource, context: Context) -> bool | None:
+    """What a Wav2Vec2FeatureExtractor's settings say of the samples; None if they say nothing."""
+    path = beside_weights(_PREPROCESSOR, source, context)
+    try:
+        told = json.loads(path.read_bytes()).get("do_normalize")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, AttributeError) as error:
+        fact = f"{_PREPROCESSOR} cannot be read ({_first_line(error)})"
+        raise SourceError(context.model, fact, "Mend the source's folder") from error
+    return None if told is None else bool(told)
 
 
 def _mending(folder: str) -> str:

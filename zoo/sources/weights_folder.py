@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from menagerie.home import home
 from menagerie.typed_json import Malformed, load
 from zoo.errors import SourceError, SourceRefused
 from zoo.sources.context import Context, resolve_inside
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from zoo.spec import TransformersSource
 
-__all__ = ["weights_folder"]
+__all__ = ["beside_weights", "weights_folder"]
 
 _INDEX = ".index.json"
 _MOST_INDEX_BYTES = 64 * 2**20
@@ -39,6 +41,27 @@ def weights_folder(path: str, context: Context) -> Path:
         if file.name.endswith(_INDEX) and file.is_file():
             _check_index(file, f"{path}/{file.name}", context)
     return folder
+
+
+def beside_weights(file: str, source: TransformersSource, context: Context) -> Path:
+    """A file beside a source's weights; in a folder it need not be there.
+
+    Raises:
+        SourceError: the hub does not give it.
+        SourceRefused: the source's folder leads out of the manifest's.
+    """
+    if source.folder is not None:
+        return weights_folder(source.folder, context) / file
+    from huggingface_hub import hf_hub_download
+
+    try:
+        found = hf_hub_download(
+            str(source.id), file, revision=source.revision, cache_dir=home() / "huggingface"
+        )
+    except Exception as error:  # hub, network and file system: all mean that it cannot be had
+        fact = f"{file} of {source.id} at {source.revision} cannot be had"
+        raise SourceError(context.model, fact, "Check the network") from error
+    return Path(found)
 
 
 def _check_index(file: Path, place: str, context: Context) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 __all__ = [
     "HELD_OUT_FILE",
     "SPEECH_FILE",
+    "AttentionHead",
     "CtcHead",
+    "Head",
     "Recipe",
     "TransducerHead",
     "Vocabulary",
@@ -51,8 +54,8 @@ Natural = Annotated[int, _natural]
 class CtcHead:
     """Connectionist temporal classification: each frame has a token or is blank.
 
-    Program `listen` takes `samples` (1, n) and `lengths` (1,), and gives `logits` (1, n / frame,
-    tokens).
+    Program `listen` takes `samples` (1, n) and gives `logits` (1, frames, tokens). Where it takes
+    `lengths` (1,), too, samples are padded, and of the frames n / frame are real; else all are.
     """
 
     kind: Literal["ctc"]
@@ -81,6 +84,35 @@ class TransducerHead:
     blank: Natural
     durations: tuple[Natural, ...] = ()
     most_symbols: Positive = 10  # emitted at one frame (RNN-T), or a frame on average (TDT)
+
+    @property
+    def programs(self) -> frozenset[str]:
+        """The programs that it calls."""
+        return frozenset({self.listen, self.emit})
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionHead:
+    """A decoder that attends to a window: each token that it says is fed, until the end.
+
+    Program `listen` takes `samples` (1, n) and gives `keys` and `values`. Program `emit` takes
+    these, a `token` (1, 1) and its `position` (1,), remembers what it was fed, and gives `logits`
+    (1, tokens).
+    """
+
+    kind: Literal["attention"]
+    listen: Name
+    emit: Name
+    start: Natural  # fed first
+    end: Natural
+    most_tokens: Positive  # of a window, the first included
+    pace: float | None = None  # tokens a second that are said at most
+
+    def __post_init__(self) -> None:
+        if self.most_tokens < 2:  # noqa: PLR2004 - the first, and one that is said
+            raise ValueError(f"most_tokens: is {self.most_tokens}, no more than the first")
+        if self.pace is not None and not 0.0 < self.pace < math.inf:
+            raise ValueError(f"pace: is {self.pace:g}, not above 0 tokens a second")
 
     @property
     def programs(self) -> frozenset[str]:
@@ -127,6 +159,9 @@ class WhisperHead:
         return frozenset({self.listen, self.emit})
 
 
+Head = CtcHead | TransducerHead | AttentionHead | WhisperHead
+
+
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
     """What the tokens are: `pieces[token]` is its text.
@@ -169,7 +204,7 @@ class Recipe:
     frame: Positive  # samples to a frame of the programs' results
     hop: Positive = 1  # samples to a frame of features; of a rest shorter than that nothing is told
     overlap: float  # seconds
-    heads: dict[Name, CtcHead | TransducerHead | WhisperHead]  # the first is the one to use
+    heads: dict[Name, Head]  # the first is the one to use
     vocabulary: Vocabulary
     gate: WordGate | None = None
 
@@ -184,7 +219,9 @@ class Recipe:
             raise ValueError(f"gate.errors: there is no head {min(unknown)!r}")
         for name, head in self.heads.items():
             role, token = (
-                ("end", head.end) if isinstance(head, WhisperHead) else ("blank", head.blank)
+                ("end", head.end)
+                if isinstance(head, (AttentionHead, WhisperHead))
+                else ("blank", head.blank)
             )
             if token > len(self.vocabulary.pieces):
                 raise ValueError(f"heads.{name}.{role}: there is no token {token}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from menagerie.errors import SpeechError
+from menagerie.speech.attention import Decoder, greedy_attention, quietest, spread
 from menagerie.speech.greedy import Emission, greedy_ctc, greedy_transducer
-from menagerie.speech.recipe import CtcHead, WhisperHead
+from menagerie.speech.recipe import AttentionHead, CtcHead, WhisperHead
 from menagerie.speech.whisper import emissions, greedy_whisper, segments
 
 if TYPE_CHECKING:
@@ -19,9 +21,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from menagerie.format.bundle_manifest import TensorSpec
-    from menagerie.speech.recipe import Recipe, TransducerHead
+    from menagerie.speech.recipe import Head, Recipe, TransducerHead
 
-__all__ = ["Program", "Recogniser", "Sizes", "WindowRecogniser", "recogniser_of"]
+__all__ = [
+    "AttentionRecogniser",
+    "Program",
+    "Recogniser",
+    "Sizes",
+    "WhisperRecogniser",
+    "WindowRecogniser",
+    "recogniser_of",
+]
 
 _FEWEST = 320  # samples: two frames of features, without which there is no deviation
 
@@ -89,10 +99,8 @@ class Recogniser:
         self._frame, self._hop = recipe.frame, recipe.hop
         self._head = head
         self._listen = programs[head.listen]
-        size = self._listen.axis("samples", 1, place)
-        self.sizes = Sizes(
-            *((size,) * 3 if isinstance(size, int) else self._listen.dimensions[size])
-        )
+        self.sizes = _sizes(self._listen, place)
+        self._told = any(spec.name == "lengths" for spec in self._listen.inputs)
         if isinstance(head, CtcHead):
             return
         self._emit = programs[head.emit]
@@ -105,12 +113,11 @@ class Recogniser:
         Args:
             samples: (n,) at the recipe's rate, at most `sizes.high`.
         """
-        length = len(samples)
-        size = max(-(-length // self.sizes.step) * self.sizes.step, self.sizes.low)
-        padded = np.zeros((1, size), np.float32)
-        padded[0, :length] = samples
-        real = max(length, min(_FEWEST, size))
-        results = self._listen.run({"samples": padded, "lengths": np.array([real], np.int64)})
+        padded = _padded(samples, self.sizes)
+        length, size = len(samples), padded.shape[1]
+        real = max(length, min(_FEWEST, size)) if self._told else size
+        lengths = {"lengths": np.array([real], np.int64)} if self._told else {}
+        results = self._listen.run({"samples": padded, **lengths})
         frames = -(-(real // self._hop * self._hop) // self._frame)
         if isinstance(self._head, CtcHead):
             return greedy_ctc(results["logits"][0, :frames], self._head.blank)
@@ -118,8 +125,75 @@ class Recogniser:
         return greedy_transducer(encoded, self._head, self._emit.run, self._window, self._state)
 
 
-class WindowRecogniser:
-    """Whisper: a window of sound in, tokens with their frames and the next window's place out.
+class WindowRecogniser(ABC):
+    """A window of sound in, tokens with their frames and the next window's place out.
+
+    Attributes:
+        sizes: how many samples a window has; shorter pieces are padded.
+    """
+
+    sizes: Sizes
+    _frame: int
+
+    @abstractmethod
+    def window(self, samples: NDArray[np.float32], last: bool = True) -> tuple[list[Emission], int]:
+        """What is said in a window, and how many samples further the next one begins.
+
+        Args:
+            samples: (n,) at the recipe's rate, at most `sizes.high`.
+            last: whether they end the recording.
+        """
+
+    def recognise(self, samples: NDArray[np.float32]) -> list[Emission]:
+        """What is said, window after window.
+
+        Args:
+            samples: (n,) at the recipe's rate, of any length.
+        """
+        found, first = list[Emission](), 0
+        while first < len(samples):
+            end = first + self.sizes.high
+            heard, advance = self.window(samples[first:end], end >= len(samples))
+            before = first // self._frame
+            found += [Emission(one.token, one.start + before, one.end + before) for one in heard]
+            first += advance
+        return found
+
+
+class AttentionRecogniser(WindowRecogniser):
+    """A decoder without times: a long recording is cut at pauses.
+
+    Args:
+        recipe: how the programs work together.
+        head: one of its heads.
+        programs: those that the head names.
+        place: for messages.
+
+    Raises:
+        SpeechError: a program does not take what the recipe's kind of head gives it.
+    """
+
+    def __init__(
+        self, recipe: Recipe, head: AttentionHead, programs: Mapping[str, Program], place: str
+    ) -> None:
+        self._frame, self._rate, self._head = recipe.frame, recipe.rate, head
+        self._listen, self._emit = programs[head.listen], programs[head.emit]
+        self.sizes = _sizes(self._listen, place)
+        self._emit.size("position", 0, place)
+
+    def window(self, samples: NDArray[np.float32], last: bool = True) -> tuple[list[Emission], int]:
+        """See `WindowRecogniser`; of a window that goes on, what lies before its last pause."""
+        if not last:
+            samples = samples[: quietest(samples, self._frame)]
+        length = len(samples)
+        heard = self._listen.run({"samples": _padded(samples, self.sizes)})
+        decoder = Decoder(self._emit.run, heard["keys"], heard["values"])
+        said = greedy_attention(self._head, decoder, length / self._rate)
+        return spread(said, 0, -(-length // self._frame)), length
+
+
+class WhisperRecogniser(WindowRecogniser):
+    """Whisper, whose timestamps say where the next window begins.
 
     A window is scaled by its own loudest bin; `transformers` scales a long recording as a whole.
 
@@ -128,9 +202,6 @@ class WindowRecogniser:
         head: one of its heads.
         programs: those that the head names.
         place: for messages.
-
-    Attributes:
-        sizes: how many samples a window has; shorter pieces are padded.
 
     Raises:
         SpeechError: a program does not take what the recipe's kind of head gives it.
@@ -141,42 +212,22 @@ class WindowRecogniser:
     ) -> None:
         self._frame, self._head = recipe.frame, head
         self._listen, self._emit = programs[head.listen], programs[head.emit]
-        self.sizes = Sizes(*(self._listen.size("samples", 1, place),) * 3)
+        self.sizes = _sizes(self._listen, place)
         self._emit.size("position", 0, place)
 
-    def window(self, samples: NDArray[np.float32]) -> tuple[list[Emission], int]:
-        """What is said in a window, and how many samples further the next one begins.
-
-        Args:
-            samples: (n,) at the recipe's rate, at most `sizes.high`; fewer than that end a
-                recording.
-        """
-        padded = np.zeros((1, self.sizes.high), np.float32)
-        padded[0, : len(samples)] = samples
-        heard = self._listen.run({"samples": padded})
+    def window(self, samples: NDArray[np.float32], last: bool = True) -> tuple[list[Emission], int]:
+        """See `WindowRecogniser`."""
+        del last  # a pair of timestamps says where the next window begins
+        heard = self._listen.run({"samples": _padded(samples, self.sizes)})
         said = greedy_whisper(self._head, self._emit.run, heard["keys"], heard["values"])
         steps = -(-len(samples) // self._frame)
         found, advance = segments(said, self._head, steps)
         return emissions(found, self._head, steps), min(advance * self._frame, len(samples))
 
-    def recognise(self, samples: NDArray[np.float32]) -> list[Emission]:
-        """What is said, window after window.
-
-        Args:
-            samples: (n,) at the recipe's rate, of any length.
-        """
-        found, first = list[Emission](), 0
-        while first < len(samples):
-            heard, advance = self.window(samples[first : first + self.sizes.high])
-            before = first // self._frame
-            found += [Emission(one.token, one.start + before, one.end + before) for one in heard]
-            first += advance
-        return found
-
 
 def recogniser_of(
     recipe: Recipe,
-    head: CtcHead | TransducerHead | WhisperHead,
+    head: Head,
     programs: Mapping[str, Program],
     place: str,
 ) -> Recogniser | WindowRecogniser:
@@ -192,5 +243,21 @@ def recogniser_of(
         SpeechError: a program does not take what the recipe's kind of head gives it.
     """
     if isinstance(head, WhisperHead):
-        return WindowRecogniser(recipe, head, programs, place)
+        return WhisperRecogniser(recipe, head, programs, place)
+    if isinstance(head, AttentionHead):
+        return AttentionRecogniser(recipe, head, programs, place)
     return Recogniser(recipe, head, programs, place)
+
+
+def _sizes(listen: Program, place: str) -> Sizes:
+    """How many samples a program takes."""
+    size = listen.axis("samples", 1, place)
+    return Sizes(*((size,) * 3 if isinstance(size, int) else listen.dimensions[size]))
+
+
+def _padded(samples: NDArray[np.float32], sizes: Sizes) -> NDArray[np.float32]:
+    """(1, n), with zeros behind as many as are needed."""
+    size = max(-(-len(samples) // sizes.step) * sizes.step, sizes.low)
+    padded = np.zeros((1, size), np.float32)
+    padded[0, : len(samples)] = samples
+    return padded

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from menagerie.format.bundle_manifest import BundleManifest, BundleProgram
-    from menagerie.speech.recipe import CtcHead, TransducerHead
-
-    Head = CtcHead | TransducerHead | WhisperHead
+    from menagerie.speech.recipe import Head
 
     Progress = Callable[[float, float | None], None]
 
@@ -45,7 +43,7 @@ class Transcriber:
         threads: how many threads a run uses; None takes every processor the process may use.
         chunk: seconds of a recording to listen to at once; None for as many as the model takes.
             Shorter chunks answer sooner and know less of what is around a word. A Whisper takes its
-            next window's beginning from its timestamps, and needs no overlap.
+            next window's beginning from its timestamps, a Moonshine a pause; they need no overlap.
         language: that is spoken, by its code (`en`), of a model that knows several; None: the one
             that its maker chose, or the likeliest in each window.
         allow_unsigned: also take a bundle that no trusted key has signed; None: the variable
@@ -152,15 +150,17 @@ class Transcriber:
     def _by_windows(
         self, recogniser: WindowRecogniser, recording: Recording
     ) -> Iterator[tuple[list[Token], float]]:
-        """As `listen`, of a model that says where its next window begins."""
+        """As `listen`, of a recogniser that says where its next window begins."""
         blocks = iter(at_rate(recording, self.recipe.rate))
         held, first = np.empty(0, np.float32), 0
+        block: np.ndarray | None = held
         while True:
-            while len(held) < self._longest and (block := next(blocks, None)) is not None:
+            while len(held) <= self._longest and (block := next(blocks, None)) is not None:
                 held = np.concatenate([held, block])
             if not len(held):
                 break
-            found, advance = recogniser.window(held[: self._longest])
+            last = block is None and len(held) <= self._longest
+            found, advance = recogniser.window(held[: self._longest], last)
             found = _moved(found, first // self.recipe.frame)
             held, first = held[advance:], first + advance
             yield self._tokens(found, first + len(held)), first / self.recipe.rate

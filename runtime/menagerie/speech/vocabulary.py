@@ -40,20 +40,22 @@ class Speller:
         return b"".join(map(self._bytes, tokens)).decode("utf-8", "replace")
 
     def words(self, tokens: Sequence[Token]) -> tuple[Word, ...]:
-        """The words that tokens spell: from one that begins with a space to the next such."""
-        groups: list[list[Token]] = []
+        """The words that tokens spell: from one that begins with a space to the next such.
+
+        A token that is no more than a space, as of vocabularies of characters, is between words.
+        """
+        groups: list[list[Token]] = [[]]
         for token in tokens:
             written = self._bytes(token.id)
-            if not written:
-                continue
-            if not groups or written[:1].isspace():
+            if written[:1].isspace():
                 groups.append([])
-            groups[-1].append(token)
-        words = (
+            if written.strip():
+                groups[-1].append(token)
+        return tuple(
             Word(self.written([token.id for token in group]).strip(), group[0].start, group[-1].end)
             for group in groups
+            if group
         )
-        return tuple(word for word in words if word.text)
 
     def _bytes(self, token: int) -> bytes:
         """A token as UTF-8, which a character may share with the tokens beside it."""

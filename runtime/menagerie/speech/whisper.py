@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from menagerie.speech.greedy import Emission
+from menagerie.speech.attention import Decoder, spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from menagerie.speech.greedy import Emission
     from menagerie.speech.recipe import WhisperHead
 
     Floats = NDArray[np.float32]
@@ -97,36 +98,21 @@ def greedy_whisper(head: WhisperHead, emit: Program, keys: Floats, values: Float
         keys: what `listen` gave for the window.
         values: as `keys`.
     """
-    fed = 0
-
-    def feed(token: int) -> Floats:
-        nonlocal fed
-        results = emit(
-            {
-                "token": np.array([[token]], np.int64),
-                "position": np.array([fed], np.int64),
-                "keys": keys,
-                "values": values,
-            }
-        )
-        fed += 1
-        scores: Floats = results["logits"][0]
-        return scores
-
-    scores = feed(head.start)
+    decoder = Decoder(emit, keys, values)
+    scores = decoder.feed(head.start)
     if head.languages:
         heard = max(head.languages.values(), key=lambda token: float(scores[token]))
-        scores = feed(heard if head.language is None else head.languages[head.language])
+        scores = decoder.feed(heard if head.language is None else head.languages[head.language])
     if head.task is not None:
-        scores = feed(head.task)
+        scores = decoder.feed(head.task)
     if not head.timestamps:
-        scores = feed(head.no_timestamps)
+        scores = decoder.feed(head.no_timestamps)
     rules, said = Rules(head, len(scores)), list[int]()
     while (token := rules.choose(scores, said)) != head.end:
         said.append(token)
-        if fed + 1 >= head.most_tokens:
+        if decoder.fed + 1 >= head.most_tokens:
             break
-        scores = feed(token)
+        scores = decoder.feed(token)
     return said
 
 
@@ -174,9 +160,5 @@ def emissions(found: Sequence[Segment], head: WhisperHead, steps: int) -> list[E
     made = []
     for segment in found:
         text = [token for token in segment.tokens if token < head.end]
-        start, end = min(segment.start, steps), min(segment.end, steps)
-        edges = [start + (end - start) * i // max(len(text), 1) for i in range(len(text) + 1)]
-        made += [
-            Emission(token, edges[number], edges[number + 1]) for number, token in enumerate(text)
-        ]
+        made += spread(text, min(segment.start, steps), min(segment.end, steps))
     return made

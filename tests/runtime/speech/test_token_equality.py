@@ -7,12 +7,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 import torch
 from small_parakeet import ENCODER, TRANSDUCER, balance, lively
 from torch import nn
-from utterances import FEW, RATE, TIE, UTTERANCES, Recorder
+from utterances import FEW, RATE, TIE, UTTERANCES, Recorder, in_eager, lead
 
 from menagerie.session import Session
 from menagerie.speech.greedy import Emission
@@ -37,6 +36,8 @@ with torchvision_operators():
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    import numpy as np
 
 _FRAME, _BLANK, _WINDOW = 1280, 11, 8
 _DURATIONS = (0, 1, 2, 3, 4)
@@ -107,14 +108,7 @@ class _Hybrid:
 
     def run(self, program: str) -> Any:
         """A program in eager PyTorch."""
-        module: Any = self.programs()[program].module
-
-        def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-            given = {name: torch.from_numpy(np.array(value)) for name, value in inputs.items()}
-            with torch.inference_mode():
-                return {name: value.numpy() for name, value in module(**given).items()}
-
-        return run
+        return in_eager(self.programs()[program].module)
 
     def _emitter(self, model: Any) -> nn.Module:
         return Emitter(model.decoder, model.joint, 12).eval()
@@ -146,20 +140,6 @@ def _transducer_of_transformers(model: Any, samples: np.ndarray) -> list[Emissio
         for token, start, advance in zip(tokens, starts, advances, strict=False)
         if token != _BLANK
     ]
-
-
-def _lead(eager: list[Mapping[str, np.ndarray]], artifact: list[Mapping[str, np.ndarray]]) -> float:
-    """By how much eager preferred its first choice that the artifact did not share; 0: none.
-
-    Relative to its largest score.
-    """
-    for one, other in zip(eager, artifact, strict=False):
-        for name in one.keys() & {"logits", "durations"}:
-            chosen = other[name].argmax(-1, keepdims=True)
-            lead = one[name].max(-1) - np.take_along_axis(one[name], chosen, -1)[..., 0]
-            if lead.any():
-                return float(lead.max() / np.abs(one[name]).max())
-    return 0.0
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +196,7 @@ def test_token_equality(
         if heard != expected:
             reference, wanted = _recognise(chosen.head, eager, samples)
             assert reference == expected, name
-            leads[name] = max(map(_lead, wanted, said))
+            leads[name] = max(map(lead, wanted, said))
     record_property("leads", leads)
     assert all(0 < lead < TIE for lead in leads.values()), leads
     assert emitted > 2 * len(names), "the model says next to nothing"

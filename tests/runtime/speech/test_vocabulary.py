@@ -54,6 +54,14 @@ def test_words_begin_with_a_space_and_last_from_first_to_last_token() -> None:
     assert words == (Word("the", 0, 0.5), Word("cats.", 1, 4.5))
 
 
+def test_a_space_of_its_own_is_between_words() -> None:
+    """In a vocabulary of characters: a word's time is that of its characters."""
+    said = [0, 1, 0, 1, 1, 1, 0]
+    tokens = [Token(token, "", number, number + 0.5) for number, token in enumerate(said)]
+    words = _speller("plain", (" ", "a")).words(tokens)
+    assert words == (Word("a", 1, 1.5), Word("aaa", 3, 5.5))
+
+
 def test_special_tokens_are_no_text() -> None:
     """Nor is a token that the vocabulary does not have."""
     speller = _speller("plain", ("a", "<end>"), special=(1,))

@@ -16,7 +16,7 @@ from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.numerics import Dtype
 from menagerie.speech.greedy import Emission
 from menagerie.speech.recipe import Recipe, Vocabulary, WhisperHead
-from menagerie.speech.recogniser import Program, WindowRecogniser
+from menagerie.speech.recogniser import Program, WhisperRecogniser
 from menagerie.speech.whisper import Rules, Segment, emissions, greedy_whisper, segments
 from zoo.sources.operators import torchvision_operators
 
@@ -179,7 +179,7 @@ def test_without_times_the_prompt_says_so_and_a_full_window_ends() -> None:
     assert max(position for _, position in decoder.fed) == 7
 
 
-def recogniser(decoder: Decoder, heard: list[int]) -> WindowRecogniser:
+def recogniser(decoder: Decoder, heard: list[int]) -> WhisperRecogniser:
     """Windows of 30 steps of 320 samples."""
 
     def listen(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -194,7 +194,7 @@ def recogniser(decoder: Decoder, heard: list[int]) -> WindowRecogniser:
         "listen": Program(listen, [TensorSpec("samples", Dtype.FLOAT32, (1, 9600))], {}),
         "emit": Program(decoder, [TensorSpec("position", Dtype.INT64, (1,))], {}),
     }
-    return WindowRecogniser(recipe, HEAD, programs, "test")
+    return WhisperRecogniser(recipe, HEAD, programs, "test")
 
 
 def test_long_recordings_go_on_where_a_window_closed() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from small_whisper import END, HEAD, NO_TIMESTAMPS, SECONDS, small_whisper
-from utterances import FEW, RATE, TIE, UTTERANCES, Recorder
+from utterances import FEW, RATE, TIE, UTTERANCES, Recorder, in_eager
 
 from menagerie.session import Session
 from menagerie.speech.whisper import greedy_whisper
@@ -60,16 +60,7 @@ def artifact(
 def eager(model: Any) -> dict[str, Run]:
     """The programs in eager PyTorch."""
     whisper = Whisper(model).eval()
-
-    def runner(module: torch.nn.Module) -> Run:
-        def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-            given = {name: torch.from_numpy(np.array(value)) for name, value in inputs.items()}
-            with torch.inference_mode():
-                return {name: value.numpy() for name, value in module(**given).items()}
-
-        return run
-
-    return {"listen": runner(whisper.listen), "emit": runner(whisper.emit)}
+    return {"listen": in_eager(whisper.listen), "emit": in_eager(whisper.emit)}
 
 
 def expected(model: Any, samples: np.ndarray, kind: str) -> list[int]:

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import soundfile
+import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-__all__ = ["FEW", "RATE", "TIE", "UTTERANCES", "Recorder"]
+    Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+
+__all__ = ["FEW", "RATE", "TIE", "UTTERANCES", "Recorder", "in_eager", "lead"]
 
 RATE = 16_000
 TIE = 1e-4  # of the largest score: a lead so small may go the other way in float32
@@ -52,3 +55,28 @@ class Recorder:
         """One call."""
         self.said.append({name: value.copy() for name, value in self._run(inputs).items()})
         return self.said[-1]
+
+
+def in_eager(module: torch.nn.Module) -> Run:
+    """Runs a module as a session runs its artifact."""
+
+    def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        given = {name: torch.from_numpy(np.array(value)) for name, value in inputs.items()}
+        with torch.inference_mode():
+            return {name: value.numpy() for name, value in module(**given).items()}
+
+    return run
+
+
+def lead(eager: list[Mapping[str, np.ndarray]], artifact: list[Mapping[str, np.ndarray]]) -> float:
+    """By how much eager preferred its first choice that the artifact did not share; 0: none.
+
+    Relative to its largest score.
+    """
+    for one, other in zip(eager, artifact, strict=False):
+        for name in one.keys() & {"logits", "durations"}:
+            chosen = other[name].argmax(-1, keepdims=True)
+            ahead = one[name].max(-1) - np.take_along_axis(one[name], chosen, -1)[..., 0]
+            if ahead.any():
+                return float(ahead.max() / np.abs(one[name]).max())
+    return 0.0

@@ -141,7 +141,25 @@ def test_from_samples_a_parakeet_has_the_parts_of_a_recogniser(
     assert {name for name, _ in module.named_children()} == parts
 
 
-def test_from_samples_nothing_but_a_parakeet(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("architecture", "config", "parts"),
+    [
+        ("Wav2Vec2ForCTC", {}, {"listen"}),
+        ("HubertForCTC", {}, {"listen"}),
+        ("MoonshineForConditionalGeneration", {"encoder_num_hidden_layers": 1}, {"listen", "emit"}),
+    ],
+)
+def test_from_samples_other_families_have_them_too(
+    tmp_path: Path, architecture: str, config: dict[str, Any], parts: set[str]
+) -> None:
+    """One program for CTC over samples; a decoder's step beside what listens."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    source = _source(architecture=architecture, config=sizes | config, from_samples=True)
+    module = transformers.untrained(source, Context("m", tmp_path))
+    assert {name for name, _ in module.named_children()} == parts
+
+
+def test_from_samples_nothing_but_a_recogniser(tmp_path: Path) -> None:
     """Another architecture has no such parts, and the message says what to leave out."""
     config = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     source = _source(architecture="BertModel", config=config, from_samples=True)
