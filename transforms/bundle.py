@@ -168,7 +168,7 @@ class _Weights:
     def _parts(self, value: torch.Tensor) -> dict[str, torch.Tensor]:
         """What stands for the tensor, by the ending of its name."""
         if self._scheme is not None:
-            found = quantised(value, self._scheme) if may_quantise(value, self._scheme) else None
+            found = quantised(value, self._scheme) if may_quantise(value) else None
             exact = found is not None and torch.equal(found.wide(), value)
             return _stored(found, self._scheme) if found is not None and exact else {"": value}
         narrow = value.to(self._narrow) if may_narrow(value) else value

@@ -28,8 +28,6 @@ class Scheme:
     bits: int  # 8 or 4
     group: int | None  # a row that is no multiple of it has one scale; None: every row
 
-    fewest: int = 32  # numbers that a row must have: below it a row's scale weighs
-
     @property
     def most(self) -> int:
         """The largest integer; the smallest is its negative."""
@@ -37,8 +35,7 @@ class Scheme:
 
 
 INTEGERS = {
-    # Products of fewer columns than 32 gain, too; the nine of a depthwise kernel do not.
-    Precision.INT8: Scheme(bits=8, group=None, fewest=16),
+    Precision.INT8: Scheme(bits=8, group=None),
     Precision.INT8_WEIGHT_ONLY: Scheme(bits=8, group=128),
     Precision.INT4_WEIGHT_ONLY: Scheme(bits=4, group=32),
 }

@@ -101,8 +101,7 @@ std::optional<IntegerWeight> integers_behind(const Tensor& weight) {
                        rows->sums.data() + first / columns};
 }
 
-std::vector<Rounding> round_slices(const float* from, int64_t slices, int64_t length,
-                                   uint8_t* to) {
+std::vector<Rounding> round_slices(const float* from, int64_t slices, int64_t length, uint8_t* to) {
   std::vector<Rounding> made(static_cast<size_t>(slices));
   if (slices == 0 || length == 0) return made;
   const int64_t pieces = (length + kPiece - 1) / kPiece;
@@ -148,8 +147,7 @@ Tensor rounded_and_back(const Tensor& tensor) {
   const Tensor rounded = empty_contiguous(Dtype::kUInt8, values.sizes());
   const auto* integers = rounded.data<uint8_t>();
   auto* floats = values.data<float>();
-  const std::vector<Rounding> how =
-      round_slices(floats, slices, length, rounded.data<uint8_t>());
+  const std::vector<Rounding> how = round_slices(floats, slices, length, rounded.data<uint8_t>());
   for (int64_t i = 0; i < slices * length; ++i) floats[i] = how[i / length].back(integers[i]);
   return values;
 }

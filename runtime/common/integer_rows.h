@@ -1,5 +1,5 @@
-// Products in integers: a weight whose rows the file keeps in eight bits (format/FORMAT.md, rule 8),
-// and how the other operand is rounded when it is known.
+// Products in integers: a weight whose rows the file keeps in eight bits (format/FORMAT.md, rule
+// 8), and how the other operand is rounded when it is known.
 #pragma once
 
 #include <cstdint>

@@ -64,9 +64,9 @@ struct Weight {
     known->values = make_view(Storage::borrow(integers.data(), integers.size()), Dtype::kInt8,
                               shape, strides, 0);
     const Extents dense = contiguous_strides(sizes);
-    tensor = make_view(
-        Storage::constant(floats.data(), floats.size() * sizeof(float), nullptr, known),
-        Dtype::kFloat32, sizes, {dense.data(), sizes.size()}, 0);
+    tensor =
+        make_view(Storage::constant(floats.data(), floats.size() * sizeof(float), nullptr, known),
+                  Dtype::kFloat32, sizes, {dense.data(), sizes.size()}, 0);
   }
 };
 
@@ -210,7 +210,8 @@ TEST("a rounded product is that of the rounded rows, with what follows it") {
   const kernels::Epilogue epilogue{.binary = kernels::Binary::kAdd, .other = &other};
   kernels::rounded_product({a, b, &bias, 1, 0, epilogue}, *integers_behind(weight.tensor), out);
   for (int64_t i = 0; i < m; ++i) {
-    const auto row = rounded_by_definition(Floats(left.begin() + i * k, left.begin() + (i + 1) * k));
+    const auto row =
+        rounded_by_definition(Floats(left.begin() + i * k, left.begin() + (i + 1) * k));
     for (int64_t j = 0; j < n; ++j) {
       double sum = bias.data<float>()[j] + other.data<float>()[i * n + j];
       for (int64_t x = 0; i != 1 && x < k; ++x) sum += row[x] * weight.floats[j * k + x];

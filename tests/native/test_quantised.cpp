@@ -57,11 +57,11 @@ TEST("four bits lie two in a byte, and a row of odd length ends in half of one")
 TEST("with one scale a row, and only then, products are to multiply the integers") {
   const check::Folder folder;
   const auto of = [&](const std::string& sizes) {
-    return SafeTensors(folder.write(
-        "t", container(R"({"w":{"dtype":"I8","shape":[2,2],"data_offsets":[4,8]},)"
-                       R"("w.scales":{"dtype":"BF16","shape":)" +
-                           sizes + R"(,"data_offsets":[0,4]}})",
-                       std::string("\x80\x3f\x00\x40\x01\xff\x7f\x81", 8))));
+    return SafeTensors(
+        folder.write("t", container(R"({"w":{"dtype":"I8","shape":[2,2],"data_offsets":[4,8]},)"
+                                    R"("w.scales":{"dtype":"BF16","shape":)" +
+                                        sizes + R"(,"data_offsets":[0,4]}})",
+                                    std::string("\x80\x3f\x00\x40\x01\xff\x7f\x81", 8))));
   };
   const auto rows = QuantisedWeight(of("[2]"), "w").integers(nullptr);
   CHECK(rows->scales == std::vector<float>({1, 2}) && rows->sums == std::vector<float>({0, 0}));

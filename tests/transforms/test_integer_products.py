@@ -42,7 +42,7 @@ class _Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.image = nn.Conv2d(3, 24, 3, padding=1)
+        self.image = nn.Conv2d(3, 24, 5, padding=2)
         self.down, self.line = nn.Conv2d(24, 32, 3, stride=2, bias=False), nn.Conv1d(32, 48, 1)
         self.depthwise = nn.Conv2d(3, 3, 3, groups=3)
         self.up, self.back = nn.Linear(48, 64), nn.Linear(64, 48, bias=False)
@@ -130,7 +130,7 @@ def _convolution(
 def _expected(bundle: Path, rows: Floats, image: Floats) -> list[Floats]:
     """In float64, which holds every sum of these integers."""
     w = _weights(bundle)
-    first = np.maximum(_convolution(image, w["image.weight"], w["image.bias"], padding=1), 0)
+    first = np.maximum(_convolution(image, w["image.weight"], w["image.bias"], padding=2), 0)
     second = _convolution(np.tile(image, (1, 8, 1, 1)), w["down.weight"], None, stride=2)
     flat = second.astype("f4").reshape(*second.shape[:2], 1, -1)
     third = _convolution(flat, w["line.weight"][:, :, None], w["line.bias"])[:, :, 0]

@@ -9,7 +9,7 @@ import torch
 from transforms.base import GraphPass, Journal
 from transforms.export import WRAPPER_PREFIX
 from transforms.passes.layout_operators import is_layout
-from transforms.quantised import INTEGERS, Scheme, quantised
+from transforms.quantised import INTEGERS, quantised
 from zoo.errors import UsageError
 from zoo.precision import Precision
 
@@ -24,6 +24,8 @@ __all__ = ["QuantiseWeights", "may_quantise"]
 
 aten = torch.ops.aten
 
+_FEWEST_COLUMNS = 32  # below it a row's scale weighs, and a depthwise kernel has nine numbers
+
 _PRODUCTS = frozenset({
     aten.linear.default, aten.addmm.default, aten.mm.default, aten.bmm.default,
     aten.baddbmm.default, aten.matmul.default, aten.convolution.default,
@@ -32,10 +34,10 @@ _PRODUCTS = frozenset({
 })  # fmt: skip
 
 
-def may_quantise(value: torch.Tensor, scheme: Scheme) -> bool:
-    """Whether a weight is float32 and has rows of as many numbers as the scheme asks for."""
+def may_quantise(value: torch.Tensor) -> bool:
+    """Whether a weight is long enough: float32, of at least 32 numbers a row."""
     rows = value.shape[0] if value.dim() > 1 else 0
-    return value.dtype is torch.float32 and rows > 0 and value.numel() // rows >= scheme.fewest
+    return value.dtype is torch.float32 and rows > 0 and value.numel() // rows >= _FEWEST_COLUMNS
 
 
 class QuantiseWeights(GraphPass):
@@ -49,9 +51,10 @@ class QuantiseWeights(GraphPass):
     how is rounded.
 
     Rounded are parameters that linear layers, products, convolutions and embeddings read, with at
-    least 32 numbers to a row of their first axis, with `int8` 16. Biases, gains, depthwise kernels,
-    and buffers (bases of transforms, tables of positions, statistics) stay as they are. A first
-    convolution over three channels and a last classifier are rounded with `int8`: they gain, too.
+    least 32 numbers to a row of their first axis. Biases, gains, depthwise kernels, and buffers
+    (bases of transforms, tables of positions, statistics) stay as they are. So does a first
+    convolution of 3 x 3 over three channels: with `int8` such short rows gain nothing. A last
+    classifier is rounded: it gains even for one row.
 
     Args:
         precision: `int8`, `int8-weight-only` or `int4-weight-only`.
@@ -84,7 +87,7 @@ class QuantiseWeights(GraphPass):
             if named := _naming(names[-1], self._keep):
                 kept |= named
                 continue
-            if not may_quantise(value, scheme):
+            if not may_quantise(value):
                 continue
             if not any(user.target in _PRODUCTS for user in _readers(node)):
                 continue

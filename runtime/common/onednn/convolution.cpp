@@ -242,11 +242,11 @@ Tensor as_channels_last(const Tensor& input) {
 bool run_rounded(const Call& call, const IntegerWeight& integers) {
   const Tensor input = as_channels_last(call.input);
   const Extents strides = channels_last_strides(input.sizes());
-  const Tensor rounded = empty_strided(Dtype::kUInt8, input.sizes(),
-                                       {strides.data(), input.sizes().size()});
+  const Tensor rounded =
+      empty_strided(Dtype::kUInt8, input.sizes(), {strides.data(), input.sizes().size()});
   const int64_t images = input.size[0];
-  const std::vector<Rounding> how = round_slices(input.data<float>(), images,
-                                                 input.elements() / images, rounded.data<uint8_t>());
+  const std::vector<Rounding> how =
+      round_slices(input.data<float>(), images, input.elements() / images, rounded.data<uint8_t>());
   for (int64_t i = 0; i < images; ++i) {
     const Tensor output = image_of(call.output, i);
     Epilogue epilogue = call.epilogue;
@@ -254,8 +254,8 @@ bool run_rounded(const Call& call, const IntegerWeight& integers) {
     const Tensor other = sum || !has_other(call) ? output : image_of(*epilogue.other, i);
     if (epilogue.other != nullptr) epilogue.other = sum ? &output : &other;
     const Tensor image = image_of(rounded, i);
-    const Call one{image,  integers.values, call.bias, call.parameters, epilogue,
-                   output, integers.scales, &how[static_cast<size_t>(i)]};
+    const Call one{image,    integers.values, call.bias,       call.parameters,
+                   epilogue, output,          integers.scales, &how[static_cast<size_t>(i)]};
     if (i == 0 && kernel_of(one)->is_reference()) return false;
     run(one);
   }
