@@ -74,7 +74,7 @@ class ModelStages(InProcessHolder):
         self._original = self._prepared
         spec, target = self._job.spec, self._target
         done = [
-            rewrite(p, spec.passes, target, precision=spec.precision)
+            rewrite(p, spec.passes, target, precision=spec.precision, keep=spec.keep)
             for p in self._original.values()
         ]
         self._prepared = {each.prepared.name: each.prepared for each in done}

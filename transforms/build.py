@@ -53,6 +53,7 @@ def rewrite(
     target: Target,
     *,
     precision: Precision = Precision.FLOAT32,
+    keep: Sequence[str] = (),
 ) -> Rewritten:
     """Run graph passes over a program, and round its weights to a precision.
 
@@ -61,13 +62,15 @@ def rewrite(
         passes: None for the target's own list.
         target: what it is lowered for.
         precision: what the weights will be kept in.
+        keep: parameters, or layers, whose weights are not rounded to integers.
 
     Raises:
-        UsageError: for a pass that does not exist or an option it does not take.
+        UsageError: for a pass that does not exist or an option it does not take, a precision that
+            the target does not compute in, or a parameter to keep that there is not.
         PassError: if a pass broke its contract.
     """
     before = prepared.exported.program
-    passes = passes_in(precision, passes, target)
+    passes = passes_in(precision, passes, target, keep)
     after, log = run_passes(before, passes, target=target, name=prepared.name)
     exported = dataclasses.replace(prepared.exported, program=after)
     graphs = ProgramGraphs(

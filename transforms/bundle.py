@@ -25,11 +25,12 @@ from menagerie.format.bundle_manifest import (
 from menagerie.format.folder import seal
 from menagerie.speech.recipe import HELD_OUT_FILE, SPEECH_FILE
 from menagerie.typed_json import document
+from transforms.export import WRAPPER_PREFIX
 from transforms.lowering.lowered import LoweredFile
 from transforms.lowering.toolchain import find_compiler
 from transforms.passes.narrow_weights import may_narrow
 from transforms.passes.quantise_weights import may_quantise
-from transforms.quantised import WEIGHT_ONLY, Quantised, Scheme, quantised
+from transforms.quantised import INTEGERS, Quantised, Scheme, quantised
 from transforms.sbom import SBOM_FILE, sbom_document
 from zoo.spec import DEFAULT_TOLERANCES, Precision
 
@@ -49,7 +50,6 @@ __all__ = ["Gate", "Identity", "ProgramParts", "content_digest", "write_bundle"]
 _WEIGHTS = "weights.safetensors"
 _ACCURACY = "accuracy.safetensors"
 _SCALES, _SHAPE = _PARTS = (".scales", ".shape")  # of a quantised weight, behind its name
-_WRAPPER_PREFIX = "model."  # CallableProgram holds the model under this name
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class _Weights:
     """The model's weights file in the making: equal tensors are stored once, whoever uses them."""
 
     def __init__(self, precision: Precision) -> None:
-        self._scheme = WEIGHT_ONLY.get(precision)
+        self._scheme = INTEGERS.get(precision)
         self._narrow = None if self._scheme else getattr(torch, precision.value)
         self.tensors: dict[str, torch.Tensor] = {}
         self._names: dict[bytes, str] = {}
@@ -155,7 +155,7 @@ class _Weights:
         plain = value.detach().cpu().contiguous()
         key = content_digest(plain)
         if key not in self._names:
-            stored = name.removeprefix(_WRAPPER_PREFIX)
+            stored = name.removeprefix(WRAPPER_PREFIX)
             while any(stored + part in self.tensors for part in ("", *_PARTS)):
                 stored += "_"
             for part, tensor in self._parts(plain).items():

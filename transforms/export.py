@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
     from zoo.spec import ProgramSpec
 
-__all__ = ["CallableProgram", "Exported", "export_program", "trace"]
+__all__ = ["WRAPPER_PREFIX", "CallableProgram", "Exported", "export_program", "trace"]
+
+WRAPPER_PREFIX = "model."  # CallableProgram holds the model under this name
 
 
 _LINES = re.compile(r'File "(.+?)", line (\d+)')

@@ -20,7 +20,7 @@ from transforms.passes.remove_dead_code import RemoveDeadCode
 from transforms.passes.remove_identity_permutes import RemoveIdentityPermutes
 from transforms.passes.replace_view_copies import ReplaceViewCopies
 from transforms.passes.unpad_relative_shift import UnpadRelativeShift
-from transforms.quantised import WEIGHT_ONLY
+from transforms.quantised import INTEGERS
 from transforms.targets import Target, target_named
 from zoo.errors import UsageError
 from zoo.records import PassLog
@@ -105,13 +105,28 @@ def chosen_passes(
 
 
 def passes_in(
-    precision: Precision, passes: Sequence[str | PassChoice] | None, target: Target | str
+    precision: Precision,
+    passes: Sequence[str | PassChoice] | None,
+    target: Target | str,
+    keep: Sequence[str] = (),
 ) -> Sequence[str | PassChoice] | None:
-    """The same passes, and after them what a precision asks for: folded weights are the last."""
+    """The same passes, and after them what a precision asks for: folded weights are the last.
+
+    Args:
+        precision: what weights will be kept in.
+        passes: None for the target's own list.
+        target: what the program is lowered for.
+        keep: parameters that are not rounded to integers; see `QuantiseWeights`.
+
+    Raises:
+        UsageError: the target cannot compute in the precision.
+    """
+    target_named(target).require(precision)
     if precision is Precision.FLOAT32:
         return passes
-    if precision in WEIGHT_ONLY:
-        last = PassChoice(name=QuantiseWeights.name, options={"precision": precision.value})
+    if precision in INTEGERS:
+        options = {"precision": precision.value} | ({"keep": " ".join(keep)} if keep else {})
+        last = PassChoice(name=QuantiseWeights.name, options=options)
     else:
         last = PassChoice(name=NarrowWeights.name, options={"dtype": precision.value})
     return (*chosen_passes(passes, target), last)

@@ -4,7 +4,8 @@ Symmetric: q = clamp(round(w / s), -m, m) with m = 127 or 7, and w' = q s; some 
 rounded the other way, so that its sum stays. A
 scale is the group's largest magnitude over m, cut to bfloat16. So q s is exact in float32 (16 bits
 of 24), the largest magnitude is m s, and quantising w' once more gives q and s again: who writes a
-bundle need not be told which weights were rounded.
+bundle need not be told which weights were rounded. Where a scale is a whole row's, products of
+the row and another operand can be summed up in integers: precision `int8`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 
 from zoo.precision import Precision
 
-__all__ = ["WEIGHT_ONLY", "Quantised", "Scheme", "quantised"]
+__all__ = ["INTEGERS", "Quantised", "Scheme", "quantised"]
 
 _UPPER_HALF = -(1 << 16)  # of a float32's bits: what bfloat16 keeps of them
 
@@ -25,7 +26,7 @@ class Scheme:
     """How many bits a number takes, and how many of a row share a scale."""
 
     bits: int  # 8 or 4
-    group: int  # a row that is no multiple of it has one scale
+    group: int | None  # a row that is no multiple of it has one scale; None: every row
 
     @property
     def most(self) -> int:
@@ -33,7 +34,8 @@ class Scheme:
         return (1 << (self.bits - 1)) - 1
 
 
-WEIGHT_ONLY = {
+INTEGERS = {
+    Precision.INT8: Scheme(bits=8, group=None),
     Precision.INT8_WEIGHT_ONLY: Scheme(bits=8, group=128),
     Precision.INT4_WEIGHT_ONLY: Scheme(bits=4, group=32),
 }
@@ -45,12 +47,11 @@ class Quantised:
 
     shape: tuple[int, ...]
     values: torch.Tensor  # int8 (rows, columns)
-    scales: torch.Tensor  # bfloat16 (rows, groups)
+    scales: torch.Tensor  # bfloat16 (rows, groups); (rows,) where the scheme has no groups
 
     def wide(self) -> torch.Tensor:
         """The float32 tensor that this stands for."""
-        rows, groups = self.scales.shape
-        values = self.values.reshape(rows, groups, -1).float()
+        values = self.values.reshape(*self.scales.shape, -1).float()
         return (values * self.scales.float()[..., None]).reshape(self.shape)
 
     def packed(self) -> torch.Tensor:
@@ -72,12 +73,14 @@ def quantised(weight: torch.Tensor, scheme: Scheme) -> Quantised | None:
         return None
     rows = weight.detach().reshape(weight.shape[0], -1)
     columns = rows.shape[1]
-    group = scheme.group if columns % scheme.group == 0 else columns
+    group = scheme.group or columns
+    group = group if columns % group == 0 else columns
     grouped = rows.reshape(rows.shape[0], -1, group)
     scales = _cut(grouped.abs().amax(-1) / scheme.most)
     divisors = torch.where(scales == 0, torch.ones_like(scales), scales)[..., None]
     exact = torch.where(scales[..., None] == 0, torch.zeros_like(grouped), grouped / divisors)
     values = _balanced(exact, scheme.most).to(torch.int8).reshape(rows.shape)
+    scales = scales[:, 0] if scheme.group is None else scales
     return Quantised(tuple(weight.shape), values, scales.bfloat16())
 
 

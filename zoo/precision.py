@@ -8,11 +8,15 @@ __all__ = ["Precision"]
 
 
 class Precision(StrEnum):
-    """What a release's weights are kept in; its inputs and outputs stay float32."""
+    """What a release's weights are kept in; its inputs and outputs stay float32.
+
+    With `int8` products are of integers, too; with all others of float32.
+    """
 
     FLOAT32 = "float32"
     FLOAT16 = "float16"
     BFLOAT16 = "bfloat16"
+    INT8 = "int8"
     INT8_WEIGHT_ONLY = "int8-weight-only"
     INT4_WEIGHT_ONLY = "int4-weight-only"
 

@@ -201,10 +201,12 @@ class PassChoice(SpecModel):
 
 # Of float32 outputs, against eager PyTorch with weights that nobody rounded. A weight of b bits has
 # 6.02 dB a bit, less its crest (Widrow and Kollar, "Quantization Noise", 2008): some 40 with eight
-# bits and 18 with four, of which layers upon layers leave less.
+# bits and 18 with four, of which layers upon layers leave less. With `int8` each layer's input has
+# such a loss, too.
 _TOLERANCES = {
     Precision.FLOAT16: DEFAULT_TOLERANCES[Dtype.FLOAT16],
     Precision.BFLOAT16: DEFAULT_TOLERANCES[Dtype.BFLOAT16],
+    Precision.INT8: Tolerance(absolute=5e-2, snr_db=25.0),
     Precision.INT8_WEIGHT_ONLY: Tolerance(absolute=2e-2, snr_db=30.0),
     Precision.INT4_WEIGHT_ONLY: Tolerance(absolute=1e-1, snr_db=10.0),
 }
@@ -225,6 +227,12 @@ class Variant(SpecModel):
     tolerances: dict[Dtype, Tolerance] = Field(
         default_factory=dict,
         description="left out: for float32 outputs, what is usual for outputs of the precision",
+    )
+    keep: tuple[str, ...] = Field(
+        default=(),
+        description="parameters, or layers by the beginning of their names, whose weights are not "
+        "rounded to integers",
+        examples=[["features.0", "classifier"]],
     )
     slack: int = Field(
         default=0, ge=0, description="images or words that its gate may judge otherwise than eager"
@@ -275,6 +283,9 @@ class ModelSpec(SpecModel):
         "`--precision`",
         examples=[{"float16": {}}],
     )
+    keep: tuple[str, ...] = Field(
+        default=(), description="weights that the precision does not round; see `precisions`"
+    )
     targets: tuple[TargetName, ...] = Field(default=("cpu",), examples=[["cpu", "metal"]])
     passes: tuple[PassChoice, ...] | None = Field(
         default=None, description="graph passes in order; left out: the target's default list"
@@ -319,6 +330,7 @@ class ModelSpec(SpecModel):
                 update={
                     "precision": precision,
                     "precisions": {},
+                    "keep": of.keep,
                     "accuracy": _with_slack(self.accuracy, of.slack),
                     "speech": self.speech
                     and self.speech.model_copy(

@@ -95,6 +95,9 @@ def plan(
         if not targets or target in targets
     ]
     if targets and not wanted:
+        for precision in precisions:
+            for target in targets:
+                target_named(target).require(precision)
         asked = " or ".join(targets)
         step = f"Add `targets: [{', '.join(targets)}]` to an entry; `{manifest.listing}` shows them"
         raise UsageError(asked, "no selected model is for this target", step)

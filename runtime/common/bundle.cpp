@@ -10,7 +10,6 @@
 #include "common/backend.h"
 #include "common/copy.h"
 #include "common/platform/machine.h"
-#include "common/quantised.h"
 #include "common/sha256.h"
 #include "menagerie.h"
 
@@ -100,7 +99,8 @@ Tensor Bundle::constant(const std::string& name, int32_t wanted) const {
     if (QuantisedWeight::may_be(entry.dtype)) {
       const QuantisedWeight weight(*weights_, name);
       const auto fill = [&](std::span<float> out) { weight.widen(out); };
-      return dense_view(widened(name, weight.elements(), fill), Dtype::kFloat32, weight.shape());
+      return dense_view(widened(name, weight.elements(), fill, &weight), Dtype::kFloat32,
+                        weight.shape());
     }
     if (entry.dtype == Dtype::kFloat16 || entry.dtype == Dtype::kBFloat16) {
       const Tensor narrow =
@@ -124,7 +124,7 @@ std::shared_ptr<Storage> Bundle::mapped(std::span<const std::byte> bytes) const 
 }
 
 std::shared_ptr<Storage> Bundle::widened(const std::string& name, int64_t elements,
-                                         const Fill& fill) const {
+                                         const Fill& fill, const QuantisedWeight* weight) const {
   const std::lock_guard lock(mutex_);
   std::weak_ptr<Storage>& kept = widened_[name];
   if (std::shared_ptr<Storage> storage = kept.lock()) return storage;
@@ -136,7 +136,8 @@ std::shared_ptr<Storage> Bundle::widened(const std::string& name, int64_t elemen
   if (memory == nullptr) throw std::bad_alloc();
   fill({reinterpret_cast<float*>(memory.get()), static_cast<size_t>(elements)});
   const auto device = backend::lend({memory.get(), whole}, memory);
-  const auto made = device == nullptr ? Storage::constant(memory.get(), bytes, memory)
+  const auto integers = weight == nullptr ? nullptr : weight->integers(weights_);
+  const auto made = device == nullptr ? Storage::constant(memory.get(), bytes, memory, integers)
                                       : Storage::constant_on_device(device, 0, bytes, memory);
   kept = made;
   return made;

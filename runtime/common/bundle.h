@@ -11,6 +11,7 @@
 
 #include "common/manifest.h"
 #include "common/mapped_file.h"
+#include "common/quantised.h"
 #include "common/safetensors.h"
 #include "common/tensor.h"
 #include "common/trust.h"
@@ -46,8 +47,8 @@ class Bundle {
   void check_folder() const;
   std::shared_ptr<Storage> mapped(std::span<const std::byte> bytes) const;
   using Fill = std::function<void(std::span<float>)>;
-  std::shared_ptr<Storage> widened(const std::string& name, int64_t elements,
-                                   const Fill& fill) const;
+  std::shared_ptr<Storage> widened(const std::string& name, int64_t elements, const Fill& fill,
+                                   const QuantisedWeight* weight = nullptr) const;
 
   std::filesystem::path folder_;
   Manifest manifest_;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "common/integer_rows.h"
 #include "common/tensor.h"
 
 namespace menagerie::kernels {
@@ -66,6 +67,17 @@ struct Product {
   Epilogue epilogue = {};
 };
 void matrix_product(const Product& product, const Tensor& output);
+
+// The same of a weight that stands for integers, neither transposed nor in groups: each image of
+// the input is rounded to eight bits (`Rounding`), and integers are multiplied and added up, so the
+// result is exact but for that rounding. Where the machine has no instructions for it, the rounded
+// values are multiplied in float32: the same result but for float32's own rounding.
+void rounded_convolution(const Tensor& input, const Tensor& weight, const IntegerWeight& integers,
+                         const Tensor* bias, const ConvolutionParameters& parameters,
+                         const Epilogue& epilogue, const Tensor& output);
+// And of a product [M, K] * [K, N] with the factors 1 and 0, where b is the weight transposed: each
+// row of a is rounded.
+void rounded_product(const Product& product, const IntegerWeight& integers, const Tensor& output);
 
 // A plain single-threaded c = alpha * a * b (+ c if accumulate) over row-major matrices with
 // leading dimensions in elements, for use inside parallel regions; b is [N, K] if transposed.

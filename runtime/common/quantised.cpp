@@ -46,10 +46,12 @@ QuantisedWeight::QuantisedWeight(const SafeTensors& file, const std::string& nam
           ": is not packed as its shape asks for");
   const SafeTensors::Entry& scales = file.tensor(name + ".scales");
   require(scales.dtype == Dtype::kBFloat16, name, ": its scales are not bfloat16");
-  const bool by_row = scales.shape.size() == 2 && scales.shape[0] == rows_;
-  require(by_row && scales.shape[1] > 0 && columns_ % scales.shape[1] == 0, name,
+  by_row_ = scales.shape.size() == 1 && !packed_;
+  require((by_row_ || scales.shape.size() == 2) && scales.shape[0] == rows_, name,
           ": its scales do not divide its rows");
-  group_ = columns_ / scales.shape[1];
+  const int64_t groups = by_row_ ? 1 : scales.shape[1];
+  require(groups > 0 && columns_ % groups == 0, name, ": its scales do not divide its rows");
+  group_ = columns_ / groups;
   scales_ = scales.bytes;
 }
 
@@ -85,6 +87,25 @@ void QuantisedWeight::widen(std::span<float> out) const {
       }
     }
   }
+}
+
+std::shared_ptr<const IntegerRows> QuantisedWeight::integers(
+    const std::shared_ptr<const void>& owner) const {
+  if (!by_row_) return nullptr;
+  auto made = std::make_shared<IntegerRows>();
+  const int64_t sizes[] = {rows_, columns_};
+  const int64_t strides[] = {columns_, 1};
+  made->values = make_view(Storage::mapped(values_.data(), values_.size(), owner), Dtype::kInt8,
+                           sizes, strides, 0);
+  for (int64_t row = 0; row < rows_; ++row) {
+    made->scales.push_back(scale_at(scales_, row));
+    int64_t sum = 0;
+    for (int64_t column = 0; column < columns_; ++column) {
+      sum += static_cast<int8_t>(values_[static_cast<size_t>(row * columns_ + column)]);
+    }
+    made->sums.push_back(static_cast<float>(sum) * made->scales.back());
+  }
+  return made;
 }
 
 }  // namespace menagerie

@@ -1,12 +1,14 @@
-// A weight that the file keeps as integers of eight or four bits with a scale for each group of a
-// row's numbers (format/FORMAT.md, rule 8); the library wants it as float32.
+// A weight that the file keeps as integers of eight or four bits with a scale for each row, or each
+// group of a row's numbers (format/FORMAT.md, rule 8); the library wants it as float32.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "common/integer_rows.h"
 #include "common/safetensors.h"
 
 namespace menagerie {
@@ -23,12 +25,16 @@ class QuantisedWeight {
   int64_t elements() const { return rows_ * columns_; }
   // Each integer times its scale, row by row; exact. `out` has room for all elements.
   void widen(std::span<float> out) const;
+  // What products are to multiply instead of the floats; null if they multiply these. The owner
+  // keeps the file.
+  std::shared_ptr<const IntegerRows> integers(const std::shared_ptr<const void>& owner) const;
 
  private:
   std::vector<int64_t> unpacked_shape(const SafeTensors& file, const std::string& name) const;
   float value(int64_t row, int64_t column) const;
 
-  bool packed_;  // two of four bits in a byte, the first in its lower half, each plus eight
+  bool by_row_ = false;  // a scale is a whole row's
+  bool packed_;          // two of four bits in a byte, the first in its lower half, each plus eight
   std::vector<int64_t> shape_;
   int64_t rows_ = 0, columns_ = 0, group_ = 0;
   std::span<const std::byte> values_;

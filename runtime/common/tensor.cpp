@@ -58,10 +58,12 @@ std::shared_ptr<Storage> Storage::borrow(void* data, size_t bytes) {
 }
 
 std::shared_ptr<Storage> Storage::constant(const void* data, size_t bytes,
-                                           std::shared_ptr<const void> owner) {
+                                           std::shared_ptr<const void> owner,
+                                           std::shared_ptr<const IntegerRows> integers) {
   // The ABI has no const; writing to a constant faults, as its pages are read-only.
   std::shared_ptr<Storage> storage(new Storage(const_cast<void*>(data), bytes));
   storage->owner_ = std::move(owner);
+  storage->integers_ = std::move(integers);
   storage->constant_ = true;
   return storage;
 }

@@ -18,6 +18,8 @@ namespace menagerie {
 inline constexpr int32_t kCpuDevice = 0;  // c10::DeviceType::CPU
 inline constexpr int32_t kMaxDimensions = 16;
 
+struct IntegerRows;  // common/integer_rows.h
+
 // A piece of memory and how to give it back.
 class Storage {
  public:
@@ -25,9 +27,11 @@ class Storage {
   static std::shared_ptr<Storage> allocate(const std::shared_ptr<Arena>& arena, size_t bytes);
   // Memory of somebody else, who keeps it valid for as long as the storage is used.
   static std::shared_ptr<Storage> borrow(void* data, size_t bytes);
-  // Memory that is never written, so what is computed from it may be kept.
+  // Memory that is never written, so what is computed from it may be kept. If its floats stand for
+  // integers, these may be given.
   static std::shared_ptr<Storage> constant(const void* data, size_t bytes,
-                                           std::shared_ptr<const void> owner);
+                                           std::shared_ptr<const void> owner,
+                                           std::shared_ptr<const IntegerRows> integers = nullptr);
   // A part of the mapped weights: a constant whose pages the file gives again.
   static std::shared_ptr<Storage> mapped(const void* data, size_t bytes,
                                          std::shared_ptr<const void> owner);
@@ -46,6 +50,7 @@ class Storage {
   size_t bytes() const { return bytes_; }
   bool is_constant() const { return constant_; }
   bool is_mapped() const { return mapped_; }
+  const IntegerRows* integers() const { return integers_.get(); }  // null: none
   // Whether the memory lives as long as the storage, whatever the caller does.
   bool is_owned() const { return arena_ != nullptr || owner_ != nullptr; }
   // The device's memory, null for the host's, and where in it the storage begins, in bytes.
@@ -62,6 +67,7 @@ class Storage {
   std::shared_ptr<Arena> arena_;
   Arena::Block block_;
   std::shared_ptr<const void> owner_;
+  std::shared_ptr<const IntegerRows> integers_;
   std::shared_ptr<DeviceMemory> device_;
   size_t device_offset_ = 0;
 };

@@ -66,6 +66,12 @@ void compute(const Tensor& input, const Tensor& weight, const Tensor* bias,
   const bool bias_dense = bias == nullptr || bias->is_contiguous();
   const Tensor dense_bias = bias_dense ? Tensor() : contiguous(*bias);
   const Tensor* plain_bias = bias_dense ? bias : &dense_bias;
+  if (p.groups == 1 && !p.transposed) {
+    if (const auto integers = integers_behind(weight)) {
+      return kernels::rounded_convolution(input, weight, *integers, plain_bias, p, epilogue,
+                                          output);
+    }
+  }
   kernels::convolution(input, weight, plain_bias, p, epilogue, output);
 }
 

@@ -52,6 +52,16 @@ Tensor transposed(const Tensor& matrix) {
   return view;
 }
 
+// In integers where b stands for them.
+void product(const kernels::Product& p, const Tensor& out) {
+  if (p.b.dimensions == 2 && p.alpha == 1 && p.beta == 0) {
+    if (const auto integers = integers_behind(transposed(p.b))) {
+      return kernels::rounded_product(p, *integers, out);
+    }
+  }
+  kernels::matrix_product(p, out);
+}
+
 // epilogue(x[..., K] * weight[N, K]^T + bias[N]); the epilogue's other operand is of the result's
 // sizes.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor* bias,
@@ -80,7 +90,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor* bias,
     other = as_rows(*epilogue.other);
     epilogue.other = &other;
   }
-  kernels::matrix_product({as_rows(x), transposed(weight), bias, 1, 0, epilogue}, as_rows(output));
+  product({as_rows(x), transposed(weight), bias, 1, 0, epilogue}, as_rows(output));
   return output;
 }
 
@@ -101,11 +111,11 @@ void backend::multiply(const Tensor& out, const Tensor& a, const Tensor& b, cons
   }
   if (self != nullptr && beta == 1 && alpha == 1 && is_bias(*self, out)) {
     const Tensor bias = as_vector(*self);
-    return kernels::matrix_product({a, b, &bias}, out);
+    return product({a, b, &bias}, out);
   }
   const auto product_factor = static_cast<float>(alpha);
   const auto own_factor = self == nullptr ? 0.0F : static_cast<float>(beta);
-  if (own_factor == 0) return kernels::matrix_product({a, b, nullptr, product_factor}, out);
+  if (own_factor == 0) return product({a, b, nullptr, product_factor}, out);
   menagerie::assign(*self, out);
   kernels::matrix_product({a, b, nullptr, product_factor, own_factor}, out);
 }

@@ -54,6 +54,21 @@ TEST("four bits lie two in a byte, and a row of odd length ends in half of one")
   CHECK(widened(file) == std::vector<float>({-7, 7, 1, 0, -2, 4}));
 }
 
+TEST("with one scale a row, and only then, products are to multiply the integers") {
+  const check::Folder folder;
+  const auto of = [&](const std::string& sizes) {
+    return SafeTensors(
+        folder.write("t", container(R"({"w":{"dtype":"I8","shape":[2,2],"data_offsets":[4,8]},)"
+                                    R"("w.scales":{"dtype":"BF16","shape":)" +
+                                        sizes + R"(,"data_offsets":[0,4]}})",
+                                    std::string("\x80\x3f\x00\x40\x01\xff\x7f\x81", 8))));
+  };
+  const auto rows = QuantisedWeight(of("[2]"), "w").integers(nullptr);
+  CHECK(rows->scales == std::vector<float>({1, 2}) && rows->sums == std::vector<float>({0, 0}));
+  CHECK(rows->values.size[0] == 2 && rows->values.size[1] == 2);
+  CHECK(QuantisedWeight(of("[2,1]"), "w").integers(nullptr) == nullptr);
+}
+
 TEST("without a scale for each group there is no weight") {
   const check::Folder folder;
   const auto of = [&](const std::string& scales, size_t bytes) {
@@ -68,5 +83,8 @@ TEST("without a scale for each group there is no weight") {
   REFUSES("do not divide its rows", of(R"("BF16","shape":[2,3])", 12));
   REFUSES("do not divide its rows", of(R"("BF16","shape":[2,0])", 0));
   REFUSES("do not divide its rows", of(R"("BF16","shape":[4,2])", 16));
+  CHECK(of(R"("BF16","shape":[2])", 4) == 8);
+  REFUSES("do not divide its rows", of(R"("BF16","shape":[3])", 6));
+  REFUSES("do not divide its rows", of(R"("BF16","shape":[])", 2));
   REFUSES("are not bfloat16", of(R"("F32","shape":[2,2])", 16));
 }

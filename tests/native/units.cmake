@@ -6,6 +6,7 @@ set(units
     common/copy.cpp
     common/error.cpp
     common/fields.cpp
+    common/integer_rows.cpp
     common/json.cpp
     common/kernel_cache.cpp
     common/manifest.cpp

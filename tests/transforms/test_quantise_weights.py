@@ -21,7 +21,7 @@ from menagerie.format.folder import seal
 from menagerie.session import Session
 from transforms import convert
 from transforms.pipeline import run_passes
-from transforms.quantised import WEIGHT_ONLY, Scheme, quantised
+from transforms.quantised import INTEGERS, Scheme, quantised
 from zoo.errors import UsageError
 from zoo.precision import Precision
 from zoo.spec import PassChoice
@@ -35,7 +35,8 @@ _BITS = {8: Precision.INT8_WEIGHT_ONLY, 4: Precision.INT4_WEIGHT_ONLY}
 @st.composite
 def _weights(draw: Any) -> tuple[torch.Tensor, Scheme]:
     """Normal numbers of any scale, outliers and rows of nought; groups that fit or do not."""
-    scheme = Scheme(bits=draw(st.sampled_from([8, 4])), group=draw(st.sampled_from([4, 32])))
+    group = draw(st.sampled_from([4, 32, None]))
+    scheme = Scheme(bits=draw(st.sampled_from([8, 4])), group=group)
     shape = draw(st.lists(st.sampled_from([1, 2, 3, 5, 8, 32]), min_size=2, max_size=4))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
     weight = torch.randn(shape, generator=generator) * 10.0 ** draw(st.integers(-44, 36))
@@ -53,7 +54,8 @@ _LEAST = torch.finfo(torch.float32).smallest_normal * 2 * 127  # scales of less 
 def _grouped(weight: torch.Tensor, scheme: Scheme) -> torch.Tensor:
     """By row and group, in float64."""
     rows = weight.reshape(weight.shape[0], -1).double()
-    group = scheme.group if rows.shape[1] % scheme.group == 0 else rows.shape[1]
+    group = scheme.group or rows.shape[1]
+    group = group if rows.shape[1] % group == 0 else rows.shape[1]
     return rows.reshape(rows.shape[0], -1, group)
 
 
@@ -78,7 +80,8 @@ def test_no_sum_of_a_group_is_further_off_than_half_a_step(
     weight, scheme = drawn
     found = quantised(weight, scheme)
     assert found is not None
-    exact, scales = _grouped(weight, scheme), found.scales.double()[..., None]
+    exact = _grouped(weight, scheme)
+    scales = found.scales.double().reshape(*exact.shape[:2], 1)
     most = 2 ** (scheme.bits - 1) - 1
     nearest = scales * (exact / scales.clamp_min(1e-300)).round().clamp(-most, most)
     half = (scales[..., 0] / 2 * (1 + _CUT)).clamp_min(_LEAST * exact.shape[-1])
@@ -110,9 +113,7 @@ def test_by_hand() -> None:
 
 def test_a_weight_that_is_not_finite_is_none() -> None:
     """There is no scale for NaN."""
-    assert (
-        quantised(torch.tensor([[1.0, math.nan]]), WEIGHT_ONLY[Precision.INT8_WEIGHT_ONLY]) is None
-    )
+    assert quantised(torch.tensor([[1.0, math.nan]]), INTEGERS[Precision.INT8_WEIGHT_ONLY]) is None
 
 
 class _Net(nn.Module):
@@ -148,7 +149,7 @@ def _round(module: nn.Module, bits: int) -> None:
     """Put the quantised weights into the module itself, by the definition."""
     for name in _ROUNDED:
         held = module.get_parameter(name)
-        found = quantised(held, WEIGHT_ONLY[_BITS[bits]])
+        found = quantised(held, INTEGERS[_BITS[bits]])
         assert found is not None
         held.copy_(found.wide())
 
@@ -178,7 +179,7 @@ def test_another_precision_is_refused() -> None:
     """Names those that there are."""
     module, inputs = _net()
     choice = PassChoice(name="quantise_weights", options={"precision": "float16"})
-    with pytest.raises(UsageError, match="Known: int8-weight-only, int4-weight-only"):
+    with pytest.raises(UsageError, match="Known: int8, int8-weight-only, int4-weight-only"):
         run_passes(torch.export.export(module, inputs), [choice])
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from transforms.base import GraphPass, Journal
+from transforms.export import WRAPPER_PREFIX
 from transforms.passes.layout_operators import is_layout
-from transforms.quantised import WEIGHT_ONLY, quantised
+from transforms.quantised import INTEGERS, quantised
 from zoo.errors import UsageError
 from zoo.precision import Precision
 
@@ -43,47 +44,70 @@ class QuantiseWeights(GraphPass):
     """Replaces the weights of products and tables with integers times a scale, in float32.
 
     The graph stays one of float32, as `narrow_weights` leaves it: the bundle keeps the integers and
-    scales, the runtime multiplies them once when it loads. So the file shrinks to 0.26 or 0.15 of
-    float32's, and a run takes what it takes in float32. `transforms.quantised` says how is rounded.
+    scales. Those of the weight-only precisions the runtime multiplies once when it loads: the file
+    shrinks to 0.26 or 0.15 of float32's, and a run takes what it takes in float32. With `int8` the
+    CPU's runtime rounds the other operand of a linear layer, a product or a convolution when it is
+    known, too, and multiplies integers (`runtime/common/kernels.h`). `transforms.quantised` says
+    how is rounded.
 
     Rounded are parameters that linear layers, products, convolutions and embeddings read, with at
     least 32 numbers to a row of their first axis. Biases, gains, depthwise kernels, and buffers
-    (bases of transforms, tables of positions, statistics) stay as they are.
+    (bases of transforms, tables of positions, statistics) stay as they are. So does a first
+    convolution of 3 x 3 over three channels: with `int8` such short rows gain nothing. A last
+    classifier is rounded: it gains even for one row.
 
     Args:
-        precision: `int8-weight-only` or `int4-weight-only`.
+        precision: `int8`, `int8-weight-only` or `int4-weight-only`.
+        keep: parameters that stay, by their names or what these begin with up to a dot or an
+            underscore, such as a layer's name; spaces between them.
 
     Raises:
-        UsageError: another precision is asked for.
+        UsageError: another precision is asked for, or a name to keep is no parameter's.
     """
 
     name = "quantise_weights"
     summary = "Replaces weights of products with integers of eight or four bits times a scale"
 
-    def __init__(self, precision: str = Precision.INT8_WEIGHT_ONLY) -> None:
-        if precision not in WEIGHT_ONLY:
+    def __init__(self, precision: str = Precision.INT8_WEIGHT_ONLY, keep: str = "") -> None:
+        if precision not in INTEGERS:
             fact = f"cannot keep weights in {precision!r}"
-            raise UsageError(f"pass {self.name}", fact, f"Known: {', '.join(WEIGHT_ONLY)}")
+            raise UsageError(f"pass {self.name}", fact, f"Known: {', '.join(INTEGERS)}")
         self._precision = Precision(precision)
+        self._keep = tuple(keep.split())
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Round every weight that may be."""
-        rounded = 0
+        scheme = INTEGERS[self._precision]
+        rounded, kept, names = 0, set[str](), list[str]()
         for node in editor.graph.nodes:
             value = editor.constant(node)
-            if value is None or not may_quantise(value) or not editor.is_parameter(node):
+            if value is None or not editor.is_parameter(node):
+                continue
+            names.append(editor.constant_name(node).removeprefix(WRAPPER_PREFIX))
+            if named := _naming(names[-1], self._keep):
+                kept |= named
+                continue
+            if not may_quantise(value):
                 continue
             if not any(user.target in _PRODUCTS for user in _readers(node)):
                 continue
-            found = quantised(value, WEIGHT_ONLY[self._precision])
+            found = quantised(value, scheme)
             if found is None:
                 journal.refused(node, "has NaN or infinite numbers")
                 continue
             editor.set_constant(node, found.wide())
             rounded += 1
+        if unknown := sorted(set(self._keep) - kept):
+            fact = f"is to keep {unknown[0]!r}, which names no parameter of the program"
+            raise UsageError(f"pass {self.name}", fact, f"Such are: {', '.join(names[:4])}")
         if rounded:
-            kept = f"rounded {rounded} weights to {self._precision}, to compute in float32"
-            journal.changed(kept)
+            how = "integers" if self._precision is Precision.INT8 else "float32"
+            journal.changed(f"rounded {rounded} weights to {self._precision}, to compute in {how}")
+
+
+def _naming(parameter: str, names: tuple[str, ...]) -> set[str]:
+    """Those of the names that the parameter bears, or its layer."""
+    return {n for n in names if f"{parameter}.".startswith((f"{n}.", f"{n}_"))}
 
 
 def _readers(node: Node) -> Iterator[Node]:

@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from menagerie.format.bundle_manifest import platform_name
+from zoo.errors import UsageError
+from zoo.precision import Precision
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,6 +37,7 @@ class Target(ABC):
         convert_pool: the work pool whose workers convert for it, unless the operator says else.
         confirm_pool: the pool whose workers have the device that an emulated release still has to
             be validated on; None where conversion validates.
+        multiplies_integers: whether its runtime takes the precision `int8`.
     """
 
     name: ClassVar[str]
@@ -43,6 +46,7 @@ class Target(ABC):
     passes: ClassVar[tuple[str, ...]]
     convert_pool: ClassVar[str]
     confirm_pool: ClassVar[str | None] = None
+    multiplies_integers: ClassVar[bool] = False
 
     @abstractmethod
     def lower(
@@ -58,6 +62,19 @@ class Target(ABC):
     @abstractmethod
     def requirements(self) -> Requirements:
         """What a machine must be to run an artifact that is lowered here."""
+
+    def require(self, precision: Precision) -> None:
+        """Nothing where the target's runtime computes in the precision.
+
+        Raises:
+            UsageError: it does not.
+        """
+        if precision is Precision.INT8 and not self.multiplies_integers:
+            raise UsageError(
+                f"precision {precision}",
+                f"the runtime of target {self.name} does not multiply integers",
+                f"Take {Precision.INT8_WEIGHT_ONLY}: as small a file, computed in float32",
+            )
 
     def shared_files(self, folder: Path) -> Mapping[str, str]:  # noqa: ARG002
         """Write what all programs of a bundle share; the files by their role in the manifest.

@@ -32,6 +32,7 @@ class CpuTarget(Target):
     summary = "Native code for this machine's kind of processor"
     runtime = "cpu"
     convert_pool = "linux-cpu"
+    multiplies_integers = True
     passes: ClassVar[tuple[str, ...]] = (
         # The runtime has no FFT. First, since all others then see plain views and products.
         "decompose_stft",

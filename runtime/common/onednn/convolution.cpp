@@ -72,6 +72,9 @@ struct Call {
   const ConvolutionParameters& parameters;
   const Epilogue& epilogue;
   const Tensor& output;
+  // Where input and weight are integers: of each output channel, and of the input.
+  const float* scales = nullptr;
+  const Rounding* rounding = nullptr;
 };
 
 // Whether the other operand is the result itself: then the sum goes in place.
@@ -112,11 +115,18 @@ Chosen choose_layouts(const Call& call, const WeightView& weight) {
   Layouts layouts{channels_last(call.input), any_layout(call.weight.dtype, weight.sizes),
                   call.bias == nullptr ? Desc() : strided(*call.bias), channels_last(call.output)};
   const Desc other = layouts.target;
-  const dnnl::primitive_attr operations = attributes({.epilogue = call.epilogue,
-                                                      .sum_scale = in_place(call) ? 1.0F : 0.0F,
-                                                      .other = has_other(call) ? &other : nullptr});
+  dnnl::primitive_attr operations = attributes({.epilogue = call.epilogue,
+                                                .sum_scale = in_place(call) ? 1.0F : 0.0F,
+                                                .other = has_other(call) ? &other : nullptr});
+  if (call.scales != nullptr) {
+    operations.set_scales_mask(DNNL_ARG_WEIGHTS, 1);  // one for each output channel
+    operations.set_scales_mask(DNNL_ARG_SRC, 0);
+    operations.set_zero_points_mask(DNNL_ARG_SRC, 0);
+  }
   const Chosen direct = choose_among(call, layouts, operations);
-  if (!direct.reference || has_other(call) || in_place(call)) return direct;
+  if (!direct.reference || has_other(call) || in_place(call) || call.scales != nullptr) {
+    return direct;
+  }
   // No fast kernel takes channels-last here: let oneDNN choose, and reorder.
   layouts.source = any_layout(call.input.dtype, call.input.sizes());
   layouts.target = any_layout(call.output.dtype, call.output.sizes());
@@ -142,6 +152,14 @@ std::shared_ptr<Kernel> make(const Call& call) {
     kernel->add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, strided(*call.epilogue.other),
                 chosen.target);
   }
+  if (call.scales != nullptr) {
+    const Desc one({1}, dnnl::memory::data_type::f32, Dims{1});
+    const Desc whole({1}, dnnl::memory::data_type::s32, Dims{1});
+    const Desc each({call.weight.size[0]}, dnnl::memory::data_type::f32, Dims{1});
+    kernel->add_fixed(DNNL_ARG_ATTR_SCALES | DNNL_ARG_WEIGHTS, each, call.scales);
+    kernel->add(DNNL_ARG_ATTR_SCALES | DNNL_ARG_SRC, one, one);
+    kernel->add(DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_SRC, whole, whole);
+  }
   return kernel;
 }
 
@@ -152,7 +170,7 @@ Key key_of(const Call& call) {
   key.add(p.output_padding).add(int64_t{p.transposed}).add(p.groups);
   for (const Tensor* tensor : {&call.input, &call.weight, &call.output}) add_to_key(key, *tensor);
   key.add(call.weight.storage->is_constant() ? call.weight.raw() : nullptr);
-  key.add(int64_t{in_place(call)}).add(int64_t{call.bias != nullptr});
+  key.add(call.scales).add(int64_t{in_place(call)}).add(int64_t{call.bias != nullptr});
   add_to_key(key, call.epilogue);
   return key;
 }
@@ -178,15 +196,104 @@ ConvolutionParameters as_image(const ConvolutionParameters& line) {
   return image;
 }
 
+std::shared_ptr<Kernel> kernel_of(const Call& call) {
+  return Context::current().kernels().get<Kernel>(key_of(call), [&] { return make(call); });
+}
+
 void run(const Call& call) {
-  const auto kernel =
-      Context::current().kernels().get<Kernel>(key_of(call), [&] { return make(call); });
+  const auto kernel = kernel_of(call);
   std::vector<void*> addresses{call.input.raw(), call.output.raw()};
   if (!call.weight.storage->is_constant()) addresses.push_back(call.weight.raw());
   if (call.bias != nullptr) addresses.push_back(call.bias->raw());
   if (has_other(call)) addresses.push_back(call.epilogue.other->raw());
+  Rounding rounding;
+  if (call.scales != nullptr) {
+    rounding = *call.rounding;
+    addresses.insert(addresses.end(), {&rounding.scale, &rounding.zero});
+  }
   kernel->run(addresses);
 }
+
+// Image `number` of a batch.
+Tensor image_of(const Tensor& batch, int64_t number) {
+  Tensor image = batch;
+  image.offset_bytes += number * batch.stride[0] * element_size(batch.dtype);
+  image.size[0] = 1;
+  return image;
+}
+
+// The same values channels-last and dense.
+Tensor as_channels_last(const Tensor& input) {
+  const Extents strides = channels_last_strides(input.sizes());
+  const std::span<const int64_t> wanted(strides.data(), input.sizes().size());
+  bool is_so = true;
+  for (size_t axis = 0; axis < wanted.size(); ++axis) {
+    is_so = is_so && (input.size[axis] == 1 || input.stride[axis] == wanted[axis]);
+  }
+  if (is_so) return input;
+  const Tensor made = empty_strided(input.dtype, input.sizes(), wanted);
+  const Desc from = strided(input), to = strided(made);
+  Reorder::between(from, to)->run({from, engine(), input.raw()}, {to, engine(), made.raw()});
+  return made;
+}
+
+// A convolution of integers, an image after the other since each has a scale of its own; false if
+// oneDNN has no kernel for it.
+bool run_rounded(const Call& call, const IntegerWeight& integers) {
+  const Tensor input = as_channels_last(call.input);
+  const Extents strides = channels_last_strides(input.sizes());
+  const Tensor rounded =
+      empty_strided(Dtype::kUInt8, input.sizes(), {strides.data(), input.sizes().size()});
+  const int64_t images = input.size[0];
+  const std::vector<Rounding> how =
+      round_slices(input.data<float>(), images, input.elements() / images, rounded.data<uint8_t>());
+  for (int64_t i = 0; i < images; ++i) {
+    const Tensor output = image_of(call.output, i);
+    Epilogue epilogue = call.epilogue;
+    const bool sum = in_place(call);
+    const Tensor other = sum || !has_other(call) ? output : image_of(*epilogue.other, i);
+    if (epilogue.other != nullptr) epilogue.other = sum ? &output : &other;
+    const Tensor image = image_of(rounded, i);
+    const Call one{image,    integers.values, call.bias,       call.parameters,
+                   epilogue, output,          integers.scales, &how[static_cast<size_t>(i)]};
+    if (i == 0 && kernel_of(one)->is_reference()) return false;
+    run(one);
+  }
+  return true;
+}
+
+// A call whose tensors oneDNN takes: none with axes that overlap, and lines as images.
+class Operands {
+ public:
+  Operands(const Tensor& input, const Tensor& weight, const Tensor* bias,
+           const ConvolutionParameters& parameters, const Epilogue& epilogue, const Tensor& output)
+      : is_line_(parameters.spatial == 1),
+        input_(taken(input)),
+        weight_(taken(weight)),
+        output_(is_line_ ? as_image(output) : output),
+        bias_(bias),
+        parameters_(is_line_ ? as_image(parameters) : parameters),
+        epilogue_(epilogue) {
+    if (epilogue.other == nullptr) return;
+    const bool in_place = epilogue.other == &output;
+    if (!in_place) other_ = taken(*epilogue.other);
+    epilogue_.other = in_place ? &output_ : &other_;
+  }
+  Operands(const Operands&) = delete;
+
+  Call call() const { return {input_, weight_, bias_, parameters_, epilogue_, output_}; }
+  Tensor taken(const Tensor& tensor) const {
+    const Tensor apart = lies_apart(tensor) ? tensor : contiguous(tensor);
+    return is_line_ ? as_image(apart) : apart;
+  }
+
+ private:
+  bool is_line_;
+  Tensor input_, weight_, output_, other_;
+  const Tensor* bias_;
+  ConvolutionParameters parameters_;
+  Epilogue epilogue_;
+};
 
 }  // namespace
 }  // namespace menagerie::onednn
@@ -196,18 +303,19 @@ namespace menagerie::kernels {
 void convolution(const Tensor& input, const Tensor& weight, const Tensor* bias,
                  const ConvolutionParameters& parameters, const Epilogue& epilogue,
                  const Tensor& output) {
-  const bool is_line = parameters.spatial == 1;
-  const auto prepared = [&](const Tensor& tensor) {
-    const Tensor apart = onednn::lies_apart(tensor) ? tensor : contiguous(tensor);
-    return is_line ? onednn::as_image(apart) : apart;
-  };
-  const Tensor target = is_line ? onednn::as_image(output) : output;
-  Epilogue prepared_epilogue = epilogue;
-  const bool in_place = epilogue.other == &output;
-  const Tensor other = epilogue.other == nullptr || in_place ? Tensor() : prepared(*epilogue.other);
-  if (epilogue.other != nullptr) prepared_epilogue.other = in_place ? &target : &other;
-  onednn::run({prepared(input), prepared(weight), bias,
-               is_line ? onednn::as_image(parameters) : parameters, prepared_epilogue, target});
+  const onednn::Operands operands(input, weight, bias, parameters, epilogue, output);
+  onednn::run(operands.call());
+}
+
+void rounded_convolution(const Tensor& input, const Tensor& weight, const IntegerWeight& integers,
+                         const Tensor* bias, const ConvolutionParameters& parameters,
+                         const Epilogue& epilogue, const Tensor& output) {
+  if (onednn::multiplies_integers()) {
+    const onednn::Operands operands(input, weight, bias, parameters, epilogue, output);
+    const IntegerWeight taken{operands.taken(integers.values), integers.scales, integers.sums};
+    if (onednn::run_rounded(operands.call(), taken)) return;
+  }
+  convolution(rounded_and_back(input), weight, bias, parameters, epilogue, output);
 }
 
 }  // namespace menagerie::kernels

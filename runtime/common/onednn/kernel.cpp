@@ -75,7 +75,8 @@ void Reorder::run(const dnnl::memory& from, const dnnl::memory& to) const {
 Kernel::Kernel(const Chosen& chosen)
     : primitive_(chosen.primitive),
       scratchpad_(unbound(chosen.scratchpad)),
-      scratchpad_bytes_(chosen.scratchpad.get_size()) {
+      scratchpad_bytes_(chosen.scratchpad.get_size()),
+      reference_(chosen.reference) {
   arguments_.emplace(DNNL_ARG_SCRATCHPAD, scratchpad_);
 }
 
@@ -101,6 +102,10 @@ void Kernel::add_constant(int argument, const Tensor& tensor, const Desc& given,
   const auto kept = packed(tensor, given, wanted);
   arguments_.emplace(argument, kept->memory);
   constants_.push_back(kept);
+}
+
+void Kernel::add_fixed(int argument, const Desc& desc, const void* address) {
+  arguments_.emplace(argument, dnnl::memory(desc, engine(), const_cast<void*>(address)));
 }
 
 void Kernel::run(const std::vector<void*>& addresses) {

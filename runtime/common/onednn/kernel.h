@@ -59,6 +59,12 @@ class Kernel : public Prepared {
   // kernel's key must hold its address.
   void add_constant(int argument, const Tensor& tensor, const Desc& given, const Desc& wanted);
 
+  // Adds an operand that stays where it is, as it is. The kernel's key must hold its address.
+  void add_fixed(int argument, const Desc& desc, const void* address);
+
+  // Whether oneDNN has only its plain loops for it.
+  bool is_reference() const { return reference_; }
+
   // Runs over the operands at these addresses, in the order in which they were added.
   void run(const std::vector<void*>& addresses);
 
@@ -74,6 +80,7 @@ class Kernel : public Prepared {
   dnnl::primitive primitive_;
   dnnl::memory scratchpad_;
   size_t scratchpad_bytes_;
+  bool reference_;
   std::vector<Operand> operands_;
   std::unordered_map<int, dnnl::memory> arguments_;
   std::vector<std::shared_ptr<Prepared>> constants_;

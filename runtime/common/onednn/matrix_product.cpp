@@ -5,6 +5,7 @@
 #include "common/copy.h"
 #include "common/kernels.h"
 #include "common/onednn/kernel.h"
+#include "common/platform/parallel.h"
 
 namespace menagerie::onednn {
 namespace {
@@ -101,6 +102,96 @@ void run_inner_product(const Product& product, const Tensor& output) {
       ->run(addresses(product, output));
 }
 
+// output = a * b in integers, times b's scales: what is left is each row's rounding.
+void run_integers(const Tensor& a, const IntegerWeight& b, const Tensor& output) {
+  using dnnl::inner_product_forward;
+  Key key("integer product");
+  key.add(int64_t{Context::current().threads()}).add(a.sizes()).add(output.sizes());
+  key.add(b.values.raw()).add(b.scales);
+  const auto make = [&] {
+    dnnl::primitive_attr scaled = attributes({.epilogue = {}});
+    scaled.set_scales_mask(DNNL_ARG_WEIGHTS, 1);  // one for each column of the result
+    const inner_product_forward::primitive_desc descriptor(
+        engine(), dnnl::prop_kind::forward_inference, strided(a),
+        any_layout(b.values.dtype, b.values.sizes()), strided(output), scaled);
+    const Chosen chosen = choose<inner_product_forward>(descriptor);
+    auto kernel = std::make_shared<Kernel>(chosen);
+    kernel->add(DNNL_ARG_SRC, strided(a), chosen.source);
+    kernel->add(DNNL_ARG_DST, strided(output), chosen.target, Kernel::Role::kWritten);
+    kernel->add_constant(DNNL_ARG_WEIGHTS, b.values, strided(b.values), chosen.weights);
+    const Desc scales({b.values.size[0]}, dnnl::memory::data_type::f32, Dims{1});
+    kernel->add_fixed(DNNL_ARG_ATTR_SCALES | DNNL_ARG_WEIGHTS, scales, b.scales);
+    return kernel;
+  };
+  Context::current().kernels().get<Kernel>(key, make)->run({a.raw(), output.raw()});
+}
+
+// Applies an activation in place.
+void activate(const kernels::Epilogue& epilogue, const Tensor& tensor) {
+  const auto wanted = eltwise_of(epilogue);
+  if (!wanted) return;
+  Key key("activation");
+  key.add(int64_t{Context::current().threads()});
+  add_to_key(key, tensor);
+  key.add(static_cast<int64_t>(epilogue.activation));
+  key.add(double{epilogue.alpha}).add(double{epilogue.beta});
+  const auto make = [&] {
+    const Desc desc = strided(tensor);
+    const dnnl::eltwise_forward::primitive_desc descriptor(
+        engine(), dnnl::prop_kind::forward_inference, wanted->algorithm, desc, desc, wanted->alpha,
+        wanted->beta, attributes({.epilogue = {}}));
+    Chosen chosen;
+    chosen.primitive = dnnl::eltwise_forward(descriptor);
+    chosen.scratchpad = descriptor.scratchpad_desc();
+    auto kernel = std::make_shared<Kernel>(chosen);
+    kernel->add(DNNL_ARG_SRC, desc, desc);
+    kernel->add(DNNL_ARG_DST, desc, desc, Kernel::Role::kWritten);
+    return kernel;
+  };
+  Context::current().kernels().get<Kernel>(key, make)->run({tensor.raw(), tensor.raw()});
+}
+
+// What a row's rounding, the bias and the other operand make of a row of the product.
+void finish_row(const Rounding& rounding, const float* sums, const float* bias, const float* other,
+                kernels::Binary binary, int64_t columns, float* row) {
+  const auto zero = static_cast<float>(rounding.zero);
+  const float scale = rounding.scale;
+  if (bias == nullptr) {
+    for (int64_t j = 0; j < columns; ++j) row[j] = (row[j] - zero * sums[j]) * scale;
+  } else {
+    for (int64_t j = 0; j < columns; ++j) row[j] = (row[j] - zero * sums[j]) * scale + bias[j];
+  }
+  if (binary == kernels::Binary::kAdd) {
+    for (int64_t j = 0; j < columns; ++j) row[j] += other[j];
+  } else if (binary == kernels::Binary::kMultiply) {
+    for (int64_t j = 0; j < columns; ++j) row[j] *= other[j];
+  }
+}
+
+// All operands dense.
+void run_rounded(const Product& product, const IntegerWeight& integers, const Tensor& output) {
+  const int64_t columns = output.size[1];
+  const Tensor rounded = empty_contiguous(Dtype::kUInt8, product.a.sizes());
+  const std::vector<Rounding> rows = round_slices(product.a.data<float>(), product.a.size[0],
+                                                  product.a.size[1], rounded.data<uint8_t>());
+  run_integers(rounded, integers, output);
+  const kernels::Epilogue& epilogue = product.epilogue;
+  const float* bias = product.bias == nullptr ? nullptr : product.bias->data<float>();
+  const float* other = has_other(product) ? epilogue.other->data<float>() : nullptr;
+  constexpr int64_t kWorth = 1 << 15;  // so many numbers are worth a task of their own
+  const auto chunk = static_cast<size_t>(std::max<int64_t>(kWorth / columns, 1));
+  threads::share_out(rows.size(), chunk, [&](threads::Tasks& tasks) {
+    for (size_t row = 0, end = 0; tasks.take(row, end);) {
+      for (; row < end; ++row) {
+        const int64_t begin = static_cast<int64_t>(row) * columns;
+        finish_row(rows[row], integers.sums, bias, other == nullptr ? nullptr : other + begin,
+                   epilogue.binary, columns, output.data<float>() + begin);
+      }
+    }
+  });
+  activate(epilogue, output);
+}
+
 Desc bias_desc(const Product& product, const Tensor& output) {
   if (product.bias == nullptr) return {};
   Dims sizes(static_cast<size_t>(output.dimensions), 1);
@@ -143,6 +234,26 @@ void matrix_product(const Product& product, const Tensor& output) {
   const Tensor right = packs ? product.b : onednn::gathered(product.b);
   const Product dense{left, right, product.bias, product.alpha, product.beta, product.epilogue};
   return packs ? onednn::run_inner_product(dense, target) : onednn::run_matmul(dense, target);
+}
+
+void rounded_product(const Product& product, const IntegerWeight& integers, const Tensor& output) {
+  if (!onednn::multiplies_integers()) {
+    const Tensor a = rounded_and_back(product.a);
+    return matrix_product(
+        {a, product.b, product.bias, product.alpha, product.beta, product.epilogue}, output);
+  }
+  const auto dense = [](const Tensor& tensor) {
+    return tensor.is_contiguous() ? tensor : contiguous(tensor);
+  };
+  const Tensor a = dense(product.a);
+  const bool has_other = product.epilogue.other != nullptr;
+  const Tensor other = has_other ? dense(*product.epilogue.other) : Tensor();
+  Epilogue epilogue = product.epilogue;
+  if (has_other) epilogue.other = &other;
+  const Tensor target =
+      output.is_contiguous() ? output : empty_contiguous(output.dtype, output.sizes());
+  onednn::run_rounded({a, product.b, product.bias, 1, 0, epilogue}, integers, target);
+  if (!output.is_contiguous()) copy(target, output);
 }
 
 void small_product(const SmallProduct& p) {

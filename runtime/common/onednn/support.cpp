@@ -7,35 +7,6 @@
 namespace menagerie::onednn {
 namespace {
 
-void append_activation(dnnl::post_ops& operations, const kernels::Epilogue& epilogue) {
-  using dnnl::algorithm;
-  using kernels::Activation;
-  switch (epilogue.activation) {
-    case Activation::kNone:
-      return;
-    case Activation::kRelu:
-      return operations.append_eltwise(algorithm::eltwise_relu, 0, 0);
-    case Activation::kLeakyRelu:
-      return operations.append_eltwise(algorithm::eltwise_relu, epilogue.alpha, 0);
-    case Activation::kClamp:
-      return operations.append_eltwise(algorithm::eltwise_clip, epilogue.alpha, epilogue.beta);
-    case Activation::kGeluErf:
-      return operations.append_eltwise(algorithm::eltwise_gelu_erf, 0, 0);
-    case Activation::kGeluTanh:
-      return operations.append_eltwise(algorithm::eltwise_gelu_tanh, 0, 0);
-    case Activation::kSwish:
-      return operations.append_eltwise(algorithm::eltwise_swish, 1, 0);
-    case Activation::kSigmoid:
-      return operations.append_eltwise(algorithm::eltwise_logistic, 0, 0);
-    case Activation::kTanh:
-      return operations.append_eltwise(algorithm::eltwise_tanh, 0, 0);
-    case Activation::kHardSwish:
-      return operations.append_eltwise(algorithm::eltwise_hardswish, 1.0F / 6, 0.5F);
-    case Activation::kHardSigmoid:
-      return operations.append_eltwise(algorithm::eltwise_hardsigmoid, 1.0F / 6, 0.5F);
-  }
-}
-
 // Neither blocked nor padded: described by its strides alone.
 bool is_plain(const Desc& desc) {
   return desc.get_format_kind() == dnnl::memory::format_kind::blocked &&
@@ -62,6 +33,10 @@ dnnl::memory::data_type data_type(Dtype dtype) {
       return dnnl::memory::data_type::f16;
     case Dtype::kBFloat16:
       return dnnl::memory::data_type::bf16;
+    case Dtype::kInt8:
+      return dnnl::memory::data_type::s8;
+    case Dtype::kUInt8:
+      return dnnl::memory::data_type::u8;
     default:
       fail("the kernel library does not compute with ", info(dtype).name);
   }
@@ -94,7 +69,7 @@ bool lies_apart(const Tensor& tensor) {
 bool same_layout(const Desc& a, const Desc& b) {
   if (a == b) return true;
   if (!is_plain(a) || !is_plain(b) || a.get_dims() != b.get_dims() ||
-      a.get_data_type() != b.get_data_type()) {
+      a.get_data_type() != b.get_data_type() || a.get_size() != b.get_size()) {
     return false;
   }
   const Dims sizes = a.get_dims();
@@ -118,11 +93,52 @@ dnnl::primitive_attr attributes(const PostOperations& wanted) {
     operations.append_binary(sum ? dnnl::algorithm::binary_add : dnnl::algorithm::binary_mul,
                              *wanted.other);
   }
-  append_activation(operations, wanted.epilogue);
+  if (const auto last = eltwise_of(wanted.epilogue)) {
+    operations.append_eltwise(last->algorithm, last->alpha, last->beta);
+  }
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   attributes.set_post_ops(operations);
   return attributes;
+}
+
+std::optional<Eltwise> eltwise_of(const kernels::Epilogue& epilogue) {
+  using dnnl::algorithm;
+  using kernels::Activation;
+  switch (epilogue.activation) {
+    case Activation::kNone:
+      break;
+    case Activation::kRelu:
+      return Eltwise{algorithm::eltwise_relu};
+    case Activation::kLeakyRelu:
+      return Eltwise{algorithm::eltwise_relu, epilogue.alpha};
+    case Activation::kClamp:
+      return Eltwise{algorithm::eltwise_clip, epilogue.alpha, epilogue.beta};
+    case Activation::kGeluErf:
+      return Eltwise{algorithm::eltwise_gelu_erf};
+    case Activation::kGeluTanh:
+      return Eltwise{algorithm::eltwise_gelu_tanh};
+    case Activation::kSwish:
+      return Eltwise{algorithm::eltwise_swish, 1};
+    case Activation::kSigmoid:
+      return Eltwise{algorithm::eltwise_logistic};
+    case Activation::kTanh:
+      return Eltwise{algorithm::eltwise_tanh};
+    case Activation::kHardSwish:
+      return Eltwise{algorithm::eltwise_hardswish, 1.0F / 6, 0.5F};
+    case Activation::kHardSigmoid:
+      return Eltwise{algorithm::eltwise_hardsigmoid, 1.0F / 6, 0.5F};
+  }
+  return std::nullopt;
+}
+
+bool multiplies_integers() {
+  const auto has = [](dnnl::cpu_isa wanted) {
+    const auto bits = static_cast<unsigned>(wanted);
+    return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & bits) == bits;
+  };
+  static const bool can = has(dnnl::cpu_isa::avx512_core_vnni) || has(dnnl::cpu_isa::avx2_vnni);
+  return can;
 }
 
 void add_to_key(Key& key, const Desc& desc) {
@@ -133,7 +149,8 @@ void add_to_key(Key& key, const Desc& desc) {
       .add(desc.get_strides())
       .add(desc.get_padded_dims())
       .add(desc.get_inner_blks())
-      .add(desc.get_inner_idxs());
+      .add(desc.get_inner_idxs())
+      .add(static_cast<int64_t>(desc.get_size()));  // sums may follow the elements
 }
 
 void add_to_key(Key& key, const Tensor& tensor) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>
+#include <optional>
 #include <span>
 
 #include "common/context.h"
@@ -45,6 +46,18 @@ struct PostOperations {
 
 // Attributes with these operations and scratch memory of ours.
 dnnl::primitive_attr attributes(const PostOperations& wanted);
+
+// An activation as oneDNN names it; none for none.
+struct Eltwise {
+  dnnl::algorithm algorithm;
+  float alpha = 0;
+  float beta = 0;
+};
+std::optional<Eltwise> eltwise_of(const kernels::Epilogue& epilogue);
+
+// Whether the processor adds up products of integers of eight bits in 32. Without that, oneDNN
+// adds two in 16 bits, which overflow (oneDNN, "Nuances of int8 Computations").
+bool multiplies_integers();
 
 void add_to_key(Key& key, const Desc& desc);
 void add_to_key(Key& key, const Tensor& tensor);

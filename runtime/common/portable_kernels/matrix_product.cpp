@@ -89,6 +89,12 @@ void matrix_product(const Product& product, const Tensor& output) {
   run(products);
 }
 
+void rounded_product(const Product& product, const IntegerWeight&, const Tensor& output) {
+  const Tensor a = rounded_and_back(product.a);
+  matrix_product({a, product.b, product.bias, product.alpha, product.beta, product.epilogue},
+                 output);
+}
+
 void small_product(const SmallProduct& p) {
   thread_local std::vector<float> left, right, sums;
   const int64_t width = panels(p.n, kTileColumns) * kTileColumns;
