@@ -80,15 +80,14 @@ def _heard(run: Run, samples: np.ndarray) -> Heard:
     return [(PIECES[one.token].replace("|", " "), one.start, one.end) for one in found]
 
 
-# An emulated device takes its time: all twenty are for the sweep there.
+# Conversions fill the file's budget: HuBERT's, and all twenty where a device is emulated, are for
+# the sweep.
 _CASES = [
-    *(pytest.param((each, "cpu"), [*UTTERANCES], id=f"{each}-cpu") for each in _MODELS),
+    pytest.param(("wav2vec2", "cpu"), [*UTTERANCES], id="wav2vec2-cpu"),
     pytest.param(("wav2vec2", "metal"), FEW, id="wav2vec2-metal"),
     *(
-        pytest.param(
-            (each, "metal"), [*UTTERANCES], id=f"{each}-metal-all", marks=pytest.mark.sweep
-        )
-        for each in _MODELS
+        pytest.param(each, [*UTTERANCES], id=f"{each[0]}-{each[1]}-all", marks=pytest.mark.sweep)
+        for each in (("hubert", "cpu"), ("wav2vec2", "metal"), ("hubert", "metal"))
     ),
 ]
 
