@@ -1,5 +1,7 @@
 # What the C++ tests and the fuzz targets are built of, beside themselves: `units`.
+include(${CMAKE_CURRENT_LIST_DIR}/../../runtime/common/portable_kernels/sources.cmake)
 set(units
+    ${kernel_sources}
     common/arena.cpp
     common/bundle.cpp
     common/context.cpp
@@ -14,13 +16,6 @@ set(units
     common/model_library.cpp
     common/platform/load_flags_plain.cpp
     common/platform/threads_own.cpp
-    common/portable_kernels/convolution.cpp
-    common/portable_kernels/depthwise.cpp
-    common/portable_kernels/finish.cpp
-    common/portable_kernels/matrix_product.cpp
-    common/portable_kernels/product.cpp
-    common/portable_kernels/tile.cpp
-    common/portable_kernels/window.cpp
     common/quantised.cpp
     common/safetensors.cpp
     common/ed25519.cpp

@@ -130,10 +130,28 @@ class WindowRecogniser(ABC):
 
     Attributes:
         sizes: how many samples a window has; shorter pieces are padded.
+
+    Args:
+        recipe: how the programs work together.
+        head: one of its heads.
+        programs: those that the head names.
+        place: for messages.
+
+    Raises:
+        SpeechError: a program does not take what the recipe's kind of head gives it.
     """
 
-    sizes: Sizes
-    _frame: int
+    def __init__(
+        self,
+        recipe: Recipe,
+        head: AttentionHead | WhisperHead,
+        programs: Mapping[str, Program],
+        place: str,
+    ) -> None:
+        self._frame = recipe.frame
+        self._listen, self._emit = programs[head.listen], programs[head.emit]
+        self.sizes = _sizes(self._listen, place)
+        self._emit.size("position", 0, place)
 
     @abstractmethod
     def window(self, samples: NDArray[np.float32], last: bool = True) -> tuple[list[Emission], int]:
@@ -161,25 +179,13 @@ class WindowRecogniser(ABC):
 
 
 class AttentionRecogniser(WindowRecogniser):
-    """A decoder without times: a long recording is cut at pauses.
-
-    Args:
-        recipe: how the programs work together.
-        head: one of its heads.
-        programs: those that the head names.
-        place: for messages.
-
-    Raises:
-        SpeechError: a program does not take what the recipe's kind of head gives it.
-    """
+    """A decoder without times: a long recording is cut at pauses."""
 
     def __init__(
         self, recipe: Recipe, head: AttentionHead, programs: Mapping[str, Program], place: str
     ) -> None:
-        self._frame, self._rate, self._head = recipe.frame, recipe.rate, head
-        self._listen, self._emit = programs[head.listen], programs[head.emit]
-        self.sizes = _sizes(self._listen, place)
-        self._emit.size("position", 0, place)
+        super().__init__(recipe, head, programs, place)
+        self._rate, self._head = recipe.rate, head
 
     def window(self, samples: NDArray[np.float32], last: bool = True) -> tuple[list[Emission], int]:
         """See `WindowRecogniser`; of a window that goes on, what lies before its last pause."""
@@ -193,27 +199,16 @@ class AttentionRecogniser(WindowRecogniser):
 
 
 class WhisperRecogniser(WindowRecogniser):
-    """Whisper, whose timestamps say where the next window begins.
+    """Whisper, whose timestamps say where the next window begins; a frame is a step of 20 ms.
 
     A window is scaled by its own loudest bin; `transformers` scales a long recording as a whole.
-
-    Args:
-        recipe: how the programs work together; a frame is a step of 20 ms.
-        head: one of its heads.
-        programs: those that the head names.
-        place: for messages.
-
-    Raises:
-        SpeechError: a program does not take what the recipe's kind of head gives it.
     """
 
     def __init__(
         self, recipe: Recipe, head: WhisperHead, programs: Mapping[str, Program], place: str
     ) -> None:
-        self._frame, self._head = recipe.frame, head
-        self._listen, self._emit = programs[head.listen], programs[head.emit]
-        self.sizes = _sizes(self._listen, place)
-        self._emit.size("position", 0, place)
+        super().__init__(recipe, head, programs, place)
+        self._head = head
 
     def window(self, samples: NDArray[np.float32], last: bool = True) -> tuple[list[Emission], int]:
         """See `WindowRecogniser`."""

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from small_moonshine import END, HEAD, LONGEST, TOKENS, small_moonshine
-from utterances import FEW, RATE, TIE, UTTERANCES, Recorder, in_eager, lead
+from utterances import FEW, RATE, TIE, UTTERANCES, Recorder, converted, in_eager, lead
 
 from menagerie.format.bundle_manifest import TensorSpec
-from menagerie.session import Session
 from menagerie.speech.recipe import Recipe, Vocabulary
 from menagerie.speech.recogniser import AttentionRecogniser
 from menagerie.speech.recogniser import Program as Running
-from transforms import convert
 from transforms.own_program import Program
 from zoo.models.builders.moonshine import Moonshine
 
@@ -59,12 +56,8 @@ def artifact(
         ),
     }
     folder = tmp_path_factory.mktemp(request.param) / "bundle"
-    made = convert(programs, target=request.param, out=folder, measure_seconds=0.0)
-    assert [program.state is not None for program in made.manifest.programs] == [False, True]
-    with ExitStack() as opened:
-        yield {
-            name: opened.enter_context(Session(folder, name, 1)).run for name in ("listen", "emit")
-        }
+    with converted(programs, request.param, folder) as runs:
+        yield runs
 
 
 def _eager(model: Any) -> dict[str, Run]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +9,9 @@ import numpy as np
 import pytest
 import torch
 from small_whisper import END, HEAD, NO_TIMESTAMPS, SECONDS, small_whisper
-from utterances import FEW, RATE, TIE, UTTERANCES, Recorder, in_eager
+from utterances import FEW, RATE, TIE, UTTERANCES, Recorder, converted, in_eager
 
-from menagerie.session import Session
 from menagerie.speech.whisper import greedy_whisper
-from transforms import convert
 from transforms.own_program import Program
 from zoo.models.builders.whisper import Whisper
 from zoo.sources.operators import torchvision_operators
@@ -49,12 +46,8 @@ def artifact(
     step = (torch.tensor([[5]]), torch.tensor([0]), heard["keys"], heard["values"])
     programs = {"listen": Program(whisper.listen, (samples,)), "emit": Program(whisper.emit, step)}
     folder = tmp_path_factory.mktemp(request.param) / "bundle"
-    made = convert(programs, target=request.param, out=folder, measure_seconds=0.0)
-    assert [program.state is not None for program in made.manifest.programs] == [False, True]
-    with ExitStack() as opened:
-        yield {
-            name: opened.enter_context(Session(folder, name, 1)).run for name in ("listen", "emit")
-        }
+    with converted(programs, request.param, folder) as runs:
+        yield runs
 
 
 def eager(model: Any) -> dict[str, Run]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +10,18 @@ import numpy as np
 import soundfile
 import torch
 
+from menagerie.session import Session
+from transforms import convert
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    from transforms.own_program import Program
 
     Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+    Runs = dict[str, Run]
 
-__all__ = ["FEW", "RATE", "TIE", "UTTERANCES", "Recorder", "in_eager", "lead"]
+__all__ = ["FEW", "RATE", "TIE", "UTTERANCES", "Recorder", "converted", "in_eager", "lead"]
 
 RATE = 16_000
 TIE = 1e-4  # of the largest score: a lead so small may go the other way in float32
@@ -55,6 +62,15 @@ class Recorder:
         """One call."""
         self.said.append({name: value.copy() for name, value in self._run(inputs).items()})
         return self.said[-1]
+
+
+@contextmanager
+def converted(programs: Mapping[str, Program], target: str, folder: Path) -> Iterator[Runs]:
+    """The artifacts of `listen` and of `emit`, which keeps state."""
+    made = convert(programs, target=target, out=folder, measure_seconds=0.0)
+    assert [program.state is not None for program in made.manifest.programs] == [False, True]
+    with ExitStack() as opened:
+        yield {name: opened.enter_context(Session(folder, name, 1)).run for name in programs}
 
 
 def in_eager(module: torch.nn.Module) -> Run:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 
+from zoo.models.builders.attention_decoder import CrossKeys, TokenDecoder
 from zoo.models.builders.wav2vec2 import level
 from zoo.sources.operators import torchvision_operators
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Emitter", "Listener", "Moonshine"]
 
 
-class Listener(nn.Module):
+class Listener(CrossKeys):
     """Samples to the keys and values that every decoder layer attends to.
 
     Args:
@@ -36,13 +36,12 @@ class Listener(nn.Module):
     def __init__(
         self, encoder: MoonshineEncoder, decoder: MoonshineDecoder, normalise: bool
     ) -> None:
-        super().__init__()
+        super().__init__(
+            (layer.encoder_attn for layer in decoder.layers),
+            decoder.config.decoder_num_attention_heads,
+        )
         self.encoder: MoonshineEncoder
         self.encoder = encoder
-        attentions: list[Any] = [layer.encoder_attn for layer in decoder.layers]
-        self.heads: int = decoder.config.decoder_num_attention_heads
-        self.keys = nn.ModuleList([each.k_proj for each in attentions])
-        self.values = nn.ModuleList([each.v_proj for each in attentions])
         self.normalise = normalise
 
     def forward(self, samples: Tensor) -> dict[str, Tensor]:
@@ -55,21 +54,13 @@ class Listener(nn.Module):
             `keys` and `values`, (layers, heads, frames, width of a head) float32.
         """
         encoded = self.encoder(level(samples) if self.normalise else samples).last_hidden_state
-        return {
-            "keys": torch.stack([self._by_head(each(encoded)) for each in self.keys]),
-            "values": torch.stack([self._by_head(each(encoded)) for each in self.values]),
-        }
-
-    def _by_head(self, rows: Tensor) -> Tensor:
-        return rows[0].view(rows.shape[1], self.heads, -1).transpose(0, 1)
+        return self.of(encoded)
 
 
-class Emitter(nn.Module):
+class Emitter(TokenDecoder):
     """One step of the decoder: a token in, the scores of the next one out.
 
-    The keys and values of the tokens before it are the program's state, of static capacity: as many
-    as the model has positions. A token attends to those at its own position and before it, so that
-    decoding may begin anew at position 0 whatever was decoded before.
+    It keeps as many tokens as the model has positions.
 
     Args:
         decoder: of the model.
@@ -77,17 +68,16 @@ class Emitter(nn.Module):
     """
 
     def __init__(self, decoder: MoonshineDecoder, head: nn.Module) -> None:
-        super().__init__()
+        config = decoder.config
+        super().__init__(
+            config.decoder_num_hidden_layers,
+            config.decoder_num_attention_heads,
+            config.max_position_embeddings,
+            decoder.layers[0].self_attn.head_dim,
+        )
         self.decoder: MoonshineDecoder
         self.decoder = decoder
         self.head = head
-        config = decoder.config
-        self.heads = config.decoder_num_attention_heads
-        self.capacity = config.max_position_embeddings
-        shape = (1, self.heads, self.capacity, decoder.layers[0].self_attn.head_dim)
-        for layer in range(config.decoder_num_hidden_layers):
-            self.register_buffer(f"keys_{layer}", torch.zeros(shape), persistent=False)
-            self.register_buffer(f"values_{layer}", torch.zeros(shape), persistent=False)
 
     def forward(
         self, token: Tensor, position: Tensor, keys: Tensor, values: Tensor
@@ -103,35 +93,26 @@ class Emitter(nn.Module):
         Returns:
             `logits` (1, tokens) float32.
         """
-        seen = torch.arange(self.capacity, device=token.device) <= position
+        seen = self.seen(position)
         rows = self.decoder.embed_tokens(token)
         turns = self.decoder.rotary_emb(rows, position_ids=position[None])
         for number, layer in enumerate(self.decoder.layers):
             normal = layer.input_layernorm(rows)
             attention = layer.self_attn
             query, key = apply_rotary_pos_emb(
-                self._by_head(attention.q_proj(normal)),
-                self._by_head(attention.k_proj(normal)),
+                self.by_head(attention.q_proj(normal)),
+                self.by_head(attention.k_proj(normal)),
                 *turns,
             )
-            value = self._by_head(attention.v_proj(normal))
-            own = self._remembered(number, key, value, position)
-            rows = rows + self._attend(attention, query, *own, seen[None, None, None])
+            value = self.by_head(attention.v_proj(normal))
+            own = self.remembered(number, key, value, position)
+            rows = rows + self._attend(attention, query, *own, seen)
             normal = layer.post_attention_layernorm(rows)
             attention = layer.encoder_attn
-            query, heard = self._by_head(attention.q_proj(normal)), (keys[number], values[number])
+            query, heard = self.by_head(attention.q_proj(normal)), (keys[number], values[number])
             rows = rows + self._attend(attention, query, heard[0][None], heard[1][None], None)
             rows = rows + layer.mlp(layer.final_layernorm(rows))
         return {"logits": self.head(self.decoder.norm(rows))[:, 0]}
-
-    def _remembered(
-        self, number: int, key: Tensor, value: Tensor, position: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """A layer's keys and values with those of this token written at its position."""
-        keys, values = getattr(self, f"keys_{number}"), getattr(self, f"values_{number}")
-        keys.index_copy_(2, position, key)
-        values.index_copy_(2, position, value)
-        return keys, values
 
     def _attend(
         self,
@@ -146,9 +127,6 @@ class Emitter(nn.Module):
         )
         projected: Tensor = attention.o_proj(mixed.transpose(1, 2).flatten(2))
         return projected
-
-    def _by_head(self, rows: Tensor) -> Tensor:
-        return rows.view(1, 1, self.heads, -1).transpose(1, 2)
 
 
 class Moonshine(nn.Module):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from zoo.models.builders.attention_decoder import CrossKeys, TokenDecoder
 from zoo.sources.operators import torchvision_operators
 
 with torchvision_operators():
@@ -67,7 +68,7 @@ class LogMel(nn.Module):
         return (torch.maximum(mels, mels.amax() - _RANGE).transpose(1, 2) + 4.0) / 4.0
 
 
-class Listener(nn.Module):
+class Listener(CrossKeys):
     """A window of samples to the keys and values that every decoder layer attends to.
 
     Args:
@@ -76,14 +77,12 @@ class Listener(nn.Module):
     """
 
     def __init__(self, encoder: WhisperEncoder, decoder: WhisperDecoder) -> None:
-        super().__init__()
+        super().__init__(
+            (layer.encoder_attn for layer in decoder.layers), decoder.config.decoder_attention_heads
+        )
         self.log_mel = LogMel(encoder.config.num_mel_bins)
         self.encoder: WhisperEncoder
         self.encoder = encoder
-        attentions: list[Any] = [layer.encoder_attn for layer in decoder.layers]
-        self.heads: int = attentions[0].num_heads
-        self.keys = nn.ModuleList([each.k_proj for each in attentions])
-        self.values = nn.ModuleList([each.v_proj for each in attentions])
 
     def forward(self, samples: Tensor) -> dict[str, Tensor]:
         """What a window holds.
@@ -96,21 +95,13 @@ class Listener(nn.Module):
             `keys` and `values`, (layers, heads, n / 320, width of a head) float32.
         """
         encoded = self.encoder(self.log_mel(samples)).last_hidden_state
-        return {
-            "keys": torch.stack([self._by_head(each(encoded)) for each in self.keys]),
-            "values": torch.stack([self._by_head(each(encoded)) for each in self.values]),
-        }
-
-    def _by_head(self, rows: Tensor) -> Tensor:
-        return rows[0].view(rows.shape[1], self.heads, -1).transpose(0, 1)
+        return self.of(encoded)
 
 
-class Emitter(nn.Module):
+class Emitter(TokenDecoder):
     """One step of the decoder: a token in, the scores of the next one out.
 
-    The keys and values of the tokens before it are the program's state, of static capacity: as many
-    as the model has positions. A token attends to those at its own position and before it, so that
-    decoding may begin anew at position 0 whatever was decoded before.
+    It keeps as many tokens as the model has positions.
 
     Args:
         decoder: of the model.
@@ -118,17 +109,14 @@ class Emitter(nn.Module):
     """
 
     def __init__(self, decoder: WhisperDecoder, head: nn.Module) -> None:
-        super().__init__()
+        config = decoder.config
+        heads = config.decoder_attention_heads
+        super().__init__(
+            config.decoder_layers, heads, config.max_target_positions, config.d_model // heads
+        )
         self.decoder: WhisperDecoder
         self.decoder = decoder
         self.head = head
-        config = decoder.config
-        self.heads = config.decoder_attention_heads
-        self.capacity = config.max_target_positions
-        shape = (1, self.heads, self.capacity, config.d_model // self.heads)
-        for layer in range(config.decoder_layers):
-            self.register_buffer(f"keys_{layer}", torch.zeros(shape), persistent=False)
-            self.register_buffer(f"values_{layer}", torch.zeros(shape), persistent=False)
 
     def forward(
         self, token: Tensor, position: Tensor, keys: Tensor, values: Tensor
@@ -144,28 +132,21 @@ class Emitter(nn.Module):
         Returns:
             `logits` (1, tokens) float32.
         """
-        seen = torch.arange(self.capacity, device=token.device) <= position
+        seen = self.seen(position)
         rows = self.decoder.embed_tokens(token) + self.decoder.embed_positions.weight[position]
         for number, layer in enumerate(self.decoder.layers):
             normal = layer.self_attn_layer_norm(rows)
             attention = layer.self_attn
-            own_keys, own_values = self._remembered(number, attention, normal, position)
-            rows = rows + self._attend(attention, normal, own_keys, own_values, seen)
+            key = self.by_head(attention.k_proj(normal))
+            value = self.by_head(attention.v_proj(normal))
+            own = self.remembered(number, key, value, position)
+            rows = rows + self._attend(attention, normal, *own, seen)
             normal = layer.encoder_attn_layer_norm(rows)
             heard = keys[number][None], values[number][None]
             rows = rows + self._attend(layer.encoder_attn, normal, *heard, None)
             normal = layer.final_layer_norm(rows)
             rows = rows + layer.fc2(layer.activation_fn(layer.fc1(normal)))
         return {"logits": self.head(self.decoder.layer_norm(rows))[:, 0]}
-
-    def _remembered(
-        self, number: int, attention: WhisperAttention, rows: Tensor, position: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """A layer's keys and values with those of this token written at its position."""
-        keys, values = getattr(self, f"keys_{number}"), getattr(self, f"values_{number}")
-        keys.index_copy_(2, position, self._by_head(attention.k_proj(rows)))
-        values.index_copy_(2, position, self._by_head(attention.v_proj(rows)))
-        return keys, values
 
     def _attend(
         self,
@@ -175,19 +156,12 @@ class Emitter(nn.Module):
         values: Tensor,
         mask: Tensor | None,
     ) -> Tensor:
-        query = self._by_head(attention.q_proj(rows) * attention.scaling)
+        query = self.by_head(attention.q_proj(rows) * attention.scaling)
         mixed = nn.functional.scaled_dot_product_attention(
-            query,
-            keys,
-            values,
-            attn_mask=None if mask is None else mask[None, None, None],
-            scale=1.0,
+            query, keys, values, attn_mask=mask, scale=1.0
         )
         projected: Tensor = attention.out_proj(mixed.transpose(1, 2).flatten(2))
         return projected
-
-    def _by_head(self, rows: Tensor) -> Tensor:
-        return rows.view(1, 1, self.heads, -1).transpose(1, 2)
 
 
 class Whisper(nn.Module):
