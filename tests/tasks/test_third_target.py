@@ -76,7 +76,9 @@ def models_for(target: str, folder: Path) -> Path:
     folder.mkdir()
     text = (MODELS / "digits.yaml").read_text()
     assert "targets: [cpu, metal]" in text
-    (folder / "digits.yaml").write_text(text.replace("[cpu, metal]", f"[{target}]"))
+    for listed in ("[cpu, metal]", "[cpu]"):  # of the entry, and of a precision
+        text = text.replace(listed, f"[{target}]")
+    (folder / "digits.yaml").write_text(text)
     shutil.copytree(MODELS / "digits", folder / "digits")
     return folder
 
