@@ -12,6 +12,7 @@ import platform
 import shlex
 import subprocess
 import sys
+import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,7 @@ from zoo.errors import MenagerieError, UsageError
 from zoo.role import OWN_STORE, ROLE, WORKER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 __all__ = [
     "MARK",
@@ -62,6 +63,7 @@ __all__ = [
 
 MARK = "MENAGERIE_CLUSTER"  # in the environment of all that the cluster runs, with its folder
 POOL = "linux-cpu"
+_LOOKS, _LOOK_SECONDS = 3, 0.01  # at a process whose program is just being replaced
 _PREFECT = [sys.executable, "-m", "prefect", "--no-prompt"]
 # Set for another server or store, they would lead our processes astray; and one holds a secret.
 _FOREIGN = ("PREFECT_", "MENAGERIE_S3_", "MENAGERIE_STORE", "MENAGERIE_POSTGRES")
@@ -243,13 +245,30 @@ def child_environment(values: Mapping[str, str] | None = None) -> dict[str, str]
 
 def marked() -> list[psutil.Process]:
     """All processes of the cluster, also those that its processes started."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):  # gone, or another user's
-            ours = process.environ().get(MARK) == str(cluster_folder())
-            if ours and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+    found, unsure = _judged(psutil.process_iter())
+    for _ in range(_LOOKS):
+        if unsure:
+            time.sleep(_LOOK_SECONDS)
+            more, unsure = _judged(unsure)
+            found += more
     return found
+
+
+def _judged(
+    processes: Iterable[psutil.Process],
+) -> tuple[list[psutil.Process], list[psutil.Process]]:
+    """Those of the cluster; and those without an environment, as while exec replaces a program."""
+    ours, unsure = [], []
+    for process in processes:
+        with suppress(psutil.Error, OSError):  # gone, or another user's
+            environment = process.environ()
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            if not environment:
+                unsure.append(process)
+            elif environment.get(MARK) == str(cluster_folder()):
+                ours.append(process)
+    return ours, unsure
 
 
 def log_path(name: str) -> Path:

@@ -145,6 +145,29 @@ def test_down_finds_what_lost_its_manager(spawn: Callable[..., int]) -> None:
     assert running() == {}
 
 
+def test_a_process_whose_program_is_being_replaced_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Linux shows no environment for that moment; of a thread of the kernel it never shows one."""
+
+    class Process:
+        pid = 1
+
+        def __init__(self, *seen: dict[str, str]) -> None:
+            self.seen = list(seen)
+
+        def environ(self) -> dict[str, str]:
+            return self.seen.pop(0) if len(self.seen) > 1 else self.seen[0]
+
+        def status(self) -> str:
+            return psutil.STATUS_SLEEPING
+
+    ours = {MARK: str(cluster_folder())}
+    table = [Process({}, ours), Process({}), Process({"A": "b"}), Process(ours)]
+    monkeypatch.setattr(psutil, "process_iter", lambda: iter(table))
+    assert marked() == [table[3], table[0]]
+
+
 def test_processes_inherit_nothing_that_is_meant_for_other_servers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
