@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 from transforms.bundle import ProgramParts, write_bundle
 from transforms.graph_record import record_graph
 from transforms.pipeline import passes_in, run_passes
+from transforms.quantised import INTEGERS
+from transforms.rounding_costs import rounding_costs
 from zoo.records import LoweringRecord, PassLog, ProgramGraphs
 from zoo.spec import Precision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from torch.export import ExportedProgram
 
     from menagerie.format.bundle_manifest import BundleManifest
     from transforms.bundle import Gate, Identity
@@ -71,12 +75,27 @@ def rewrite(
     """
     before = prepared.exported.program
     passes = passes_in(precision, passes, target, keep)
-    after, log = run_passes(before, passes, target=target, name=prepared.name)
+    if precision in INTEGERS:
+        after, log = _rounded(prepared, passes or (), precision)
+    else:
+        after, log = run_passes(before, passes, target=target, name=prepared.name)
     exported = dataclasses.replace(prepared.exported, program=after)
     graphs = ProgramGraphs(
         program=prepared.name, before=record_graph(before), after=record_graph(after)
     )
     return Rewritten(dataclasses.replace(prepared, exported=exported), log, graphs)
+
+
+def _rounded(
+    prepared: Prepared, passes: Sequence[str | PassChoice], precision: Precision
+) -> tuple[ExportedProgram, PassLog]:
+    """Run the passes, the last of which rounds weights, and find out what each layer's costs."""
+    whole, log = run_passes(prepared.exported.program, passes[:-1], name=prepared.name)
+    rounded, last = run_passes(whole, passes[-1:], name=prepared.name)
+    inputs = [prepared.goldens[0].inputs[name] for name in prepared.exported.input_names]
+    costs = rounding_costs(whole, rounded, inputs, integers=precision is Precision.INT8)
+    records = (*log.records, *last.records)
+    return rounded, PassLog(program=prepared.name, records=records, rounding=costs)
 
 
 def build(
