@@ -21,7 +21,7 @@ from menagerie.format.folder import read_manifest
 from menagerie.format.paths import MANIFEST
 from menagerie.session import Session
 from menagerie.speech.greedy import greedy_ctc
-from menagerie.speech.recipe import WhisperHead, read_recipe
+from menagerie.speech.recipe import CtcHead, WhisperHead, read_recipe
 from menagerie.speech.recogniser import Program, Recogniser
 from menagerie.speech.whisper import greedy_whisper
 from menagerie.validation.measure import peak_memory_bytes
@@ -135,17 +135,7 @@ def _eager(task: Task) -> Transcribe:
 
     if task.recipe is None:
         given = {name: torch.from_numpy(value) for name, value in task.features().items()}
-        blank = task.options["blank"]
-
-        def encode() -> list[int]:
-            best = module.generate(**given)[0].tolist()
-            return [
-                t
-                for t, before in zip(best, [blank, *best], strict=False)
-                if t not in (before, blank)
-            ]
-
-        return encode
+        return lambda: _folded(module.generate(**given)[0].tolist(), task.options["blank"])
     # The library's own class again, around the parts that the entry took from it.
     architecture = getattr(transformers, spec.source.architecture)
     with torch.device("meta"):
@@ -155,11 +145,20 @@ def _eager(task: Task) -> Transcribe:
         model.model.encoder, model.model.decoder = module.listen.encoder, module.emit.decoder
         model.proj_out = module.emit.head
         return _whisper(task, model, head)
-    model.encoder, model.encoder_projector = module.listen.encoder, module.listen.projector
-    model.decoder, model.joint = module.emit.decoder, module.emit.joint
-    model.generation_config.decoder_start_token_id = head.blank
+    model.encoder = module.listen.encoder
     bins = model.config.encoder_config.num_mel_bins
     extract = transformers.ParakeetFeatureExtractor(feature_size=bins)
+    if isinstance(head, CtcHead):
+        model.ctc_head = module.listen.ctc_head
+
+        def name() -> list[int]:
+            features = extract(task.samples, sampling_rate=RATE, return_tensors="pt")
+            return _folded(model.generate(**features)[0].tolist(), head.blank)
+
+        return name
+    model.encoder_projector = module.listen.projector
+    model.decoder, model.joint = module.emit.decoder, module.emit.joint
+    model.generation_config.decoder_start_token_id = head.blank
     most = 10 * -(-(len(task.samples) // 160) // 8) - 1
 
     def say() -> list[int]:
@@ -168,6 +167,11 @@ def _eager(task: Task) -> Transcribe:
         return [token for token in said if token not in (head.blank, model.config.pad_token_id)]
 
     return say
+
+
+def _folded(best: list[int], blank: int) -> list[int]:
+    """CTC's tokens of the best ones frame by frame."""
+    return [t for t, before in zip(best, [blank, *best], strict=False) if t not in (before, blank)]
 
 
 def _whisper(task: Task, model: Any, head: WhisperHead) -> Transcribe:

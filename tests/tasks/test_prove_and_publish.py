@@ -96,6 +96,26 @@ def test_the_judge_gets_the_bundle_and_the_threads(job: Job) -> None:
     assert options["limits"].threads == 2  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    ("system", "stage", "most"),
+    [("Linux", 3600.0, 900.0), ("Linux", 60.0, 60.0), ("Plan9", 3600.0, 3240.0)],
+)
+def test_an_emulated_device_has_most_of_the_stages_time(
+    job: Job, monkeypatch: pytest.MonkeyPatch, system: str, stage: float, most: float
+) -> None:
+    """A quarter of an hour for this machine's own; nine tenths of the stage for another's."""
+    toy_bundle(job)
+    monkeypatch.setattr("tasks.prove.platform.system", lambda: system)
+    given: list[Limits] = []
+
+    def judge(_: Path, *, limits: Limits) -> ValidationReport:
+        given.append(limits)
+        return toy_judgement()
+
+    prove(job.model_copy(update={"stage_seconds": stage}), toy_records(), judge=judge)
+    assert given[0].seconds == most
+
+
 def test_latencies_measured_in_turns_are_the_reports(job: Job) -> None:
     """The judge then measures none, and what it measured before does not stand beside eager's."""
     toy_bundle(job)

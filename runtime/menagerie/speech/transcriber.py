@@ -70,16 +70,16 @@ class Transcriber:
         self._allow_unsigned = allow_unsigned
         folder = Path(bundle)
         manifest = _manifest(folder)
-        path = _recipe_path(manifest, folder)
+        path, model = _recipe_path(manifest, folder), manifest.model
         self.recipe = read_recipe(path, [program.name for program in manifest.programs])
-        chosen = _in_language(language, _head_named(head, self.recipe.heads, folder), folder)
+        chosen = _in_language(language, _head_named(head, self.recipe.heads, model), model)
         programs = {
             program.name: self._open(folder, program, threads)
             for program in manifest.programs
             if program.name in chosen.programs
         }
         self._recogniser = recogniser_of(self.recipe, chosen, programs, str(path))
-        self._longest, self._overlap = self._chunk_sizes(chunk, folder)
+        self._longest, self._overlap = self._chunk_sizes(chunk, model)
         self._speller = Speller(self.recipe.vocabulary)
 
     def transcribe(self, samples: np.ndarray, rate: int) -> Transcript:
@@ -195,7 +195,7 @@ class Transcriber:
         session = self._sessions.enter_context(opened)
         return Program(session.run, program.inputs, program.dimensions)
 
-    def _chunk_sizes(self, seconds: float | None, folder: Path) -> tuple[int, int]:
+    def _chunk_sizes(self, seconds: float | None, model: str) -> tuple[int, int]:
         """Samples of a chunk and of an overlap, both whole frames."""
         rate, frame = self.recipe.rate, self.recipe.frame
         overlap = round(self.recipe.overlap * rate / frame) * frame
@@ -205,7 +205,7 @@ class Transcriber:
             if not 2 * overlap < wanted <= longest:
                 fact = f"cannot listen to {seconds:g} s at once"
                 most, least = longest / rate, 2 * overlap / rate
-                raise SpeechError(str(folder), fact, f"More than {least:g} s and at most {most:g}")
+                raise SpeechError(model, fact, f"More than {least:g} s and at most {most:g}")
             longest = wanted
         return longest, min(overlap, (longest - 1) // frame // 2 * frame)
 
@@ -246,15 +246,15 @@ def _recipe_path(manifest: BundleManifest, folder: Path) -> Path:
     return folder / manifest.files[Role.SPEECH].path
 
 
-def _head_named(name: str | None, heads: dict[str, Head], folder: Path) -> Head:
+def _head_named(name: str | None, heads: dict[str, Head], model: str) -> Head:
     if name is None:
         return next(iter(heads.values()))
     if name not in heads:
-        raise SpeechError(str(folder), f"has no head {name!r}", f"It has: {', '.join(heads)}")
+        raise SpeechError(model, f"has no head {name!r}", f"It has: {', '.join(heads)}")
     return heads[name]
 
 
-def _in_language(code: str | None, head: Head, folder: Path) -> Head:
+def _in_language(code: str | None, head: Head, model: str) -> Head:
     """The head with another language in its prompt."""
     if code is None:
         return head
@@ -262,4 +262,4 @@ def _in_language(code: str | None, head: Head, folder: Path) -> Head:
         return replace(head, language=code)
     known = sorted(head.languages) if isinstance(head, WhisperHead) else []
     step = f"It knows: {', '.join(known)}" if known else "Leave the language out"
-    raise SpeechError(str(folder), f"is told of no language {code!r}", step)
+    raise SpeechError(model, f"is told of no language {code!r}", step)
