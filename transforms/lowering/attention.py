@@ -56,7 +56,8 @@ def attention(  # noqa: PLR0917
     if dropout_p != 0.0:
         raise NotImplementedError("attention with dropout")
     operands = [each.unsqueeze(0) if each.dim() < -_HEADS else each for each in (query, key, value)]
-    batch = torch.broadcast_tensors(*(each[..., 0, 0, 0] for each in operands))[0].shape
+    leading = [each.shape[:_HEADS] for each in operands]
+    batch = torch.broadcast_shapes(*leading)  # type: ignore[no-untyped-call]
     heads = operands[0].shape[_HEADS]
     q, k, v = (_batched(each, (*batch, *each.shape[_HEADS:])) for each in operands)
     if attn_mask is not None and attn_mask.dim() >= _RANK:
@@ -64,8 +65,8 @@ def attention(  # noqa: PLR0917
     result: torch.Tensor = aten._scaled_dot_product_attention_math_for_mps.default(
         q, k, v, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
     )[0]
-    leading = (*batch, heads) if query.dim() >= -_HEADS else ()
-    return result.reshape(*leading, query.shape[-2], value.shape[-1])
+    before = (*batch, heads) if query.dim() >= -_HEADS else ()
+    return result.reshape(*before, query.shape[-2], value.shape[-1])
 
 
 def _batched(operand: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:

@@ -1,9 +1,9 @@
 #import "metal/apple/device.h"
 
-#include <limits>
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 
 #import "metal/apple/support.h"
 
