@@ -15,7 +15,7 @@ from torch.export.passes import move_to_device_pass
 from menagerie.format.bundle_manifest import Role
 from menagerie.shim_list import kernel_symbols
 from transforms.lowering import mach_toolchain
-from transforms.lowering.attention import write_out_attention
+from transforms.lowering.attention import keep_attention_whole
 from transforms.lowering.coverage import check_imports, check_kernels, check_library
 from transforms.lowering.inductor import Backend, generate_code, metal_on_any_host
 from transforms.lowering.layouts import with_plain_weights
@@ -122,7 +122,7 @@ def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
     backend = Backend("mps", MetalScheduling, MetalWrapper.of(name))
     provide_mps()
     with metal_on_any_host():
-        plain = with_plain_weights(write_out_attention(program))
+        plain = with_plain_weights(keep_attention_whole(program))
         try:
             code = generate_code(move_to_device_pass(plain, _DEVICE), _OPTIONS, backend)
         except LoweringError as error:

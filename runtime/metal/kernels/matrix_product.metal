@@ -4,6 +4,8 @@
 #include <metal_stdlib>
 using namespace metal;
 
+#include "images.h"
+
 struct Extents {
   long m;
   long n;
@@ -37,31 +39,6 @@ struct Matrix {
                ? static_cast<float>(data[row * of.row + column * of.column])
                : 0.0f;
   }
-};
-
-struct Image {
-  int channels;
-  int height;
-  int width;
-};
-
-struct Window {
-  int height;
-  int width;
-  int stride_y;
-  int stride_x;
-  int padding_y;
-  int padding_x;
-  int dilation_y;
-  int dilation_x;
-};
-
-// Strides of the input in elements: of an image, a channel, a row, a place.
-struct Places {
-  long image;
-  long channel;
-  long row;
-  long column;
 };
 
 // What a kernel's taps see of one image: a row for each tap of each channel, a column for each place
