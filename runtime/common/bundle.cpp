@@ -42,7 +42,8 @@ void check_machine(const Requirements& needs) {
 }
 
 // A constant of so many floats as the backend's device sees it.
-std::shared_ptr<Storage> filled(int64_t elements, const std::function<void(std::span<float>)>& fill) {
+std::shared_ptr<Storage> filled(int64_t elements,
+                                const std::function<void(std::span<float>)>& fill) {
   const auto bytes = static_cast<size_t>(elements) * sizeof(float);
   // In whole pages, which a device can address without a copy.
   const size_t whole = (std::max<size_t>(bytes, 1) + kPage - 1) / kPage * kPage;

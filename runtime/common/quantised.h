@@ -39,7 +39,7 @@ class QuantisedWeight {
   float value(int64_t row, int64_t column) const;
 
   bool by_row_ = false;
-  bool packed_;          // two of four bits in a byte, the first in its lower half, each plus eight
+  bool packed_;  // two of four bits in a byte, the first in its lower half, each plus eight
   std::vector<int64_t> shape_;
   int64_t rows_ = 0, columns_ = 0, group_ = 0;
   std::span<const std::byte> values_;

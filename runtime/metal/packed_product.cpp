@@ -53,7 +53,8 @@ int32_t shift_of(const PackedWeight& weight) {
   return std::countr_zero(static_cast<uint64_t>(group_of(weight)));
 }
 
-// The integers that a matrix [1 or B, R, C] stands for, if they are one matrix for all of the batch.
+// The integers that a matrix [1 or B, R, C] stands for, if they are one matrix for all of the
+// batch.
 std::optional<Operand> packed_behind(const Tensor& matrix) {
   if (matrix.size[0] != 1) return std::nullopt;
   Tensor rows = matrix;
@@ -70,8 +71,8 @@ std::optional<Operand> packed_behind(const Tensor& matrix) {
   const IntegerRows& all = *found->all;
   Operand operand{{}, turned};
   PackedWeight& weight = operand.weight;
-  weight.form = all.values.dtype == Dtype::kInt8 ? PackedWeight::Form::kEight
-                                                 : PackedWeight::Form::kFour;
+  weight.form =
+      all.values.dtype == Dtype::kInt8 ? PackedWeight::Form::kEight : PackedWeight::Form::kFour;
   weight.rows = rows.size[0];
   weight.columns = rows.size[1];
   weight.row_bytes = all.values.size[1];
@@ -95,7 +96,9 @@ Strides strides_of(const Tensor& tensor) {
   return {along(0), along(1), along(2)};
 }
 
-Strides strides_of(const Tensor* addend) { return addend == nullptr ? Strides{} : strides_of(*addend); }
+Strides strides_of(const Tensor* addend) {
+  return addend == nullptr ? Strides{} : strides_of(*addend);
+}
 
 uint64_t quotient(int64_t size, int64_t by) { return static_cast<uint64_t>((size + by - 1) / by); }
 
@@ -147,12 +150,13 @@ void encode(const Tensor& out, const Tensor& x, const Operand& operand, bool wei
   arguments.add(Packing{weight.row_bytes, weight.groups, shift_of(weight), operand.turned ? 1 : 0});
   arguments.add(strides_of(terms.addend));
   const int64_t tile = m > kSmall && n > kSmall ? kLarge : kSmall;
-  dispatch("packed_product",
-           std::string(weight_first ? "of_weight_" : "by_weight_") + name_of(weight.form) + "_" +
-               metal_name(out.dtype) + "_" + std::to_string(tile),
-           arguments,
-           Grid{{quotient(n, tile) * kThreads, quotient(m, tile), static_cast<uint64_t>(out.size[0])},
-                {kThreads, 1, 1}});
+  dispatch(
+      "packed_product",
+      std::string(weight_first ? "of_weight_" : "by_weight_") + name_of(weight.form) + "_" +
+          metal_name(out.dtype) + "_" + std::to_string(tile),
+      arguments,
+      Grid{{quotient(n, tile) * kThreads, quotient(m, tile), static_cast<uint64_t>(out.size[0])},
+           {kThreads, 1, 1}});
 }
 
 }  // namespace
