@@ -15,6 +15,7 @@ from tasks.stages import InProcessHolder
 from transforms.accuracy import eager_accuracy
 from transforms.build import build, rewrite
 from transforms.bundle import Gate, Identity
+from transforms.calibration import samples
 from transforms.diagnosis import diagnose
 from transforms.latency import measure_beside_eager
 from transforms.pipeline import passes_in
@@ -28,7 +29,9 @@ from zoo.sources.tokenizer import with_pieces
 from zoo.spec import TransformersSource
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    import torch
 
     from tasks.job import Job, Suspect
     from transforms.speech import SpeechParts
@@ -74,8 +77,15 @@ class ModelStages(InProcessHolder):
         self._original = self._prepared
         spec, target = self._job.spec, self._target
         done = [
-            rewrite(p, spec.passes, target, precision=spec.precision, keep=spec.keep)
-            for p in self._original.values()
+            rewrite(
+                self._original[program.name],
+                spec.passes,
+                target,
+                precision=spec.precision,
+                keep=spec.keep,
+                calibration=self._calibration(program),
+            )
+            for program in spec.programs
         ]
         self._prepared = {each.prepared.name: each.prepared for each in done}
         return TransformRecord(
@@ -150,6 +160,13 @@ class ModelStages(InProcessHolder):
             return None
         data = resolve_inside(gate.data, Context(self._job.model, self._job.origin.parent))
         return Gate(gate, data, eager_accuracy(self._model().module, self._job.spec, gate, data))
+
+    def _calibration(self, program: ProgramSpec) -> Iterable[Sequence[torch.Tensor]]:
+        spec = self._job.spec
+        if not spec.calibration:
+            return ()
+        data = resolve_inside(spec.calibration, Context(self._job.model, self._job.origin.parent))
+        return samples(program, data, alone=len(spec.programs) == 1)
 
     def _speech(self) -> SpeechParts | None:
         spec = self._job.spec

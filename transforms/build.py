@@ -6,17 +6,24 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from transforms.bundle import ProgramParts, write_bundle
+from transforms.calibration import operand_ranges
 from transforms.graph_record import record_graph
 from transforms.pipeline import passes_in, run_passes
+from transforms.quantised import INTEGERS
+from transforms.rounding_costs import rounding_costs
 from zoo.records import LoweringRecord, PassLog, ProgramGraphs
 from zoo.spec import Precision
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
+
+    import torch
+    from torch.export import ExportedProgram
 
     from menagerie.format.bundle_manifest import BundleManifest
     from transforms.bundle import Gate, Identity
+    from transforms.calibration import Range
     from transforms.prepare import Prepared
     from transforms.speech import SpeechParts
     from transforms.targets import Target
@@ -54,6 +61,7 @@ def rewrite(
     *,
     precision: Precision = Precision.FLOAT32,
     keep: Sequence[str] = (),
+    calibration: Iterable[Sequence[torch.Tensor]] = (),
 ) -> Rewritten:
     """Run graph passes over a program, and round its weights to a precision.
 
@@ -63,6 +71,7 @@ def rewrite(
         target: what it is lowered for.
         precision: what the weights will be kept in.
         keep: parameters, or layers, whose weights are not rounded to integers.
+        calibration: for `int8-static`: samples of the inputs, in order.
 
     Raises:
         UsageError: for a pass that does not exist or an option it does not take, a precision that
@@ -71,12 +80,34 @@ def rewrite(
     """
     before = prepared.exported.program
     passes = passes_in(precision, passes, target, keep)
-    after, log = run_passes(before, passes, target=target, name=prepared.name)
+    ranges: dict[str, Range] = {}
+    if precision in INTEGERS:
+        after, log, ranges = _rounded(prepared, passes or (), precision, calibration)
+    else:
+        after, log = run_passes(before, passes, target=target, name=prepared.name)
     exported = dataclasses.replace(prepared.exported, program=after)
     graphs = ProgramGraphs(
         program=prepared.name, before=record_graph(before), after=record_graph(after)
     )
-    return Rewritten(dataclasses.replace(prepared, exported=exported), log, graphs)
+    made = dataclasses.replace(prepared, exported=exported, operand_ranges=ranges)
+    return Rewritten(made, log, graphs)
+
+
+def _rounded(
+    prepared: Prepared,
+    passes: Sequence[str | PassChoice],
+    precision: Precision,
+    calibration: Iterable[Sequence[torch.Tensor]],
+) -> tuple[ExportedProgram, PassLog, dict[str, Range]]:
+    """Run the passes, the last of which rounds weights; what that costs, and what they meet."""
+    whole, log = run_passes(prepared.exported.program, passes[:-1], name=prepared.name)
+    rounded, last = run_passes(whole, passes[-1:], name=prepared.name)
+    inputs = [prepared.goldens[0].inputs[name] for name in prepared.exported.input_names]
+    ranges = operand_ranges(whole, rounded, calibration)
+    integers = precision.multiplies_integers
+    costs = rounding_costs(whole, rounded, inputs, integers=integers, ranges=ranges)
+    records = (*log.records, *last.records)
+    return rounded, PassLog(program=prepared.name, records=records, rounding=costs), ranges
 
 
 def build(
@@ -112,6 +143,7 @@ def build(
             goldens=prepared.goldens,
             calls=prepared.calls,
             exact=prepared.exact,
+            operand_ranges=prepared.operand_ranges,
         )
         for prepared in programs
     ]

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from transforms.calibration import Range
     from transforms.export import Exported
     from transforms.golden import GoldenCase
     from transforms.lowering.lowered import LoweredProgram
@@ -49,7 +50,7 @@ __all__ = ["Gate", "Identity", "ProgramParts", "content_digest", "write_bundle"]
 
 _WEIGHTS = "weights.safetensors"
 _ACCURACY = "accuracy.safetensors"
-_SCALES, _SHAPE = _PARTS = (".scales", ".shape")  # of a quantised weight, behind its name
+_PARTS = _SCALES, _SHAPE, _OPERAND = (".scales", ".shape", ".operand")  # of a quantised weight
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class ProgramParts:
     goldens: Sequence[GoldenCase]
     calls: int = 1  # that follow each other in the golden cases of a program with state
     exact: Mapping[str, torch.Tensor] = field(default_factory=dict)  # case 0 in float64
+    operand_ranges: Mapping[str, Range] = field(default_factory=dict)  # of what meets a weight
 
 
 @dataclass(frozen=True)
@@ -147,10 +149,11 @@ class _Weights:
         self.tensors: dict[str, torch.Tensor] = {}
         self._names: dict[bytes, str] = {}
 
-    def add(self, name: str, value: torch.Tensor) -> str:
+    def add(self, name: str, value: torch.Tensor, ends: Range | None = None) -> str:
         """Store `value` in plain row-major order; return the name it is stored under.
 
-        Float32 is stored in the type that it is kept in, if every bit survives.
+        Float32 is stored in the type that it is kept in, if every bit survives. `ends` are those of
+        what meets it in products of integers.
         """
         plain = value.detach().cpu().contiguous()
         key = content_digest(plain)
@@ -163,7 +166,16 @@ class _Weights:
                 shared = tensor.untyped_storage().nbytes() > tensor.nbytes
                 self.tensors[stored + part] = tensor.clone() if shared else tensor
             self._names[key] = stored
+        self._widen_range(self._names[key], ends)
         return self._names[key]
+
+    def _widen_range(self, stored: str, ends: Range | None) -> None:
+        """So that it holds what meets the weight in this program, too."""
+        if ends is None or stored + _SCALES not in self.tensors:
+            return
+        low, high = self.tensors.get(stored + _OPERAND, torch.zeros(2)).tolist()
+        wider = torch.tensor([min(low, ends[0]), max(high, ends[1])], dtype=torch.float32)
+        self.tensors[stored + _OPERAND] = wider
 
     def _parts(self, value: torch.Tensor) -> dict[str, torch.Tensor]:
         """What stands for the tensor, by the ending of its name."""
@@ -215,7 +227,10 @@ def _entry(folder: Path, parts: ProgramParts, weights: _Weights) -> BundleProgra
         inputs=signature.inputs,
         outputs=signature.outputs,
         dimensions=signature.dimensions,
-        constants={n: weights.add(n, v) for n, v in sorted(parts.lowered.constants.items())},
+        constants={
+            n: weights.add(n, v, parts.operand_ranges.get(n))
+            for n, v in sorted(parts.lowered.constants.items())
+        },
         symbols=parts.lowered.record.symbols,
         state=State(constants=state, calls=parts.calls) if state else None,
     )

@@ -78,6 +78,7 @@ def convert(
     dynamic_shapes: Any = None,
     names: Mapping[str, Sequence[str]] | None = None,
     calls: int = 4,
+    calibration: Sequence[Sequence[torch.Tensor]] = (),
     passes: Sequence[str | PassChoice] | None = None,
     tolerances: Mapping[Dtype | str, Tolerance | float] | None = None,
     precision: Precision | str = Precision.FLOAT32,
@@ -108,6 +109,8 @@ def convert(
         calls: of a module that keeps state in buffers: how many calls, one after another, prove
             it. The artifact begins with the buffers as they are now; `Session.reset` brings these
             back.
+        calibration: for the precision `int8-static`: samples of what it will meet, each the inputs
+            of a call in the graph's order, positions before names.
         passes: graph passes in order, names or choices with options; None for the target's.
         tolerances: by dtype of an output; a number is the largest absolute error.
         precision: what float32 weights are kept in, and rounded to before; a tolerance of float32
@@ -128,10 +131,19 @@ def convert(
     """
     folder = _free(Path(out))
     alone: Any = None if isinstance(module, Mapping) else module
-    single = Program(alone, inputs, kwargs or {}, dynamic_shapes, names or {}, calls=calls)
+    single = Program(
+        alone,
+        inputs,
+        kwargs or {},
+        dynamic_shapes,
+        names or {},
+        calls=calls,
+        calibration=calibration,
+    )
     programs = _programs(module, single)
     _check_time(threads, measure_seconds=measure_seconds, search_seconds=search_seconds)
     kept_in = _precision(precision)
+    _check_calibration(programs, kept_in)
     wish = _Wish(
         name=_model_name(model, programs),
         target=target_named(target),
@@ -212,7 +224,16 @@ def _make(bundle: Path, wish: _Wish, programs: Mapping[str, Program]) -> _Made:
     clock = _Clock()
     originals = [prepare_own(name, program) for name, program in programs.items()]
     clock.ended("export")
-    done = [rewrite(p, wish.passes, wish.target, precision=wish.precision) for p in originals]
+    done = [
+        rewrite(
+            each,
+            wish.passes,
+            wish.target,
+            precision=wish.precision,
+            calibration=programs[each.name].calibration,
+        )
+        for each in originals
+    ]
     prepared = [each.prepared for each in done]
     clock.ended("transform")
     identity = Identity(wish.name, wish.target, _key(wish, prepared), licence=wish.licence)
@@ -295,7 +316,8 @@ def _programs(module: Any, single: Program) -> dict[str, Program]:
     """
     if not isinstance(module, Mapping):
         return {"main": _checked("program main", single)}
-    if single.inputs or single.kwargs or single.dynamic_shapes or single.names:
+    beside = single.inputs, single.kwargs, single.dynamic_shapes, single.names, single.calibration
+    if any(beside):
         fact = "several programs were given, and inputs or names beside them"
         raise UsageError(_PLACE, fact, "Give them with each: {'main': Program(module, (x,))}")
     if not module:
@@ -351,6 +373,21 @@ def _precision(wanted: Precision | str) -> Precision:
     except ValueError:
         known = ", ".join(Precision)
         raise UsageError(_PLACE, f"there is no precision {wanted!r}", f"Known: {known}") from None
+
+
+def _check_calibration(programs: Mapping[str, Program], precision: Precision) -> None:
+    """Nothing where each program has samples if the precision needs them, and none has else.
+
+    Raises:
+        UsageError: it is not so.
+    """
+    static = precision is Precision.INT8_STATIC
+    for name, program in programs.items():
+        if bool(len(program.calibration)) == static:
+            continue
+        fact = "has no samples for calibration" if static else "has samples for calibration"
+        step = "Give `calibration`: inputs like those it will meet" if static else "Leave them out"
+        raise UsageError(f"program {name} in {precision}", fact, step)
 
 
 def _model_name(wanted: str, programs: Mapping[str, Program]) -> str:

@@ -41,6 +41,8 @@ class Program:
             calls its inputs, and the result's keys, or `output` and its positions.
         calls: of a module that keeps state in buffers: how many calls, one after another, each
             golden case is, from the buffers as they are now. The first takes `inputs`.
+        calibration: for the precision `int8-static`: samples, each the inputs of a call in the
+            graph's order, positions before names.
     """
 
     module: torch.nn.Module | ExportedProgram
@@ -49,6 +51,7 @@ class Program:
     dynamic_shapes: Any = None
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
     calls: int = field(default=4, kw_only=True)
+    calibration: Sequence[Sequence[torch.Tensor]] = field(default=(), kw_only=True)
 
 
 def prepare_own(name: str, program: Program) -> Prepared:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from transforms.calibration import Range
     from zoo.spec import ProgramSpec
 
 __all__ = ["Prepared", "prepare"]
@@ -33,6 +34,7 @@ class Prepared:
     eager: Callable[[dict[str, torch.Tensor]], object]
     calls: int = 1
     exact: dict[str, torch.Tensor] = field(default_factory=dict)  # of the first case, in float64
+    operand_ranges: dict[str, Range] = field(default_factory=dict)  # if static, by parameter
 
 
 def prepare(model: torch.nn.Module, spec: ProgramSpec) -> Prepared:

@@ -5,7 +5,7 @@ rounded the other way, so that its sum stays. A
 scale is the group's largest magnitude over m, cut to bfloat16. So q s is exact in float32 (16 bits
 of 24), the largest magnitude is m s, and quantising w' once more gives q and s again: who writes a
 bundle need not be told which weights were rounded. Where a scale is a whole row's, products of
-the row and another operand can be summed up in integers: precision `int8`.
+the row and another operand can be summed up in integers: precisions `int8` and `int8-static`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Scheme:
 
 INTEGERS = {
     Precision.INT8: Scheme(bits=8, group=None),
+    Precision.INT8_STATIC: Scheme(bits=8, group=None),
     Precision.INT8_WEIGHT_ONLY: Scheme(bits=8, group=128),
     Precision.INT4_WEIGHT_ONLY: Scheme(bits=4, group=32),
 }

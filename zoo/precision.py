@@ -10,15 +10,22 @@ __all__ = ["Precision"]
 class Precision(StrEnum):
     """What a release's weights are kept in; its inputs and outputs stay float32.
 
-    With `int8` products are of integers, too; with all others of float32.
+    With `int8` and `int8-static` products are of integers, too; with all others of float32. The
+    range of what a weight meets is known to `int8` when it is there, to `int8-static` beforehand.
     """
 
     FLOAT32 = "float32"
     FLOAT16 = "float16"
     BFLOAT16 = "bfloat16"
     INT8 = "int8"
+    INT8_STATIC = "int8-static"
     INT8_WEIGHT_ONLY = "int8-weight-only"
     INT4_WEIGHT_ONLY = "int4-weight-only"
+
+    @property
+    def multiplies_integers(self) -> bool:
+        """Whether the other operand of a product is rounded, too."""
+        return self in (Precision.INT8, Precision.INT8_STATIC)
 
     @property
     def suffix(self) -> str:

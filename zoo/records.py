@@ -42,6 +42,7 @@ __all__ = [
     "FailureReport",
     "GraphNode",
     "GraphRecord",
+    "LayerCost",
     "LoweringRecord",
     "Measurement",
     "NodeKind",
@@ -77,11 +78,24 @@ class PassRecord(Frozen):
     seconds: float = 0.0
 
 
+class LayerCost(Frozen):
+    """How far eager's results move when one layer's weights are rounded, all others whole.
+
+    `result_snr_db` is of the layer's own result, from exact operands, `output_snr_db` of the
+    program's output that moves most; None where the rounding was not followed so far.
+    """
+
+    parameter: str
+    result_snr_db: float
+    output_snr_db: float | None = None
+
+
 class PassLog(Frozen):
-    """Every pass that ran over a program, in order."""
+    """Every pass that ran over a program, in order, and what rounding its weights costs."""
 
     program: str
     records: tuple[PassRecord, ...] = ()
+    rounding: tuple[LayerCost, ...] = ()  # of a release in integers; the dearest first
 
 
 class NodeKind(StrEnum):

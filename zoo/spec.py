@@ -202,11 +202,12 @@ class PassChoice(SpecModel):
 # Of float32 outputs, against eager PyTorch with weights that nobody rounded. A weight of b bits has
 # 6.02 dB a bit, less its crest (Widrow and Kollar, "Quantization Noise", 2008): some 40 with eight
 # bits and 18 with four, of which layers upon layers leave less. With `int8` each layer's input has
-# such a loss, too.
+# such a loss, too, and a larger one where its range was measured on other inputs.
 _TOLERANCES = {
     Precision.FLOAT16: DEFAULT_TOLERANCES[Dtype.FLOAT16],
     Precision.BFLOAT16: DEFAULT_TOLERANCES[Dtype.BFLOAT16],
     Precision.INT8: Tolerance(absolute=5e-2, snr_db=25.0),
+    Precision.INT8_STATIC: Tolerance(absolute=1e-1, snr_db=20.0),
     Precision.INT8_WEIGHT_ONLY: Tolerance(absolute=2e-2, snr_db=30.0),
     Precision.INT4_WEIGHT_ONLY: Tolerance(absolute=1e-1, snr_db=10.0),
 }
@@ -236,6 +237,11 @@ class Variant(SpecModel):
     )
     slack: int = Field(
         default=0, ge=0, description="images or words that its gate may judge otherwise than eager"
+    )
+    calibration: str = Field(
+        default="",
+        description="of `int8-static`: safetensors beside the manifest file with samples of the "
+        "program's inputs, like those it will meet; `<program>/<input>` where there are several",
     )
 
 
@@ -286,6 +292,9 @@ class ModelSpec(SpecModel):
     keep: tuple[str, ...] = Field(
         default=(), description="weights that the precision does not round; see `precisions`"
     )
+    calibration: str = Field(
+        default="", description="samples for the precision `int8-static`; see `precisions`"
+    )
     targets: tuple[TargetName, ...] = Field(default=("cpu",), examples=[["cpu", "metal"]])
     passes: tuple[PassChoice, ...] | None = Field(
         default=None, description="graph passes in order; left out: the target's default list"
@@ -318,6 +327,10 @@ class ModelSpec(SpecModel):
             raise ValueError(f"a model of {self.dtype} is kept in that: leave out its precision")
         if self.precision in self.precisions:
             raise ValueError(f"its precision is {self.precision}: leave it out of `precisions`")
+        given = {precision: of.calibration for precision, of in self.precisions.items()}
+        for precision, calibration in {self.precision: self.calibration, **given}.items():
+            if bool(calibration) != (precision is Precision.INT8_STATIC):
+                raise ValueError(f"{precision}: `calibration` is for int8-static, which needs it")
         for precision, variant in self.precisions.items():
             if spare := sorted(set(variant.targets or ()) - set(self.targets)):
                 raise ValueError(f"{precision} is for target {spare[0]!r}, which the entry is not")
@@ -331,6 +344,7 @@ class ModelSpec(SpecModel):
                     "precision": precision,
                     "precisions": {},
                     "keep": of.keep,
+                    "calibration": of.calibration,
                     "accuracy": _with_slack(self.accuracy, of.slack),
                     "speech": self.speech
                     and self.speech.model_copy(

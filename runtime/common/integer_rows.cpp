@@ -61,11 +61,23 @@ Range range_of(const float* from, int64_t count) {
   return range;
 }
 
+constexpr Rounding kNotFinite{std::numeric_limits<float>::quiet_NaN(), 0};
+
 Rounding rounding_of(const Range& range) {
-  if (!range.finite) return {std::numeric_limits<float>::quiet_NaN(), 0};
-  const float scale = range.highest / kSteps - range.lowest / kSteps;
-  if (scale < kLeastScale) return {};
-  return {scale, static_cast<int32_t>(-range.lowest / scale + 0.5F)};
+  return range.finite ? menagerie::rounding_of(range.lowest, range.highest) : kNotFinite;
+}
+
+// False if a number is not finite.
+bool round_clamped(const float* from, int64_t count, const Rounding& rounding, uint8_t* to) {
+  const float inverse = rounding.scale > 0 ? 1 / rounding.scale : 0;
+  const float offset = static_cast<float>(rounding.zero) + 0.5F;
+  float odd = 0;  // NaN from the first that is not finite on
+  for (int64_t i = 0; i < count; ++i) {
+    odd += from[i] * 0.0F;
+    const float place = std::max(0.0F, std::min(from[i] * inverse + offset, kSteps));
+    to[i] = static_cast<uint8_t>(static_cast<int32_t>(place));
+  }
+  return odd == 0;
 }
 
 void round_all(const float* from, int64_t count, const Rounding& rounding, uint8_t* to) {
@@ -104,10 +116,18 @@ std::optional<IntegerWeight> integers_behind(const Tensor& weight) {
   values.dtype = Dtype::kInt8;
   values.offset_bytes = rows->all->values.offset_bytes + rows->first * rows->all->columns;
   return IntegerWeight{values, rows->all->row_scales.data() + rows->first,
-                       rows->all->sums.data() + rows->first};
+                       rows->all->sums.data() + rows->first,
+                       rows->all->operand.has_value() ? &*rows->all->operand : nullptr};
 }
 
-std::vector<Rounding> round_slices(const float* from, int64_t slices, int64_t length, uint8_t* to) {
+Rounding rounding_of(float lowest, float highest) {
+  const float scale = highest / kSteps - lowest / kSteps;
+  if (scale < kLeastScale) return {};
+  return {scale, static_cast<int32_t>(-lowest / scale + 0.5F)};
+}
+
+std::vector<Rounding> round_slices(const float* from, int64_t slices, int64_t length,
+                                   const Rounding* fixed, uint8_t* to) {
   std::vector<Rounding> made(static_cast<size_t>(slices));
   if (slices == 0 || length == 0) return made;
   const int64_t pieces = (length + kPiece - 1) / kPiece;
@@ -125,6 +145,17 @@ std::vector<Rounding> round_slices(const float* from, int64_t slices, int64_t le
       }
     });
   };
+  if (fixed != nullptr) {
+    each_piece([&](size_t piece, int64_t, int64_t begin, int64_t count) {
+      ranges[piece].finite = round_clamped(from + begin, count, *fixed, to + begin);
+    });
+    for (size_t piece = 0; piece < ranges.size(); ++piece) {
+      Rounding& slice = made[piece / static_cast<size_t>(pieces)];
+      if (piece % static_cast<size_t>(pieces) == 0) slice = *fixed;
+      if (!ranges[piece].finite) slice = kNotFinite;
+    }
+    return made;
+  }
   if (pieces == 1) {
     each_piece([&](size_t, int64_t slice, int64_t begin, int64_t count) {
       made[slice] = rounding_of(range_of(from + begin, count));
@@ -146,14 +177,15 @@ std::vector<Rounding> round_slices(const float* from, int64_t slices, int64_t le
   return made;
 }
 
-Tensor rounded_and_back(const Tensor& tensor) {
+Tensor rounded_and_back(const Tensor& tensor, const Rounding* fixed) {
   const Tensor values = contiguous(tensor);
   const int64_t slices = values.size[0];
   const int64_t length = slices == 0 ? 0 : values.elements() / slices;
   const Tensor rounded = empty_contiguous(Dtype::kUInt8, values.sizes());
   const auto* integers = rounded.data<uint8_t>();
   auto* floats = values.data<float>();
-  const std::vector<Rounding> how = round_slices(floats, slices, length, rounded.data<uint8_t>());
+  const std::vector<Rounding> how =
+      round_slices(floats, slices, length, fixed, rounded.data<uint8_t>());
   for (int64_t i = 0; i < slices * length; ++i) floats[i] = how[i / length].back(integers[i]);
   return values;
 }

@@ -1,5 +1,6 @@
 #include "common/quantised.h"
 
+#include <cmath>
 #include <cstring>
 
 namespace menagerie {
@@ -52,6 +53,21 @@ QuantisedWeight::QuantisedWeight(const SafeTensors& file, const std::string& nam
   require(groups > 0 && columns_ % groups == 0, name, ": its scales do not divide its rows");
   group_ = columns_ / groups;
   scales_ = scales.bytes;
+  operand_ = rounding_beside(file, name);
+}
+
+std::optional<Rounding> QuantisedWeight::rounding_beside(const SafeTensors& file,
+                                                         const std::string& name) const {
+  const std::string range = name + ".operand";
+  if (!file.tensors().contains(range)) return std::nullopt;
+  const SafeTensors::Entry& found = file.tensor(range);
+  require(by_row_ && found.dtype == Dtype::kFloat32 && found.shape == std::vector<int64_t>{2}, name,
+          ": the range of its operand is no two float32 beside a scale for each row");
+  float ends[2];
+  std::memcpy(ends, found.bytes.data(), sizeof ends);
+  require(ends[0] <= 0 && ends[1] >= 0 && std::isfinite(ends[0]) && std::isfinite(ends[1]), name,
+          ": its operand's range, from ", ends[0], " to ", ends[1], ", does not hold nought");
+  return rounding_of(ends[0], ends[1]);
 }
 
 std::vector<int64_t> QuantisedWeight::unpacked_shape(const SafeTensors& file,
@@ -98,6 +114,7 @@ std::shared_ptr<const IntegerRows> QuantisedWeight::integers(const View& view) c
   made->scales = matrix(scales_, Dtype::kBFloat16, columns_ / group_);
   made->columns = columns_;
   if (!by_row_) return made;
+  made->operand = operand_;
   for (int64_t row = 0; row < rows_; ++row) {
     made->row_scales.push_back(scale_at(scales_, row));
     int64_t sum = 0;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,6 +37,7 @@ class QuantisedWeight {
  private:
   std::vector<int64_t> unpacked_shape(const SafeTensors& file, const std::string& name) const;
   int64_t bytes_in_row() const { return packed_ ? (columns_ + 1) / 2 : columns_; }
+  std::optional<Rounding> rounding_beside(const SafeTensors& file, const std::string& name) const;
   float value(int64_t row, int64_t column) const;
 
   bool by_row_ = false;
@@ -44,6 +46,7 @@ class QuantisedWeight {
   int64_t rows_ = 0, columns_ = 0, group_ = 0;
   std::span<const std::byte> values_;
   std::span<const std::byte> scales_;  // bfloat16
+  std::optional<Rounding> operand_;    // of what meets the weight in a product
 };
 
 }  // namespace menagerie

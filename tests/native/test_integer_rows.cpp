@@ -24,10 +24,10 @@ struct Rounded {
   Bytes integers;
 };
 
-Rounded rounded(const Floats& slice) {
+Rounded rounded(const Floats& slice, const Rounding* fixed = nullptr) {
   Bytes integers(slice.size(), 77);
   const auto made =
-      round_slices(slice.data(), 1, static_cast<int64_t>(slice.size()), integers.data());
+      round_slices(slice.data(), 1, static_cast<int64_t>(slice.size()), fixed, integers.data());
   return {made.at(0), integers};
 }
 
@@ -156,7 +156,7 @@ TEST("slices of any length are each rounded by themselves, on any number of thre
     for (const int64_t length : {1, 7, 8, 9, 31, 32768, 32769, 100001}) {
       const Floats values = normal(static_cast<size_t>(3 * length), 5);
       Bytes integers(values.size());
-      const auto made = round_slices(values.data(), 3, length, integers.data());
+      const auto made = round_slices(values.data(), 3, length, nullptr, integers.data());
       bool equal = true;
       for (int64_t slice = 0; slice < 3; ++slice) {
         const auto begin = values.begin() + slice * length;
@@ -171,8 +171,35 @@ TEST("slices of any length are each rounded by themselves, on any number of thre
       CHECK(equal);
     }
   }
-  CHECK(round_slices(nullptr, 0, 5, nullptr).empty());
-  CHECK(round_slices(nullptr, 2, 0, nullptr).size() == 2);
+  CHECK(round_slices(nullptr, 0, 5, nullptr, nullptr).empty());
+  CHECK(round_slices(nullptr, 2, 0, nullptr, nullptr).size() == 2);
+}
+
+TEST("by a range that was measured before, numbers are cut at its ends") {
+  const Rounding fixed = rounding_of(-1, 4.1F);  // steps of 0.02, nought is 50
+  CHECK(fixed.zero == 50);
+  const Rounded made = rounded({-7, -1, 0, 0.02F, 4.1F, 1e30F}, &fixed);
+  CHECK(made.how.scale == fixed.scale && made.how.zero == 50);
+  CHECK((made.integers == Bytes{0, 0, 50, 51, 255, 255}));
+}
+
+TEST("a range of nought rounds all to nought") {
+  const Rounding fixed = rounding_of(0, 0);
+  CHECK(rounded({-7, 0, 1e30F}, &fixed).integers == Bytes(3, 0));
+}
+
+TEST("of slices with a fixed range only those with odd numbers are lost, however long") {
+  const Rounding fixed = rounding_of(-3, 3);
+  for (const float odd : {kNaN, kInfinity, -kInfinity}) {
+    for (const int64_t length : {5, 40000}) {
+      Floats values(static_cast<size_t>(3 * length), 1.5F);
+      values[static_cast<size_t>(2 * length - 1)] = odd;
+      Bytes integers(values.size());
+      const auto made = round_slices(values.data(), 3, length, &fixed, integers.data());
+      CHECK(made[0].scale == fixed.scale && made[2].scale == fixed.scale);
+      CHECK(std::isnan(made[1].scale));
+    }
+  }
 }
 
 TEST("a dense view of whole rows has integers behind it, and no other") {

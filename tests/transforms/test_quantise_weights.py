@@ -179,7 +179,9 @@ def test_another_precision_is_refused() -> None:
     """Names those that there are."""
     module, inputs = _net()
     choice = PassChoice(name="quantise_weights", options={"precision": "float16"})
-    with pytest.raises(UsageError, match="Known: int8, int8-weight-only, int4-weight-only"):
+    with pytest.raises(
+        UsageError, match="Known: int8, int8-static, int8-weight-only, int4-weight-only"
+    ):
         run_passes(torch.export.export(module, inputs), [choice])
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from transforms.bisect.comparing import Difference, Tolerances, comparable, difference
-from transforms.bisect.cutting import Piece, capture, extract, output_nodes
+from transforms.bisect.cutting import Piece, extract
 from transforms.bisect.divergence import divergence_at, is_probe
+from transforms.interpret import capture, output_nodes
 from zoo.errors import MenagerieError
 from zoo.records import Divergence, DivergenceStage
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from transforms.bisect.cutting import capture, output_nodes
 from transforms.build import build
 from transforms.bundle import Identity
 from transforms.export import Exported
 from transforms.golden import GoldenCase
+from transforms.interpret import capture, output_nodes
 from transforms.prepare import Prepared
 from transforms.signature import given, signature_of
 from transforms.targets import Target, target_named

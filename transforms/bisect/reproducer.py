@@ -30,8 +30,9 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 from menagerie.figures import decibels, error
 from menagerie.home import home
 from transforms.bisect.comparing import Difference, difference
-from transforms.bisect.cutting import Piece, capture, output_nodes
+from transforms.bisect.cutting import Piece
 from transforms.bisect.piece import runner
+from transforms.interpret import capture, output_nodes
 from zoo.errors import ArtifactError, SourceRefused, UsageError
 from zoo.frozen import Frozen
 from zoo.records import Divergence

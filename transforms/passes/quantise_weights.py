@@ -46,10 +46,10 @@ class QuantiseWeights(GraphPass):
     The graph stays one of float32, as `narrow_weights` leaves it: the bundle keeps the integers and
     scales. Those of the weight-only precisions shrink the file to 0.26 or 0.15 of float32's: the
     CPU's runtime multiplies them once when it loads, and a run takes what it takes in float32;
-    Metal's products read the integers themselves. With `int8` the
-    CPU's runtime rounds the other operand of a linear layer, a product or a convolution when it is
-    known, too, and multiplies integers (`runtime/common/kernels.h`). `transforms.quantised` says
-    how is rounded.
+    Metal's products read the integers themselves. With `int8` and `int8-static` the CPU's runtime
+    rounds the other operand of a linear layer, a product or a convolution when it is known, too,
+    and multiplies integers (`runtime/common/kernels.h`). `transforms.quantised` says how is
+    rounded.
 
     Rounded are parameters that linear layers, products, convolutions and embeddings read, with at
     least 32 numbers to a row of their first axis. Biases, gains, depthwise kernels, and buffers
@@ -58,7 +58,7 @@ class QuantiseWeights(GraphPass):
     classifier is rounded: it gains even for one row.
 
     Args:
-        precision: `int8`, `int8-weight-only` or `int4-weight-only`.
+        precision: `int8`, `int8-static`, `int8-weight-only` or `int4-weight-only`.
         keep: parameters that stay, by their names or what these begin with up to a dot or an
             underscore, such as a layer's name; spaces between them.
 
@@ -102,7 +102,7 @@ class QuantiseWeights(GraphPass):
             fact = f"is to keep {unknown[0]!r}, which names no parameter of the program"
             raise UsageError(f"pass {self.name}", fact, f"Such are: {', '.join(names[:4])}")
         if rounded:
-            how = "integers" if self._precision is Precision.INT8 else "float32"
+            how = "integers" if self._precision.multiplies_integers else "float32"
             journal.changed(f"rounded {rounded} weights to {self._precision}, to compute in {how}")
 
 

@@ -37,7 +37,7 @@ class Target(ABC):
         convert_pool: the work pool whose workers convert for it, unless the operator says else.
         confirm_pool: the pool whose workers have the device that an emulated release still has to
             be validated on; None where conversion validates.
-        multiplies_integers: whether its runtime takes the precision `int8`.
+        multiplies_integers: whether its runtime takes the precisions `int8` and `int8-static`.
     """
 
     name: ClassVar[str]
@@ -69,7 +69,7 @@ class Target(ABC):
         Raises:
             UsageError: it does not.
         """
-        if precision is Precision.INT8 and not self.multiplies_integers:
+        if precision.multiplies_integers and not self.multiplies_integers:
             raise UsageError(
                 f"precision {precision}",
                 f"the runtime of target {self.name} does not multiply integers",

@@ -28,6 +28,7 @@ __all__ = ["markdown", "plain_text"]
 # The last two are links by themselves in GitHub's Markdown: addresses of mail, and `www.`
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&:@]|(?<=www)\.)", re.IGNORECASE)
 _MOST_OUTPUTS = 12
+_MOST_LAYERS = 5  # of a program
 
 
 def plain_text(content: str) -> str:
@@ -122,6 +123,21 @@ def _passes(report: ConversionReport) -> list[str]:
     return ["### Passes", "", *_table(head, rows)] if rows else []
 
 
+def _rounding(report: ConversionReport) -> list[str]:
+    """The layers whose rounding costs most."""
+    rows = [
+        (
+            plain_text(f"{log.program} · {cost.parameter}"),
+            decibels(cost.result_snr_db),
+            "" if cost.output_snr_db is None else decibels(cost.output_snr_db),
+        )
+        for log in report.passes
+        for cost in log.rounding[:_MOST_LAYERS]
+    ]
+    head = ("weights rounded alone", "SNR of the layer's result", "SNR of the outputs")
+    return ["### What rounding costs most", "", *_table(head, rows)] if rows else []
+
+
 def _kernels(report: ConversionReport) -> list[str]:
     rows = [
         (
@@ -163,7 +179,7 @@ def markdown(report: ConversionReport) -> str:
     lines += _diagnosis(report) + _parity(report)
     if not report.validation.emulated:
         lines += _latency(report)
-    lines += _passes(report) + _kernels(report)
+    lines += _passes(report) + _rounding(report) + _kernels(report)
     if report.stages:
         stages = ", ".join(f"{plain_text(s.stage)} {seconds(s.seconds)}" for s in report.stages)
         lines += ["### Stages", "", stages, ""]

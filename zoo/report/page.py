@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["IndexRow", "render_failure", "render_index", "render_report"]
 
 _MOST_HISTOGRAMS = 6
+_MOST_LAYERS = 12  # that a reader sees unasked
 _MOST_GRAPH_ROWS = 600  # of all pictures of graphs together
 
 
@@ -89,6 +90,8 @@ def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()
         times=latencies(report),
         diagnosis=report.diagnosis,
         cause="" if report.diagnosis is None else cause(report.diagnosis),
+        rounding=[log for log in report.passes if log.rounding],
+        most_layers=_MOST_LAYERS,
         pictures=_pictures(report, graphs),
         stage_bars=charts.stage_bars(report.stages),
         error_dots=charts.error_dots(shown),

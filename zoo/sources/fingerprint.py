@@ -29,7 +29,7 @@ def seed_used(spec: ModelSpec, random_weights: int | None) -> int | None:
 
 
 def fingerprint(spec: ModelSpec, *, origin: Path, random_weights: int | None) -> str:
-    """Content identity of what an entry refers to: weights, the builder's code, accuracy data.
+    """Content identity of what an entry refers to: weights, the builder's code, data.
 
     Args:
         spec: the entry.
@@ -41,7 +41,7 @@ def fingerprint(spec: ModelSpec, *, origin: Path, random_weights: int | None) ->
         its source file apart, not what that goes on to read.
 
     Raises:
-        SourceError: if a local folder or the accuracy gate's data is not there.
+        SourceError: if a local folder, or the data of calibration or accuracy gate, is not there.
         SourceRefused: if one leads out of the manifest's folder.
     """
     source, folder = spec.source, origin.parent
@@ -49,6 +49,9 @@ def fingerprint(spec: ModelSpec, *, origin: Path, random_weights: int | None) ->
     facts = [_weights(source, folder) if seed is None else f"random {seed}"]
     if isinstance(source, CheckpointSource | FactorySource):
         facts.append(f"builder {_code_digest(source.builder, folder)}")
+    if spec.calibration:
+        context = Context("calibration", folder)
+        facts.append(f"calibration {sha256_of(resolve_inside(spec.calibration, context))}")
     if spec.accuracy is not None:
         context = Context("accuracy gate", folder)
         facts.append(f"data {sha256_of(resolve_inside(spec.accuracy.data, context))}")

@@ -246,7 +246,8 @@ bool run_rounded(const Call& call, const IntegerWeight& integers) {
       empty_strided(Dtype::kUInt8, input.sizes(), {strides.data(), input.sizes().size()});
   const int64_t images = input.size[0];
   const std::vector<Rounding> how =
-      round_slices(input.data<float>(), images, input.elements() / images, rounded.data<uint8_t>());
+      round_slices(input.data<float>(), images, input.elements() / images, integers.operand,
+                   rounded.data<uint8_t>());
   for (int64_t i = 0; i < images; ++i) {
     const Tensor output = image_of(call.output, i);
     Epilogue epilogue = call.epilogue;
@@ -312,10 +313,11 @@ void rounded_convolution(const Tensor& input, const Tensor& weight, const Intege
                          const Epilogue& epilogue, const Tensor& output) {
   if (onednn::multiplies_integers()) {
     const onednn::Operands operands(input, weight, bias, parameters, epilogue, output);
-    const IntegerWeight taken{operands.taken(integers.values), integers.scales, integers.sums};
+    const IntegerWeight taken{operands.taken(integers.values), integers.scales, integers.sums,
+                              integers.operand};
     if (onednn::run_rounded(operands.call(), taken)) return;
   }
-  convolution(rounded_and_back(input), weight, bias, parameters, epilogue, output);
+  convolution(rounded_and_back(input, integers.operand), weight, bias, parameters, epilogue, output);
 }
 
 }  // namespace menagerie::kernels

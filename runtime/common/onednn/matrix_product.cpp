@@ -172,8 +172,9 @@ void finish_row(const Rounding& rounding, const float* sums, const float* bias, 
 void run_rounded(const Product& product, const IntegerWeight& integers, const Tensor& output) {
   const int64_t columns = output.size[1];
   const Tensor rounded = empty_contiguous(Dtype::kUInt8, product.a.sizes());
-  const std::vector<Rounding> rows = round_slices(product.a.data<float>(), product.a.size[0],
-                                                  product.a.size[1], rounded.data<uint8_t>());
+  const std::vector<Rounding> rows =
+      round_slices(product.a.data<float>(), product.a.size[0], product.a.size[1], integers.operand,
+                   rounded.data<uint8_t>());
   run_integers(rounded, integers, output);
   const kernels::Epilogue& epilogue = product.epilogue;
   const float* bias = product.bias == nullptr ? nullptr : product.bias->data<float>();
@@ -238,7 +239,7 @@ void matrix_product(const Product& product, const Tensor& output) {
 
 void rounded_product(const Product& product, const IntegerWeight& integers, const Tensor& output) {
   if (!onednn::multiplies_integers()) {
-    const Tensor a = rounded_and_back(product.a);
+    const Tensor a = rounded_and_back(product.a, integers.operand);
     return matrix_product(
         {a, product.b, product.bias, product.alpha, product.beta, product.epilogue}, output);
   }

@@ -89,8 +89,8 @@ void matrix_product(const Product& product, const Tensor& output) {
   run(products);
 }
 
-void rounded_product(const Product& product, const IntegerWeight&, const Tensor& output) {
-  const Tensor a = rounded_and_back(product.a);
+void rounded_product(const Product& product, const IntegerWeight& integers, const Tensor& output) {
+  const Tensor a = rounded_and_back(product.a, integers.operand);
   matrix_product({a, product.b, product.bias, product.alpha, product.beta, product.epilogue},
                  output);
 }

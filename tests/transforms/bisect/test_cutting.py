@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from transforms.bisect.cutting import capture, extract, output_nodes, with_outputs
+from transforms.bisect.cutting import extract, with_outputs
 from transforms.check import check_program
+from transforms.interpret import capture, output_nodes
 
 
 class _Net(nn.Module):

@@ -17,8 +17,8 @@ from torch import nn
 
 from transforms.bisect import locate
 from transforms.bisect.__main__ import main
-from transforms.bisect.cutting import capture, output_nodes
 from transforms.bisect.reproducer import read_program, rerun, write_program
+from transforms.interpret import capture, output_nodes
 from zoo.errors import ArtifactError, SourceRefused
 
 if TYPE_CHECKING:

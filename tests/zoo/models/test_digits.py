@@ -26,6 +26,14 @@ def test_held_out_images_are_the_committed_ones() -> None:
     assert sorted(set(held_out.labels.tolist())) == list(range(10))
 
 
+def test_calibration_is_on_images_that_were_learnt_from() -> None:
+    """A hundred of them: what judges the artifact must not have shaped it."""
+    training, _ = split_digits()
+    assert torch.equal(
+        load_file(_FOLDER / "calibration.safetensors")["image"], training.image[:100]
+    )
+
+
 def test_no_image_is_in_both_parts() -> None:
     """What was held out was not learnt from: the parts are one split of all 1797 images."""
     together = torch.cat([part.image.flatten(1) for part in split_digits()])

@@ -17,6 +17,7 @@ from zoo.records import (
     Divergence,
     DivergenceStage,
     ErrorHistogram,
+    LayerCost,
     LoweringRecord,
     Measurement,
     OutputParity,
@@ -169,6 +170,21 @@ def resnet() -> ConversionReport:
         versions={"menagerie": "0.1.0", "torch": "2.13.0", "torchvision": "0.28.0"},
         created="2025-03-01T12:00:00Z",
     )
+
+
+@pytest.fixture
+def rounded(resnet: ConversionReport) -> ConversionReport:
+    """The same in integers: what rounding each of fourteen layers costs."""
+    carried = [
+        LayerCost(parameter=f"layer{i}.weight", result_snr_db=35.0 + i, output_snr_db=20.0 + i)
+        for i in range(8)
+    ]
+    others = [
+        LayerCost(parameter=f"layer{i}.weight", result_snr_db=35.0 + i, output_snr_db=None)
+        for i in range(8, 14)
+    ]
+    log = resnet.passes[0].model_copy(update={"rounding": (*carried, *others)})
+    return resnet.model_copy(update={"passes": (log,)})
 
 
 @pytest.fixture

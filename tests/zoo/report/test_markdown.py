@@ -27,7 +27,16 @@ def test_a_proven_report(resnet: ConversionReport) -> None:
     assert "|  | eager | 32.8 ms | 34.9 ms |  | 2 |  |" in text
     assert "| main | fold\\_batch\\_norm | 191 → 112 | 16 changes | 1 refusal |" in text
     assert "| main | 24 | addmm\\_out, convolution | 214 kB |" in text
+    assert "rounding" not in text
     assert len(text.splitlines()) < 60
+
+
+def test_the_dearest_layers_are_named(rounded: ConversionReport) -> None:
+    """Five of a program; a release in float32 has no such table."""
+    text = markdown(rounded)
+    assert "| main · layer0.weight | 35.0 dB | 20.0 dB |" in text
+    assert "layer4.weight" in text
+    assert "layer5.weight" not in text
 
 
 def test_a_failure_comes_first(diverged: ConversionReport) -> None:

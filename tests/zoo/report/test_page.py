@@ -79,7 +79,7 @@ class Page(HTMLParser):
         return {tag for tag, _ in self.elements}
 
 
-@pytest.fixture(params=["resnet", "transducer", "diverged", "crashed"])
+@pytest.fixture(params=["resnet", "rounded", "transducer", "diverged", "crashed"])
 def any_report(request: pytest.FixtureRequest) -> ConversionReport:
     """Each of the hand-made reports."""
     found: ConversionReport = request.getfixturevalue(request.param)
@@ -147,6 +147,17 @@ def test_a_proven_report_says_all(resnet: ConversionReport) -> None:
         "2025-03-01 12:00 UTC",
     ):
         assert expected in text
+
+
+def test_what_rounding_costs_is_a_table(rounded: ConversionReport) -> None:
+    """Every layer with its decibels, the dearest first; twelve at once, the rest folded away."""
+    page = Page(render_report(rounded))
+    places = [page.text.index(f"layer{i}.weight") for i in range(14)]
+    assert places == sorted(places)
+    assert "35.0 dB 20.0 dB" in " ".join(page.text.split())
+    assert page.text.count("not followed") == 6
+    assert "2 more layers" in page.text
+    assert "keep" in page.text
 
 
 def test_trained_weights_bear_no_warning(transducer: ConversionReport) -> None:

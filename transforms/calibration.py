@@ -1,0 +1,114 @@
+"""Calibration: how large what each rounded weight meets becomes on samples, for `int8-static`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import load_file
+
+from transforms.golden import input_dtype
+from transforms.weight_products import ProductRun, changed_weights, other_operand
+from zoo.errors import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+    from zoo.spec import InputSpec, ProgramSpec
+
+__all__ = ["Range", "operand_ranges", "samples"]
+
+Range = tuple[float, float]  # from the smallest to the largest, nought between them
+
+
+def operand_ranges(
+    before: ExportedProgram, after: ExportedProgram, calls: Iterable[Sequence[torch.Tensor]]
+) -> dict[str, Range]:
+    """The range of what meets each rounded weight in products, over all calls in float32.
+
+    Args:
+        before: the program with whole weights.
+        after: the same graph with rounded ones.
+        calls: a tensor for each input, in order, a call each.
+
+    Returns:
+        By the parameter's name in the program; those alone whose products the runtime computes in
+        integers.
+    """
+    watched = _Watched(before, changed_weights(before, after))
+    for inputs in calls:
+        watched.outputs(inputs)
+    names = before.graph_signature.inputs_to_parameters
+    return {names[node.name]: ends for node, ends in watched.ranges.items()}
+
+
+def samples(program: ProgramSpec, data: Path, *, alone: bool) -> Iterator[list[torch.Tensor]]:
+    """The calls that a file of samples makes for a program.
+
+    Args:
+        program: of the entry.
+        data: safetensors; of each input as many slices along the first axis as there are samples.
+        alone: whether it is the only program, so that its inputs are there by their own names;
+            else as `<program>/<input>`.
+
+    Raises:
+        SourceError: the file lacks an input, or has none or too few samples of one, or of a shape
+            or dtype that the program does not take.
+    """
+    tensors = load_file(data)
+    names = [spec.name if alone else f"{program.name}/{spec.name}" for spec in program.inputs]
+    if missing := [name for name in names if name not in tensors]:
+        raise SourceError(data.name, f"the samples for calibration lack {missing[0]!r}")
+    found = [
+        _fitting(data.name, name, tensors[name], spec)
+        for name, spec in zip(names, program.inputs, strict=True)
+    ]
+    count = min(len(tensor) for tensor in found)
+    if count == 0 or any(len(tensor) != count for tensor in found):
+        sizes = ", ".join(f"{n}: {len(t)}" for n, t in zip(names, found, strict=True))
+        raise SourceError(data.name, f"needs as many samples of each input, and one: {sizes}")
+    step = _samples_a_call(program, count)
+    for start in range(0, count - count % step or count, step):
+        yield [tensor[start : start + step] for tensor in found]
+
+
+def _samples_a_call(program: ProgramSpec, count: int) -> int:
+    first = program.inputs[0].shape[0]
+    if isinstance(first, int):
+        return first
+    return min(count, program.dimensions[first].high)
+
+
+def _fitting(place: str, name: str, tensor: torch.Tensor, spec: InputSpec) -> torch.Tensor:
+    wanted = input_dtype(spec, torch.float32)
+    fits = tensor.dim() == len(spec.shape) > 0 and all(
+        not isinstance(size, int) or size == found
+        for size, found in zip(spec.shape[1:], tensor.shape[1:], strict=True)
+    )
+    if not fits or tensor.dtype is not wanted:
+        fact = f"{name!r} has {list(tensor.shape)} of {tensor.dtype}, the program takes"
+        fact = f"{fact} {list(spec.shape)} of {wanted}".replace("torch.", "")
+        raise SourceError(place, fact, "Give samples along the first axis")
+    return tensor
+
+
+class _Watched(ProductRun):
+    """Exact throughout; remembers what it saw."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.ranges: dict[Node, Range] = {}
+
+    def product(self, node: Node, value: Any, weights: Sequence[Node]) -> Any:
+        for weight in weights:
+            if (found := other_operand(node, weight)) is None:
+                continue
+            operand = self.arguments(node, weight)[0][found[0]]
+            low, high = self.ranges.get(self.origin[weight], (0.0, 0.0))
+            ends = min(low, float(operand.min())), max(high, float(operand.max()))
+            self.ranges[self.origin[weight]] = ends
+        return value

@@ -1,0 +1,120 @@
+"""Runs a program in eager and finds the products that weights come to, and what they meet there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import GraphModule, Interpreter, Node
+
+from transforms.interpret import output_nodes, placeholder_values
+from transforms.passes.layout_operators import is_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch.export import ExportedProgram
+
+__all__ = ["ProductRun", "changed_weights", "other_operand"]
+
+aten = torch.ops.aten
+
+_ROWS = frozenset({aten.linear.default, aten.mm.default, aten.addmm.default, aten.matmul.default})
+_IMAGES = frozenset({
+    aten.convolution.default, aten.conv1d.default, aten.conv2d.default, aten.conv3d.default,
+    aten.conv1d.padding, aten.conv2d.padding,
+})  # fmt: skip
+
+
+def changed_weights(before: ExportedProgram, after: ExportedProgram) -> dict[Node, torch.Tensor]:
+    """By placeholder of `before`: what `after`, the same graph, has in place of a parameter."""
+    parameters = before.graph_signature.inputs_to_parameters
+    changed = {
+        name: after.state_dict[name]
+        for name in after.graph_signature.inputs_to_parameters.values()
+        if name in before.state_dict and after.state_dict[name] is not before.state_dict[name]
+    }
+    return {
+        node: changed[parameters[node.name]]
+        for node in before.graph.nodes
+        if node.op == "placeholder" and parameters.get(node.name) in changed
+    }
+
+
+def other_operand(product: Node, weight: Node) -> tuple[int, tuple[int, ...]] | None:
+    """Which argument meets a weight, and the axes of its slices; see `Precision.INT8`.
+
+    None where the runtime does not round it: of convolutions in groups, and other operators. The
+    slices are rows of matrices, and whole images.
+    """
+    operands = (1, 2) if product.target is aten.addmm.default else (0, 1)
+    other = next((i for i in operands if product.args[i] is not weight), operands[0])
+    if product.target in _ROWS:
+        return other, ((-1,) if other == operands[0] else (-2,))
+    if product.target not in _IMAGES:
+        return None
+    image, kernel = (product.args[i].meta["val"] for i in (0, 1))  # type: ignore[union-attr]
+    if kernel.shape[1] != image.shape[1]:
+        return None
+    return other, tuple(range(1, image.dim()))
+
+
+class ProductRun(Interpreter):
+    """Runs a program and calls `product` for each operator that reads one of some weights.
+
+    Operators that only rearrange a weight belong to it: `weights` has what they make of another
+    tensor in its place.
+
+    Args:
+        program: whose graph is run; its weights and buffers stay as they are.
+        weights: by placeholder, a tensor that may stand in a weight's place.
+    """
+
+    def __init__(self, program: ExportedProgram, weights: Mapping[Node, torch.Tensor]) -> None:
+        super().__init__(GraphModule(program.graph_module, program.graph))
+        self._program = program
+        self._wanted = {node.name for node in output_nodes(program)}
+        self.weights = dict(weights)
+        self.origin = {node: node for node in weights}  # the placeholder behind each
+
+    def outputs(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """What the program returns for a tensor for each input, by the nodes' names."""
+        self._kept: dict[str, torch.Tensor] = {}
+        with torch.no_grad():
+            self.run(*placeholder_values(self._program, inputs))
+        return [self._kept[name] for name in sorted(self._wanted)]
+
+    def run_node(self, n: Node) -> Any:
+        """Run one node; keep its value if it is an output."""
+        value = self._value(n)
+        if n.name in self._wanted:
+            self._kept[n.name] = value.clone()
+        return value
+
+    def product(self, node: Node, value: Any, weights: Sequence[Node]) -> Any:
+        """What the node is to give, which gives `value` and reads `weights`."""
+        raise NotImplementedError
+
+    def with_weight(self, node: Node, weight: Node) -> Any:
+        """The node's result with the other tensor in a weight's place."""
+        args, kwargs = self.arguments(node, weight)
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+
+    def arguments(self, node: Node, weight: Node) -> tuple[Any, Any]:
+        """Of a call with the other tensor in a weight's place."""
+
+        def of(each: Node) -> Any:
+            return self.weights[each] if each is weight else self.env[each]
+
+        return torch.fx.map_arg(node.args, of), torch.fx.map_arg(node.kwargs, of)
+
+    def _value(self, node: Node) -> Any:
+        value = super().run_node(node)
+        weights = [each for each in node.all_input_nodes if each in self.weights]
+        if not weights:
+            return value
+        if not is_layout(node):
+            return self.product(node, value, weights)
+        self.weights[node] = self.with_weight(node, weights[0])
+        self.origin[node] = self.origin[weights[0]]
+        return value
