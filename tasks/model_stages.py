@@ -81,8 +81,7 @@ class ModelStages(InProcessHolder):
                 self._original[program.name],
                 spec.passes,
                 target,
-                precision=spec.precision,
-                keep=spec.keep,
+                kept=spec.kept,
                 calibration=self._calibration(program),
             )
             for program in spec.programs
@@ -102,7 +101,7 @@ class ModelStages(InProcessHolder):
             tolerances=job.spec.own_tolerances,
             gate=self._gate(),
             speech=self._speech(),
-            precision=job.spec.precision,
+            kept=job.spec.kept,
         )
         artifacts, eager = measure_beside_eager(
             job.bundle, programs, self._target, threads=job.threads
@@ -123,7 +122,7 @@ class ModelStages(InProcessHolder):
         return diagnose(
             self._original,
             [(s.program, s.case) for s in suspects],
-            passes_in(job.spec.precision, job.spec.passes, self._target),
+            passes_in(job.spec.kept, job.spec.passes, self._target),
             target=self._target,
             tolerances=job.spec.tolerance,
             folder=job.reproducer,

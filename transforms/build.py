@@ -11,8 +11,8 @@ from transforms.graph_record import record_graph
 from transforms.pipeline import passes_in, run_passes
 from transforms.quantised import INTEGERS
 from transforms.rounding_costs import rounding_costs
+from zoo.precision import Kept, Precision
 from zoo.records import LoweringRecord, PassLog, ProgramGraphs
-from zoo.spec import Precision
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from zoo.spec import Dtype, PassChoice, Tolerance
 
 __all__ = ["Built", "Rewritten", "build", "rewrite"]
+
+_FLOATS = Kept()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +61,7 @@ def rewrite(
     passes: Sequence[str | PassChoice] | None,
     target: Target,
     *,
-    precision: Precision = Precision.FLOAT32,
-    keep: Sequence[str] = (),
+    kept: Kept = _FLOATS,
     calibration: Iterable[Sequence[torch.Tensor]] = (),
 ) -> Rewritten:
     """Run graph passes over a program, and round its weights to a precision.
@@ -69,8 +70,7 @@ def rewrite(
         prepared: the program.
         passes: None for the target's own list.
         target: what it is lowered for.
-        precision: what the weights will be kept in.
-        keep: parameters, or layers, whose weights are not rounded to integers.
+        kept: how the weights will be kept.
         calibration: for `int8-static`: samples of the inputs, in order.
 
     Raises:
@@ -79,10 +79,10 @@ def rewrite(
         PassError: if a pass broke its contract.
     """
     before = prepared.exported.program
-    passes = passes_in(precision, passes, target, keep)
+    passes = passes_in(kept, passes, target)
     ranges: dict[str, Range] = {}
-    if precision in INTEGERS:
-        after, log, ranges = _rounded(prepared, passes or (), precision, calibration)
+    if kept.precision in INTEGERS:
+        after, log, ranges = _rounded(prepared, passes or (), kept.precision, calibration)
     else:
         after, log = run_passes(before, passes, target=target, name=prepared.name)
     exported = dataclasses.replace(prepared.exported, program=after)
@@ -118,7 +118,7 @@ def build(
     tolerances: Mapping[Dtype, Tolerance] | None = None,
     gate: Gate | None = None,
     speech: SpeechParts | None = None,
-    precision: Precision = Precision.FLOAT32,
+    kept: Kept = _FLOATS,
 ) -> Built:
     """Lower programs for the identity's target and write the bundle of them.
 
@@ -129,7 +129,7 @@ def build(
         tolerances: those that differ from the usual ones.
         gate: the accuracy gate, if there is one.
         speech: the recipe, if the model understands speech.
-        precision: what weights are kept in, where that loses nothing; `rewrite` rounds them.
+        kept: how weights are kept, where that loses nothing; `rewrite` rounds them.
 
     Raises:
         UnsupportedKernels: listing every fallback kernel that the target's runtime lacks.
@@ -154,6 +154,6 @@ def build(
         tolerances=tolerances or {},
         gate=gate,
         speech=speech,
-        precision=precision,
+        kept=kept,
     )
     return Built(manifest, tuple(p.lowered.record for p in parts))

@@ -30,9 +30,9 @@ from transforms.lowering.lowered import LoweredFile
 from transforms.lowering.toolchain import find_compiler
 from transforms.passes.narrow_weights import may_narrow
 from transforms.passes.quantise_weights import may_quantise
-from transforms.quantised import INTEGERS, Quantised, Scheme, quantised
+from transforms.quantised import Quantised, Scheme, quantised, scheme_of
 from transforms.sbom import SBOM_FILE, sbom_document
-from zoo.spec import DEFAULT_TOLERANCES, Precision
+from zoo.spec import DEFAULT_TOLERANCES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from transforms.lowering.lowered import LoweredProgram
     from transforms.speech import SpeechParts
     from transforms.targets import Target
+    from zoo.precision import Kept
     from zoo.spec import AccuracyGate, Dtype, Tolerance
 
 __all__ = ["Gate", "Identity", "ProgramParts", "content_digest", "write_bundle"]
@@ -95,7 +96,7 @@ def write_bundle(
     tolerances: Mapping[Dtype, Tolerance],
     gate: Gate | None = None,
     speech: SpeechParts | None = None,
-    precision: Precision = Precision.FLOAT32,
+    kept: Kept,
 ) -> BundleManifest:
     """Write weights, goldens and the manifest into `folder` and seal it with state `lowered`.
 
@@ -106,10 +107,10 @@ def write_bundle(
         tolerances: those that differ from the usual ones.
         gate: left out: there is none.
         speech: left out: the model understands none.
-        precision: what float32 weights are kept in where that loses nothing.
+        kept: how float32 weights are kept, where that loses nothing.
     """
     target = identity.target
-    weights = _Weights(precision)
+    weights = _Weights(kept)
     entries = tuple(_entry(folder, parts, weights) for parts in programs)
     save_file(weights.tensors, folder / _WEIGHTS)
     files = {Role.WEIGHTS: _WEIGHTS, **target.shared_files(folder)}
@@ -143,9 +144,9 @@ def write_bundle(
 class _Weights:
     """The model's weights file in the making: equal tensors are stored once, whoever uses them."""
 
-    def __init__(self, precision: Precision) -> None:
-        self._scheme = INTEGERS.get(precision)
-        self._narrow = None if self._scheme else getattr(torch, precision.value)
+    def __init__(self, kept: Kept) -> None:
+        self._scheme = scheme_of(kept)
+        self._narrow = None if self._scheme else getattr(torch, kept.precision.value)
         self.tensors: dict[str, torch.Tensor] = {}
         self._names: dict[bytes, str] = {}
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from torch.export import ExportedProgram
@@ -29,11 +29,12 @@ from transforms.pipeline import passes_in
 from transforms.targets import target_named
 from zoo.code_digest import code_digest
 from zoo.errors import MenagerieError, UsageError
+from zoo.precision import Kept
 from zoo.records import ConversionReport, Diagnosis, StageTime, with_latencies
 from zoo.report import write_report
 from zoo.reseal import reseal
 from zoo.signing import sign_own
-from zoo.spec import DEFAULT_TOLERANCES, Dtype, Precision, Tolerance, usual_tolerances
+from zoo.spec import DEFAULT_TOLERANCES, Dtype, Group, Precision, Tolerance, usual_tolerances
 from zoo.suspects import suspected
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def convert(
     passes: Sequence[str | PassChoice] | None = None,
     tolerances: Mapping[Dtype | str, Tolerance | float] | None = None,
     precision: Precision | str = Precision.FLOAT32,
+    keep: Sequence[str] = (),
+    group: int | None = None,
     model: str = "",
     licence: str = "",
     threads: int = 1,
@@ -115,6 +118,9 @@ def convert(
         tolerances: by dtype of an output; a number is the largest absolute error.
         precision: what float32 weights are kept in, and rounded to before; a tolerance of float32
             outputs that is left out is then the one of the precision.
+        keep: parameters, or layers, whose weights are not rounded to integers.
+        group: with a weight-only precision: how many integers of a row share a scale, 32, 64, 128
+            or 256; left out: 128 of eight bits, 32 of four.
         model: what the bundle calls it; left out: the module's class.
         licence: of the weights, an SPDX identifier.
         threads: that the artifact and eager are timed with.
@@ -142,14 +148,14 @@ def convert(
     )
     programs = _programs(module, single)
     _check_time(threads, measure_seconds=measure_seconds, search_seconds=search_seconds)
-    kept_in = _precision(precision)
-    _check_calibration(programs, kept_in)
+    kept = _kept(precision, keep, group)
+    _check_calibration(programs, kept.precision)
     wish = _Wish(
         name=_model_name(model, programs),
         target=target_named(target),
         passes=passes,
-        tolerances=_tolerances(tolerances, kept_in),
-        precision=kept_in,
+        tolerances=_tolerances(tolerances, kept.precision),
+        kept=kept,
         licence=licence,
         threads=threads,
         measure_seconds=measure_seconds,
@@ -175,7 +181,7 @@ class _Wish:
     target: Target
     passes: Sequence[str | PassChoice] | None
     tolerances: Mapping[Dtype, Tolerance]
-    precision: Precision
+    kept: Kept
     licence: str
     threads: int
     measure_seconds: float
@@ -209,7 +215,7 @@ class _Made:
             return diagnose(
                 programs,
                 suspected(self.report.validation, list(programs)),
-                passes_in(self.wish.precision, self.wish.passes, self.wish.target),
+                passes_in(self.wish.kept, self.wish.passes, self.wish.target),
                 target=self.wish.target,
                 tolerances=allowed.get,
                 folder=folder,
@@ -229,7 +235,7 @@ def _make(bundle: Path, wish: _Wish, programs: Mapping[str, Program]) -> _Made:
             each,
             wish.passes,
             wish.target,
-            precision=wish.precision,
+            kept=wish.kept,
             calibration=programs[each.name].calibration,
         )
         for each in originals
@@ -237,7 +243,7 @@ def _make(bundle: Path, wish: _Wish, programs: Mapping[str, Program]) -> _Made:
     prepared = [each.prepared for each in done]
     clock.ended("transform")
     identity = Identity(wish.name, wish.target, _key(wish, prepared), licence=wish.licence)
-    built = build(bundle, identity, prepared, tolerances=wish.tolerances, precision=wish.precision)
+    built = build(bundle, identity, prepared, tolerances=wish.tolerances, kept=wish.kept)
     seconds, threads = wish.measure_seconds, wish.threads
     artifacts, eager = measure_beside_eager(
         bundle, prepared, wish.target, threads=threads, seconds=seconds
@@ -282,7 +288,7 @@ class _Clock:
 
 def _key(wish: _Wish, programs: Sequence[Prepared]) -> str:
     """The hash of the programs as they are lowered, their weights, the target and our code."""
-    facts = wish.name, wish.target.name, wish.target.platform, wish.precision
+    facts = wish.name, wish.target.name, wish.target.platform, str(wish.kept)
     digest = hashlib.sha256(" ".join(facts).encode())
     digest.update(code_digest().encode())
     digest.update(str(sorted(wish.target.versions().items())).encode())
@@ -362,17 +368,22 @@ def _check_time(threads: int, **seconds: float) -> None:
             raise UsageError(_PLACE, f"`{name}` is {value!r}", "Give 0 or more")
 
 
-def _precision(wanted: Precision | str) -> Precision:
-    """The precision by its name.
+def _kept(wanted: Precision | str, keep: Sequence[str], group: int | None) -> Kept:
+    """How the weights are kept.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: there is no precision of that name, or it has no such groups.
     """
     try:
-        return Precision(wanted)
+        precision = Precision(wanted)
     except ValueError:
         known = ", ".join(Precision)
         raise UsageError(_PLACE, f"there is no precision {wanted!r}", f"Known: {known}") from None
+    if group is not None and (not precision.has_groups or group not in get_args(Group)):
+        fact = f"{precision} has no groups of {group!r}"
+        step = f"Weight-only precisions have: {', '.join(map(str, get_args(Group)))}"
+        raise UsageError(_PLACE, fact, step)
+    return Kept(precision, tuple(keep), group)
 
 
 def _check_calibration(programs: Mapping[str, Program], precision: Precision) -> None:

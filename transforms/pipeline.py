@@ -23,8 +23,9 @@ from transforms.passes.unpad_relative_shift import UnpadRelativeShift
 from transforms.quantised import INTEGERS
 from transforms.targets import Target, target_named
 from zoo.errors import UsageError
+from zoo.precision import Kept, Precision
 from zoo.records import PassLog
-from zoo.spec import PassChoice, Precision
+from zoo.spec import PassChoice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,27 +106,28 @@ def chosen_passes(
 
 
 def passes_in(
-    precision: Precision,
-    passes: Sequence[str | PassChoice] | None,
-    target: Target | str,
-    keep: Sequence[str] = (),
+    kept: Kept, passes: Sequence[str | PassChoice] | None, target: Target | str
 ) -> Sequence[str | PassChoice] | None:
     """The same passes, and after them what a precision asks for: folded weights are the last.
 
     Args:
-        precision: what weights will be kept in.
+        kept: how weights will be kept.
         passes: None for the target's own list.
         target: what the program is lowered for.
-        keep: parameters that are not rounded to integers; see `QuantiseWeights`.
 
     Raises:
         UsageError: the target cannot compute in the precision.
     """
+    precision = kept.precision
     target_named(target).require(precision)
     if precision is Precision.FLOAT32:
         return passes
     if precision in INTEGERS:
-        options = {"precision": precision.value} | ({"keep": " ".join(keep)} if keep else {})
+        options: dict[str, str | int] = {"precision": precision.value}
+        if kept.keep:
+            options["keep"] = " ".join(kept.keep)
+        if kept.group is not None:
+            options["group"] = kept.group
         last = PassChoice(name=QuantiseWeights.name, options=options)
     else:
         last = PassChoice(name=NarrowWeights.name, options={"dtype": precision.value})

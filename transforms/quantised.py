@@ -10,13 +10,13 @@ the row and another operand can be summed up in integers: precisions `int8` and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from zoo.precision import Precision
+from zoo.precision import Kept, Precision
 
-__all__ = ["INTEGERS", "Quantised", "Scheme", "quantised"]
+__all__ = ["INTEGERS", "Quantised", "Scheme", "quantised", "scheme_of"]
 
 _UPPER_HALF = -(1 << 16)  # of a float32's bits: what bfloat16 keeps of them
 
@@ -40,6 +40,14 @@ INTEGERS = {
     Precision.INT8_WEIGHT_ONLY: Scheme(bits=8, group=128),
     Precision.INT4_WEIGHT_ONLY: Scheme(bits=4, group=32),
 }
+
+
+def scheme_of(kept: Kept) -> Scheme | None:
+    """How weights that are kept so are rounded; None where they are no integers."""
+    scheme = INTEGERS.get(kept.precision)
+    if scheme is None or kept.group is None:
+        return scheme
+    return replace(scheme, group=kept.group)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Precision"]
+__all__ = ["Kept", "Precision"]
 
 
 class Precision(StrEnum):
@@ -28,6 +29,27 @@ class Precision(StrEnum):
         return self in (Precision.INT8, Precision.INT8_STATIC)
 
     @property
+    def has_groups(self) -> bool:
+        """Whether a row of integers has several scales."""
+        return self in (Precision.INT8_WEIGHT_ONLY, Precision.INT4_WEIGHT_ONLY)
+
+    @property
     def suffix(self) -> str:
         """What a release in this precision bears behind its model's name."""
         return self.value.replace("-", "_")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """How a release keeps its weights.
+
+    Attributes:
+        precision: the type of its numbers.
+        keep: parameters that stay float32, by their names or what these begin with, such as a
+            layer's name.
+        group: how many integers of a row share a scale; None: what the precision has.
+    """
+
+    precision: Precision = Precision.FLOAT32
+    keep: tuple[str, ...] = ()
+    group: int | None = None

@@ -7,13 +7,13 @@ line in every complaint, is `zoo.manifest`'s work.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Self, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
-from zoo.precision import Precision
+from zoo.precision import Kept, Precision
 from zoo.spec_base import Axis, Name, Sha256, SpecModel
 from zoo.spec_sources import (
     CheckpointSource,
@@ -219,6 +219,9 @@ def usual_tolerances(precision: Precision) -> dict[Dtype, Tolerance]:
     return {} if known is None else {Dtype.FLOAT32: known}
 
 
+Group = Literal[32, 64, 128, 256]
+
+
 class Variant(SpecModel):
     """A release of a model in another precision, proven against eager PyTorch in float32."""
 
@@ -234,6 +237,11 @@ class Variant(SpecModel):
         description="parameters, or layers by the beginning of their names, whose weights are not "
         "rounded to integers",
         examples=[["features.0", "classifier"]],
+    )
+    group: Group | None = Field(
+        default=None,
+        description="of weight-only precisions: how many integers of a row share a scale; left "
+        "out: 128 of eight bits, 32 of four",
     )
     slack: int = Field(
         default=0, ge=0, description="images or words that its gate may judge otherwise than eager"
@@ -292,6 +300,9 @@ class ModelSpec(SpecModel):
     keep: tuple[str, ...] = Field(
         default=(), description="weights that the precision does not round; see `precisions`"
     )
+    group: Group | None = Field(
+        default=None, description="integers that share a scale; see `precisions`"
+    )
     calibration: str = Field(
         default="", description="samples for the precision `int8-static`; see `precisions`"
     )
@@ -331,6 +342,10 @@ class ModelSpec(SpecModel):
         for precision, calibration in {self.precision: self.calibration, **given}.items():
             if bool(calibration) != (precision is Precision.INT8_STATIC):
                 raise ValueError(f"{precision}: `calibration` is for int8-static, which needs it")
+        groups = {precision: of.group for precision, of in self.precisions.items()}
+        for precision, group in {self.precision: self.group, **groups}.items():
+            if group is not None and not precision.has_groups:
+                raise ValueError(f"{precision}: `group` is for the weight-only precisions")
         for precision, variant in self.precisions.items():
             if spare := sorted(set(variant.targets or ()) - set(self.targets)):
                 raise ValueError(f"{precision} is for target {spare[0]!r}, which the entry is not")
@@ -344,6 +359,7 @@ class ModelSpec(SpecModel):
                     "precision": precision,
                     "precisions": {},
                     "keep": of.keep,
+                    "group": of.group,
                     "calibration": of.calibration,
                     "accuracy": _with_slack(self.accuracy, of.slack),
                     "speech": self.speech
@@ -360,6 +376,11 @@ class ModelSpec(SpecModel):
             )
             for precision, of in self.precisions.items()
         }
+
+    @property
+    def kept(self) -> Kept:
+        """How its weights are kept."""
+        return Kept(self.precision, self.keep, self.group)
 
     @property
     def own_tolerances(self) -> dict[Dtype, Tolerance]:

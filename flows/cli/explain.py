@@ -44,7 +44,7 @@ def explain(
         from transforms.pipeline import passes_in
 
         prepared = prepare_model(model, manifest, random_weights, allow_factories=allow_factories)
-        passes = passes_in(prepared.spec.precision, prepared.spec.passes, target)
+        passes = passes_in(prepared.spec.kept, prepared.spec.passes, target)
         explained = [
             (p, *explain_program(p.name, p.exported.program, passes, target=target))
             for p in prepared.programs

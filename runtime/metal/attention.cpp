@@ -1,6 +1,10 @@
-// Scaled dot-product attention on the device: a product, a softmax with a mask, a product. Half
-// precision is computed in single and rounded once at the end.
+// Scaled dot-product attention on the device, by one kernel that keeps no scores. Where the weights
+// are wanted too, or the device computes large products elsewhere: a product, a softmax with a
+// mask, a product. Half precision is computed in single and rounded once at the end.
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
 
 #include "common/copy.h"
 #include "common/shim_support.h"
@@ -16,10 +20,27 @@ namespace {
 constexpr uint64_t kSimdWidth = 32;  // of every GPU that Metal runs on
 
 // As softmax.metal has it.
-struct Shape {
+struct Scores {
   int64_t heads, queries, keys;
   int32_t causal, mask;
 };
+
+// As attention.metal has them.
+struct Shape {
+  int64_t heads, sharing, queries, keys, width, columns;
+  float scale;
+  int32_t causal, mask;
+};
+struct Strides {
+  int64_t batch, head, row, column;
+};
+enum Mask : int32_t { kNone, kSingle, kSame, kHiding };
+
+constexpr int64_t kQueries = 32;               // of a group
+constexpr uint64_t kThreads = 128;             // of a group
+constexpr uint64_t kSlices = 8;                // SIMD groups for one query
+constexpr int64_t kWidestOne = 256;            // what they hold of a query, and of the result
+constexpr int64_t kNarrow = 64, kBroad = 128;  // columns of the result that a group may compute
 
 struct Attention {
   const Tensor& query;  // [B, H, L, E]
@@ -70,7 +91,7 @@ MatmulDescriptor product_of(const Attention& a, int64_t n, int64_t k) {
 
 // softmax(scores + mask) in place.
 void weigh(const Attention& a, const Tensor& scores) {
-  Shape shape{a.query.size[1], a.query.size[2], a.key.size[2], a.causal ? 1 : 0, 0};
+  Scores shape{a.query.size[1], a.query.size[2], a.key.size[2], a.causal ? 1 : 0, 0};
   Tensor mask = scores;  // is not read
   if (a.mask != nullptr) {
     shape.mask = a.mask->dtype == Dtype::kBool ? 2 : 1;
@@ -85,33 +106,90 @@ void weigh(const Attention& a, const Tensor& scores) {
            Grid{{threads_for(static_cast<int64_t>(rows * kSimdWidth)), 1, 1}, {kSimdWidth, 1, 1}});
 }
 
-struct Attended {
-  Tensor output, weights;
-};
-
-Attended attend(const Attention& a) {
+// By parts, in single precision: the result, and the weights.
+std::pair<Tensor, Tensor> attend_by_parts(const Attention& a) {
   const auto& size = a.query.size;
   const int64_t score_sizes[] = {size[0], size[1], size[2], a.key.size[2]};
   const int64_t output_sizes[] = {size[0], size[1], size[2], a.value.size[3]};
-  Attended result{metal::empty_contiguous(Dtype::kFloat32, output_sizes),
-                  metal::empty_contiguous(Dtype::kFloat32, score_sizes)};
-  if (result.weights.empty() || a.query.empty()) {
-    backend::fill_zero(result.output);
-    backend::fill_zero(result.weights);
-    return result;
+  const Tensor output = metal::empty_contiguous(Dtype::kFloat32, output_sizes);
+  const Tensor weights = metal::empty_contiguous(Dtype::kFloat32, score_sizes);
+  if (weights.empty() || a.query.empty()) {
+    backend::fill_zero(output);
+    backend::fill_zero(weights);
+    return {output, weights};
   }
   const Tensor query = converted(a.query, Dtype::kFloat32);
   const Tensor key = converted(a.key, Dtype::kFloat32);
   MatmulDescriptor scoring = product_of(a, a.key.size[2], size[3]);
   scoring.b_transposed = true;
   scoring.alpha = static_cast<float>(a.scale);
-  product(scoring, {region_of(query), region_of(key), {}, region_of(result.weights)});
-  weigh(a, result.weights);
-  if (result.output.empty()) return result;
+  product(scoring, {region_of(query), region_of(key), {}, region_of(weights)});
+  weigh(a, weights);
+  if (output.empty()) return {output, weights};
   const Tensor value = converted(a.value, Dtype::kFloat32);
   product(product_of(a, a.value.size[3], a.key.size[2]),
-          {region_of(result.weights), region_of(value), {}, region_of(result.output)});
-  return result;
+          {region_of(weights), region_of(value), {}, region_of(output)});
+  return {output, weights};
+}
+
+Strides strides_of(const Tensor& t) { return {t.stride[0], t.stride[1], t.stride[2], t.stride[3]}; }
+
+uint64_t quotient(int64_t size, int64_t by) { return static_cast<uint64_t>((size + by - 1) / by); }
+
+void dispatch_whole(const Attention& a, const Tensor& output) {
+  const auto& size = a.query.size;
+  Shape shape{.heads = size[1],
+              .sharing = size[1] / a.key.size[1],
+              .queries = size[2],
+              .keys = a.key.size[2],
+              .width = size[3],
+              .columns = a.value.size[3],
+              .scale = static_cast<float>(a.scale),
+              .causal = a.causal ? 1 : 0,
+              .mask = kNone};
+  Tensor mask = a.query;  // is not read
+  if (a.mask != nullptr) {
+    const bool taken = a.mask->dtype == Dtype::kBool || a.mask->dtype == a.query.dtype;
+    mask = taken ? *a.mask : converted(*a.mask, Dtype::kFloat32);
+    shape.mask = mask.dtype == Dtype::kBool      ? kHiding
+                 : mask.dtype == Dtype::kFloat32 ? kSingle
+                                                 : kSame;
+    mask = broadcast(mask, std::array{size[0], size[1], size[2], shape.keys});
+  }
+  Arguments arguments;
+  arguments.add(output).add(a.query).add(a.key).add(a.value).add(mask).add(shape);
+  arguments.add(strides_of(a.query)).add(strides_of(a.key)).add(strides_of(a.value));
+  arguments.add(strides_of(mask));
+  const std::string type = metal_name(a.query.dtype);
+  const uint64_t heads = threads_for(size[0] * size[1]);
+  if (shape.queries == 1 && std::max(shape.width, shape.columns) <= kWidestOne) {
+    constexpr uint64_t kGroup = kSlices * kSimdWidth;
+    return dispatch("attention", "attend_one_" + type, arguments,
+                    Grid{{heads * kGroup, 1, 1}, {kGroup, 1, 1}});
+  }
+  const int64_t columns = shape.columns > kNarrow ? kBroad : kNarrow;
+  dispatch(
+      "attention", "attend_" + type + "_" + std::to_string(columns), arguments,
+      Grid{{quotient(shape.queries, kQueries) * kThreads, quotient(shape.columns, columns), heads},
+           {kThreads, 1, 1}});
+}
+
+// The result alone.
+Tensor attend_whole(const Attention& a) {
+  const int64_t sizes[] = {a.query.size[0], a.query.size[1], a.query.size[2], a.value.size[3]};
+  const Tensor output = metal::empty_contiguous(a.query.dtype, sizes);
+  if (output.empty()) return output;
+  if (a.key.empty()) {
+    backend::fill_zero(output);
+  } else {
+    dispatch_whole(a, output);
+  }
+  return output;
+}
+
+double operations_of(const Attention& a) {
+  const auto rows = static_cast<double>(a.query.size[0] * a.query.size[1] * a.query.size[2]);
+  return 2.0 * rows * static_cast<double>(a.key.size[2] * (a.query.size[3] + a.value.size[3]));
 }
 
 struct Given {
@@ -123,6 +201,7 @@ struct Given {
   const double* scale;
 };
 
+// `weights` may be null: they are not wanted.
 void run(const Given& given, bool grouped, AtenTensorHandle* output, AtenTensorHandle* weights) {
   const Tensor& query = operand(given.query);
   require(given.dropout == 0 && optional_operand(given.dropout_mask) == nullptr, "dropout ",
@@ -133,9 +212,13 @@ void run(const Given& given, bool grouped, AtenTensorHandle* output, AtenTensorH
   check(attention, grouped);
   Attention scaled = attention;
   scaled.scale = given.scale != nullptr ? *given.scale : 1 / std::sqrt(double(query.size[3]));
-  const Attended result = attend(scaled);
-  *output = to_handle(converted(result.output, query.dtype));
-  *weights = to_handle(converted(result.weights, query.dtype));
+  if (weights == nullptr && is_own_attention(operations_of(scaled))) {
+    *output = to_handle(attend_whole(scaled));
+    return;
+  }
+  const auto [result, weighed] = attend_by_parts(scaled);
+  *output = to_handle(converted(result, query.dtype));
+  if (weights != nullptr) *weights = to_handle(converted(weighed, query.dtype));
 }
 
 }  // namespace

@@ -138,6 +138,8 @@ class MetalDevice {
   virtual std::unique_ptr<Stream> make_stream() = 0;
   // So many operations of a product, and the stream's own may be faster than our kernels.
   virtual double graph_from() const = 0;
+  // The same of an attention, by its two products and a softmax between them.
+  virtual double parts_from() const = 0;
 
   // This process's device: the build links one of the two.
   static MetalDevice& instance();

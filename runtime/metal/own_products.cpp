@@ -54,18 +54,15 @@ constexpr uint64_t kSlices = 8;
 constexpr int64_t kLarge = 64, kSmall = 32;
 
 // MENAGERIE_METAL_GRAPH_FROM sets it, in GFLOP: `make mac-day` tries several.
-double graph_from() {
-  static const double operations = [] {
-    const char* given = std::getenv("MENAGERIE_METAL_GRAPH_FROM");
-    return given == nullptr ? MetalDevice::instance().graph_from() : std::atof(given) * 1e9;
-  }();
-  return operations;
+double border(double of_device) {
+  static const char* given = std::getenv("MENAGERIE_METAL_GRAPH_FROM");
+  return given == nullptr ? of_device : std::atof(given) * 1e9;
 }
 
 bool is_worth_a_graph(int64_t batch, int64_t m, int64_t n, int64_t k) {
   return 2.0 * static_cast<double>(batch) * static_cast<double>(m) * static_cast<double>(n) *
              static_cast<double>(k) >=
-         graph_from();
+         border(MetalDevice::instance().graph_from());
 }
 
 Strides strides_of(int64_t batches, int64_t rows, int64_t columns, bool transposed) {
@@ -226,6 +223,10 @@ bool is_own(const ConvolutionDescriptor& d) {
   if (wrong || (d.groups > 1 && d.groups == d.in_channels)) return true;
   const Extents p = extents_of(d);
   return is_plain(d) && !is_worth_a_graph(d.batch, p.m, p.n, p.k);
+}
+
+bool is_own_attention(double operations) {
+  return operations < border(MetalDevice::instance().parts_from());
 }
 
 void product(const MatmulDescriptor& descriptor, const MatmulOperands& operands) {

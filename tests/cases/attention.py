@@ -154,6 +154,125 @@ for dtype in FLOATS[1:]:
         targets=("cpu",),
     )
 
+
+def _whole() -> Iterator[tuple[str, dict[str, Any], float]]:
+    """Without the weights: what one kernel computes in blocks of keys, and queries, and columns.
+
+    Each with a tolerance: what is odd to a block of 32 comes out as exact as what is not.
+    """
+
+    def of(queries: int, keys: int, width: int, columns: int, **rest: Any) -> dict[str, Any]:
+        return {
+            "query": floats(1, 2, queries, width),
+            "key": floats(1, 2, keys, width, seed=1),
+            "value": floats(1, 2, keys, columns, seed=2),
+            "attn_mask": None,
+            "dropout_p": 0.0,
+            "is_causal": 0,
+            "scale": None,
+            **rest,
+        }
+
+    single = 4e-6
+    yield "whole, odd to all blocks", of(33, 65, 35, 37), single
+    yield "whole, just full blocks", of(32, 64, 32, 64), single
+    yield "whole, less than a block", of(3, 5, 7, 2), single
+    yield "whole, broad values", of(9, 40, 8, 130), single
+    yield "whole, broad queries", of(9, 40, 200, 70), single
+    yield "whole, many keys", of(5, 700, 8, 8), single
+    yield "whole, one query, many keys", of(1, 700, 40, 200), single
+    yield "whole, one query beyond a vector", of(1, 40, 260, 8), single
+    yield "whole, more queries than keys, causal", of(70, 35, 8, 8, is_causal=1), single
+    yield "whole, more keys than queries, causal", of(35, 70, 8, 8, is_causal=1), single
+    yield "whole, one query, causal", of(1, 9, 8, 8, is_causal=1), single
+    yield "whole, no keys", of(3, 0, 8, 8), single
+    for rows in (1, 35):
+        mask = floats(1, 1, rows, 70)
+        named = f"whole, {rows} of queries, mask"
+        yield f"{named} added", of(rows, 70, 8, 8, attn_mask=mask), single
+        yield f"{named} of booleans", of(rows, 70, 8, 8, attn_mask=mask > 0), single
+        hidden = of(rows, 70, 8, 8, attn_mask=(mask > 0).logical_and(torch.arange(70) > 40))
+        yield f"{named} that hides the first keys", hidden, single
+        rising = torch.arange(70.0).expand(1, 2, rows, 70)
+        yield f"{named} that rises", of(rows, 70, 8, 8, attn_mask=rising), single
+        # Of a query, or a value, that is NaN: the row, and the column, and no others.
+        unknown = of(rows, 70, 8, 8)
+        unknown["query"][0, 1, rows // 2] = torch.nan
+        yield f"whole, a NaN of {rows} queries", unknown, single
+        unknown = of(rows, 70, 8, 8)
+        unknown["value"][0, 1, 3, 2] = torch.nan
+        yield f"whole, {rows} of queries, a value that is NaN", unknown, single
+        infinite = of(rows, 70, 8, 8)
+        infinite["key"][0, 1, 3] *= torch.inf
+        yield f"whole, {rows} of queries, an infinite key", infinite, single
+    for dtype in FLOATS[1:]:
+        halved = {
+            name: value.to(dtype) if isinstance(value, torch.Tensor) else value
+            for name, value in of(33, 65, 40, 37).items()
+        }
+        # Large scores tell: rounded to bfloat16, one of 30 is off by an eighth.
+        halved["query"], halved["key"] = 3 * halved["query"], 3 * halved["key"]
+        step = torch.finfo(dtype).eps
+        yield f"whole, {short(dtype)}", halved, step
+        for kind in (dtype, torch.float32):
+            masked = {**halved, "attn_mask": floats(1, 1, 33, 65).to(kind)}
+            yield f"whole, {short(dtype)}, mask of {short(kind)}", masked, step
+        one = halved["query"][:, :, :1]
+        masked = {**halved, "query": one, "attn_mask": floats(1, 1, 1, 65).to(dtype)}
+        yield f"whole, one query of {short(dtype)}", masked, step
+
+
+def _hidden_row(queries: int) -> dict[str, Any]:
+    """One query sees no key: torch's own attention gives nought for it, where softmax gives NaN."""
+    mask = floats(2, 1, queries, 7) < 0.4
+    mask[0, 0, queries // 2] = False
+    return {**_PLAIN, "query": floats(2, 2, queries, 8), "attn_mask": mask}
+
+
+def _torch(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **rest: Any) -> Any:
+    """Eager's own, in double precision."""
+    return torch.nn.functional.scaled_dot_product_attention(
+        query.double(), key.double(), value.double(), rest["attn_mask"]
+    ).to(query.dtype)
+
+
+_LESS = {"dropout_mask": None, "enable_gqa": 0, "ret1": None}
+for name, arguments, tolerance in _whole():
+    TABLE.add(
+        f"{_MATH}_v2",
+        name,
+        {**arguments, **_LESS},
+        lambda **given: _math(**given)[:1],
+        tolerance=tolerance,
+        closely=True,
+        targets=("metal",),
+    )
+for queries in (1, 5):
+    TABLE.add(
+        f"{_MATH}_v2",
+        f"whole, one of {queries} queries sees no key",
+        {**_hidden_row(queries), **_LESS},
+        _torch,
+        targets=("metal",),
+    )
+for name, change in _CHANGES:
+    for rows in (1, 5):
+        mask = change.get("attn_mask")
+        TABLE.add(
+            f"{_MATH}_v2",
+            f"whole, {name}, {rows} of queries",
+            {
+                **_GROUPED,
+                **change,
+                "query": floats(2, 6, rows, 8),
+                "attn_mask": None if mask is None else mask[:, :, :rows],
+                "enable_gqa": 1,
+                "ret1": None,
+            },
+            lambda **given: _math(**given)[:1],
+            targets=("metal",),
+        )
+
 _MISFITS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"key": floats(2, 2, 7, 7)}, "shapes do not fit"),
     ({"value": floats(2, 3, 7, 8)}, "shapes do not fit"),

@@ -22,8 +22,10 @@ _TOLERANCES = {torch.float16: 4e-3, torch.bfloat16: 2e-2, torch.float64: 1e-9}
 class Case:
     """One call of an operator, and eager's way to the same results.
 
-    `eager` takes the same arguments by the same names, `out` left away. Whatever the strides and
-    offsets of the operands are, the results are eager's; `strides` says that theirs are too.
+    `eager` takes the same arguments by the same names, `out` left away, and `ret1`, which is given
+    as None where that result is not wanted. Whatever the strides and offsets of the operands are,
+    the results are eager's; `strides` says that theirs are too. A tolerance is at least what
+    results of the dtype may always have, unless `closely` is said.
     """
 
     operator: str
@@ -32,6 +34,7 @@ class Case:
     eager: Callable[..., Any]
     strides: bool = False
     tolerance: float | None = None
+    closely: bool = False
     targets: tuple[str, ...] = ("cpu", "metal")
 
     def __repr__(self) -> str:
@@ -44,7 +47,7 @@ class Case:
 
     def expected(self, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
         """Eager's results."""
-        given = {name: value for name, value in arguments.items() if name != "out"}
+        given = {name: value for name, value in arguments.items() if name not in {"out", "ret1"}}
         results = self.eager(**given)
         return (results,) if isinstance(results, torch.Tensor) else tuple(results)
 
@@ -52,6 +55,8 @@ class Case:
         """The largest absolute and relative error of a result of that dtype."""
         if not dtype.is_floating_point:
             return 0
+        if self.closely and self.tolerance is not None:
+            return self.tolerance
         return max(self.tolerance or 0, _TOLERANCES.get(dtype, 2e-5))
 
 

@@ -183,7 +183,8 @@ class Device:
     def call(self, name: str, /, **arguments: Any) -> list[Handle]:
         """Calls a shim by its full name.
 
-        Tensors may be handles or torch tensors, lists Python sequences, absent options None.
+        Tensors may be handles or torch tensors, lists Python sequences, absent options None, and
+        results that are not wanted too.
         """
         spread = _Spread(self)
         parameters = parameters_of(name)
@@ -193,7 +194,7 @@ class Device:
             if parameter in lengths:
                 continue
             if parameter.startswith("ret"):
-                spread.result()
+                spread.result(wanted=parameter not in given or given.pop(parameter) is not None)
                 continue
             listed = any(other == f"{parameter}_len_" for _, other in parameters)
             spread.add(kind, given.pop(parameter), listed=listed)
@@ -246,8 +247,11 @@ class _Spread:
         self.alive: list[Any] = []
         self.results: list[Any] = []
 
-    def result(self) -> None:
-        """Adds a place for a result."""
+    def result(self, *, wanted: bool) -> None:
+        """Adds a place for a result, or none."""
+        if not wanted:
+            self.arguments.append(ctypes.c_void_p())
+            return
         self.results.append(ctypes.c_void_p())
         self.arguments.append(ctypes.byref(self.results[-1]))
 

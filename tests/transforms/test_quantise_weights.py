@@ -185,6 +185,35 @@ def test_another_precision_is_refused() -> None:
         run_passes(torch.export.export(module, inputs), [choice])
 
 
+@pytest.mark.parametrize("precision", ["int4-weight-only", "int8-weight-only"])
+def test_groups_are_as_long_as_asked_for(precision: str, tmp_path: Path) -> None:
+    """A row of 128 has four scales by 32 of it, two by 64; one that neither divides has one."""
+    net = nn.Sequential(nn.Linear(128, 8), nn.Linear(8, 40), nn.Linear(40, 3)).eval()
+    for group, scales in ((32, 4), (64, 2)):
+        out = tmp_path / f"{group}"
+        convert(
+            net,
+            (torch.randn(2, 128),),
+            precision=precision,
+            group=group,
+            tolerances={"float32": 1.0},
+            out=out,
+            measure_seconds=0,
+        )
+        kept = load_file(out / "weights.safetensors")
+        assert kept["0.weight.scales"].shape == (8, scales)
+        assert kept["2.weight.scales"].shape == (3, 1)
+
+
+@pytest.mark.parametrize(("precision", "group"), [("int8", 64), ("int4-weight-only", 48)])
+def test_other_groups_are_refused(precision: str, group: int, tmp_path: Path) -> None:
+    """Before anything is made, with those that there are."""
+    net, inputs = nn.Linear(64, 2), (torch.randn(1, 64),)
+    with pytest.raises(UsageError, match="32, 64, 128, 256"):
+        convert(net, inputs, precision=precision, group=group, out=tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(("target", "bits"), [("cpu", 8), ("cpu", 4), ("metal", 4)])
 def test_the_bundle_keeps_integers_and_computes_in_float32(
     target: str, bits: int, tmp_path: Path

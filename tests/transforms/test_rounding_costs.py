@@ -15,7 +15,7 @@ from transforms.own_program import Program, prepare_own
 from transforms.quantised import INTEGERS, quantised
 from transforms.rounding_costs import to_eight_bits
 from transforms.targets import target_named
-from zoo.precision import Precision
+from zoo.precision import Kept, Precision
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +49,7 @@ def _x() -> torch.Tensor:
 
 def _costs(module: nn.Module, x: torch.Tensor, precision: Precision) -> tuple[LayerCost, ...]:
     prepared = prepare_own("main", Program(module.eval(), (x,)))
-    return rewrite(prepared, None, target_named("cpu"), precision=precision).log.rounding
+    return rewrite(prepared, None, target_named("cpu"), kept=Kept(precision)).log.rounding
 
 
 def _snr_db(exact: torch.Tensor, found: torch.Tensor) -> float:

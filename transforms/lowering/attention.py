@@ -1,4 +1,4 @@
-"""Attention written out for targets that generate its softmax themselves."""
+"""Attention kept whole for targets whose runtime computes it without ever storing its scores."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from transforms.lowering.layouts import let_views_copy
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-__all__ = ["attention", "write_out_attention"]
+__all__ = ["attention", "keep_attention_whole"]
 
 aten = torch.ops.aten
+_HEADS = -3  # the axis of heads, counted from the end
+_RANK = 4  # of what the kernel takes: batch, heads, places, width
 
 
-def write_out_attention(program: ExportedProgram) -> ExportedProgram:
-    """Replace each attention by two products and a softmax, by the formula in torch's docs.
+def keep_attention_whole(program: ExportedProgram) -> ExportedProgram:
+    """Call the runtime's kernel for each attention.
 
-    Inductor fuses scale, mask and softmax into kernels of its own. Left whole, torch would ask its
-    own device what fused attention it has, which on another host has none to ask.
+    Left as it is, torch would ask its own device what fused attention it has, which on another host
+    has none to ask.
     """
     operator = aten.scaled_dot_product_attention.default
     if not any(node.target is operator for node in program.graph.nodes):
         return program
     editor = ProgramEditor(program)
     let_views_copy(editor)  # those of its result count on the strides that the operator gives
-    written_out: ExportedProgram = editor.finish().run_decompositions({operator: attention})
-    return written_out
+    whole: ExportedProgram = editor.finish().run_decompositions({operator: attention})
+    return whole
 
 
 def attention(  # noqa: PLR0917
@@ -44,26 +46,32 @@ def attention(  # noqa: PLR0917
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """`softmax(scale query key^T + mask) value`, of (..., L, E), (..., S, E) and (..., S, V)."""
+    """`softmax(scale query key^T + mask) value`, of (..., L, E), (..., S, E) and (..., S, V).
+
+    The mask broadcasts to (..., L, S). The axes before heads become one batch.
+
+    Raises:
+        NotImplementedError: attention with dropout.
+    """
     if dropout_p != 0.0:
         raise NotImplementedError("attention with dropout")
-    if enable_gqa:
-        key = key.repeat_interleave(query.size(-3) // key.size(-3), -3)
-        value = value.repeat_interleave(query.size(-3) // value.size(-3), -3)
-    factor = scale if scale is not None else 1 / math.sqrt(query.size(-1))
-    dtype = query.dtype
-    if dtype in {torch.float16, torch.bfloat16}:  # sums and scores in single, rounded once
-        query, key, value = query.float(), key.float(), value.float()
-    scores = (query * factor) @ key.transpose(-2, -1)
-    if is_causal:
-        rows, columns = query.size(-2), key.size(-2)
-        attn_mask = torch.ones(rows, columns, dtype=torch.bool, device=query.device).tril()
-    if attn_mask is None:
-        return (torch.softmax(scores, -1) @ value).to(dtype)
-    if attn_mask.dtype == torch.bool:
-        scores = scores.masked_fill(~attn_mask, -math.inf)
-    else:
-        scores = scores + attn_mask
-    # Of a row that is masked as a whole torch makes zeros, where softmax alone gives NaN.
-    weights: torch.Tensor = aten._safe_softmax.default(scores, -1)
-    return (weights @ value).to(dtype)
+    operands = [each.unsqueeze(0) if each.dim() < -_HEADS else each for each in (query, key, value)]
+    leading = [each.shape[:_HEADS] for each in operands]
+    batch = torch.broadcast_shapes(*leading)  # type: ignore[no-untyped-call]
+    heads = operands[0].shape[_HEADS]
+    q, k, v = (_batched(each, (*batch, *each.shape[_HEADS:])) for each in operands)
+    if attn_mask is not None and attn_mask.dim() >= _RANK:
+        attn_mask = _batched(attn_mask, (*batch, *attn_mask.shape[_HEADS:]))
+    result: torch.Tensor = aten._scaled_dot_product_attention_math_for_mps.default(
+        q, k, v, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
+    )[0]
+    before = (*batch, heads) if query.dim() >= -_HEADS else ()
+    return result.reshape(*before, query.shape[-2], value.shape[-1])
+
+
+def _batched(operand: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
+    """(batch, heads, places, width) of an operand whose axes before heads are any."""
+    batch = math.prod(sizes[:_HEADS])
+    if operand.dim() == _RANK and operand.shape[0] == batch:
+        return operand
+    return operand.expand(sizes).reshape(batch, *sizes[_HEADS:])

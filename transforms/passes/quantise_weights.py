@@ -9,9 +9,9 @@ import torch
 from transforms.base import GraphPass, Journal
 from transforms.export import WRAPPER_PREFIX
 from transforms.passes.layout_operators import is_layout
-from transforms.quantised import INTEGERS, quantised
+from transforms.quantised import INTEGERS, quantised, scheme_of
 from zoo.errors import UsageError
-from zoo.precision import Precision
+from zoo.precision import Kept, Precision
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,6 +61,7 @@ class QuantiseWeights(GraphPass):
         precision: `int8`, `int8-static`, `int8-weight-only` or `int4-weight-only`.
         keep: parameters that stay, by their names or what these begin with up to a dot or an
             underscore, such as a layer's name; spaces between them.
+        group: how many integers of a row share a scale; left out: what is usual for the precision.
 
     Raises:
         UsageError: another precision is asked for, or a name to keep is no parameter's.
@@ -69,23 +70,30 @@ class QuantiseWeights(GraphPass):
     name = "quantise_weights"
     summary = "Replaces weights of products with integers of eight or four bits times a scale"
 
-    def __init__(self, precision: str = Precision.INT8_WEIGHT_ONLY, keep: str = "") -> None:
+    def __init__(
+        self,
+        precision: str = Precision.INT8_WEIGHT_ONLY,
+        keep: str = "",
+        group: int | None = None,
+    ) -> None:
         if precision not in INTEGERS:
             fact = f"cannot keep weights in {precision!r}"
             raise UsageError(f"pass {self.name}", fact, f"Known: {', '.join(INTEGERS)}")
-        self._precision = Precision(precision)
-        self._keep = tuple(keep.split())
+        if group is not None and not (group > 0 and Precision(precision).has_groups):
+            fact = f"{precision} has no groups of {group}"
+            raise UsageError(f"pass {self.name}", fact, "Leave `group` out")
+        self._kept = Kept(Precision(precision), tuple(keep.split()), group)
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Round every weight that may be."""
-        scheme = INTEGERS[self._precision]
+        scheme = scheme_of(self._kept) or INTEGERS[self._kept.precision]
         rounded, kept, names = 0, set[str](), list[str]()
         for node in editor.graph.nodes:
             value = editor.constant(node)
             if value is None or not editor.is_parameter(node):
                 continue
             names.append(editor.constant_name(node).removeprefix(WRAPPER_PREFIX))
-            if named := _naming(names[-1], self._keep):
+            if named := _naming(names[-1], self._kept.keep):
                 kept |= named
                 continue
             if not may_quantise(value):
@@ -98,12 +106,13 @@ class QuantiseWeights(GraphPass):
                 continue
             editor.set_constant(node, found.wide())
             rounded += 1
-        if unknown := sorted(set(self._keep) - kept):
+        if unknown := sorted(set(self._kept.keep) - kept):
             fact = f"is to keep {unknown[0]!r}, which names no parameter of the program"
             raise UsageError(f"pass {self.name}", fact, f"Such are: {', '.join(names[:4])}")
         if rounded:
-            how = "integers" if self._precision.multiplies_integers else "float32"
-            journal.changed(f"rounded {rounded} weights to {self._precision}, to compute in {how}")
+            kept_in = self._kept.precision
+            how = "integers" if kept_in.multiplies_integers else "float32"
+            journal.changed(f"rounded {rounded} weights to {kept_in}, to compute in {how}")
 
 
 def _naming(parameter: str, names: tuple[str, ...]) -> set[str]:

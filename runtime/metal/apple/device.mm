@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 
 #import "metal/apple/support.h"
 
@@ -109,6 +110,7 @@ class AppleDevice final : public MetalDevice {
 
   // A graph ends the encoder and begins another one; an estimate, which no Mac has measured yet.
   double graph_from() const override { return 1e9; }
+  double parts_from() const override { return std::numeric_limits<double>::infinity(); }
 
  private:
   // Without a copy, or none: only whole pages can be wrapped. Mapped files and large allocations

@@ -3,35 +3,12 @@
 #include <metal_stdlib>
 using namespace metal;
 
-struct Image {
-  int channels;
-  int height;
-  int width;
-};
-
-struct Window {
-  int height;
-  int width;
-  int stride_y;
-  int stride_x;
-  int padding_y;
-  int padding_x;
-  int dilation_y;
-  int dilation_x;
-};
+#include "images.h"
 
 struct Grouping {
   int groups;
   int transposed;
   int has_bias;
-};
-
-// Strides of the input in elements: of an image, a channel, a row, a place.
-struct Places {
-  long image;
-  long channel;
-  long row;
-  long column;
 };
 
 // Where in the input a tap of the kernel lies, or -1: nowhere.

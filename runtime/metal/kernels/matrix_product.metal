@@ -1,30 +1,6 @@
 // Matrix products, and convolutions as such, tile by tile (tiles.h).
 #include "tiles.h"
-
-struct Image {
-  int channels;
-  int height;
-  int width;
-};
-
-struct Window {
-  int height;
-  int width;
-  int stride_y;
-  int stride_x;
-  int padding_y;
-  int padding_x;
-  int dilation_y;
-  int dilation_x;
-};
-
-// Strides of the input in elements: of an image, a channel, a row, a place.
-struct Places {
-  long image;
-  long channel;
-  long row;
-  long column;
-};
+#include "images.h"
 
 // What a kernel's taps see of one image: a row for each tap of each channel, a column for each place
 // of the result.

@@ -19,9 +19,10 @@ struct Strides {
   long column;
 };
 
-constant constexpr int kDepth = 16;    // terms that a group holds at a time
+constant constexpr int kDepth = 16;  // terms that a group holds at a time
 constant constexpr int kThreads = 128;
-constant constexpr int kBlock = 512;  // terms summed by themselves: one sum of thousands rounds often
+constant constexpr int kBlock =
+    512;  // terms summed by themselves: one sum of thousands rounds often
 
 // Elements of a matrix in memory, nought beyond its edges.
 template <typename T>

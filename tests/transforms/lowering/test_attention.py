@@ -1,14 +1,51 @@
-"""Attention written out computes what torch's own does, whatever it is asked for."""
+"""Attention is kept whole, whatever it is asked for, and computes what torch's own does."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch import nn
 
-from transforms.lowering.attention import write_out_attention
+from transforms.lowering.attention import keep_attention_whole
+from transforms.lowering.metal import _generate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+aten = torch.ops.aten
+_WHOLE = aten._scaled_dot_product_attention_math_for_mps.default
+
+
+@pytest.fixture(autouse=True)
+def host_kernel() -> Iterator[None]:
+    """The operator, which torch has for its own Metal device alone, by torch's definition of it."""
+
+    def compute(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        dropout_mask: torch.Tensor | None = None,
+        **options: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        # The kernel takes operands of four axes, and a mask that broadcasts.
+        assert {query.dim(), key.dim(), value.dim()} == {4}
+        if mask is not None and mask.dtype is torch.bool:  # which torch's definition would add
+            mask = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
+        math = aten._scaled_dot_product_attention_math.default
+        result: tuple[torch.Tensor, torch.Tensor] = math(
+            query, key, value, mask, dropout_p, is_causal, dropout_mask, **options
+        )
+        return result
+
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("_scaled_dot_product_attention_math_for_mps", compute, "CPU")
+        yield
 
 
 class Attention(nn.Module):
@@ -21,17 +58,17 @@ class Attention(nn.Module):
     def forward(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """(batch, heads, L, E) to (batch, L, heads * V)."""
+        """(..., heads, L, E) to (..., L, heads * V)."""
         out = nn.functional.scaled_dot_product_attention(q, k, v, mask, **self.options)
-        return out.transpose(1, 2).reshape(q.shape[0], q.shape[2], -1)
+        return out.transpose(-3, -2).flatten(-2) if q.dim() > 2 else out
 
 
-def _written_out(module: nn.Module, arguments: tuple[torch.Tensor, ...]) -> torch.Tensor:
+def _kept_whole(module: nn.Module, arguments: tuple[torch.Tensor, ...]) -> torch.Tensor:
     program = torch.export.export(module, arguments, strict=False).run_decompositions({})
-    written = write_out_attention(program)
-    names = [str(node.target) for node in written.graph.nodes]
-    assert not any("attention" in name for name in names)
-    result: torch.Tensor = written.module()(*arguments)
+    whole = keep_attention_whole(program)
+    called = [node.target for node in whole.graph.nodes if "attention" in str(node.target)]
+    assert called == [_WHOLE]
+    result: torch.Tensor = whole.module()(*arguments)
     return result
 
 
@@ -52,7 +89,7 @@ def test_options(options: dict[str, Any], key_heads: int) -> None:
     """Plain, causal, scaled and with shared key heads."""
     operands = _operands(key_heads=key_heads)
     module = Attention(**options)
-    torch.testing.assert_close(_written_out(module, operands), module(*operands))
+    torch.testing.assert_close(_kept_whole(module, operands), module(*operands))
 
 
 @pytest.mark.parametrize("boolean", [True, False])
@@ -62,36 +99,61 @@ def test_masks(boolean: bool) -> None:
     mask[0, 0, 2] = False
     operands = (*_operands(), mask if boolean else torch.where(mask, 0.0, -torch.inf))
     module = Attention()
-    result = _written_out(module, operands)
+    result = _kept_whole(module, operands)
     torch.testing.assert_close(result, module(*operands))
     assert result[0, 2].eq(0).all()
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("masked", [True, False])
-def test_half_precision_is_rounded_once(dtype: torch.dtype, masked: bool) -> None:
-    """Scores and sums are of single precision: the result is the exact one, rounded to the dtype.
-
-    Large scores tell: rounded to bfloat16, a score of 30 is off by an eighth. A mask may be of
-    single precision beside operands of half.
-    """
-    exact = [(3 * each).to(dtype) for each in _operands()]
-    if masked:
-        exact.append(torch.randn(2, 1, 5, 7))
-    expected = Attention()(*(each.double() for each in exact))
-    result = _written_out(Attention(), tuple(exact))
-    assert result.dtype is dtype
-    step = torch.finfo(dtype).eps
-    torch.testing.assert_close(result.double(), expected, rtol=step, atol=step)
+@pytest.mark.parametrize(
+    ("leading", "mask_sizes"),
+    [
+        ((), None),
+        ((), (5, 7)),
+        ((4,), None),
+        ((4,), (5, 7)),
+        ((4,), (1, 5, 7)),
+        ((2, 3, 4), None),
+        ((2, 3, 4), (4, 1, 7)),
+        ((2, 3, 4), (3, 1, 1, 7)),
+        ((2, 3, 4), (2, 1, 4, 5, 7)),
+    ],
+)
+def test_any_number_of_axes(leading: tuple[int, ...], mask_sizes: tuple[int, ...] | None) -> None:
+    """One matrix, heads without a batch, a batch of two axes; masks of as many axes, or fewer."""
+    operands = [torch.randn(*leading, *sizes) for sizes in ((5, 8), (7, 8), (7, 6))]
+    if mask_sizes is not None:
+        operands.append(torch.randn(mask_sizes))
+    module = Attention()
+    torch.testing.assert_close(_kept_whole(module, tuple(operands)), module(*operands))
 
 
 def test_programs_without_attention_stay_themselves() -> None:
-    """Nothing to write out: the very same program."""
+    """Nothing to keep whole: the very same program."""
     program = torch.export.export(nn.ReLU(), (torch.ones(2),), strict=False)
-    assert write_out_attention(program) is program
+    assert keep_attention_whole(program) is program
 
 
 def test_dropout_is_refused() -> None:
     """An artifact draws no random numbers."""
     with pytest.raises(NotImplementedError, match="dropout"):
-        _written_out(Attention(dropout_p=0.5), _operands())
+        _kept_whole(Attention(dropout_p=0.5), _operands())
+
+
+class _Weights(Attention):
+    """Attention once without a look at its weights, and once with."""
+
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        plain = super().forward(q, k, v, mask)
+        return plain.sum(), *_WHOLE(q + 1, k, v, mask)  # type: ignore[return-value]
+
+
+def test_weights_are_asked_for_only_where_they_are_read() -> None:
+    """The kernel is told to keep its weights to itself unless the program reads them."""
+    program = torch.export.export(_Weights(), _operands(), strict=False).run_decompositions({})
+    wrapper = _generate("main", program).wrapper
+    calls = re.findall(r"attention_math_for_mps_v2\(.*?&buf\d+_handle, (.*?)\)\);", wrapper)
+    assert len(calls) == 2
+    assert calls[0] == "nullptr"
+    assert calls[1].startswith("&buf")

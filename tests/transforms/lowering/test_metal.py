@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 import subprocess
@@ -167,7 +168,7 @@ def test_what_metal_cannot_is_said_in_a_line(
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_stays_half(small: ExportedProgram, dtype: torch.dtype) -> None:
     """Weights keep the dtype of the model, and kernels read it under Metal's name for it."""
-    module = small.module(check_guards=False).to(dtype)
+    module = copy.deepcopy(small.module(check_guards=False)).to(dtype)  # it shares its weights
     arguments = (torch.randn(1, 3, 8, 8, dtype=dtype),)
     program = torch.export.export(module, arguments, strict=False).run_decompositions({})
     code = metal._generate("main", program)
@@ -187,3 +188,11 @@ def test_shapes_that_vary_are_arguments_of_the_kernels() -> None:
     ).run_decompositions({})
     code = metal._generate("main", program)
     assert "aoti_torch_mps_set_arg_int(" in code.wrapper
+
+
+def test_no_thread_of_a_layer_norm_walks_over_its_row() -> None:
+    """Its mean and variance are each a sum that a group's threads share."""
+    program = torch.export.export(nn.LayerNorm(384).eval(), (torch.randn(4, 384),))
+    [shader] = metal._generate("main", program.run_decompositions({})).shaders.values()
+    assert shader.count("threadgroup_sum") == 2
+    assert "welford" not in shader

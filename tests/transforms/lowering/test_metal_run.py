@@ -40,6 +40,16 @@ class _Weights(nn.Module):
         self.sppf_in, self.sppf_out = nn.Conv2d(16, 8, 1), nn.Conv2d(32, 16, 1)
         self.matrix = nn.Parameter(torch.randn(16, 12))
         self.table = nn.Embedding(20, 16)
+        self.odd, self.odd_bare = nn.Linear(7, 101), nn.Linear(7, 101, bias=False)
+        self.line_bare = nn.Conv1d(16, 6, 3, padding=1, bias=False)
+        self.line_wide = nn.Conv1d(80, 96, 3, padding=1)
+        self.batch_norm = nn.BatchNorm2d(16)
+        for each in (self.batch_norm.running_mean, self.batch_norm.bias):
+            nn.init.normal_(each)
+        for each in (self.batch_norm.running_var, self.batch_norm.weight):
+            nn.init.uniform_(each, 0.5, 2)
+        # Queries, keys and values as a projection leaves them: places before heads.
+        self.projected = nn.Parameter(torch.randn(3, 2, 40, 4, 24))
 
 
 def _split_cat(w: _Weights, x: torch.Tensor) -> torch.Tensor:
@@ -100,6 +110,41 @@ def _written_view(_: _Weights, x: torch.Tensor) -> torch.Tensor:
     return view + base[:-1, 7:14]
 
 
+def _strided(w: _Weights, x: torch.Tensor, **options: Any) -> torch.Tensor:
+    """Attention over parameters read by strides of their own, as many queries as `x` has."""
+    sizes, strides = (2, 4, 40, 24), (40 * 4 * 24, 24, 4 * 24, 1)
+    q, k, v = (part.as_strided(sizes, strides, part.storage_offset()) for part in w.projected)
+    return F.scaled_dot_product_attention(q[:, :, : x.shape[2]], k, v, **options) + x
+
+
+def _decoding(w: _Weights, x: torch.Tensor) -> torch.Tensor:
+    """One query, all keys, and a mask that hides nothing."""
+    return _strided(w, x, attn_mask=torch.zeros(1, 1, 1, 40, dtype=x.dtype), scale=1.0)
+
+
+def _grouped_attention(w: _Weights, x: torch.Tensor) -> torch.Tensor:
+    k, v = w.projected[:2, :, :, :2].transpose(2, 3)
+    return F.scaled_dot_product_attention(x, k, v, enable_gqa=True)
+
+
+def _gated_delta_rule(_: _Weights, x: torch.Tensor) -> torch.Tensor:
+    """Linear attention whose state forgets, and is mended by what it predicted wrongly.
+
+    S' = exp(g) S; S = S' + beta k (v - k S'); o = q S, one place after the other (Yang, Kautz and
+    Hatamizadeh, "Gated Delta Networks", arXiv 2412.06464).
+    """
+    q, k, v = F.normalize(x[..., :8], dim=-1), F.normalize(x[..., 8:16], dim=-1), x[..., 16:22]
+    forget, beta = -F.softplus(x[..., 22]), x[..., 23].sigmoid()
+    state = x.new_zeros(*x.shape[:2], 8, 6)
+    places = []
+    for t in range(x.shape[2]):
+        state = state * forget[:, :, t, None, None].exp()
+        wrong = v[:, :, t] - (k[:, :, t, None] @ state)[:, :, 0]
+        state = state + k[:, :, t, :, None] * (beta[:, :, t, None] * wrong)[:, :, None]
+        places.append((q[:, :, t, None] @ state)[:, :, 0])
+    return torch.stack(places, 2)
+
+
 _IMAGE, _TOKENS, _ROWS = (2, 16, 8, 8), (1, 5, 16), (4, 16)
 
 _PIECES: dict[str, tuple[Callable[[_Weights, torch.Tensor], torch.Tensor], tuple[int, ...]]] = {
@@ -145,6 +190,27 @@ _PIECES: dict[str, tuple[Callable[[_Weights, torch.Tensor], torch.Tensor], tuple
         lambda _, x: torch.zeros_like(x).scatter_add(1, (x.abs() * 4).long().clamp(0, 15), x),
         _ROWS,
     ),
+    "sum of two": (lambda _, x: x + x[:1].flip(1), _ROWS),
+    "product of two": (lambda _, x: x.mm(x.t()), _ROWS),
+    "product with a parameter": (lambda w, x: x.mm(w.matrix), _ROWS),
+    "odd linear": (lambda w, x: w.odd(x), (127, 7)),
+    "odd linear without bias": (lambda w, x: w.odd_bare(x), (127, 7)),
+    "convolution in 1-D without bias": (lambda w, x: w.line_bare(x), (1, 16, 5)),
+    "wide convolution in 1-D": (lambda w, x: w.line_wide(x), (1, 80, 150)),
+    "convolutions in 1-D of a batch": (lambda w, x: w.line_wide(x), (10, 80, 31)),
+    "batch norm": (lambda w, x: w.batch_norm(x), _IMAGE),
+    "batch norm behind a depthwise convolution": (
+        lambda w, x: w.batch_norm(w.depthwise(x)).relu(), _IMAGE,
+    ),
+    "attention by strides": (_strided, (2, 4, 40, 24)),
+    "attention by strides, causal": (
+        lambda w, x: _strided(w, x, is_causal=True), (2, 4, 33, 24),
+    ),
+    "attention of one query": (lambda w, x: _strided(w, x, scale=1.0), (2, 4, 1, 24)),
+    "attention of one query, mask": (_decoding, (2, 4, 1, 24)),
+    "attention of grouped heads": (_grouped_attention, (2, 4, 5, 24)),
+    "attention of grouped heads, one query": (_grouped_attention, (2, 4, 1, 24)),
+    "gated delta rule": (_gated_delta_rule, (2, 2, 4, 24)),
     "comparisons": (lambda _, x: torch.where((x > 0) & (x < 1), x, -x).clamp(-2, 2), _ROWS),
 }  # fmt: skip
 
