@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 
 from transforms.assertions import without_assertions
 from transforms.guards import transforms_of_any_length
+from transforms.packed_linear import declare_packed_linear
 from transforms.refusals import refuse_unsupported
 from transforms.signature import Signature, output_names, signature_of
 from transforms.state import assigned_in_place, state_of, with_own_state
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from zoo.spec import ProgramSpec
 
 __all__ = ["WRAPPER_PREFIX", "CallableProgram", "Exported", "export_program", "trace"]
+
+declare_packed_linear()  # before a model is called, or a program of a file is read
 
 WRAPPER_PREFIX = "model."  # CallableProgram holds the model under this name
 

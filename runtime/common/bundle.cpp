@@ -41,6 +41,21 @@ void check_machine(const Requirements& needs) {
   }
 }
 
+// A constant of so many floats as the backend's device sees it.
+std::shared_ptr<Storage> filled(int64_t elements,
+                                const std::function<void(std::span<float>)>& fill) {
+  const auto bytes = static_cast<size_t>(elements) * sizeof(float);
+  // In whole pages, which a device can address without a copy.
+  const size_t whole = (std::max<size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
+  const std::shared_ptr<std::byte> memory(static_cast<std::byte*>(std::aligned_alloc(kPage, whole)),
+                                          std::free);
+  if (memory == nullptr) throw std::bad_alloc();
+  fill({reinterpret_cast<float*>(memory.get()), static_cast<size_t>(elements)});
+  const auto device = backend::lend({memory.get(), whole}, memory);
+  return device == nullptr ? Storage::constant(memory.get(), bytes, memory)
+                           : Storage::constant_on_device(device, 0, bytes, memory);
+}
+
 // Whether this machine runs the program's emulation: it is not what the bundle is for.
 bool is_emulated(const Manifest& manifest, const ProgramSpec& program) {
   return !fits_machine(manifest.needs) && program.files.contains("emulation");
@@ -98,9 +113,7 @@ Tensor Bundle::constant(const std::string& name, int32_t wanted) const {
   if (wanted == static_cast<int32_t>(Dtype::kFloat32)) {
     if (QuantisedWeight::may_be(entry.dtype)) {
       const QuantisedWeight weight(*weights_, name);
-      const auto fill = [&](std::span<float> out) { weight.widen(out); };
-      return dense_view(widened(name, weight.elements(), fill, &weight), Dtype::kFloat32,
-                        weight.shape());
+      return dense_view(widened(name, weight), Dtype::kFloat32, weight.shape());
     }
     if (entry.dtype == Dtype::kFloat16 || entry.dtype == Dtype::kBFloat16) {
       const Tensor narrow =
@@ -111,7 +124,8 @@ Tensor Bundle::constant(const std::string& name, int32_t wanted) const {
             Storage::borrow(reinterpret_cast<std::byte*>(out.data()), out.size_bytes());
         menagerie::assign(narrow, dense_view(written, Dtype::kFloat32, entry.shape));
       };
-      return dense_view(widened(name, narrow.elements(), fill), Dtype::kFloat32, entry.shape);
+      const auto make = [&] { return filled(narrow.elements(), fill); };
+      return dense_view(kept(name, make), Dtype::kFloat32, entry.shape);
     }
   }
   return dense_view(mapped(entry.bytes), entry.dtype, entry.shape);
@@ -123,24 +137,26 @@ std::shared_ptr<Storage> Bundle::mapped(std::span<const std::byte> bytes) const 
   return Storage::constant_on_device(device_weights_, offset, bytes.size(), weights_);
 }
 
-std::shared_ptr<Storage> Bundle::widened(const std::string& name, int64_t elements,
-                                         const Fill& fill, const QuantisedWeight* weight) const {
+std::shared_ptr<Storage> Bundle::kept(const std::string& name, const Storage::Make& make) const {
   const std::lock_guard lock(mutex_);
-  std::weak_ptr<Storage>& kept = widened_[name];
-  if (std::shared_ptr<Storage> storage = kept.lock()) return storage;
-  const auto bytes = static_cast<size_t>(elements) * sizeof(float);
-  // In whole pages, which a device can address without a copy.
-  const size_t whole = (std::max<size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
-  const std::shared_ptr<std::byte> memory(static_cast<std::byte*>(std::aligned_alloc(kPage, whole)),
-                                          std::free);
-  if (memory == nullptr) throw std::bad_alloc();
-  fill({reinterpret_cast<float*>(memory.get()), static_cast<size_t>(elements)});
-  const auto device = backend::lend({memory.get(), whole}, memory);
-  const auto integers = weight == nullptr ? nullptr : weight->integers(weights_);
-  const auto made = device == nullptr ? Storage::constant(memory.get(), bytes, memory, integers)
-                                      : Storage::constant_on_device(device, 0, bytes, memory);
-  kept = made;
+  std::weak_ptr<Storage>& known = widened_[name];
+  if (std::shared_ptr<Storage> storage = known.lock()) return storage;
+  const std::shared_ptr<Storage> made = make();
+  known = made;
   return made;
+}
+
+std::shared_ptr<Storage> Bundle::widened(const std::string& name,
+                                         const QuantisedWeight& weight) const {
+  const auto make = [weight, file = weights_] {
+    return filled(weight.elements(), [&](std::span<float> out) { weight.widen(out); });
+  };
+  if (!backend::kReadsIntegers && !weight.is_by_row()) return kept(name, make);
+  return kept(name, [&] {
+    const auto view = [this](std::span<const std::byte> bytes) { return mapped(bytes); };
+    const auto bytes = static_cast<size_t>(weight.elements()) * sizeof(float);
+    return Storage::behind(weight.integers(view), bytes, device_weights_ != nullptr, make);
+  });
 }
 
 std::shared_ptr<const OpenFile> Bundle::library(const ProgramSpec& program) const {

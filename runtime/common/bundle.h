@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -30,7 +29,8 @@ class Bundle {
   const std::shared_ptr<const SafeTensors>& weights() const { return weights_; }
   // A tensor of the weights file as the backend's device sees it: in the mapping; or, if float32
   // (the number of the dtype) is wanted and float16, bfloat16 or a quantised weight stored,
-  // widened, once for all programs.
+  // widened, once for all programs: at once, or what products multiply as integers when somebody
+  // else asks for the floats.
   Tensor constant(const std::string& name, int32_t wanted) const;
 
   // The library that this machine loads for a program, its hash checked: the program's own, or its
@@ -46,9 +46,9 @@ class Bundle {
   Bundle(std::filesystem::path folder, const Manifest::Vouch& vouch);
   void check_folder() const;
   std::shared_ptr<Storage> mapped(std::span<const std::byte> bytes) const;
-  using Fill = std::function<void(std::span<float>)>;
-  std::shared_ptr<Storage> widened(const std::string& name, int64_t elements, const Fill& fill,
-                                   const QuantisedWeight* weight = nullptr) const;
+  // The storage of that name, made if no program has it.
+  std::shared_ptr<Storage> kept(const std::string& name, const Storage::Make& make) const;
+  std::shared_ptr<Storage> widened(const std::string& name, const QuantisedWeight& weight) const;
 
   std::filesystem::path folder_;
   Manifest manifest_;

@@ -62,7 +62,7 @@ int64_t place_of(const T* row, int64_t length, T value, bool from_right) {
 Tensor empty_beside(const Tensor& other, Dtype dtype, std::span<const int64_t> sizes) {
   const Extents strides = contiguous_strides(sizes);
   const std::span wanted(strides.data(), sizes.size());
-  const int32_t device = other.storage->device() != nullptr ? backend::kDeviceType : kCpuDevice;
+  const int32_t device = other.storage->is_on_device() ? backend::kDeviceType : kCpuDevice;
   const auto bytes = static_cast<size_t>(bytes_of(dtype, sizes, wanted));
   return make_view(backend::allocate(device, bytes), dtype, sizes, wanted, 0);
 }

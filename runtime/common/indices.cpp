@@ -17,7 +17,7 @@ std::vector<Tensor> lists_of_mask(const Tensor& self, const Tensor& mask, int32_
               std::equal(mask.size.begin(), mask.size.begin() + mask.dimensions,
                          self.size.begin() + axis),
           "the mask ", mask, " does not fit axis ", axis, " of ", self);
-  if (mask.storage->device() != nullptr) backend::finish();
+  if (mask.storage->is_on_device()) backend::finish();
   return host::places(mask);
 }
 

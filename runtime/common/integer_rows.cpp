@@ -96,22 +96,28 @@ void round_all(const float* from, int64_t count, const Rounding& rounding, uint8
 
 }  // namespace
 
-std::optional<IntegerWeight> integers_behind(const Tensor& weight) {
+std::optional<PackedRows> rows_behind(const Tensor& weight) {
   const IntegerRows* rows = weight.storage->integers();
   if (rows == nullptr || weight.dtype != Dtype::kFloat32 || weight.dimensions < 2 ||
       weight.empty() || !weight.is_contiguous()) {
     return std::nullopt;
   }
-  const int64_t columns = rows->values.size[1];
+  const int64_t columns = rows->columns;
   const int64_t first = weight.offset_bytes / element_size(weight.dtype);
   if (weight.elements() / weight.size[0] != columns || first % columns != 0) return std::nullopt;
+  return PackedRows{rows, first / columns};
+}
+
+std::optional<IntegerWeight> integers_behind(const Tensor& weight) {
+  const std::optional<PackedRows> rows = rows_behind(weight);
+  if (!rows.has_value() || rows->all->row_scales.empty()) return std::nullopt;
   Tensor values = weight;
-  values.storage = rows->values.storage;
+  values.storage = rows->all->values.storage;
   values.dtype = Dtype::kInt8;
-  values.offset_bytes = rows->values.offset_bytes + first;
-  return IntegerWeight{values, rows->scales.data() + first / columns,
-                       rows->sums.data() + first / columns,
-                       rows->operand.has_value() ? &*rows->operand : nullptr};
+  values.offset_bytes = rows->all->values.offset_bytes + rows->first * rows->all->columns;
+  return IntegerWeight{values, rows->all->row_scales.data() + rows->first,
+                       rows->all->sums.data() + rows->first,
+                       rows->all->operand.has_value() ? &*rows->all->operand : nullptr};
 }
 
 Rounding rounding_of(float lowest, float highest) {

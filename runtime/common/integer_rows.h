@@ -1,5 +1,5 @@
-// Products in integers: a weight whose rows the file keeps in eight bits (format/FORMAT.md, rule
-// 8), and how the other operand is rounded when it is known.
+// Products with integers: a weight as the file keeps it (format/FORMAT.md, rule 8), and how the
+// other operand is rounded when it is known, where that may be.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,27 @@ struct Rounding {
   }
 };
 
-// What a float32 constant stands for: its row r is the integers of row r times scales[r].
+// What a float32 constant stands for, in the mapped file as the backend's device sees it: integers
+// of which each group of a row is to be taken times its scale.
 struct IntegerRows {
-  Tensor values;              // int8 [rows, columns], in the mapped file
-  std::vector<float> scales;  // of each row
-  std::vector<float> sums;    // of each row's floats
-  std::optional<Rounding> operand;  // of what meets it; none: by what each slice holds
+  Tensor values;  // int8 [rows, columns], or uint8 [rows, columns / 2 rounded up] of two each
+  Tensor scales;  // bfloat16 [rows, groups]
+  int64_t columns = 0;
+  // Where products may round their other operand: each row's one scale, and the sum of its floats.
+  std::vector<float> row_scales, sums;
+  std::optional<Rounding> operand;  // how it is rounded; none: by what each slice holds
 };
 
-// The rows that a weight is a view of.
+// Rows that a weight is a view of, and which is the first.
+struct PackedRows {
+  const IntegerRows* all;
+  int64_t first;
+};
+
+// Those of a weight [rows, ...]; none if it is no dense view of whole rows of such a constant.
+std::optional<PackedRows> rows_behind(const Tensor& weight);
+
+// The rows that a weight is a view of, to multiply another operand that has been rounded.
 struct IntegerWeight {
   Tensor values;        // int8, of the weight's sizes, contiguous
   const float* scales;  // of each element of its first axis
@@ -39,8 +51,7 @@ struct IntegerWeight {
   const Rounding* operand;  // null: none
 };
 
-// The integers behind a weight [rows, ...]; none if it is no dense view of whole rows of such a
-// constant.
+// The same rows; none either if the other operand may not be rounded.
 std::optional<IntegerWeight> integers_behind(const Tensor& weight);
 
 // How numbers from `lowest` to `highest`, or nought beyond them, are rounded.

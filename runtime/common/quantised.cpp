@@ -42,8 +42,7 @@ QuantisedWeight::QuantisedWeight(const SafeTensors& file, const std::string& nam
   rows_ = shape_[0];
   columns_ = checked_product(shape_, name) / rows_;
   values_ = stored.bytes;
-  const int64_t in_row = packed_ ? (columns_ + 1) / 2 : columns_;
-  require(!packed_ || stored.shape == std::vector<int64_t>{rows_, in_row}, name,
+  require(!packed_ || stored.shape == std::vector<int64_t>{rows_, bytes_in_row()}, name,
           ": is not packed as its shape asks for");
   const SafeTensors::Entry& scales = file.tensor(name + ".scales");
   require(scales.dtype == Dtype::kBFloat16, name, ": its scales are not bfloat16");
@@ -84,9 +83,8 @@ std::vector<int64_t> QuantisedWeight::unpacked_shape(const SafeTensors& file,
 }
 
 float QuantisedWeight::value(int64_t row, int64_t column) const {
-  const int64_t in_row = packed_ ? (columns_ + 1) / 2 : columns_;
   const std::byte byte =
-      values_[static_cast<size_t>(row * in_row + (packed_ ? column / 2 : column))];
+      values_[static_cast<size_t>(row * bytes_in_row() + (packed_ ? column / 2 : column))];
   if (!packed_) return static_cast<float>(static_cast<int8_t>(byte));
   const auto both = static_cast<unsigned>(byte);
   const unsigned half = column % 2 == 0 ? both & 0xFU : both >> 4;
@@ -105,22 +103,25 @@ void QuantisedWeight::widen(std::span<float> out) const {
   }
 }
 
-std::shared_ptr<const IntegerRows> QuantisedWeight::integers(
-    const std::shared_ptr<const void>& owner) const {
-  if (!by_row_) return nullptr;
+std::shared_ptr<const IntegerRows> QuantisedWeight::integers(const View& view) const {
   auto made = std::make_shared<IntegerRows>();
+  const auto matrix = [&](std::span<const std::byte> bytes, Dtype dtype, int64_t columns) {
+    const int64_t sizes[] = {rows_, columns};
+    const int64_t strides[] = {columns, 1};
+    return make_view(view(bytes), dtype, sizes, strides, 0);
+  };
+  made->values = matrix(values_, packed_ ? Dtype::kUInt8 : Dtype::kInt8, bytes_in_row());
+  made->scales = matrix(scales_, Dtype::kBFloat16, columns_ / group_);
+  made->columns = columns_;
+  if (!by_row_) return made;
   made->operand = operand_;
-  const int64_t sizes[] = {rows_, columns_};
-  const int64_t strides[] = {columns_, 1};
-  made->values = make_view(Storage::mapped(values_.data(), values_.size(), owner), Dtype::kInt8,
-                           sizes, strides, 0);
   for (int64_t row = 0; row < rows_; ++row) {
-    made->scales.push_back(scale_at(scales_, row));
+    made->row_scales.push_back(scale_at(scales_, row));
     int64_t sum = 0;
     for (int64_t column = 0; column < columns_; ++column) {
       sum += static_cast<int8_t>(values_[static_cast<size_t>(row * columns_ + column)]);
     }
-    made->sums.push_back(static_cast<float>(sum) * made->scales.back());
+    made->sums.push_back(static_cast<float>(sum) * made->row_scales.back());
   }
   return made;
 }

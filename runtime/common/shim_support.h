@@ -29,12 +29,12 @@ inline const Tensor& operand(AtenTensorHandle handle) {
 // The same for an operand whose values the host is about to read or write.
 inline const Tensor& host_operand(AtenTensorHandle handle) {
   const Tensor& tensor = operand(handle);
-  if (tensor.storage->device() != nullptr) backend::finish();
+  if (tensor.storage->is_on_device()) backend::finish();
   return tensor;
 }
 
 inline int32_t device_type_of(const Tensor& tensor) {
-  return tensor.storage->device() != nullptr ? backend::kDeviceType : kCpuDevice;
+  return tensor.storage->is_on_device() ? backend::kDeviceType : kCpuDevice;
 }
 
 // Optional tensors come as a pointer to a handle, null for none.

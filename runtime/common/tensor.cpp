@@ -58,14 +58,29 @@ std::shared_ptr<Storage> Storage::borrow(void* data, size_t bytes) {
 }
 
 std::shared_ptr<Storage> Storage::constant(const void* data, size_t bytes,
-                                           std::shared_ptr<const void> owner,
-                                           std::shared_ptr<const IntegerRows> integers) {
+                                           std::shared_ptr<const void> owner) {
   // The ABI has no const; writing to a constant faults, as its pages are read-only.
   std::shared_ptr<Storage> storage(new Storage(const_cast<void*>(data), bytes));
   storage->owner_ = std::move(owner);
-  storage->integers_ = std::move(integers);
   storage->constant_ = true;
   return storage;
+}
+
+std::shared_ptr<Storage> Storage::behind(std::shared_ptr<const IntegerRows> integers, size_t bytes,
+                                         bool with_device, Make make) {
+  std::shared_ptr<Storage> storage(new Storage(nullptr, bytes));
+  storage->integers_ = std::move(integers);
+  storage->constant_ = true;
+  storage->later_.reset(new Later{with_device, std::move(make), {}, nullptr});
+  return storage;
+}
+
+const Storage& Storage::made_of(Later& later) {
+  std::call_once(later.once, [&] {
+    later.made = later.make();
+    later.make = nullptr;
+  });
+  return *later.made;
 }
 
 std::shared_ptr<Storage> Storage::mapped(const void* data, size_t bytes,

@@ -5,7 +5,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <ostream>
 #include <span>
 
@@ -27,11 +29,15 @@ class Storage {
   static std::shared_ptr<Storage> allocate(const std::shared_ptr<Arena>& arena, size_t bytes);
   // Memory of somebody else, who keeps it valid for as long as the storage is used.
   static std::shared_ptr<Storage> borrow(void* data, size_t bytes);
-  // Memory that is never written, so what is computed from it may be kept. If its floats stand for
-  // integers, these may be given.
+  // Memory that is never written, so what is computed from it may be kept.
   static std::shared_ptr<Storage> constant(const void* data, size_t bytes,
-                                           std::shared_ptr<const void> owner,
-                                           std::shared_ptr<const IntegerRows> integers = nullptr);
+                                           std::shared_ptr<const void> owner);
+  // Such a constant that stands for integers, made when somebody first asks where it lies: who
+  // multiplies the integers never does. `make` gives it in as many bytes, with the device or the
+  // host.
+  using Make = std::function<std::shared_ptr<Storage>()>;
+  static std::shared_ptr<Storage> behind(std::shared_ptr<const IntegerRows> integers, size_t bytes,
+                                         bool with_device, Make make);
   // A part of the mapped weights: a constant whose pages the file gives again.
   static std::shared_ptr<Storage> mapped(const void* data, size_t bytes,
                                          std::shared_ptr<const void> owner);
@@ -46,19 +52,30 @@ class Storage {
   Storage& operator=(const Storage&) = delete;
   ~Storage();
 
-  void* data() const { return data_; }
+  void* data() const { return made().data_; }
   size_t bytes() const { return bytes_; }
   bool is_constant() const { return constant_; }
   bool is_mapped() const { return mapped_; }
   const IntegerRows* integers() const { return integers_.get(); }  // null: none
   // Whether the memory lives as long as the storage, whatever the caller does.
-  bool is_owned() const { return arena_ != nullptr || owner_ != nullptr; }
+  bool is_owned() const { return arena_ != nullptr || owner_ != nullptr || later_ != nullptr; }
+  bool is_on_device() const { return later_ ? later_->with_device : device_ != nullptr; }
   // The device's memory, null for the host's, and where in it the storage begins, in bytes.
-  const std::shared_ptr<DeviceMemory>& device() const { return device_; }
-  size_t device_offset() const { return device_offset_; }
+  const std::shared_ptr<DeviceMemory>& device() const { return made().device_; }
+  size_t device_offset() const { return made().device_offset_; }
 
  private:
+  // What is made when it is asked for, by whichever thread asks first.
+  struct Later {
+    bool with_device;
+    Make make;
+    std::once_flag once;
+    std::shared_ptr<Storage> made;
+  };
+
   Storage(void* data, size_t bytes) : data_(data), bytes_(bytes) {}
+  const Storage& made() const { return later_ ? made_of(*later_) : *this; }
+  static const Storage& made_of(Later& later);
 
   void* data_;
   size_t bytes_;
@@ -70,6 +87,7 @@ class Storage {
   std::shared_ptr<const IntegerRows> integers_;
   std::shared_ptr<DeviceMemory> device_;
   size_t device_offset_ = 0;
+  std::unique_ptr<Later> later_;
 };
 
 using Extents = std::array<int64_t, kMaxDimensions>;

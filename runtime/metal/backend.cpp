@@ -32,6 +32,7 @@ bool is_dense(const Tensor& tensor) {
 const char* const kTarget = "metal";
 const char* const kDevice = "mps";
 const int32_t kDeviceType = metal::kMetalDevice;
+const bool kReadsIntegers = true;
 
 std::string version() {
   return std::string("menagerie-metal " MENAGERIE_VERSION ", ") +

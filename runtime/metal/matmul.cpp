@@ -7,6 +7,7 @@
 #include "metal/copy.h"
 #include "metal/integer_product.h"
 #include "metal/own_products.h"
+#include "metal/packed_product.h"
 #include "metal/state.h"
 
 using namespace menagerie;
@@ -73,6 +74,14 @@ void encode(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* s
             float alpha) {
   const Tensor result = batched(out);
   const auto& size = result.size;
+  ProductTerms terms{nullptr, alpha, 0};
+  Tensor addend;
+  if (self != nullptr && beta != 0) {  // a NaN in an unused addend is not seen, as in torch
+    addend = addend_of(*self, out);
+    terms.addend = &addend;
+    terms.beta = beta;
+  }
+  if (multiply_if_packed(result, batched(a), batched(b), terms)) return;
   Matrices left = matrices_of(a);
   Matrices right = matrices_of(b);
   // The one product of two operands that both repeat would be of another size than the result.
@@ -96,13 +105,10 @@ void encode(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* s
                               .a_batch = left.tensor.size[0],
                               .b_batch = right.tensor.size[0],
                               .alpha = alpha,
-                              .beta = 1,
+                              .beta = terms.addend == nullptr ? 1 : beta,
                               .addend = std::nullopt};
   MatmulOperands operands{region_of(left.tensor), region_of(right.tensor), {}, region_of(out)};
-  Tensor addend;
-  if (self != nullptr && beta != 0) {  // a NaN in an unused addend is not seen, as in torch
-    addend = addend_of(*self, out);
-    descriptor.beta = beta;
+  if (terms.addend != nullptr) {
     descriptor.addend = {addend.size[0], addend.size[1], addend.size[2]};
     operands.addend = region_of(addend);
   }

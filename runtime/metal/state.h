@@ -60,7 +60,7 @@ class State final : public BackendState {
   Lru<ConstantView, Tensor> dense_constants_{kDenseConstants};
 };
 
-inline bool on_device(const Tensor& tensor) { return tensor.storage->device() != nullptr; }
+inline bool on_device(const Tensor& tensor) { return tensor.storage->is_on_device(); }
 
 // Where on the device a tensor begins; fails if it is in the host's memory alone.
 Region region_of(const Tensor& tensor);

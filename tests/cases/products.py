@@ -360,6 +360,56 @@ for attr, combine in (("add", torch.add), ("mul", torch.mul)):
         targets=_CPU,
     )
 
+
+def _packed(
+    n: int, k: int, group: int, dtype: torch.dtype, m: int, seed: int = 0
+) -> dict[str, Any]:
+    """Operands of torchao's linear layer of four bits; two numbers lie in a byte."""
+    return {
+        "A": floats(m, k, dtype=dtype, seed=seed),
+        "B": integers(n, k // 2, low=0, high=256, dtype=torch.uint8, seed=seed),
+        "group_size": group,
+        "S": floats(n, k // group, seed=1).abs().div(16).to(dtype),
+        "Z": floats(n, k // group, seed=2).div(2).to(dtype),
+    }
+
+
+def _packed_linear(**given: Any) -> torch.Tensor:
+    """By the format's definition, in float64, number by number of a row."""
+    packed, group = given["B"], given["group_size"]
+    numbers = torch.empty(len(packed), 2 * packed.shape[1], dtype=torch.float64)
+    numbers[:, 0::2], numbers[:, 1::2] = packed % 16, packed // 16
+    grouped = numbers.unflatten(1, (-1, group)) if numbers.numel() else numbers[..., None]
+    wide = grouped * given["S"].double()[..., None] + given["Z"].double()[..., None]
+    x = given["A"]
+    return (x.double() @ wide.reshape(numbers.shape).T).to(x.dtype)
+
+
+_FOUR = "_linear_fp_act_4bit_weight"
+for dtype in FLOATS:
+    for group in (32, 64, 128, 256):
+        for m, n in ((1, 7), (3, 33)) if group < 256 else ((40, 36),):
+            TABLE.add(
+                _FOUR,
+                f"{short(dtype)}, {m} x {2 * group} x {n}, groups of {group}",
+                _packed(n, 2 * group, group, dtype, m),
+                _packed_linear,
+                tolerance=1e-4,
+            )
+for m, n, k in ((0, 5, 32), (5, 0, 32), (2, 3, 0), (1, 1, 32)):
+    TABLE.add(_FOUR, f"{m} x {k} x {n}", _packed(n, k, 32, torch.float32, m), _packed_linear)
+_GIVEN = _packed(5, 64, 32, torch.float32, 2)
+for fact, changed in (
+    ("a group of 48 numbers is not one of", {"group_size": 48}),
+    ("shapes do not fit", {"group_size": 64}),
+    ("shapes do not fit", {"A": floats(2, 96)}),
+    ("shapes do not fit", {"Z": floats(4, 2)}),
+    ("dtypes differ", {"S": floats(5, 2).half()}),
+    ("dtypes differ", {"B": integers(5, 32, dtype=torch.int8)}),
+    ("must have 2 axes", {"A": floats(1, 2, 64)}),
+):
+    TABLE.refuse(_FOUR, fact, **(_GIVEN | changed))
+
 _A, _B, _OUT = floats(2, 4), floats(4, 3), torch.empty(2, 3)
 for alpha in (0.5, 2.0**63, torch.inf, torch.nan):
     TABLE.refuse(

@@ -56,17 +56,20 @@ struct Weight {
         floats.push_back(static_cast<float>(value) * scale);
         sum += value;
       }
-      known->scales.push_back(scale);
+      known->row_scales.push_back(scale);
       known->sums.push_back(static_cast<float>(sum) * scale);
     }
     const int64_t shape[] = {rows, columns};
     const int64_t strides[] = {columns, 1};
+    known->columns = columns;
     known->values = make_view(Storage::borrow(integers.data(), integers.size()), Dtype::kInt8,
                               shape, strides, 0);
     const Extents dense = contiguous_strides(sizes);
-    tensor =
-        make_view(Storage::constant(floats.data(), floats.size() * sizeof(float), nullptr, known),
-                  Dtype::kFloat32, sizes, {dense.data(), sizes.size()}, 0);
+    const auto floats_of_all = [this] {
+      return Storage::constant(floats.data(), floats.size() * sizeof(float), nullptr);
+    };
+    tensor = make_view(Storage::behind(known, floats.size() * sizeof(float), false, floats_of_all),
+                       Dtype::kFloat32, sizes, {dense.data(), sizes.size()}, 0);
   }
 };
 
@@ -216,6 +219,44 @@ TEST("a dense view of whole rows has integers behind it, and no other") {
   CHECK(!view({24}, {1}, 0).has_value());
   CHECK(!view({0, 4}, {4, 1}, 0).has_value());
   CHECK(!integers_behind(tensor_of(Floats(24), {6, 4})).has_value());
+}
+
+TEST("rows of half bytes lie behind a weight for who reads them, not to round the other operand") {
+  auto known = std::make_shared<IntegerRows>();
+  known->columns = 4;
+  const auto storage = Storage::behind(known, 4 * 6 * sizeof(float), false, [] { return nullptr; });
+  const int64_t sizes[] = {3, 2, 2};
+  const int64_t strides[] = {4, 2, 1};
+  const Tensor weight = make_view(storage, Dtype::kFloat32, sizes, strides, 8);
+  CHECK(rows_behind(weight).value().first == 2 && rows_behind(weight).value().all == known.get());
+  CHECK(!integers_behind(weight).has_value());
+}
+
+TEST("the floats that integers stand for are made once, and only when somebody asks for them") {
+  int made = 0;
+  const std::vector<float> floats{1, 2, 3};
+  const auto storage = Storage::behind(std::make_shared<IntegerRows>(), 12, false, [&] {
+    ++made;
+    return Storage::constant(floats.data(), 12, nullptr);
+  });
+  const int64_t size[] = {2};
+  const int64_t stride[] = {1};
+  const Tensor view = make_view(storage, Dtype::kFloat32, size, stride, 1);
+  CHECK(storage->is_constant() && storage->is_owned() && !storage->is_on_device());
+  CHECK(storage->integers() != nullptr && storage->bytes() == 12 && made == 0);
+  CHECK(view.data<float>()[1] == 3 && storage->device() == nullptr && made == 1);
+}
+
+TEST("floats that could not be made are asked for again") {
+  bool fails = true;
+  const std::vector<float> floats{1};
+  const auto storage = Storage::behind(std::make_shared<IntegerRows>(), 4, false, [&] {
+    require(!fails, "no memory");
+    return Storage::constant(floats.data(), 4, nullptr);
+  });
+  REFUSES("no memory", storage->data());
+  fails = false;
+  CHECK(storage->data() == floats.data());
 }
 
 TEST("a rounded product is that of the rounded rows, with what follows it") {

@@ -18,6 +18,11 @@ std::string container(std::string header, std::string_view data) {
   return file + header + std::string(data);
 }
 
+// A part of the file, as the host sees it.
+std::shared_ptr<Storage> part(std::span<const std::byte> bytes) {
+  return Storage::mapped(bytes.data(), bytes.size(), nullptr);
+}
+
 std::vector<float> widened(const SafeTensors& file) {
   const QuantisedWeight weight(file, "w");
   std::vector<float> wide(static_cast<size_t>(weight.elements()));
@@ -52,21 +57,30 @@ TEST("four bits lie two in a byte, and a row of odd length ends in half of one")
                                  24))));
   CHECK(QuantisedWeight(file, "w").shape() == std::vector<int64_t>({2, 3}));
   CHECK(widened(file) == std::vector<float>({-7, 7, 1, 0, -2, 4}));
+  const auto rows = QuantisedWeight(file, "w").integers(part);
+  CHECK(rows->values.dtype == Dtype::kUInt8 && rows->values.data<uint8_t>()[3] == 0x0a);
+  CHECK(rows->values.size[1] == 2 && rows->columns == 3 && rows->row_scales.empty());
+  CHECK(rows->scales.size[0] == 2 && rows->scales.data<uint16_t>()[1] == 0x4000);
 }
 
-TEST("with one scale a row, and only then, products are to multiply the integers") {
+TEST("with one scale a row, and only then, products may round their other operand") {
   const check::Folder folder;
-  const auto of = [&](const std::string& sizes) {
+  const auto file = [&](const std::string& sizes) {
     return SafeTensors(
         folder.write("t", container(R"({"w":{"dtype":"I8","shape":[2,2],"data_offsets":[4,8]},)"
                                     R"("w.scales":{"dtype":"BF16","shape":)" +
                                         sizes + R"(,"data_offsets":[0,4]}})",
                                     std::string("\x80\x3f\x00\x40\x01\xff\x7f\x81", 8))));
   };
-  const auto rows = QuantisedWeight(of("[2]"), "w").integers(nullptr);
-  CHECK(rows->scales == std::vector<float>({1, 2}) && rows->sums == std::vector<float>({0, 0}));
+  const SafeTensors one = file("[2]");
+  const QuantisedWeight weight(one, "w");
+  const auto rows = weight.integers(part);
+  CHECK(weight.is_by_row() && rows->row_scales == std::vector<float>({1, 2}));
+  CHECK(rows->sums == std::vector<float>({0, 0}));
   CHECK(rows->values.size[0] == 2 && rows->values.size[1] == 2);
-  CHECK(QuantisedWeight(of("[2,1]"), "w").integers(nullptr) == nullptr);
+  const SafeTensors grouped = file("[2,1]");
+  CHECK(!QuantisedWeight(grouped, "w").is_by_row());
+  CHECK(QuantisedWeight(grouped, "w").integers(part)->row_scales.empty());
 }
 
 TEST("without a scale for each group there is no weight") {
@@ -99,7 +113,7 @@ TEST("the range of what a weight meets is two ends with nought between, beside a
                            R"("data_offsets":[4,8]},"w.operand":{"dtype":")" +
                            dtype + R"(","shape":[2],"data_offsets":[8,16]}})",
                        std::string("\x80\x3f\x00\x40\x01\x02\x03\x04", 8) + std::string(ends))));
-    return QuantisedWeight(file, "w").integers(nullptr)->operand;
+    return QuantisedWeight(file, "w").integers(part)->operand;
   };
   const std::string_view both("\x00\x00\x80\xbf\x00\x00\x80\x40", 8);  // -1 and 4
   CHECK(rounding(both)->scale == 5.0F / 255 && rounding(both)->zero == 51);

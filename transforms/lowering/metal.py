@@ -24,6 +24,7 @@ from transforms.lowering.metal_codegen import MetalScheduling, MetalWrapper, met
 from transforms.lowering.mps_host import provide_mps
 from transforms.lowering.portable_link import link_model_library
 from transforms.lowering.toolchain import Source, find_compiler
+from transforms.packed_linear import own_shims
 from transforms.targets.cpu import host_requirements
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord
@@ -123,8 +124,9 @@ def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
     provide_mps()
     with metal_on_any_host():
         plain = with_plain_weights(keep_attention_whole(program))
+        options = _OPTIONS | {"aot_inductor.custom_ops_to_c_shims": own_shims(plain)}
         try:
-            code = generate_code(move_to_device_pass(plain, _DEVICE), _OPTIONS, backend)
+            code = generate_code(move_to_device_pass(plain, _DEVICE), options, backend)
         except LoweringError as error:
             raise _explained(place, plain, error) from error
     if code.generated_kernels:

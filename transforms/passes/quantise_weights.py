@@ -44,11 +44,12 @@ class QuantiseWeights(GraphPass):
     """Replaces the weights of products and tables with integers times a scale, in float32.
 
     The graph stays one of float32, as `narrow_weights` leaves it: the bundle keeps the integers and
-    scales. Those of the weight-only precisions the runtime multiplies once when it loads: the file
-    shrinks to 0.26 or 0.15 of float32's, and a run takes what it takes in float32. With `int8` and
-    `int8-static` the CPU's runtime rounds the other operand of a linear layer, a product or a
-    convolution when it is known, too, and multiplies integers (`runtime/common/kernels.h`).
-    `transforms.quantised` says how is rounded.
+    scales. Those of the weight-only precisions shrink the file to 0.26 or 0.15 of float32's: the
+    CPU's runtime multiplies them once when it loads, and a run takes what it takes in float32;
+    Metal's products read the integers themselves. With `int8` and `int8-static` the CPU's runtime
+    rounds the other operand of a linear layer, a product or a convolution when it is known, too,
+    and multiplies integers (`runtime/common/kernels.h`). `transforms.quantised` says how is
+    rounded.
 
     Rounded are parameters that linear layers, products, convolutions and embeddings read, with at
     least 32 numbers to a row of their first axis. Biases, gains, depthwise kernels, and buffers

@@ -317,7 +317,8 @@ void rounded_convolution(const Tensor& input, const Tensor& weight, const Intege
                               integers.operand};
     if (onednn::run_rounded(operands.call(), taken)) return;
   }
-  convolution(rounded_and_back(input, integers.operand), weight, bias, parameters, epilogue, output);
+  convolution(rounded_and_back(input, integers.operand), weight, bias, parameters, epilogue,
+              output);
 }
 
 }  // namespace menagerie::kernels

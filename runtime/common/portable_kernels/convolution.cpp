@@ -112,7 +112,8 @@ void convolution(const Tensor& input, const Tensor& weight, const Tensor* bias,
 void rounded_convolution(const Tensor& input, const Tensor& weight, const IntegerWeight& integers,
                          const Tensor* bias, const ConvolutionParameters& parameters,
                          const Epilogue& epilogue, const Tensor& output) {
-  convolution(rounded_and_back(input, integers.operand), weight, bias, parameters, epilogue, output);
+  convolution(rounded_and_back(input, integers.operand), weight, bias, parameters, epilogue,
+              output);
 }
 
 }  // namespace menagerie::kernels

@@ -11,10 +11,12 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "cases"))
 
 from manifests import draft_manifest
+from quantised_products import PackedProducts, PackedRest, Quantised
 from shim_device import KINDS, Device
 
 from menagerie.format.bundle_manifest import (
@@ -72,7 +74,10 @@ class Mixer(nn.Module):
 MODELS: Mapping[str, tuple[type[nn.Module], str, tuple[int, ...]]] = {
     "net": (Net, "image", (1, 3, 10, 10)),
     "mixer": (Mixer, "rows", (4, 6)),
+    "packed": (PackedProducts, "rows", (40, 96)),
+    "rest": (PackedRest, "rows", (4, 96)),
 }
+_ALL = ("net", "mixer")
 
 
 def _lower(
@@ -103,6 +108,8 @@ def _program(
         output = module(value).contiguous()
     constants = _lower(exported, folder, name)
     weights |= {f"{model}.{k}": v.contiguous() for k, v in constants.items()}
+    if isinstance(module, Quantised):
+        weights |= {f"{model}.{k}": v for k, v in module.kept.items()}
     inner = f"programs/{name}"
     golden = {f"0/input/{argument}": value, "0/output/y": output}
     save_file(golden, folder / inner / "golden.safetensors")
@@ -131,7 +138,7 @@ def write_bundle(folder: Path, name: str) -> Path:
     """Lowers one of the models as program `main`, or all, each as the program of its name."""
     weights: dict[str, torch.Tensor] = {}
     if name == "all":
-        programs = [_program(folder, model, model, weights) for model in MODELS]
+        programs = [_program(folder, model, model, weights) for model in _ALL]
     else:
         programs = [_program(folder, "main", name, weights)]
     save_file(weights, folder / "w.safetensors")

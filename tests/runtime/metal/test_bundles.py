@@ -29,9 +29,9 @@ def golden(bundle: Path) -> tuple[dict[str, np.ndarray], np.ndarray]:
     return inputs, tensors["0/output/y"]
 
 
-@pytest.mark.parametrize("name", ["net", "mixer"])
+@pytest.mark.parametrize("name", ["net", "mixer", "packed", "rest"])
 def test_results_are_eagers(metal_bundles: Bundles, name: str) -> None:
-    """Convolutions over channels-last images, split views and products give eager's numbers."""
+    """Convolutions, split views, products and products of integers give eager's numbers."""
     inputs, expected = golden(metal_bundles(name))
     with Session(metal_bundles(name), threads=1) as session:
         for _ in range(2):  # the second run takes the first one's buffers

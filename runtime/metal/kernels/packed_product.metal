@@ -1,0 +1,201 @@
+// Products with a weight as it is kept: integers of eight or four bits, with a scale for each group
+// of a row's numbers (format/FORMAT.md, rule 8), or with a scale and an offset, as torchao keeps
+// them. Each number is widened when it is used; sums are of single precision.
+#include "tiles.h"
+
+// How a weight lies: bytes of a row's integers, scales of a row, and the power of two that a group's
+// length is, or one beyond any row. `turned`: its rows are the columns of the matrix that it is.
+struct Packing {
+  long row_bytes;
+  long groups;
+  int shift;
+  int turned;
+};
+
+// Numbers of eight bits; of four, two in a byte, each plus eight; of four that are not negative, to
+// which an offset belongs.
+struct Eight {
+  static constant constexpr int kInWord = 4;
+  static constant constexpr bool kHasOffset = false;
+  static float at(device const uchar* row, long column) {
+    return static_cast<float>(static_cast<char>(row[column]));
+  }
+  static float in(uint word, int place) {
+    return static_cast<float>(static_cast<char>(word >> (8 * place) & 0xff));
+  }
+};
+struct Four {
+  static constant constexpr int kInWord = 8;
+  static constant constexpr bool kHasOffset = false;
+  static float at(device const uchar* row, long column) {
+    return static_cast<float>((row[column / 2] >> (column % 2 * 4) & 15) - 8);
+  }
+  static float in(uint word, int place) {
+    return static_cast<float>(static_cast<int>(word >> (4 * place) & 15) - 8);
+  }
+};
+struct Above {
+  static constant constexpr int kInWord = 8;
+  static constant constexpr bool kHasOffset = true;
+  static float at(device const uchar* row, long column) {
+    return static_cast<float>(row[column / 2] >> (column % 2 * 4) & 15);
+  }
+  static float in(uint word, int place) { return static_cast<float>(word >> (4 * place) & 15); }
+};
+
+// The matrix that a weight is, nought beyond its edges.
+template <typename Form, typename S>
+struct Packed {
+  device const uchar* integers;
+  device const S* scales;
+  device const S* offsets;
+  Packing of;
+  long rows;
+  long columns;
+
+  bool lies_in_rows() const { return of.turned == 0; }
+  float at(long row, long column) const {
+    if (row >= rows || column >= columns) return 0.0f;
+    const long line = of.turned ? column : row;
+    const long place = of.turned ? row : column;
+    const long group = line * of.groups + (place >> of.shift);
+    const float number = Form::at(integers + line * of.row_bytes, place);
+    const float value = number * static_cast<float>(scales[group]);
+    return Form::kHasOffset ? value + static_cast<float>(offsets[group]) : value;
+  }
+};
+
+// out = alpha * x * weight + beta * addend, or with the two the other way round.
+template <typename Form, typename T, typename S, int Tile>
+kernel void by_weight(device T* out [[buffer(0)]], device const T* x [[buffer(1)]],
+                      device const uchar* integers [[buffer(2)]],
+                      device const S* scales [[buffer(3)]], device const S* offsets [[buffer(4)]],
+                      device const T* addend [[buffer(5)]], constant Extents& p [[buffer(6)]],
+                      constant Strides& of_x [[buffer(7)]], constant Packing& of [[buffer(8)]],
+                      constant Strides& of_addend [[buffer(9)]],
+                      uint3 group [[threadgroup_position_in_grid]],
+                      uint index [[thread_index_in_threadgroup]],
+                      uint simd [[simdgroup_index_in_threadgroup]]) {
+  threadgroup float memory[Tile * Tile];
+  const long batch = group.z;
+  const Matrix<T> left{x + batch * of_x.batch, of_x, p.m, p.k};
+  const Packed<Form, S> right{integers, scales, offsets, of, p.k, p.n};
+  const Matrix<T> added{addend + batch * of_addend.batch, of_addend, p.m, p.n};
+  multiply_tile<T, Tile>(out + batch * p.m * p.n, left, right, added, p, memory, group.xy, index,
+                         simd);
+}
+
+template <typename Form, typename T, typename S, int Tile>
+kernel void of_weight(device T* out [[buffer(0)]], device const T* x [[buffer(1)]],
+                      device const uchar* integers [[buffer(2)]],
+                      device const S* scales [[buffer(3)]], device const S* offsets [[buffer(4)]],
+                      device const T* addend [[buffer(5)]], constant Extents& p [[buffer(6)]],
+                      constant Strides& of_x [[buffer(7)]], constant Packing& of [[buffer(8)]],
+                      constant Strides& of_addend [[buffer(9)]],
+                      uint3 group [[threadgroup_position_in_grid]],
+                      uint index [[thread_index_in_threadgroup]],
+                      uint simd [[simdgroup_index_in_threadgroup]]) {
+  threadgroup float memory[Tile * Tile];
+  const long batch = group.z;
+  const Packed<Form, S> left{integers, scales, offsets, of, p.m, p.k};
+  const Matrix<T> right{x + batch * of_x.batch, of_x, p.k, p.n};
+  const Matrix<T> added{addend + batch * of_addend.batch, of_addend, p.m, p.n};
+  multiply_tile<T, Tile>(out + batch * p.m * p.n, left, right, added, p, memory, group.xy, index,
+                         simd);
+}
+
+// y[N] = alpha * sum over k of x[k] * weight[n, k] + beta * addend[n]. In elements: along the sum,
+// along the result, from one of a batch to the next.
+struct Vectors {
+  long n;
+  long k;
+  long x_step;
+  long x_batch;
+  long addend_step;
+  long addend_batch;
+  float alpha;
+  float beta;
+};
+
+constant constexpr int kRows = 4;  // of a SIMD group: they share what it reads of the vector
+
+// A group's numbers are whole words, and so are rows.
+template <typename Form, typename T, typename S>
+kernel void dot_rows(device T* out [[buffer(0)]], device const T* x [[buffer(1)]],
+                     device const uint* integers [[buffer(2)]],
+                     device const S* scales [[buffer(3)]], device const S* offsets [[buffer(4)]],
+                     device const T* addend [[buffer(5)]], constant Vectors& p [[buffer(6)]],
+                     constant Packing& of [[buffer(7)]],
+                     uint3 group [[threadgroup_position_in_grid]],
+                     uint lane [[thread_index_in_simdgroup]]) {
+  constexpr int kInWord = Form::kInWord;
+  const long first = static_cast<long>(group.x) * kRows;
+  const long batch = group.y;
+  const long words = of.row_bytes / 4;
+  device const T* vector = x + batch * p.x_batch;
+  float sums[kRows] = {0, 0, 0, 0};
+  for (long word = lane; word < words; word += 32) {
+    float terms[kInWord];
+    float total = 0;
+    for (int i = 0; i < kInWord; ++i) {
+      terms[i] = static_cast<float>(vector[(word * kInWord + i) * p.x_step]);
+      total += terms[i];
+    }
+    for (int r = 0; r < kRows; ++r) {
+      if (first + r >= p.n) break;
+      const uint bits = integers[(first + r) * words + word];
+      float part = 0;
+      for (int i = 0; i < kInWord; ++i) part += terms[i] * Form::in(bits, i);
+      const long at = (first + r) * of.groups + (word * kInWord >> of.shift);
+      sums[r] += part * static_cast<float>(scales[at]);
+      if (Form::kHasOffset) sums[r] += total * static_cast<float>(offsets[at]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    const float sum = simd_sum(sums[r]);
+    const long n = first + r;
+    if (lane != 0 || n >= p.n) continue;
+    float result = p.alpha * sum;
+    // A NaN in an addend that does not count is not seen.
+    if (p.beta != 0) {
+      const long at = batch * p.addend_batch + n * p.addend_step;
+      result += p.beta * static_cast<float>(addend[at]);
+    }
+    out[batch * p.n + n] = static_cast<T>(result);
+  }
+}
+
+#define TILES(Way, Form, T, S, Tile)                                                            \
+  template [[host_name(#Way "_" #Form "_" #T "_" #Tile)]] kernel void Way<Form, T, S, Tile>(    \
+      device T* out [[buffer(0)]], device const T* x [[buffer(1)]],                             \
+      device const uchar* integers [[buffer(2)]], device const S* scales [[buffer(3)]],         \
+      device const S* offsets [[buffer(4)]], device const T* addend [[buffer(5)]],              \
+      constant Extents& p [[buffer(6)]], constant Strides& of_x [[buffer(7)]],                  \
+      constant Packing& of [[buffer(8)]], constant Strides& of_addend [[buffer(9)]],            \
+      uint3 group [[threadgroup_position_in_grid]],                                             \
+      uint index [[thread_index_in_threadgroup]],                                               \
+      uint simd [[simdgroup_index_in_threadgroup]]);
+
+#define ROWS(Form, T, S)                                                                        \
+  template [[host_name("dot_rows_" #Form "_" #T)]] kernel void dot_rows<Form, T, S>(            \
+      device T* out [[buffer(0)]], device const T* x [[buffer(1)]],                             \
+      device const uint* integers [[buffer(2)]], device const S* scales [[buffer(3)]],          \
+      device const S* offsets [[buffer(4)]], device const T* addend [[buffer(5)]],              \
+      constant Vectors& p [[buffer(6)]], constant Packing& of [[buffer(7)]],                    \
+      uint3 group [[threadgroup_position_in_grid]],                                             \
+      uint lane [[thread_index_in_simdgroup]]);
+
+#define INSTANTIATE(Form, T, S)       \
+  TILES(by_weight, Form, T, S, 32)    \
+  TILES(by_weight, Form, T, S, 64)    \
+  ROWS(Form, T, S)
+
+INSTANTIATE(Eight, float, bfloat)
+INSTANTIATE(Four, float, bfloat)
+INSTANTIATE(Above, float, float)
+INSTANTIATE(Above, half, half)
+INSTANTIATE(Above, bfloat, bfloat)
+TILES(of_weight, Eight, float, bfloat, 32)
+TILES(of_weight, Eight, float, bfloat, 64)
+TILES(of_weight, Four, float, bfloat, 32)
+TILES(of_weight, Four, float, bfloat, 64)
