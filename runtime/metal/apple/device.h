@@ -87,6 +87,8 @@ inline Bound bound(const Region& region) {
   return static_cast<const AppleBuffer&>(*region.buffer).bound(region);
 }
 
-std::unique_ptr<Stream> make_apple_stream(id<MTLDevice> device);
+class Residency;
+
+std::unique_ptr<Stream> make_apple_stream(id<MTLDevice> device, const Residency& residency);
 
 }  // namespace menagerie::metal

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#import "metal/apple/residency.h"
 #import "metal/apple/support.h"
 
 namespace menagerie::metal {
@@ -36,7 +37,9 @@ class AppleLibrary final : public ShaderLibrary {
 // A process without a session at the screen may have no default device, and devices all the same.
 id<MTLDevice> the_device() {
   id<MTLDevice> device = MTLCreateSystemDefaultDevice();
-  return device != nil ? device : MTLCopyAllDevices().firstObject;
+  if (device == nil) device = MTLCopyAllDevices().firstObject;
+  require(device != nil, "this Mac offers no Metal device to this process");
+  return device;
 }
 
 size_t whole_pages(size_t bytes) {
@@ -46,9 +49,7 @@ size_t whole_pages(size_t bytes) {
 
 class AppleDevice final : public MetalDevice {
  public:
-  AppleDevice() : device_(the_device()) {
-    require(device_ != nil, "this Mac offers no Metal device to this process");
-  }
+  AppleDevice() : device_(the_device()), residency_(device_) {}
 
   std::string name() const override { return text_of(device_.name); }
 
@@ -73,8 +74,11 @@ class AppleDevice final : public MetalDevice {
     in_pool("lending memory to the device", [&] {
       auto views = wrapped(data, bytes);
       if (!views.empty()) {
-        buffer = std::make_shared<AppleBuffer>(std::move(views), const_cast<void*>(data), bytes,
-                                               std::move(owner));
+        std::vector<id<MTLBuffer>> buffers;
+        for (const auto& view : views) buffers.push_back(view.buffer);
+        buffer =
+            std::make_shared<AppleBuffer>(std::move(views), const_cast<void*>(data), bytes,
+                                          residency_.keep(std::move(buffers), std::move(owner)));
         return;
       }
       id<MTLBuffer> memory = [device_ newBufferWithBytes:data
@@ -106,7 +110,7 @@ class AppleDevice final : public MetalDevice {
     return library;
   }
 
-  std::unique_ptr<Stream> make_stream() override { return make_apple_stream(device_); }
+  std::unique_ptr<Stream> make_stream() override { return make_apple_stream(device_, residency_); }
 
   // A graph ends the encoder and begins another one; an estimate, which no Mac has measured yet.
   double graph_from() const override { return 1e9; }
@@ -140,6 +144,7 @@ class AppleDevice final : public MetalDevice {
   }
 
   id<MTLDevice> device_;
+  Residency residency_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #import "metal/apple/device.h"
 #import "metal/apple/graphs.h"
+#import "metal/apple/residency.h"
 #import "metal/apple/support.h"
 
 namespace menagerie::metal {
@@ -29,8 +30,9 @@ constexpr size_t kMostCopied = size_t{1} << 30;
 // encoders.
 class AppleStream final : public Stream {
  public:
-  explicit AppleStream(id<MTLDevice> device) : queue_([device newCommandQueue]) {
+  AppleStream(id<MTLDevice> device, const Residency& residency) : queue_([device newCommandQueue]) {
     require(queue_ != nil, "the device gives no command queue");
+    residency.serve(queue_);
   }
 
   // What the GPU is still reading outlives the stream.
@@ -206,8 +208,8 @@ class AppleStream final : public Stream {
 
 }  // namespace
 
-std::unique_ptr<Stream> make_apple_stream(id<MTLDevice> device) {
-  return std::make_unique<AppleStream>(device);
+std::unique_ptr<Stream> make_apple_stream(id<MTLDevice> device, const Residency& residency) {
+  return std::make_unique<AppleStream>(device, residency);
 }
 
 }  // namespace menagerie::metal

@@ -135,19 +135,33 @@ _MISTAKES = {
         "graphs", {"executionDescriptor:execution_": "executionDescriptor:nil"},
         "numbers", "may leave the GPU",
     ),
+    "released while resident": (
+        "residency", {"[residency.set_ removeAllocation:buffer];": "(void)buffer;"},
+        "weights_stay_resident", "released that a residency set holds",
+    ),
+    "residency not committed": (
+        "residency", {"  [set_ commit];\n  [set_ requestResidency];": "  [set_ requestResidency];"},
+        "weights_stay_resident", "AssertionError",
+    ),
     "empty wraps": (
         "device", {"buffer == nil || buffer.length < length": "buffer == nil"},
         "virtual_mac", "of a buffer of 0",
     ),
     "default device alone": (
-        "device", {"device != nil ? device : MTLCopyAllDevices().firstObject": "device"},
+        "device", {"if (device == nil) device = MTLCopyAllDevices().firstObject;": ""},
         "only_device", "offers no Metal device",
     ),
 }  # fmt: skip
 
 
 # Each compiles a file anew: those that Metal's rules of use name always, the others in the sweep.
-_ALWAYS = {"encoder not ended", "used after commit", "wrong length of bytes", "lost error"}
+_ALWAYS = {
+    "encoder not ended",
+    "released while resident",
+    "used after commit",
+    "wrong length of bytes",
+    "lost error",
+}
 
 
 @pytest.mark.parametrize(

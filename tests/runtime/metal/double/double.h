@@ -22,6 +22,7 @@ struct Knobs {
   int64_t empty_wraps = 0;        // wrapped buffers have length nought, as on virtual Macs
   int64_t no_default_device = 0;  // a process without a session at the screen
   int64_t graph_commits = 0;      // MPSGraph commits what is there and goes on in a new buffer
+  int64_t no_residency_sets = 0;  // the device gives none
   int64_t failing_root = -1;      // this command buffer, by number from now on, fails
 };
 Knobs& knobs();

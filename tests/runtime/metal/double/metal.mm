@@ -4,6 +4,8 @@
 #include <array>
 #include <cstring>
 #include <exception>
+#include <set>
+#include <string_view>
 
 #include "common/error.h"
 #import "double.h"
@@ -34,11 +36,23 @@ namespace {
 // Apple's limits for every GPU that Metal runs on (Metal feature set tables).
 constexpr NSUInteger kMostInlineBytes = 4096;  // setBytes
 constexpr NSUInteger kMostArguments = 31;
+// What attend_one of attention.metal takes for a head.
+constexpr NSUInteger kThreadsOfOne = 256;
 constexpr size_t kMostUncompleted = 64;  // mtldevice/makecommandqueue()
 
 std::vector<DoubleCommandBuffer*>& committed() {
   static auto* buffers = new std::vector<DoubleCommandBuffer*>;
   return *buffers;
+}
+
+// The allocations in residency sets, by address: in any, and those that a set has made resident.
+std::set<const void*>& in_sets() {
+  static auto* allocations = new std::set<const void*>;
+  return *allocations;
+}
+std::set<const void*>& resident() {
+  static auto* allocations = new std::set<const void*>;
+  return *allocations;
 }
 
 std::string text(const char* what, NSUInteger number) {
@@ -75,6 +89,7 @@ extern "C" __attribute__((visibility("default"))) void menagerie_double_set(cons
       {"empty_wraps", &Knobs::empty_wraps},
       {"no_default_device", &Knobs::no_default_device},
       {"graph_commits", &Knobs::graph_commits},
+      {"no_residency_sets", &Knobs::no_residency_sets},
       {"failing_root", &Knobs::failing_root}};
   for (const auto& [known, member] : all) {
     if (known == name) return void(knobs().*member = value);
@@ -93,6 +108,7 @@ extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count
       {"blits", &Counts::blits},           {"graphs", &Counts::graphs},
       {"commits", &Counts::commits},       {"bytes", &Counts::bytes},
       {"operations", &Counts::operations}};
+  if (std::string_view(name) == "resident") return static_cast<int64_t>(resident().size());
   for (const auto& [known, member] : all) {
     if (known == name) return counts().*member;
   }
@@ -107,6 +123,12 @@ extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count
   _memory = std::move(memory);
   _length = length;
   return self;
+}
+- (void)dealloc {
+  // mtlresidencyset: what it holds stays resident, so its memory must not go
+  if (in_sets().contains((__bridge const void*)self)) {
+    fault("a buffer is released that a residency set holds");
+  }
 }
 - (void*)contents {
   return _memory->contents();
@@ -263,6 +285,13 @@ extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count
     std::memcpy(sizes.data(), [self valueAt:4], sizeof sizes);
     return 2 * sizes[0] * sizes[1] * sizes[2] * static_cast<int64_t>(threads.depth);
   }
+  if (name.starts_with("attend_")) {
+    std::array<int64_t, 6> sizes;  // heads, sharing, queries, keys, width, columns
+    std::memcpy(sizes.data(), [self valueAt:5], sizeof sizes);
+    const bool one = name.starts_with("attend_one_");
+    const auto heads = static_cast<int64_t>(one ? threads.width / kThreadsOfOne : threads.depth);
+    return 2 * heads * sizes[2] * sizes[3] * (sizes[4] + sizes[5]);
+  }
   if (name.starts_with("dot_rows_") || name.starts_with("sum_columns_")) {
     std::array<int64_t, 2> sizes;  // n, k
     std::memcpy(sizes.data(), [self valueAt:4], sizeof sizes);
@@ -399,9 +428,41 @@ enum class Stage { kOpen, kCommitted, kCompleted };
 }
 @end
 
+@implementation MTLResidencySetDescriptor
+@end
+
+@interface DoubleResidencySet : NSObject <MTLResidencySet>
+@end
+@implementation DoubleResidencySet {
+  std::set<const void*> _held;       // with what commit has not made so yet
+  std::set<const void*> _committed;  // mtlresidencyset/commit()
+}
+- (void)addAllocation:(id<MTLAllocation>)allocation {
+  if (allocation == nil) fault("a residency set is given nil");
+  _held.insert((__bridge const void*)allocation);
+  in_sets().insert((__bridge const void*)allocation);
+}
+- (void)removeAllocation:(id<MTLAllocation>)allocation {
+  const void* address = (__bridge const void*)allocation;
+  if (_held.erase(address) == 0) fault("a residency set does not hold what is removed from it");
+  in_sets().erase(address);
+}
+- (void)commit {
+  _committed = _held;
+  std::erase_if(resident(), [&](const void* each) { return !_committed.contains(each); });
+}
+- (void)requestResidency {
+  // mtlresidencyset/requestresidency(): of what was committed
+  resident().insert(_committed.begin(), _committed.end());
+}
+@end
+
 @interface DoubleQueue : NSObject <MTLCommandQueue>
 @end
 @implementation DoubleQueue
+- (void)addResidencySet:(id<MTLResidencySet>)set {
+  if (set == nil) fault("a command queue is given no residency set");
+}
 @end
 
 @interface DoubleDevice : NSObject <MTLDevice>
@@ -477,6 +538,13 @@ enum class Stage { kOpen, kCommitted, kCompleted };
   DoublePipeline* made = [[DoublePipeline alloc] init];
   made->kernel = ((DoubleFunction*)function)->kernel;
   return made;
+}
+- (id<MTLResidencySet>)newResidencySetWithDescriptor:(MTLResidencySetDescriptor*)descriptor
+                                               error:(NSError**)error {
+  if (descriptor == nil) fault("a residency set without a descriptor");
+  if (knobs().no_residency_sets == 0) return [[DoubleResidencySet alloc] init];
+  *error = [NSError errorWithText:"the double was told to give no residency sets"];
+  return nil;
 }
 @end
 

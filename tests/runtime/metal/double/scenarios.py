@@ -139,6 +139,29 @@ def long_weights(device: Device) -> None:
         shaders.launch("scale", device.empty((8,), (1,), torch.float32), lent, 2, threads=8)
 
 
+def weights_stay_resident(device: Device) -> None:
+    """Memory that is lent to the device is resident for as long as it is lent, and no longer."""
+    _, values = _mapped(torch.arange(4096.0))
+    lent = _lent(device, values)
+    assert count(device, "resident") == 1
+    out = device.empty((4096,), (1,), torch.float32)
+    Shaders(device).launch("scale", out, lent, 2, threads=4096)
+    torch.testing.assert_close(device.value(out), torch.arange(4096.0) * 2)
+    assert count(device, "resident") == 1
+    del lent
+    assert count(device, "resident") == 0
+
+
+def without_residency_sets(device: Device) -> None:
+    """A device that gives no residency set runs all the same."""
+    tell(device, no_residency_sets=1)
+    _, values = _mapped(torch.arange(4096.0))
+    out = device.empty((4096,), (1,), torch.float32)
+    Shaders(device).launch("scale", out, _lent(device, values), 2, threads=4096)
+    torch.testing.assert_close(device.value(out), torch.arange(4096.0) * 2)
+    assert count(device, "resident") == 0
+
+
 def nothing_left(device: Device) -> None:
     """What a run has made is given back, but for the buffers of the pool."""
     numbers(device)

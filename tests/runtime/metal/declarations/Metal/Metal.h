@@ -11,6 +11,7 @@
 @protocol MTLDevice;
 @protocol MTLFunction;
 @protocol MTLLibrary;
+@protocol MTLResidencySet;
 
 typedef struct {
   NSUInteger width, height, depth;
@@ -42,8 +43,12 @@ static const MTLMathFloatingPointFunctions MTLMathFloatingPointFunctionsPrecise 
 @property(nonatomic) MTLMathFloatingPointFunctions mathFloatingPointFunctions;
 @end
 
+// mtlallocation; macOS 15
+@protocol MTLAllocation <NSObject>
+@end
+
 // mtlbuffer
-@protocol MTLBuffer <NSObject>
+@protocol MTLBuffer <MTLAllocation>
 - (void*)contents __attribute__((objc_returns_inner_pointer));
 @property(readonly) NSUInteger length;
 @end
@@ -96,8 +101,21 @@ static const MTLMathFloatingPointFunctions MTLMathFloatingPointFunctionsPrecise 
 @property(readonly) NSError* error;
 @end
 
+// mtlresidencysetdescriptor; macOS 15
+@interface MTLResidencySetDescriptor : NSObject
+@end
+
+// mtlresidencyset; macOS 15
+@protocol MTLResidencySet <NSObject>
+- (void)addAllocation:(id<MTLAllocation>)allocation;
+- (void)removeAllocation:(id<MTLAllocation>)allocation;
+- (void)commit;
+- (void)requestResidency;
+@end
+
 // mtlcommandqueue
 @protocol MTLCommandQueue <NSObject>
+- (void)addResidencySet:(id<MTLResidencySet>)set;
 @end
 
 // mtldevice
@@ -118,6 +136,8 @@ static const MTLMathFloatingPointFunctions MTLMathFloatingPointFunctionsPrecise 
                                  error:(NSError**)error;
 - (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)function
                                                              error:(NSError**)error;
+- (id<MTLResidencySet>)newResidencySetWithDescriptor:(MTLResidencySetDescriptor*)descriptor
+                                               error:(NSError**)error;
 @end
 
 // mtlcreatesystemdefaultdevice()
