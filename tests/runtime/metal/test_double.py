@@ -78,10 +78,11 @@ def test_every_operator_case(double: Path, graphs: bool) -> None:
 _COUNTS = {
     "net": {"dispatches": 8, "encoders": 1, "blits": 0, "graphs": 0, "commits": 1},
     "mixer": {"dispatches": 5, "encoders": 1, "blits": 0, "graphs": 0, "commits": 1},
+    "packed": {"dispatches": 39, "encoders": 1, "blits": 0, "graphs": 0, "commits": 1},
 }
 
 
-@pytest.mark.parametrize("name", ["net", "mixer"])
+@pytest.mark.parametrize("name", ["net", "mixer", "packed"])
 def test_bundle(double: Path, metal_bundles: Callable[[str], Path], name: str) -> None:
     """A lowered model's numbers are eager's, and it makes the device do what it is known to do."""
     done = run("run_bundle.py", double, metal_bundles(name))
