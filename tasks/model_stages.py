@@ -31,9 +31,8 @@ from zoo.spec import TransformersSource
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import torch
-
     from tasks.job import Job, Suspect
+    from transforms.calibration import Call
     from transforms.speech import SpeechParts
     from zoo.records import Diagnosis
     from zoo.sources import LoadedModel
@@ -160,7 +159,7 @@ class ModelStages(InProcessHolder):
         data = resolve_inside(gate.data, Context(self._job.model, self._job.origin.parent))
         return Gate(gate, data, eager_accuracy(self._model().module, self._job.spec, gate, data))
 
-    def _calibration(self, program: ProgramSpec) -> Iterable[Sequence[torch.Tensor]]:
+    def _calibration(self, program: ProgramSpec) -> Iterable[Call]:
         spec = self._job.spec
         if not spec.calibration:
             return ()

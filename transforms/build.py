@@ -18,12 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    import torch
     from torch.export import ExportedProgram
 
     from menagerie.format.bundle_manifest import BundleManifest
     from transforms.bundle import Gate, Identity
-    from transforms.calibration import Range
+    from transforms.calibration import Call, Range
     from transforms.prepare import Prepared
     from transforms.speech import SpeechParts
     from transforms.targets import Target
@@ -62,7 +61,7 @@ def rewrite(
     target: Target,
     *,
     kept: Kept = _FLOATS,
-    calibration: Iterable[Sequence[torch.Tensor]] = (),
+    calibration: Iterable[Call] = (),
 ) -> Rewritten:
     """Run graph passes over a program, and round its weights to a precision.
 
@@ -97,7 +96,7 @@ def _rounded(
     prepared: Prepared,
     passes: Sequence[str | PassChoice],
     precision: Precision,
-    calibration: Iterable[Sequence[torch.Tensor]],
+    calibration: Iterable[Call],
 ) -> tuple[ExportedProgram, PassLog, dict[str, Range]]:
     """Run the passes, the last of which rounds weights; what that costs, and what they meet."""
     whole, log = run_passes(prepared.exported.program, passes[:-1], name=prepared.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,7 @@ from transforms.weight_products import ProductRun, changed_weights, other_operan
 from zoo.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from torch.export import ExportedProgram
@@ -20,20 +21,21 @@ if TYPE_CHECKING:
 
     from zoo.spec import InputSpec, ProgramSpec
 
-__all__ = ["Range", "operand_ranges", "samples"]
+__all__ = ["Call", "Range", "operand_ranges", "samples"]
 
+Call = Sequence[torch.Tensor]  # a tensor for each input, in order
 Range = tuple[float, float]  # from the smallest to the largest, nought between them
 
 
 def operand_ranges(
-    before: ExportedProgram, after: ExportedProgram, calls: Iterable[Sequence[torch.Tensor]]
+    before: ExportedProgram, after: ExportedProgram, calls: Iterable[Call]
 ) -> dict[str, Range]:
     """The range of what meets each rounded weight in products, over all calls in float32.
 
     Args:
         before: the program with whole weights.
         after: the same graph with rounded ones.
-        calls: a tensor for each input, in order, a call each.
+        calls: one for each sample, or several of them.
 
     Returns:
         By the parameter's name in the program; those alone whose products the runtime computes in
@@ -46,7 +48,7 @@ def operand_ranges(
     return {names[node.name]: ends for node, ends in watched.ranges.items()}
 
 
-def samples(program: ProgramSpec, data: Path, *, alone: bool) -> Iterator[list[torch.Tensor]]:
+def samples(program: ProgramSpec, data: Path, *, alone: bool) -> Iterator[Call]:
     """The calls that a file of samples makes for a program.
 
     Args:
