@@ -14,6 +14,7 @@ from torch.export import Dim
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
+from menagerie.home import home
 from menagerie.session import Session
 from transforms import Program, convert, converter
 from transforms.example_goldens import resized
@@ -53,6 +54,10 @@ def test_the_lines_of_the_readme_run_as_they_stand(
 ) -> None:
     """A module of one's own becomes a bundle that opens, on either target, signed by its maker."""
     monkeypatch.delenv("MENAGERIE_ALLOW_UNSIGNED")
+    compiler_cache = home() / "zig"  # libc++ for another machine takes minutes
+    compiler_cache.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/zig").symlink_to(compiler_cache)
     monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     lines = _readme_lines()

@@ -185,24 +185,34 @@ def test_another_precision_is_refused() -> None:
         run_passes(torch.export.export(module, inputs), [choice])
 
 
-@pytest.mark.parametrize("precision", ["int4-weight-only", "int8-weight-only"])
-def test_groups_are_as_long_as_asked_for(precision: str, tmp_path: Path) -> None:
-    """A row of 128 has four scales by 32 of it, two by 64; one that neither divides has one."""
-    net = nn.Sequential(nn.Linear(128, 8), nn.Linear(8, 40), nn.Linear(40, 3)).eval()
-    for group, scales in ((32, 4), (64, 2)):
-        out = tmp_path / f"{group}"
-        convert(
-            net,
-            (torch.randn(2, 128),),
-            precision=precision,
-            group=group,
-            tolerances={"float32": 1.0},
-            out=out,
-            measure_seconds=0,
-        )
-        kept = load_file(out / "weights.safetensors")
-        assert kept["0.weight.scales"].shape == (8, scales)
-        assert kept["2.weight.scales"].shape == (3, 1)
+@pytest.mark.parametrize("bits", _BITS)
+@pytest.mark.parametrize("group", [32, 64])
+def test_groups_are_as_long_as_asked_for(bits: int, group: int) -> None:
+    """So many numbers of a row share a scale: each is a whole number of its largest's steps."""
+    module = nn.Linear(128, 8).requires_grad_(requires_grad=False)
+    options: dict[str, str | int] = {"precision": _BITS[bits].value, "group": group}
+    choice = PassChoice(name="quantise_weights", options=options)
+    made, _ = run_passes(torch.export.export(module, (torch.randn(2, 128),)), [choice])
+    wanted = quantised(module.weight, Scheme(bits=bits, group=group))
+    assert wanted is not None
+    assert wanted.scales.shape == (8, 128 // group)
+    assert torch.equal(made.state_dict["weight"], wanted.wide())
+
+
+def test_the_bundle_keeps_as_many_scales(tmp_path: Path) -> None:
+    """A row of 128 has two by 64 of it; one that 64 does not divide has one."""
+    made = convert(
+        nn.Sequential(nn.Linear(128, 40), nn.Linear(40, 3)).eval(),
+        (torch.randn(2, 128),),
+        precision="int4-weight-only",
+        group=64,
+        tolerances={"float32": 1.0},
+        out=tmp_path / "out",
+        measure_seconds=0,
+    )
+    kept = load_file(made.folder / "weights.safetensors")
+    assert kept["0.weight.scales"].shape == (40, 2)
+    assert kept["1.weight.scales"].shape == (3, 1)
 
 
 @pytest.mark.parametrize(("precision", "group"), [("int8", 64), ("int4-weight-only", 48)])

@@ -34,7 +34,7 @@ struct Place {
 
 // result = activation(binary(alpha * sums + bias + beta * result, other)), element by element.
 struct Finish {
-  Place result;
+  Place result = {};
   std::vector<float> bias;  // of all columns; empty for none
   float alpha = 1;
   float beta = 0;
