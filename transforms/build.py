@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from transforms.bundle import ProgramParts, write_bundle
-from transforms.calibration import operand_ranges
+from transforms.calibration import fitting_calls, operand_ranges
 from transforms.graph_record import record_graph
 from transforms.pipeline import passes_in, run_passes
 from transforms.quantised import INTEGERS
@@ -102,7 +102,8 @@ def _rounded(
     whole, log = run_passes(prepared.exported.program, passes[:-1], name=prepared.name)
     rounded, last = run_passes(whole, passes[-1:], name=prepared.name)
     inputs = [prepared.goldens[0].inputs[name] for name in prepared.exported.input_names]
-    ranges = operand_ranges(whole, rounded, calibration)
+    calls = fitting_calls(f"program {prepared.name}", calibration, inputs)
+    ranges = operand_ranges(whole, rounded, calls)
     integers = precision.multiplies_integers
     costs = rounding_costs(whole, rounded, inputs, integers=integers, ranges=ranges)
     records = (*log.records, *last.records)

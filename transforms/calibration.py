@@ -9,8 +9,9 @@ import torch
 from safetensors.torch import load_file
 
 from transforms.golden import input_dtype
+from transforms.node_origin import origin
 from transforms.weight_products import ProductRun, changed_weights, other_operand
-from zoo.errors import SourceError
+from zoo.errors import SourceError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from zoo.spec import InputSpec, ProgramSpec
 
-__all__ = ["Call", "Range", "operand_ranges", "samples"]
+__all__ = ["Call", "Range", "fitting_calls", "operand_ranges", "samples"]
 
 Call = Sequence[torch.Tensor]  # a tensor for each input, in order
 Range = tuple[float, float]  # from the smallest to the largest, nought between them
@@ -40,12 +41,37 @@ def operand_ranges(
     Returns:
         By the parameter's name in the program; those alone whose products the runtime computes in
         integers.
+
+    Raises:
+        UsageError: a sample makes numbers that are not finite.
     """
     watched = _Watched(before, changed_weights(before, after))
     for inputs in calls:
         watched.outputs(inputs)
     names = before.graph_signature.inputs_to_parameters
     return {names[node.name]: ends for node, ends in watched.ranges.items()}
+
+
+def fitting_calls(place: str, calls: Iterable[Call], example: Call) -> Iterator[Call]:
+    """The calls, each checked against an example's tensors.
+
+    Raises:
+        UsageError: one has another number of inputs, or one of another dtype or number of axes.
+    """
+    wanted = [_form(tensor) for tensor in example]
+    for call in calls:
+        is_list = isinstance(call, (list, tuple))
+        if not is_list or [_form(each) for each in call] != wanted:
+            found = ", ".join(_form(each) for each in call) if is_list else _form(call)
+            fact = f"a sample is {found}, the program takes {', '.join(wanted)}"
+            raise UsageError(place, fact, "Give for each sample a tuple of all inputs, in order")
+        yield call
+
+
+def _form(value: object) -> str:
+    if not isinstance(value, torch.Tensor):
+        return f"a {type(value).__name__}"
+    return f"{value.dtype} of {value.dim()} axes".removeprefix("torch.")
 
 
 def samples(program: ProgramSpec, data: Path, *, alone: bool) -> Iterator[Call]:
@@ -58,8 +84,8 @@ def samples(program: ProgramSpec, data: Path, *, alone: bool) -> Iterator[Call]:
             else as `<program>/<input>`.
 
     Raises:
-        SourceError: the file lacks an input, or has none or too few samples of one, or of a shape
-            or dtype that the program does not take.
+        SourceError: the file lacks an input, or has too few samples of one for a call, or of a
+            shape or dtype that the program does not take; or inputs' first axes differ.
     """
     tensors = load_file(data)
     names = [spec.name if alone else f"{program.name}/{spec.name}" for spec in program.inputs]
@@ -73,16 +99,28 @@ def samples(program: ProgramSpec, data: Path, *, alone: bool) -> Iterator[Call]:
     if count == 0 or any(len(tensor) != count for tensor in found):
         sizes = ", ".join(f"{n}: {len(t)}" for n, t in zip(names, found, strict=True))
         raise SourceError(data.name, f"needs as many samples of each input, and one: {sizes}")
-    step = _samples_a_call(program, count)
-    for start in range(0, count - count % step or count, step):
-        yield [tensor[start : start + step] for tensor in found]
+    least, most = _samples_a_call(data.name, program, count)
+    for start in range(0, count, most):
+        if count - start >= least:
+            yield [tensor[start : start + most] for tensor in found]
 
 
-def _samples_a_call(program: ProgramSpec, count: int) -> int:
-    first = program.inputs[0].shape[0]
+def _samples_a_call(place: str, program: ProgramSpec, count: int) -> tuple[int, int]:
+    """The fewest and the most."""
+    firsts = {spec.shape[0] for spec in program.inputs}
+    if len(firsts) > 1:
+        fact = f"the first axes of program {program.name}'s inputs differ, so are no samples"
+        raise SourceError(place, fact)
+    (first,) = firsts
     if isinstance(first, int):
-        return first
-    return min(count, program.dimensions[first].high)
+        least = most = first
+    else:
+        least, most = program.dimensions[first].low, program.dimensions[first].high
+    if count < least:
+        raise SourceError(
+            place, f"has {count} samples, program {program.name} takes {least} a call"
+        )
+    return least, most
 
 
 def _fitting(place: str, name: str, tensor: torch.Tensor, spec: InputSpec) -> torch.Tensor:
@@ -110,6 +148,11 @@ class _Watched(ProductRun):
             if (found := other_operand(node, weight)) is None:
                 continue
             operand = self.arguments(node, weight)[0][found[0]]
+            if operand.numel() == 0:
+                continue
+            if not bool(operand.isfinite().all()):
+                fact = "a sample makes numbers that are not finite"
+                raise UsageError(f"calibration of {origin(node)}", fact, "Leave the sample out")
             low, high = self.ranges.get(self.origin[weight], (0.0, 0.0))
             ends = min(low, float(operand.min())), max(high, float(operand.max()))
             self.ranges[self.origin[weight]] = ends

@@ -26,6 +26,7 @@ from transforms.diagnosis import diagnose, failed_proof
 from transforms.latency import measure_beside_eager
 from transforms.own_program import Program, prepare_own
 from transforms.pipeline import passes_in
+from transforms.quantised import INTEGERS
 from transforms.targets import target_named
 from zoo.code_digest import code_digest
 from zoo.errors import MenagerieError, UsageError
@@ -295,6 +296,7 @@ def _key(wish: _Wish, programs: Sequence[Prepared]) -> str:
     digest.update(torch.__version__.encode())
     for program in programs:
         exported = program.exported
+        digest.update(str(sorted(program.operand_ranges.items())).encode())
         digest.update(f"{program.name} {exported.signature} {exported.program.graph}".encode())
         for name, value in sorted(
             {**exported.program.state_dict, **exported.program.constants}.items()
@@ -382,6 +384,10 @@ def _kept(wanted: Precision | str, keep: Sequence[str], group: int | None) -> Ke
     if group is not None and (not precision.has_groups or group not in get_args(Group)):
         fact = f"{precision} has no groups of {group!r}"
         step = f"Weight-only precisions have: {', '.join(map(str, get_args(Group)))}"
+        raise UsageError(_PLACE, fact, step)
+    if keep and (isinstance(keep, str) or precision not in INTEGERS):
+        fact = f"`keep` is {keep!r}, with precision {precision}"
+        step = f"Give a list of names, with one of: {', '.join(INTEGERS)}"
         raise UsageError(_PLACE, fact, step)
     return Kept(precision, tuple(keep), group)
 

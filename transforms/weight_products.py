@@ -44,19 +44,34 @@ def changed_weights(before: ExportedProgram, after: ExportedProgram) -> dict[Nod
 def other_operand(product: Node, weight: Node) -> tuple[int, tuple[int, ...]] | None:
     """Which argument meets a weight, and the axes of its slices; see `Precision.INT8`.
 
-    None where the runtime does not round it: of convolutions in groups, and other operators. The
-    slices are rows of matrices, and whole images.
+    None where the runtime does not round it: of convolutions in groups or transposed, of matrices
+    that are no linear layer's, of other operators. The slices are rows, or whole images.
     """
-    operands = (1, 2) if product.target is aten.addmm.default else (0, 1)
-    other = next((i for i in operands if product.args[i] is not weight), operands[0])
-    if product.target in _ROWS:
-        return other, ((-1,) if other == operands[0] else (-2,))
-    if product.target not in _IMAGES:
+    if product.target in _IMAGES and product.args[1] is weight:
+        image, kernel = _value(product, 0), _value(product, 1)
+        in_groups = kernel.shape[1] != image.shape[1]
+        is_transposed = product.target is aten.convolution.default and product.args[6]
+        return None if in_groups or is_transposed else (0, tuple(range(1, image.dim())))
+    if product.target is aten.linear.default and product.args[1] is weight:
+        return 0, (-1,)
+    if product.target not in _ROWS:
         return None
-    image, kernel = (product.args[i].meta["val"] for i in (0, 1))  # type: ignore[union-attr]
-    if kernel.shape[1] != image.shape[1]:
+    right = 2 if product.target is aten.addmm.default else 1
+    if product.args[right] is not weight or not _lies_in_columns(_value(product, right)):
         return None
-    return other, tuple(range(1, image.dim()))
+    if product.target is aten.addmm.default and _value(product, 0).dim() != 1:
+        return None
+    return right - 1, (-1,)
+
+
+def _value(product: Node, place: int) -> torch.Tensor:
+    value: torch.Tensor = product.args[place].meta["val"]  # type: ignore[union-attr]
+    return value
+
+
+def _lies_in_columns(matrix: torch.Tensor) -> bool:
+    """Whether it is the transposed of rows: those of a linear layer's weight."""
+    return matrix.dim() == 2 and matrix.stride() == (1, matrix.shape[0])  # noqa: PLR2004
 
 
 class ProductRun(Interpreter):
@@ -111,7 +126,7 @@ class ProductRun(Interpreter):
     def _value(self, node: Node) -> Any:
         value = super().run_node(node)
         weights = [each for each in node.all_input_nodes if each in self.weights]
-        if not weights:
+        if not weights or node.op != "call_function":
             return value
         if not is_layout(node):
             return self.product(node, value, weights)

@@ -66,7 +66,8 @@ std::optional<Rounding> QuantisedWeight::rounding_beside(const SafeTensors& file
   float ends[2];
   std::memcpy(ends, found.bytes.data(), sizeof ends);
   require(ends[0] <= 0 && ends[1] >= 0 && std::isfinite(ends[0]) && std::isfinite(ends[1]), name,
-          ": its operand's range, from ", ends[0], " to ", ends[1], ", does not hold nought");
+          ": its operand's range, from ", ends[0], " to ", ends[1],
+          ", is infinite or does not hold nought");
   return rounding_of(ends[0], ends[1]);
 }
 

@@ -165,11 +165,39 @@ def _file(folder: Path, **tensors: torch.Tensor) -> Path:
 
 
 def test_samples_become_calls_of_as_many_as_the_program_takes(tmp_path: Path) -> None:
-    """Ten rows, of which a call takes four at most: two whole calls, in order."""
+    """Ten rows, of which a call takes four at most, in order."""
     x, y = torch.arange(30.0).reshape(10, 3), torch.arange(10.0)
     calls = list(samples(_PROGRAM, _file(tmp_path, x=x, y=y), alone=True))
+    assert [len(call[0]) for call in calls] == [4, 4, 2]
+    assert torch.equal(torch.cat([call[1] for call in calls]), y)
+
+
+def test_a_call_of_a_fixed_size_is_whole(tmp_path: Path) -> None:
+    """What is left over makes none; fewer than one call are refused."""
+    program = ProgramSpec(name="main", inputs=(InputSpec(name="x", shape=(4, 3)),))
+    calls = samples(program, _file(tmp_path, x=torch.ones(10, 3)), alone=True)
     assert [len(call[0]) for call in calls] == [4, 4]
-    assert torch.equal(torch.cat([call[1] for call in calls]), y[:8])
+    with pytest.raises(SourceError, match="has 3 samples, program main takes 4 a call"):
+        list(samples(program, _file(tmp_path, x=torch.ones(3, 3)), alone=True))
+
+
+@pytest.mark.parametrize(
+    ("sample", "fact"),
+    [
+        (_sample(0)[0], "a sample is float32 of 4 axes, the program takes"),
+        ((_sample(0)[0],), "a sample is float32 of 4 axes, the program takes"),
+        ((*_sample(0), torch.ones(1)), "float32 of 1 axes, the program takes"),
+        (tuple(t.double() for t in _sample(0)), "a sample is float64 of 4 axes"),
+        (tuple(t / 0 for t in _sample(0)), "makes numbers that are not finite"),
+    ],
+)
+def test_calls_that_do_not_fit_are_refused(sample: object, fact: str, tmp_path: Path) -> None:
+    """Of `convert()`: a tuple of all inputs, as the program takes them, is a sample."""
+    net = _Net().eval().requires_grad_(requires_grad=False)
+    out, given = tmp_path / "out", [sample]
+    with pytest.raises(UsageError, match=fact):
+        convert(net, _sample(9), precision="int8-static", calibration=given, out=out)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_several_programs_have_samples_by_their_names(tmp_path: Path) -> None:

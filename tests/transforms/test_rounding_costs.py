@@ -107,6 +107,31 @@ def test_in_integers_the_artifact_is_as_far_off(
     assert parity.snr_db == pytest.approx(-10 * math.log10(sum(noise)), abs=1.0)
 
 
+class _Odd(nn.Module):
+    """Weights that the runtime does not meet with a rounded operand, or that no product reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.left = nn.Parameter(torch.randn(40, 64))
+        self.right = nn.Parameter(torch.randn(64, 40))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.left @ x[0], x @ self.right + self.left.abs().sum(), self.left
+
+
+def test_other_operands_stay_as_they_are() -> None:
+    """In integers as in weights alone: the same cost, whatever reads the weight."""
+    costs = []
+    for precision in (Precision.INT8, Precision.INT8_WEIGHT_ONLY):
+        prepared = prepare_own("main", Program(_Odd().eval(), (_x(),)))
+        made = rewrite(prepared, [], target_named("cpu"), kept=Kept(precision)).log.rounding
+        costs.append({cost.parameter: cost.result_snr_db for cost in made})
+    integers, floats = costs
+    assert set(integers) == {"left", "right"}
+    assert integers == pytest.approx(floats, abs=1.5)  # their scales differ, a row or a group
+
+
 def test_eight_bits_keep_nought_and_the_ends() -> None:
     """By arithmetic: steps of a 255th of the range; a slice of nought, or of one sign, too."""
     x = torch.tensor([[-1.0, 0.0, 1.55], [0.0, 0.0, 0.0], [2.0, 4.0, 5.1]])

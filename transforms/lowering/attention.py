@@ -58,7 +58,12 @@ def attention(  # noqa: PLR0917
     operands = [each.unsqueeze(0) if each.dim() < -_HEADS else each for each in (query, key, value)]
     leading = [each.shape[:_HEADS] for each in operands]
     batch = torch.broadcast_shapes(*leading)  # type: ignore[no-untyped-call]
-    heads = operands[0].shape[_HEADS]
+    if enable_gqa:
+        heads = operands[0].shape[_HEADS]
+        operands = [operands[0], *_of_equal_heads(operands[1], operands[2], heads)]
+    else:
+        heads = torch.broadcast_shapes(*((each.shape[_HEADS],) for each in operands))[0]  # type: ignore[no-untyped-call]
+        operands = [_with_heads(each, heads) for each in operands]
     q, k, v = (_batched(each, (*batch, *each.shape[_HEADS:])) for each in operands)
     if attn_mask is not None and attn_mask.dim() >= _RANK:
         attn_mask = _batched(attn_mask, (*batch, *attn_mask.shape[_HEADS:]))
@@ -67,6 +72,25 @@ def attention(  # noqa: PLR0917
     )[0]
     before = (*batch, heads) if query.dim() >= -_HEADS else ()
     return result.reshape(*before, query.shape[-2], value.shape[-1])
+
+
+def _with_heads(operand: torch.Tensor, heads: int) -> torch.Tensor:
+    """As many heads, of which one that is alone stands for all."""
+    if operand.shape[_HEADS] == heads:
+        return operand
+    return operand.expand(*operand.shape[:_HEADS], heads, *operand.shape[_HEADS + 1 :])
+
+
+def _of_equal_heads(
+    key: torch.Tensor, value: torch.Tensor, heads: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values that share heads of queries alike: those of other numbers are repeated."""
+    if key.shape[_HEADS] == value.shape[_HEADS]:
+        return key, value
+    key, value = (
+        each.repeat_interleave(heads // each.shape[_HEADS], _HEADS) for each in (key, value)
+    )
+    return key, value
 
 
 def _batched(operand: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:

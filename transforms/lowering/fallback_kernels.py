@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckedWrapper", "inserted"]
 
-# Kernels that compute only the results they are given a place for.
+# Kernels that compute only those of their further results that they are given a place for.
 _ASKED_FOR = (torch.ops.aten._scaled_dot_product_attention_math_for_mps.default,)
 
 
@@ -65,9 +65,10 @@ class CheckedWrapper(CppWrapperCpu):
         self, fallback_kernel: ir.FallbackKernel, args: list[str]
     ) -> None:
         """The call of a kernel with several results."""
-        outputs = fallback_kernel.outputs
         if fallback_kernel.op_overload in _ASKED_FOR:
-            fallback_kernel.outputs = [None if _is_unused(each) else each for each in outputs]
+            first, *more = fallback_kernel.outputs
+            asked_for = [None if _is_unused(each) else each for each in more]
+            fallback_kernel.outputs = [first, *asked_for]
         super().generate_c_shim_fallback_kernel(fallback_kernel, args)
         for output in fallback_kernel.outputs:
             if isinstance(output, ir.MultiOutput):

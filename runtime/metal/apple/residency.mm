@@ -8,8 +8,8 @@ namespace menagerie::metal {
 
 struct Residency::Kept {
   Residency& residency;
-  std::vector<id<MTLBuffer>> buffers;
   std::shared_ptr<const void> owner;
+  std::vector<id<MTLBuffer>> buffers;
 
   // The set lets go of the buffers before they, and then their memory, go.
   ~Kept() {
@@ -37,7 +37,7 @@ std::shared_ptr<const void> Residency::keep(std::vector<id<MTLBuffer>> buffers,
   for (id<MTLBuffer> buffer : buffers) [set_ addAllocation:buffer];
   [set_ commit];
   [set_ requestResidency];
-  return std::shared_ptr<const Kept>(new Kept{*this, std::move(buffers), std::move(owner)});
+  return std::shared_ptr<const Kept>(new Kept{*this, std::move(owner), std::move(buffers)});
 }
 
 void Residency::serve(id<MTLCommandQueue> queue) const {

@@ -35,6 +35,8 @@ def host_kernel() -> Iterator[None]:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         # The kernel takes operands of four axes, and a mask that broadcasts.
         assert {query.dim(), key.dim(), value.dim()} == {4}
+        assert key.shape[1] == value.shape[1]  # and as many as queries have, but for groups
+        assert key.shape[1] == query.shape[1] or options["enable_gqa"]
         if mask is not None and mask.dtype is torch.bool:  # which torch's definition would add
             mask = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
         math = aten._scaled_dot_product_attention_math.default
@@ -90,6 +92,17 @@ def test_options(options: dict[str, Any], key_heads: int) -> None:
     operands = _operands(key_heads=key_heads)
     module = Attention(**options)
     torch.testing.assert_close(_kept_whole(module, operands), module(*operands))
+
+
+@pytest.mark.parametrize(
+    ("heads", "grouped"),
+    [((4, 1, 1), False), ((1, 4, 4), False), ((4, 1, 4), False), ((4, 2, 1), True)],
+)
+def test_heads_that_stand_for_several(heads: tuple[int, int, int], grouped: bool) -> None:
+    """One head of queries, keys or values meets all of the others', as broadcasting has it."""
+    q, k, v = (_operands(h, h)[i] for i, h in enumerate(heads))
+    module = Attention(enable_gqa=grouped)
+    torch.testing.assert_close(_kept_whole(module, (q, k, v)), module(q, k, v))
 
 
 @pytest.mark.parametrize("boolean", [True, False])
