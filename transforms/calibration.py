@@ -47,7 +47,7 @@ def operand_ranges(
     """
     watched = _Watched(before, changed_weights(before, after))
     for inputs in calls:
-        watched.outputs(inputs)
+        watched.record(inputs)
     names = before.graph_signature.inputs_to_parameters
     return {names[node.name]: ends for node, ends in watched.ranges.items()}
 

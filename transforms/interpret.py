@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-__all__ = ["capture", "output_nodes", "placeholder_values"]
+__all__ = ["Recorder", "capture", "output_nodes"]
 
 
 def output_nodes(program: ExportedProgram) -> list[Node]:
@@ -24,20 +24,36 @@ def output_nodes(program: ExportedProgram) -> list[Node]:
     return [nodes[name] for name in names if isinstance(name, str) and name in nodes]
 
 
-class _Recorder(torch.fx.Interpreter):
-    """Runs a graph and keeps a copy of the values of some of its nodes."""
+class Recorder(torch.fx.Interpreter):
+    """Runs a program in eager PyTorch and keeps a copy of the values of some of its nodes.
 
-    def __init__(self, module: GraphModule, wanted: Collection[str]) -> None:
-        super().__init__(module)
-        self._wanted = wanted
-        self.values: dict[str, Any] = {}
+    Args:
+        program: any; its weights and buffers are left as they are.
+        wanted: the names of the nodes to keep.
+    """
+
+    def __init__(self, program: ExportedProgram, wanted: Collection[str]) -> None:
+        super().__init__(GraphModule(program.graph_module, program.graph))
+        self._program = program
+        self._wanted = frozenset(wanted)
+
+    def record(self, inputs: Sequence[torch.Tensor]) -> dict[str, Any]:
+        """The wanted values by name, for a tensor for each user input, in order; never written."""
+        self._values: dict[str, Any] = {}
+        with torch.no_grad():
+            self.run(*_placeholder_values(self._program, inputs))
+        return self._values
 
     def run_node(self, n: Node) -> Any:
         """Run one node; copy its value now, before a later node can write into it."""
-        value = super().run_node(n)
+        value = self.compute(n)
         if n.name in self._wanted:
-            self.values[n.name] = tree_map(_copied, value)
+            self._values[n.name] = tree_map(_copied, value)
         return value
+
+    def compute(self, node: Node) -> Any:
+        """A node's value; for who wants another than the program's."""
+        return super().run_node(node)
 
 
 def _copied(value: Any) -> Any:
@@ -47,22 +63,11 @@ def _copied(value: Any) -> Any:
 def capture(
     program: ExportedProgram, inputs: Sequence[torch.Tensor], names: Collection[str]
 ) -> dict[str, Any]:
-    """Interpret a program in eager PyTorch and return the values of some nodes by name.
-
-    Args:
-        program: any; its weights and buffers are left as they are.
-        inputs: a tensor for each user input, in order; never written.
-        names: of the nodes to keep.
-    """
-    module = GraphModule(program.graph_module, program.graph)
-    recorder = _Recorder(module, set(names))
-    with torch.no_grad():
-        recorder.run(*placeholder_values(program, inputs))
-    return recorder.values
+    """The values of some nodes of a program by name; see `Recorder`."""
+    return Recorder(program, names).record(inputs)
 
 
-def placeholder_values(program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> list[Any]:
-    """What to run a program's graph with: weights, copies of its buffers and of `inputs`."""
+def _placeholder_values(program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> list[Any]:
     given = iter(inputs)
     values: list[Any] = []
     for spec in program.graph_signature.input_specs:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from menagerie.validation.compare import measure
 from transforms.export import WRAPPER_PREFIX
 from transforms.weight_products import ProductRun, changed_weights, other_operand
 from zoo.records import LayerCost
@@ -53,7 +54,7 @@ def rounding_costs(
     layers, names = changed_weights(before, after), before.graph_signature.inputs_to_parameters
     by_node = {node: (ranges or {}).get(names[node.name]) for node in layers}
     alone = _Alone(before, layers, by_node, integers=integers)
-    exact = alone.outputs(inputs)
+    exact = alone.record(inputs)
     order = sorted(layers, key=lambda node: alone.snr_db.get(node, math.inf))
     small = sum(p.numel() for p in before.parameters()) <= _MOST_PARAMETERS
     costs = []
@@ -61,7 +62,7 @@ def rounding_costs(
         reached = None
         if small and place < _MOST_CARRIED:
             carried = _Carried(before, {node: layers[node]}, by_node, integers=integers)
-            reached = _lowest(exact, carried.outputs(inputs))
+            reached = _lowest(exact, carried.record(inputs))
         name = names[node.name].removeprefix(WRAPPER_PREFIX)
         result = alone.snr_db.get(node, math.inf)
         costs.append(LayerCost(parameter=name, result_snr_db=result, output_snr_db=reached))
@@ -137,19 +138,13 @@ class _Carried(_Rounded):
         return self.rounded(node, weights[0])
 
 
-def _lowest(exact: list[torch.Tensor], found: list[torch.Tensor]) -> float:
-    floats = [pair for pair in zip(exact, found, strict=True) if pair[0].is_floating_point()]
-    return min((_snr_db(*pair) for pair in floats), default=math.inf)
+def _lowest(exact: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor]) -> float:
+    floats = [name for name, value in exact.items() if value.is_floating_point()]
+    return min((_snr_db(exact[name], found[name]) for name in floats), default=math.inf)
 
 
 def _snr_db(exact: torch.Tensor, found: torch.Tensor) -> float:
-    """20 log10(norm of `exact` / norm of the error), of the elements that are finite."""
-    finite = exact.isfinite() & found.isfinite()
-    signal = float(exact[finite].double().norm())
-    noise = float((exact[finite].double() - found[finite].double()).norm())
-    if noise == 0:
-        return math.inf
-    return -math.inf if signal == 0 else 20 * math.log10(signal / noise)
+    return measure(exact.double().numpy(), found.double().numpy()).snr_db
 
 
 def _dearest(cost: LayerCost) -> tuple[bool, float]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx import GraphModule, Interpreter, Node
 
-from transforms.interpret import output_nodes, placeholder_values
+from transforms.interpret import Recorder, output_nodes
 from transforms.passes.layout_operators import is_layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from torch.export import ExportedProgram
+    from torch.fx import Node
 
 __all__ = ["ProductRun", "changed_weights", "other_operand"]
 
@@ -74,7 +74,7 @@ def _lies_in_columns(matrix: torch.Tensor) -> bool:
     return matrix.dim() == 2 and matrix.stride() == (1, matrix.shape[0])  # noqa: PLR2004
 
 
-class ProductRun(Interpreter):
+class ProductRun(Recorder):
     """Runs a program and calls `product` for each operator that reads one of some weights.
 
     Operators that only rearrange a weight belong to it: `weights` has what they make of another
@@ -86,25 +86,9 @@ class ProductRun(Interpreter):
     """
 
     def __init__(self, program: ExportedProgram, weights: Mapping[Node, torch.Tensor]) -> None:
-        super().__init__(GraphModule(program.graph_module, program.graph))
-        self._program = program
-        self._wanted = {node.name for node in output_nodes(program)}
+        super().__init__(program, [node.name for node in output_nodes(program)])
         self.weights = dict(weights)
         self.origin = {node: node for node in weights}  # the placeholder behind each
-
-    def outputs(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """What the program returns for a tensor for each input, by the nodes' names."""
-        self._kept: dict[str, torch.Tensor] = {}
-        with torch.no_grad():
-            self.run(*placeholder_values(self._program, inputs))
-        return [self._kept[name] for name in sorted(self._wanted)]
-
-    def run_node(self, n: Node) -> Any:
-        """Run one node; keep its value if it is an output."""
-        value = self._value(n)
-        if n.name in self._wanted:
-            self._kept[n.name] = value.clone()
-        return value
 
     def product(self, node: Node, value: Any, weights: Sequence[Node]) -> Any:
         """What the node is to give, which gives `value` and reads `weights`."""
@@ -123,8 +107,9 @@ class ProductRun(Interpreter):
 
         return torch.fx.map_arg(node.args, of), torch.fx.map_arg(node.kwargs, of)
 
-    def _value(self, node: Node) -> Any:
-        value = super().run_node(node)
+    def compute(self, node: Node) -> Any:
+        """A node's value, of a product what `product` says."""
+        value = super().compute(node)
         weights = [each for each in node.all_input_nodes if each in self.weights]
         if not weights or node.op != "call_function":
             return value
