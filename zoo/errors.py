@@ -104,18 +104,20 @@ class LoweringError(MenagerieError):
 class UnsupportedKernels(LoweringError):
     """The target's runtime lacks kernels that the program needs.
 
-    ``uses`` maps each missing kernel to the places in the model that need it.
+    ``uses`` maps each missing kernel to the places in the model that need it; ``instead`` is what
+    the model's owner can do without them, where that is known.
     """
 
-    def __init__(self, place: str, uses: dict[str, tuple[str, ...]]) -> None:
+    def __init__(self, place: str, uses: dict[str, tuple[str, ...]], instead: str = "") -> None:
         listing = "".join(
             f"\n  {kernel}" + "".join(f"\n    used by {use}" for use in sites)
             for kernel, sites in sorted(uses.items())
         )
+        step = instead or "Implement them (runtime/menagerie/shims.toml), or rewrite them in a pass"
         super().__init__(
             place,
             f"{len(uses)} kernel(s) are not in the target's runtime{listing}",
-            "\nImplement them (runtime/menagerie/shims.toml), or rewrite them in a pass",
+            f"\n{step}",
         )
         self.uses = uses
 

@@ -189,7 +189,9 @@ def _made(name: str, **config: Any) -> Any:
         import transformers
     kind = getattr(transformers, name)
     given = {key: value for key, value in config.items() if value is not None}
-    return kind(kind.config_class(use_cache=False, **given)).eval()
+    return kind(
+        kind.config_class(use_cache=False, experts_implementation="batched_mm", **given)
+    ).eval()
 
 
 def _encoder(name: str, config: dict[str, Any]) -> Sample:

@@ -20,13 +20,20 @@ __all__ = ["check_imports", "check_kernels", "check_library"]
 _SHIM_PREFIXES = ("aoti_torch_", "Sleef_", "menagerie_")
 _FOREIGN_PREFIXES = ("_ZN2at", "_ZN3c10", "_ZN5torch", "_ZNK2at", "_ZNK3c10", "_ZNK5torch")
 
+# What a model's owner can do without a kernel that no target has.
+_INSTEAD = {
+    "transformers.grouped_mm_fallback.default": "Let transformers multiply experts in plain "
+    'batches: model.set_experts_implementation("batched_mm")',
+}
+
 
 def check_kernels(place: str, uses: Mapping[str, tuple[str, ...]], target: str) -> None:
     """Raise UnsupportedKernels with every fallback kernel that `target` lacks, and its users."""
     offered = supported_symbols(target)
     missing = {kernel: sites for kernel, sites in uses.items() if kernel not in offered}
     if missing:
-        raise UnsupportedKernels(place, missing)
+        known = [step for kernel, step in _INSTEAD.items() if kernel in missing]
+        raise UnsupportedKernels(place, missing, known[0] if known else "")
 
 
 def check_library(place: str, library: Path, target: str) -> tuple[str, ...]:

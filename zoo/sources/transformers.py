@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["trained", "untrained"]
 
 _PREPROCESSOR = "preprocessor_config.json"
+# Experts as plain batches of products; what transformers chooses is a kernel that no target has.
+_EXPERTS = "batched_mm"
 
 
 def untrained(source: TransformersSource, context: Context) -> nn.Module:
@@ -119,6 +121,7 @@ def _in_parts(
     module: Any, source: TransformersSource, context: Context, *, as_trained: bool = False
 ) -> nn.Module:
     """The model itself, or from samples on where the entry asks for that."""
+    module.set_experts_implementation(_EXPERTS)
     whole: nn.Module = module
     if not source.from_samples:
         return whole

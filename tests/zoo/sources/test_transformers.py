@@ -49,6 +49,17 @@ def test_configuration_makes_the_structure(tmp_path: Path) -> None:
     assert len(module.encoder.layers) == 1
 
 
+def test_experts_are_plain_products(tmp_path: Path) -> None:
+    """A mixture of experts exports without an operator of transformers' own."""
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "vocab_size": 9, "num_local_experts": 2}
+    layers = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
+    config = {**sizes, **layers, "use_cache": False}
+    source = _source(architecture="MixtralForCausalLM", config=config)
+    module = transformers.untrained(source, Context("m", tmp_path)).eval()
+    program = torch.export.export(module, (torch.zeros(1, 3, dtype=torch.int64),), strict=False)
+    assert "transformers" not in {getattr(n.target, "namespace", "") for n in program.graph.nodes}
+
+
 def test_folder_gives_its_weights(saved: torch.nn.Module, tmp_path: Path) -> None:
     """Every tensor of a folder that the library saved comes back bit for bit."""
     loaded = transformers.trained(_source(folder="saved"), Context("m", tmp_path)).state_dict()
