@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from flows.outcome.events import Event, EventKind, record
 from flows.outcome.results import ModelResult, Outcome
-from tasks.diagnose import diagnose, suspects
+from tasks.diagnose import diagnose, search_command, suspects
 from tasks.failures import ProcessDied, StageTimedOut, explain
 from tasks.job import Stage, StageRecords
 from tasks.prove import NotProven
 from tasks.retries import run_as_task
 from tasks.stages import EXPORT, LOCATE, LOWER, PUBLISH, PULL, TRANSFORM, VALIDATE
 from zoo.errors import MenagerieError
-from zoo.records import Diagnosis, StageTime, Verdict
+from zoo.records import Diagnosis, StageTime, Verdict, dearest
 from zoo.report import cause
 
 if TYPE_CHECKING:
@@ -115,8 +115,12 @@ class Conversion:
             # Its figures belong into the table too.
             self._report = self._diagnosed(model, failed.__cause__.report, records)
             reason = failed.result.reason
+            if rounding := dearest(self._report.passes):
+                reason = f"{reason}. {rounding}"
             if self._report.diagnosis is not None:
                 reason = f"{reason}. {cause(self._report.diagnosis)}"
+            elif not rounding:
+                reason = f"{reason}. The first node that is wrong: `{search_command(self._job)}`"
             row = self._row(failed.result.outcome, Stage.VALIDATE, reason)
             raise ConversionFailed(row, failed.error, self._report) from failed.__cause__
         return self._report

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from tasks.failures import explain
 from tasks.job import Suspect
 from tasks.stages import LOCATE
 from zoo.errors import MenagerieError
+from zoo.manifest import OUR_MODELS
 from zoo.records import Diagnosis
 from zoo.report import write_report
 from zoo.suspects import suspected
@@ -18,7 +20,19 @@ if TYPE_CHECKING:
     from zoo.records import ConversionReport, ValidationReport
     from zoo.spec import ModelSpec
 
-__all__ = ["diagnose", "suspects"]
+__all__ = ["diagnose", "search_command", "suspects"]
+
+
+def search_command(job: Job) -> str:
+    """What finds the first node of a job that is wrong, as it is typed."""
+    words = ["zoo", "bisect", job.model, "--target", job.target]
+    if job.seed is not None:
+        words += ["--random-weights", str(job.seed)]
+    if job.origin.parent != OUR_MODELS:
+        words += ["--manifest", str(job.origin.parent)]
+    if job.allow_factories:
+        words.append("--allow-factories")
+    return shlex.join(words)
 
 
 def suspects(validation: ValidationReport, spec: ModelSpec) -> tuple[Suspect, ...]:

@@ -9,7 +9,6 @@ from transforms.bundle import ProgramParts, write_bundle
 from transforms.calibration import fitting_calls, operand_ranges
 from transforms.graph_record import record_graph
 from transforms.pipeline import passes_in, run_passes
-from transforms.quantised import INTEGERS
 from transforms.rounding_costs import rounding_costs
 from zoo.precision import Kept, Precision
 from zoo.records import LoweringRecord, PassLog, ProgramGraphs
@@ -80,7 +79,7 @@ def rewrite(
     before = prepared.exported.program
     passes = passes_in(kept, passes, target)
     ranges: dict[str, Range] = {}
-    if kept.precision in INTEGERS:
+    if kept.precision is not Precision.FLOAT32:
         after, log, ranges = _rounded(prepared, passes or (), kept.precision, calibration)
     else:
         after, log = run_passes(before, passes, target=target, name=prepared.name)

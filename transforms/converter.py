@@ -31,7 +31,7 @@ from transforms.targets import target_named
 from zoo.code_digest import code_digest
 from zoo.errors import MenagerieError, UsageError
 from zoo.precision import Kept
-from zoo.records import ConversionReport, Diagnosis, StageTime, with_latencies
+from zoo.records import ConversionReport, Diagnosis, StageTime, dearest, with_latencies
 from zoo.report import write_report
 from zoo.reseal import reseal
 from zoo.signing import sign_own
@@ -167,7 +167,7 @@ def convert(
         made = _make(bundle, wish, programs)
         if not made.report.validation.passed:
             search = made.search(folder.with_name(f"{folder.name}-divergence"), search_seconds)
-            raise failed_proof(made.report.validation, search)
+            raise failed_proof(made.report.validation, search, dearest(made.report.passes))
         manifest = made.seal(bundle)
         sign_own(bundle)
         bundle.replace(folder)

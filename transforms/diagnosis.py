@@ -40,12 +40,18 @@ _SEARCH = (
 )
 
 
-def failed_proof(validation: ValidationReport, search: Diagnosis | None) -> ValidationError:
+_KEEP = "Leave it as it is with keep= (precisions of integers), or allow more with tolerances="
+
+
+def failed_proof(
+    validation: ValidationReport, search: Diagnosis | None, rounding: str = ""
+) -> ValidationError:
     """The error that says what of a bundle is not as eager's, and what to do about it.
 
     Args:
         validation: that did not pass.
         search: for the cause; None if there was none.
+        rounding: which layer's rounding costs most, where weights were rounded.
     """
     wrong = next(
         ((p.program, o) for p in validation.programs for o in p.parity if not o.passed), None
@@ -55,7 +61,7 @@ def failed_proof(validation: ValidationReport, search: Diagnosis | None) -> Vali
         fact = f"output {wrong[1].output!r} of golden case {wrong[1].case}: {wrong[1].fact}"
     place = f"program {wrong[0]}" if wrong is not None else "validation"
     if search is None:
-        return ValidationError(place, fact, _SEARCH)
+        return ValidationError(place, fact, f"{rounding}. {_KEEP}" if rounding else _SEARCH)
     if search.divergence is None:
         return ValidationError(place, fact, search.detail)
     found = search.divergence

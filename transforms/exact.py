@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from transforms.export import CallableProgram
 from zoo.sources.random_weights import one_thread
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from transforms.golden import GoldenCase
-    from zoo.spec import ProgramSpec
+
+    Call = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
 
 __all__ = ["exact_outputs"]
 
@@ -22,14 +24,14 @@ _LEAST_SNR = 1e3  # eager's norm over its error: below it the float64 model is a
 
 
 def exact_outputs(
-    model: torch.nn.Module, spec: ProgramSpec, case: GoldenCase
+    model: torch.nn.Module, case: GoldenCase, call: Callable[[torch.nn.Module], Call]
 ) -> dict[str, torch.Tensor]:
     """The outputs of a golden case with weights, inputs and arithmetic in float64.
 
     Args:
         model: in float32; not changed.
-        spec: the program, which keeps no state.
         case: the golden case; its floating inputs are widened, so both see the same numbers.
+        call: how the program, which keeps no state, is called; given the model in float64.
 
     Returns:
         Float64 outputs by name. Left out is what the model does not allow: one that is large or
@@ -41,10 +43,10 @@ def exact_outputs(
     if any(v.dtype not in (torch.float32, torch.float64) for v in _floating(case.inputs)):
         return {}
     try:
-        module = CallableProgram(copy.deepcopy(model).double(), spec)
+        run = call(copy.deepcopy(model).double())
         wide = {n: v.double() if v.is_floating_point() else v for n, v in case.inputs.items()}
         with torch.no_grad(), one_thread():
-            found = module(*(value.clone() for value in wide.values()))
+            found = run({name: value.clone() for name, value in wide.items()})
     except Exception:  # noqa: BLE001 - whatever a model has against float64, there is no truth then
         return {}
     return {name: value for name, value in found.items() if _tells(value, case.outputs[name])}

@@ -11,6 +11,7 @@ from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves, tree_unflatten
 
 from transforms.dynamic_sizes import named_sizes
+from transforms.exact import exact_outputs
 from transforms.example_goldens import example_goldens
 from transforms.export import Exported, trace
 from transforms.prepare import Prepared
@@ -82,7 +83,8 @@ def prepare_own(name: str, program: Program) -> Prepared:
     eager = _eager(original, call, outputs)
     if not state_of(exported):
         goldens = example_goldens(place, signature, example, eager)
-        return Prepared(name, Exported(exported, signature), goldens, eager)
+        exact = exact_outputs(original, goldens[0], lambda wide: _eager(wide, call, outputs))
+        return Prepared(name, Exported(exported, signature), goldens, eager, exact=exact)
     first = FirstState(original)
     goldens = example_goldens(
         place, signature, example, eager, calls=program.calls, restore=first.restore

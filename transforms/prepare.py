@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from transforms.calibration import Range
     from zoo.spec import ProgramSpec
 
-__all__ = ["Prepared", "prepare"]
+__all__ = ["Prepared", "called_as", "prepare"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,19 @@ class Prepared:
     operand_ranges: dict[str, Range] = field(default_factory=dict)  # if static, by parameter
 
 
+def called_as(
+    model: torch.nn.Module, spec: ProgramSpec
+) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
+    """A program of a model as a function of its inputs, by name and in the spec's order."""
+    module = CallableProgram(model, spec)
+
+    def call(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        outputs: dict[str, torch.Tensor] = module(*inputs.values())
+        return outputs
+
+    return call
+
+
 def prepare(model: torch.nn.Module, spec: ProgramSpec) -> Prepared:
     """Make the golden cases of one program, and export it with the first as example.
 
@@ -49,13 +62,11 @@ def prepare(model: torch.nn.Module, spec: ProgramSpec) -> Prepared:
     """
     goldens = make_goldens(model, spec, dtype=model_dtype(model))
     exported = export_program(model, spec, goldens[0].inputs)
-    module = CallableProgram(model, spec)
     if not exported.state:
-        exact = exact_outputs(model, spec, goldens[0])
-        return Prepared(
-            spec.name, exported, goldens, lambda inputs: module(*inputs.values()), exact=exact
-        )
+        exact = exact_outputs(model, goldens[0], lambda wide: called_as(wide, spec))
+        return Prepared(spec.name, exported, goldens, called_as(model, spec), exact=exact)
     goldens = make_goldens(model, spec, dtype=model_dtype(model), calls=spec.calls)
+    module = CallableProgram(model, spec)
     eager = from_first_state(module, module)
     return Prepared(
         spec.name, exported, goldens, lambda inputs: eager(*inputs.values()), spec.calls

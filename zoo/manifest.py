@@ -23,11 +23,19 @@ from zoo.yaml_source import Fault, YamlFile, read_yaml
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["DEFAULT_TAG", "Manifest", "Origin", "is_pattern", "json_schema", "load_manifest"]
+__all__ = [
+    "DEFAULT_TAG",
+    "OUR_MODELS",
+    "Manifest",
+    "Origin",
+    "is_pattern",
+    "json_schema",
+    "load_manifest",
+]
 
 DEFAULT_TAG = "default"
 VERSION = 1
-_OUR_MODELS = Path(__file__).parent / "models"
+OUR_MODELS = Path(__file__).parent / "models"
 _GLOB = frozenset("*?[")
 
 
@@ -161,7 +169,7 @@ def load_manifest(folder: Path | None = None, *, targets: Iterable[str] = ()) ->
         UsageError: if the folder does not exist or holds no YAML file.
         ManifestError: with every fault of every file, a line each.
     """
-    given, folder = folder, _OUR_MODELS if folder is None else folder
+    given, folder = folder, OUR_MODELS if folder is None else folder
     paths = sorted(folder.glob("*.yaml"))
     if not paths:
         fact = "holds no *.yaml file" if folder.is_dir() else "there is no such folder"

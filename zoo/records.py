@@ -55,6 +55,7 @@ __all__ = [
     "StageTime",
     "ValidationReport",
     "Verdict",
+    "dearest",
     "with_latencies",
 ]
 
@@ -96,6 +97,18 @@ class PassLog(Frozen):
     program: str
     records: tuple[PassRecord, ...] = ()
     rounding: tuple[LayerCost, ...] = ()  # of a release in integers; the dearest first
+
+
+def dearest(logs: Iterable[PassLog]) -> str:
+    """Which layer's rounding costs the outputs most, as a sentence; empty: none was rounded."""
+    costs = [cost for log in logs for cost in log.rounding if cost.output_snr_db is not None]
+    if not costs:
+        return ""
+    worst = min(costs, key=lambda cost: cost.output_snr_db or 0.0)
+    return (
+        f"Of all layers, rounding {worst.parameter} alone costs the outputs most: they keep "
+        f"{worst.output_snr_db:.1f} dB"
+    )
 
 
 class NodeKind(StrEnum):

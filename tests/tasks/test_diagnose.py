@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from toy_zoo import ToyModel, toy_bundle, toy_divergence, toy_job, toy_judgement, toy_records
 
-from tasks.diagnose import diagnose, suspects
+from tasks.diagnose import diagnose, search_command, suspects
 from tasks.failures import ProcessDied
 from tasks.job import Stage, Suspect
 from tasks.prove import NotProven, prove
+from zoo.manifest import OUR_MODELS
 from zoo.records import ValidationReport, Verdict
 from zoo.report import cause, markdown, read_report
 from zoo.spec import ProgramSpec
@@ -37,6 +39,17 @@ def pair(tmp_path: Path) -> ModelSpec:
         ProgramSpec.model_validate({"name": name, "inputs": inputs}) for name in ("main", "decoder")
     )
     return toy_job(tmp_path).spec.model_copy(update={"programs": programs})
+
+
+def test_what_searches_for_the_cause_is_as_it_is_typed(job: Job) -> None:
+    """With the model's seed and the manifest that it stands in, quoted for a shell."""
+    job = job.model_copy(update={"origin": job.folder / "my models" / "a.yaml", "seed": 3})
+    words = shlex.split(search_command(job))
+    assert words[:5] == ["zoo", "bisect", "toy", "--target", job.target]
+    assert words[5:7] == ["--random-weights", "3"]
+    assert words[7:9] == ["--manifest", str(job.folder / "my models")]
+    ours = job.model_copy(update={"origin": OUR_MODELS / "resnet.yaml", "seed": None})
+    assert search_command(ours) == f"zoo bisect toy --target {job.target}"
 
 
 def test_the_case_that_failed_is_searched(job: Job) -> None:

@@ -176,6 +176,37 @@ def test_what_differs_from_eager_is_named_and_nothing_is_left(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_failed_precision_names_its_dearest_layer(tmp_path: Path) -> None:
+    """The layer whose rounding moves the outputs most, and how to leave it as it is."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)).eval()
+    with torch.no_grad():
+        module[1].weight.mul_(torch.logspace(-3, 0, 64))  # a group's small numbers are lost
+        module[0].weight.copy_(torch.eye(64))  # kept exactly
+    with pytest.raises(ValidationError, match=r"rounding 1\.weight alone .* Leave it .* keep="):
+        convert(
+            module,
+            (torch.randn(3, 64),),
+            out=tmp_path / "made",
+            precision="int4-weight-only",
+            tolerances={"float32": 1e-9},
+            measure_seconds=0,
+        )
+
+
+def test_the_truth_is_in_the_report(tmp_path: Path) -> None:
+    """Artifact and eager each have their distance to the model in float64."""
+    torch.manual_seed(0)
+    module, x = nn.Sequential(nn.Linear(64, 64), nn.GELU()).eval(), torch.randn(3, 64)
+    made = convert(module, (x,), out=tmp_path / "made", measure_seconds=0)
+    [exactness] = made.report.validation.programs[0].exactness
+    with torch.no_grad():
+        eager, truth = module(x), module.double()(x.double())
+    snr_db = 20 * float(torch.log10(truth.norm() / (eager - truth).norm()))
+    assert exactness.eager_snr_db == pytest.approx(snr_db, abs=0.1)
+    assert exactness.artifact_snr_db > 120
+
+
 @pytest.mark.parametrize(
     ("inputs", "words"),
     [

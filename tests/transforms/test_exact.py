@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 import torch
 from torch import nn
 
 from transforms.exact import exact_outputs
 from transforms.golden import make_goldens
+from transforms.prepare import called_as
 from zoo.spec import ProgramSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _SPEC = ProgramSpec.model_validate({"inputs": [{"name": "x", "shape": [4, 64]}]})
 
@@ -52,16 +58,20 @@ class _Refusing(nn.Module):
         return x + 1
 
 
+def _call(module: nn.Module) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
+    return called_as(module, _SPEC)
+
+
 def _exact(module: nn.Module) -> dict[str, torch.Tensor]:
     module = module.eval().requires_grad_(requires_grad=False)
-    return exact_outputs(module, _SPEC, make_goldens(module, _SPEC)[0])
+    return exact_outputs(module, make_goldens(module, _SPEC)[0], _call)
 
 
 def test_it_is_what_float64_gives() -> None:
     """By numpy, from the same float32 weights and inputs; the model stays in float32."""
     module = _Layer().eval().requires_grad_(requires_grad=False)
     case = make_goldens(module, _SPEC)[0]
-    [value] = exact_outputs(module, _SPEC, case).values()
+    [value] = exact_outputs(module, case, _call).values()
     layer = module.linear
     x, weight, bias = (t.double() for t in (case.inputs["x"], layer.weight, layer.bias))
     expected = torch.tanh((x[:, None, :] * weight).sum(-1) + bias)
