@@ -48,6 +48,18 @@ class TensorView(ctypes.Structure):
     )
 
 
+class KernelTimeView(ctypes.Structure):
+    """``menagerie_kernel_time``: one kernel of a profile."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("calls", ctypes.c_uint64),
+        ("milliseconds", ctypes.c_double),
+        ("flops", ctypes.c_double),
+        ("bytes", ctypes.c_double),
+    )
+
+
 def library_path(target: str = "cpu") -> Path:
     """The shared library of a target inside the installed package.
 
@@ -93,7 +105,7 @@ def _loaded(target: str) -> ctypes.CDLL:
         with _short_spinning():
             # Local, not global: the shim functions bear the names that libtorch's bear.
             loaded = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
-        _declare(loaded)
+        _declare(loaded, target)
     except OSError as error:
         again = _BUILD_AGAIN if "undefined symbol" in str(error) else ""
         raise SessionError(str(path), f"cannot be loaded: {error}", again) from error
@@ -139,10 +151,10 @@ def _short_spinning() -> Iterator[None]:
         os.environ.pop(_SPIN_COUNT, None)
 
 
-def _declare(loaded: ctypes.CDLL) -> None:
+def _declare(loaded: ctypes.CDLL, target: str) -> None:
     pointer, text, status = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
     handle = ctypes.POINTER(pointer)
-    tensors = ctypes.POINTER(TensorView)
+    tensors, sizes = ctypes.POINTER(TensorView), ctypes.POINTER(ctypes.c_size_t)
     signatures: dict[str, tuple[object, list[object]]] = {
         "menagerie_version": (text, []),
         "menagerie_last_error": (text, []),
@@ -159,7 +171,15 @@ def _declare(loaded: ctypes.CDLL) -> None:
         ),
         "menagerie_program_reset": (status, [pointer]),
         "menagerie_program_kernel_calls": (ctypes.c_uint64, [pointer]),
+        "menagerie_program_set_profiling": (status, [pointer, ctypes.c_int]),
+        "menagerie_program_kernel_times": (
+            status,
+            [pointer, ctypes.POINTER(KernelTimeView), ctypes.c_size_t, sizes],
+        ),
     }
+    if target == "cpu":
+        number = ctypes.POINTER(ctypes.c_double)
+        signatures["menagerie_machine_peaks"] = (status, [ctypes.c_int32, number, number])
     for name, (result, arguments) in signatures.items():
         function = getattr(loaded, name)
         function.restype = result

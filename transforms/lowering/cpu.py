@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from menagerie.library import library_path
 from transforms.lowering.checked_loops import FAULTS, CheckedScheduling
 from transforms.lowering.coverage import check_kernels, check_library
-from transforms.lowering.fallback_kernels import CheckedWrapper
 from transforms.lowering.inductor import Backend, generate_code
 from transforms.lowering.layouts import with_claimed_weights
 from transforms.lowering.lowered import LoweredProgram
 from transforms.lowering.portable_link import link_model_library
 from transforms.lowering.recurrent import with_recurrent_kernels
+from transforms.lowering.timed_kernels import TimedWrapper
 from transforms.lowering.toolchain import Compiler, Source, find_compiler
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BACKEND", "lower"]
 
-BACKEND = Backend("cpu", CheckedScheduling, CheckedWrapper)
+BACKEND = Backend("cpu", CheckedScheduling, TimedWrapper)
 
 _OPTIONS: dict[str, object] = {
     "aot_inductor.package": True,
