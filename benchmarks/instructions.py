@@ -38,9 +38,8 @@ _COUNT = re.compile(r"Collected : (\d+)")
 
 def kind() -> str:
     """What counts depend on: the C++ compiler, the C library and Python, by their versions."""
-    compiler = subprocess.run(
-        ["c++", "-dumpfullversion"], check=True, capture_output=True, text=True
-    ).stdout.strip()
+    asked = [shutil.which("c++") or "c++", "-dumpfullversion"]
+    compiler = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
     return f"c++ {compiler}, {'-'.join(platform.libc_ver())}, Python {platform.python_version()}"
 
 

@@ -197,4 +197,12 @@ menagerie_status menagerie_program_kernel_times(menagerie_program* program,
   });
 }
 
+menagerie_status menagerie_machine_peaks(int32_t threads, double* flops, double* bytes) {
+  return answer([&] {
+    const backend::Peaks peaks = backend::measured_peaks(threads);
+    given(flops, "flops") = peaks.flops;
+    given(bytes, "bytes") = peaks.bytes;
+  });
+}
+
 }  // extern "C"

@@ -1,22 +1,16 @@
-// menagerie_machine_peaks: the most that this machine does, which a profile is held against.
+// The most that this machine does, which a profile is held against.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <vector>
 
+#include "common/backend.h"
 #include "common/context.h"
-#include "common/error.h"
 #include "common/kernels.h"
 #include "common/platform/parallel.h"
-#include "menagerie.h"
 
 namespace menagerie {
 namespace {
-
-struct Peaks {
-  double flops;  // a second, of a large product in float32 by the kernel library
-  double bytes;  // a second, read and written, of a copy that no cache holds
-};
 
 constexpr int64_t kSide = 1024;
 constexpr size_t kBytes = size_t{128} << 20;
@@ -37,7 +31,9 @@ double fastest(Body&& body) {
   return least;
 }
 
-Peaks measured_peaks(int32_t threads) {
+}  // namespace
+
+backend::Peaks backend::measured_peaks(int32_t threads) {
   Context context(threads);
   const Context::Loan loan(context);
   const int64_t sizes[] = {kSide, kSide};
@@ -59,16 +55,4 @@ Peaks measured_peaks(int32_t threads) {
   return {2.0 * kSide * kSide * kSide / product, 2.0 * kBytes / copy};
 }
 
-}  // namespace
 }  // namespace menagerie
-
-menagerie_status menagerie_machine_peaks(int32_t threads, double* flops, double* bytes) {
-  using namespace menagerie;
-  const int32_t failed = guarded("", [&] {
-    require(flops != nullptr && bytes != nullptr, "flops or bytes is null");
-    const Peaks peaks = measured_peaks(threads);
-    *flops = peaks.flops;
-    *bytes = peaks.bytes;
-  });
-  return failed == 0 ? MENAGERIE_OK : MENAGERIE_ERROR;
-}

@@ -159,8 +159,7 @@ MENAGERIE_API menagerie_status menagerie_program_kernel_times(menagerie_program*
                                                               size_t room, size_t* count);
 
 /* The most that this machine does with so many threads, measured in some tenths of a second: FLOPs
- * a second of a large product, bytes a second that a copy reads and writes. The CPU runtime alone
- * has it. */
+ * a second of a large product, bytes a second that a copy reads and writes. Fails on a GPU. */
 MENAGERIE_API menagerie_status menagerie_machine_peaks(int32_t threads, double* flops,
                                                        double* bytes);
 

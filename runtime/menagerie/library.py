@@ -105,7 +105,7 @@ def _loaded(target: str) -> ctypes.CDLL:
         with _short_spinning():
             # Local, not global: the shim functions bear the names that libtorch's bear.
             loaded = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
-        _declare(loaded, target)
+        _declare(loaded)
     except OSError as error:
         again = _BUILD_AGAIN if "undefined symbol" in str(error) else ""
         raise SessionError(str(path), f"cannot be loaded: {error}", again) from error
@@ -151,9 +151,10 @@ def _short_spinning() -> Iterator[None]:
         os.environ.pop(_SPIN_COUNT, None)
 
 
-def _declare(loaded: ctypes.CDLL, target: str) -> None:
+def _declare(loaded: ctypes.CDLL) -> None:
     pointer, text, status = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
     handle = ctypes.POINTER(pointer)
+    number = ctypes.POINTER(ctypes.c_double)
     tensors, sizes = ctypes.POINTER(TensorView), ctypes.POINTER(ctypes.c_size_t)
     signatures: dict[str, tuple[object, list[object]]] = {
         "menagerie_version": (text, []),
@@ -171,15 +172,13 @@ def _declare(loaded: ctypes.CDLL, target: str) -> None:
         ),
         "menagerie_program_reset": (status, [pointer]),
         "menagerie_program_kernel_calls": (ctypes.c_uint64, [pointer]),
+        "menagerie_machine_peaks": (status, [ctypes.c_int32, number, number]),
         "menagerie_program_set_profiling": (status, [pointer, ctypes.c_int]),
         "menagerie_program_kernel_times": (
             status,
             [pointer, ctypes.POINTER(KernelTimeView), ctypes.c_size_t, sizes],
         ),
     }
-    if target == "cpu":
-        number = ctypes.POINTER(ctypes.c_double)
-        signatures["menagerie_machine_peaks"] = (status, [ctypes.c_int32, number, number])
     for name, (result, arguments) in signatures.items():
         function = getattr(loaded, name)
         function.restype = result
