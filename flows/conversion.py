@@ -115,15 +115,18 @@ class Conversion:
             # Its figures belong into the table too.
             self._report = self._diagnosed(model, failed.__cause__.report, records)
             reason = failed.result.reason
-            if rounding := dearest(self._report.passes):
-                reason = f"{reason}. {rounding}"
-            if self._report.diagnosis is not None:
-                reason = f"{reason}. {cause(self._report.diagnosis)}"
-            elif not rounding:
-                reason = f"{reason}. The first node that is wrong: `{search_command(self._job)}`"
+            if suspects(self._report.validation, self._job.spec):
+                reason = f"{reason}. {self._next_step(self._report)}"
             row = self._row(failed.result.outcome, Stage.VALIDATE, reason)
             raise ConversionFailed(row, failed.error, self._report) from failed.__cause__
         return self._report
+
+    def _next_step(self, report: ConversionReport) -> str:
+        """Where a wrong number comes from: what was found, or what finds it."""
+        known = dearest(report.passes)
+        found = cause(report.diagnosis) if report.diagnosis is not None else ""
+        told = ". ".join(each for each in (known, found) if each)
+        return told or f"The first node that is wrong: `{search_command(self._job)}`"
 
     def _diagnosed(
         self, model: ModelHolder, report: ConversionReport, records: StageRecords

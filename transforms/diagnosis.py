@@ -61,7 +61,8 @@ def failed_proof(
         fact = f"output {wrong[1].output!r} of golden case {wrong[1].case}: {wrong[1].fact}"
     place = f"program {wrong[0]}" if wrong is not None else "validation"
     if search is None:
-        return ValidationError(place, fact, f"{rounding}. {_KEEP}" if rounding else _SEARCH)
+        is_rounded = rounding and wrong is not None
+        return ValidationError(place, fact, f"{rounding}. {_KEEP}" if is_rounded else _SEARCH)
     if search.divergence is None:
         return ValidationError(place, fact, search.detail)
     found = search.divergence
