@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -204,6 +205,9 @@ def trace(
     except ExportError:
         raise
     except Exception as error:  # torch raises many kinds here; all mean the same to the user
+        if isinstance(error, SyntaxError) and (word := _word_of_python(module)):
+            fact = f"has {word[0]}, and torch writes graphs as Python, whose word {word[1]!r} is"
+            raise ExportError(place, fact, "Rename the module or tensor") from error
         raise ExportError(
             place, f"torch.export failed: {_first_lines(error)}", _advice(error)
         ) from error
@@ -255,6 +259,17 @@ def _dim(name: str, spec: ProgramSpec) -> Dim:
         return torch.export.Dim(name, min=bounds.low, max=bounds.high)
     units = torch.export.Dim(f"{name}_units", min=-(-bounds.low // step), max=bounds.high // step)
     return step * units
+
+
+def _word_of_python(module: torch.nn.Module | ExportedProgram) -> tuple[str, str] | None:
+    """The first parameter or buffer with a word of Python's in its name, and the word."""
+    if isinstance(module, ExportedProgram):
+        return None
+    for name, _ in (*module.named_parameters(), *module.named_buffers()):
+        for part in name.split("."):
+            if keyword.iskeyword(part):
+                return name, part
+    return None
 
 
 def _first_lines(error: Exception) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from flows.cli.bench import bench
 from flows.cli.bisect import bisect
 from flows.cli.catalog import catalog
 from flows.cli.cluster import AS_GIVEN, down, status, up
@@ -76,6 +77,7 @@ for command in (
     pull,
     verify,
     run,
+    bench,
     transcribe,
     report,
     explain,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from flows.request.parameters import ConversionOptions
+    from zoo.manifest import Manifest
     from zoo.spec import ModelSpec, Precision
     from zoo.store import Held, Store
 
@@ -76,7 +77,8 @@ def plan(
         targets: each model is taken for those of them it supports; empty: all it supports.
         options: store, manifest, random weights, force.
         tags: further models, by tag.
-        precisions: those of the models to take instead; left out: what the patterns name.
+        precisions: those of the models to take instead; left out: what the patterns name. One
+            that a target of `targets` does not take is a row with its error, beside the others.
         known: build keys by model that somebody planned and found missing in the store, which is
             not asked for them again. One that comes out otherwise here, by another version of
             Menagerie or torch, counts for nothing.
@@ -88,16 +90,17 @@ def plan(
     """
     manifest = load_manifest(manifest_folder(options), targets=all_targets())
     code = code_digest()
+    chosen = manifest.select(patterns, tags, precisions)
+    refused = _refused(manifest, chosen, targets)
     wanted = [
         (name, target)
-        for name in manifest.select(patterns, tags, precisions)
+        for name in chosen
         for target in manifest.spec(name).targets
-        if not targets or target in targets
+        if (not targets or target in targets) and (name, target) not in refused
     ]
     if targets and not wanted:
-        for precision in precisions:
-            for target in targets:
-                target_named(target).require(precision)
+        for error in refused.values():
+            raise error
         asked = " or ".join(targets)
         step = f"Add `targets: [{', '.join(targets)}]` to an entry; `{manifest.listing}` shows them"
         raise UsageError(asked, "no selected model is for this target", step)
@@ -117,10 +120,27 @@ def plan(
 
     planned = [one(pair) for pair in wanted]
     unknown = [each for each in planned if (known or {}).get(each.model) != each.build_key]
-    if not unknown:
-        return planned
-    found = _looked_up(unknown, open_store(options.store_url), options)
-    return [found.get((each.model, each.target), each) for each in planned]
+    if unknown:
+        found = _looked_up(unknown, open_store(options.store_url), options)
+        planned = [found.get((each.model, each.target), each) for each in planned]
+    return planned + [
+        replace(one(pair), build_key="", error=error) for pair, error in refused.items()
+    ]
+
+
+def _refused(
+    manifest: Manifest, names: Sequence[str], targets: Sequence[str]
+) -> dict[tuple[str, str], UsageError]:
+    """Why a target does not take a model's precision, by both."""
+    made = {}
+    for name in names:
+        spec = manifest.spec(name)
+        for target in targets or spec.targets:
+            try:
+                target_named(target).require(spec.precision)
+            except UsageError as error:
+                made[name, target] = error
+    return made
 
 
 def _looked_up(

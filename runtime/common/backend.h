@@ -35,6 +35,15 @@ extern const bool kReadsIntegers;
 // One line: the runtime's version and what computes.
 std::string version();
 
+// The most that this machine does a second: FLOPs of a large product in float32 by the kernel
+// library, and bytes read and written by a copy that no cache holds. Takes some tenths of a second;
+// fails where the device's kernels cannot be timed from here.
+struct Peaks {
+  double flops;
+  double bytes;
+};
+Peaks measured_peaks(int32_t threads);
+
 std::unique_ptr<BackendState> make_state();
 
 // Fresh memory of the current context, uninitialised.

@@ -176,4 +176,33 @@ uint64_t menagerie_program_kernel_calls(const menagerie_program* program) {
   return program->program.kernel_calls();
 }
 
+menagerie_status menagerie_program_set_profiling(menagerie_program* program, int on) {
+  return answer([&] { given(program, "program").program.set_profiling(on != 0); });
+}
+
+menagerie_status menagerie_program_kernel_times(menagerie_program* program,
+                                                menagerie_kernel_time* times, size_t room,
+                                                size_t* count) {
+  return answer([&] {
+    const Profile* profile = given(program, "program").program.profile();
+    require(profile != nullptr, "the program's kernels are not timed: set profiling first");
+    require(room == 0 || times != nullptr, "times is null");
+    size_t place = 0;
+    for (const auto& [name, each] : profile->kernels()) {
+      if (place == room) break;
+      const double milliseconds = std::chrono::duration<double, std::milli>(each.time).count();
+      times[place++] = {name.c_str(), each.calls, milliseconds, each.flops, each.bytes};
+    }
+    given(count, "count") = profile->kernels().size();
+  });
+}
+
+menagerie_status menagerie_machine_peaks(int32_t threads, double* flops, double* bytes) {
+  return answer([&] {
+    const backend::Peaks peaks = backend::measured_peaks(threads);
+    given(flops, "flops") = peaks.flops;
+    given(bytes, "bytes") = peaks.bytes;
+  });
+}
+
 }  // extern "C"

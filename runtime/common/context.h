@@ -11,6 +11,7 @@
 #include "common/arena.h"
 #include "common/backend.h"
 #include "common/kernel_cache.h"
+#include "common/profile.h"
 
 namespace menagerie {
 
@@ -36,6 +37,10 @@ class Context {
   void count_kernel() { kernel_calls_.fetch_add(1, std::memory_order_relaxed); }
   uint64_t kernel_calls() const { return kernel_calls_.load(std::memory_order_relaxed); }
 
+  // Where the time of this context's kernels is noted; null unless it was asked for.
+  Profile* profile() { return profile_.get(); }
+  void set_profiling(bool on) { profile_ = on ? std::make_unique<Profile>() : nullptr; }
+
   // Where second handles made from now on are recorded too, with their ownership; null: nowhere.
   // AOTInductor makes one of each constant that it is lent, and never gives it back.
   void keep_second_handles(Tensors* keeper) { keeper_ = keeper; }
@@ -59,6 +64,7 @@ class Context {
   KernelCache kernels_;
   int32_t threads_;
   std::atomic<uint64_t> kernel_calls_{0};
+  std::unique_ptr<Profile> profile_;
   Tensors* keeper_ = nullptr;
   std::shared_ptr<const Bundle> bundle_;
   std::unique_ptr<BackendState> state_;

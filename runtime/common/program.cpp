@@ -161,6 +161,11 @@ Tensors Program::compute(std::vector<TensorHandle>& inputs) {
   }
 }
 
+void Program::set_profiling(bool on) {
+  const std::lock_guard lock(mutex_);
+  context_.set_profiling(on);
+}
+
 void Program::set_threads(int32_t threads) {
   const std::lock_guard lock(mutex_);
   context_.set_threads(threads);

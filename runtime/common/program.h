@@ -30,6 +30,9 @@ class Program {
   // Gives the constants that runs change the values that they had at first.
   void reset();
   void set_threads(int32_t threads);
+  // From now on the time of each kernel is noted, or no more; what was noted is forgotten.
+  void set_profiling(bool on);
+  const Profile* profile() { return context_.profile(); }
   uint64_t kernel_calls() const { return context_.kernel_calls(); }
 
  private:

@@ -62,11 +62,13 @@ inline std::span<const int64_t> numbers(const int64_t* first, int64_t count) {
   return list(first, count);
 }
 
-// A guarded kernel call, counted for its program.
+// A guarded kernel call, counted and timed for its program.
 template <class Body>
 AOTITorchError kernel(std::string_view function, Body&& body) noexcept {
   return guarded(function, [&] {
-    Context::current().count_kernel();
+    Context& context = Context::current();
+    context.count_kernel();
+    const TimedKernel timed(context, function);
     body();
   });
 }

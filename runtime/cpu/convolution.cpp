@@ -11,6 +11,7 @@
 #include "common/shim_support.h"
 #include "cpu/epilogue.h"
 #include "cpu/widened.h"
+#include "cpu/work.h"
 
 using namespace menagerie;
 
@@ -66,6 +67,7 @@ void compute(const Tensor& input, const Tensor& weight, const Tensor* bias,
   const bool bias_dense = bias == nullptr || bias->is_contiguous();
   const Tensor dense_bias = bias_dense ? Tensor() : contiguous(*bias);
   const Tensor* plain_bias = bias_dense ? bias : &dense_bias;
+  note_convolution(input, weight, p.transposed, output);
   if (p.groups == 1 && !p.transposed) {
     if (const auto integers = integers_behind(weight)) {
       return kernels::rounded_convolution(input, weight, *integers, plain_bias, p, epilogue,

@@ -8,6 +8,7 @@
 #include "cpu/epilogue.h"
 #include "cpu/plain_product.h"
 #include "cpu/widened.h"
+#include "cpu/work.h"
 
 using namespace menagerie;
 
@@ -54,6 +55,7 @@ Tensor transposed(const Tensor& matrix) {
 
 // In integers where b stands for them.
 void product(const kernels::Product& p, const Tensor& out) {
+  note_product(p.a, p.b, out);
   if (p.b.dimensions == 2 && p.alpha == 1 && p.beta == 0) {
     if (const auto integers = integers_behind(transposed(p.b))) {
       return kernels::rounded_product(p, *integers, out);
@@ -117,7 +119,7 @@ void backend::multiply(const Tensor& out, const Tensor& a, const Tensor& b, cons
   const auto own_factor = self == nullptr ? 0.0F : static_cast<float>(beta);
   if (own_factor == 0) return product({a, b, nullptr, product_factor}, out);
   menagerie::assign(*self, out);
-  kernels::matrix_product({a, b, nullptr, product_factor, own_factor}, out);
+  product({a, b, nullptr, product_factor, own_factor}, out);
 }
 
 AOTITorchError aoti_torch_cpu__linear_pointwise(AtenTensorHandle X, AtenTensorHandle W,

@@ -137,6 +137,32 @@ MENAGERIE_API menagerie_status menagerie_program_reset(menagerie_program* progra
 /* How many kernels (convolutions, matrix products ...) all runs of this program have called. */
 MENAGERIE_API uint64_t menagerie_program_kernel_calls(const menagerie_program* program);
 
+/* All calls of one kernel since profiling began. The name is of a generated kernel or of a fallback
+ * kernel with its operands' sizes, and is valid until the program's next call. flops counts a
+ * multiplication and an addition as two, of products, convolutions and attention alone; bytes are
+ * those of the operands and the result, each once. */
+typedef struct {
+  const char* name;
+  uint64_t calls;
+  double milliseconds;
+  double flops;
+  double bytes;
+} menagerie_kernel_time;
+
+/* From now on the time of each kernel is noted (on = 1), or no more (0); what was noted is
+ * forgotten. A GPU's kernels run on after their call, so of them it tells nothing. */
+MENAGERIE_API menagerie_status menagerie_program_set_profiling(menagerie_program* program, int on);
+
+/* How many kernels have been noted; the first `room` of them, by name, are written to `times`. */
+MENAGERIE_API menagerie_status menagerie_program_kernel_times(menagerie_program* program,
+                                                              menagerie_kernel_time* times,
+                                                              size_t room, size_t* count);
+
+/* The most that this machine does with so many threads, measured in some tenths of a second: FLOPs
+ * a second of a large product, bytes a second that a copy reads and writes. Fails on a GPU. */
+MENAGERIE_API menagerie_status menagerie_machine_peaks(int32_t threads, double* flops,
+                                                       double* bytes);
+
 #ifdef __cplusplus
 }
 #endif

@@ -26,6 +26,7 @@ examples:
   menagerie verify resnet18
   menagerie run resnet18 --input x.npy --output y.npy
   menagerie bench resnet18 --threads 2
+  menagerie bench resnet18 --profile
   menagerie transcribe spoken_digits recording.wav
 
 exit codes: 0 done, 1 it failed, 2 misuse. A bundle is native code: run only what you trust.
@@ -107,6 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "--seconds", type=float, default=3.0, help="how long to measure (default: 3)"
     )
+    bench.add_argument("--profile", action="store_true", help="say where the time goes, by kernel")
     trust = _command(
         commands, "trust", "trust a publisher's root.json; without one, say who is", _trust
     )
@@ -251,9 +253,17 @@ def _run(order: argparse.Namespace) -> int:
 
 def _bench(order: argparse.Namespace) -> int:
     from menagerie.figures import count, milliseconds
-    from menagerie.latency import measure
+    from menagerie.latency import measure, measure_kernels
     from menagerie.typed_json import plain
 
+    if order.profile:
+        from menagerie.profile import table
+
+        kernels = measure_kernels(
+            order.bundle, order.program, threads=order.threads, seconds=order.seconds
+        )
+        _say(order, table(order.program, kernels), **plain(kernels))
+        return 0
     found = measure(order.bundle, order.program, threads=order.threads, seconds=order.seconds)
     text = (
         f"{order.program}: minimum {milliseconds(found.minimum_ms)}, "

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from menagerie.errors import UsageError
 from menagerie.format.folder import open_bundle
+from menagerie.profile import profile
 from menagerie.session import Session
 from menagerie.validation.checks import from_the_start
 from menagerie.validation.goldens import GoldenCases
@@ -14,9 +15,11 @@ from menagerie.validation.measure import latency
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from menagerie.validation.records import Measurement
+    import numpy as np
 
-__all__ = ["measure"]
+    from menagerie.validation.records import Measurement, Profile
+
+__all__ = ["measure", "measure_kernels"]
 
 
 def measure(
@@ -41,6 +44,32 @@ def measure(
         SessionError: it cannot run here.
         UsageError: it has no such program.
     """
+    case, inputs = _largest(folder, program)
+    with Session(folder, program, threads, allow_unsigned=allow_unsigned) as session:
+        run = from_the_start(session, inputs)
+        return latency(run, seconds=seconds, threads=threads, case=case)
+
+
+def measure_kernels(
+    folder: Path,
+    program: str = "main",
+    *,
+    threads: int = 1,
+    seconds: float = 3.0,
+    allow_unsigned: bool | None = None,
+) -> Profile:
+    """Times each kernel of a program for the CPU on the largest of its golden inputs.
+
+    Arguments and errors are those of `measure`.
+    """
+    _, inputs = _largest(folder, program)
+    with Session(folder, program, threads, allow_unsigned=allow_unsigned) as session:
+        run = from_the_start(session, inputs)
+        return profile(session, run, threads=threads, seconds=seconds)
+
+
+def _largest(folder: Path, program: str) -> tuple[int, dict[str, np.ndarray]]:
+    """A program's largest golden case: its number and its inputs."""
     bundle = open_bundle(folder, check_hashes=False)
     programs = {each.name: each for each in bundle.manifest.programs}
     if program not in programs:
@@ -49,7 +78,4 @@ def measure(
         )
     goldens = GoldenCases(bundle.file(programs[program].golden.path), programs[program])
     case = goldens.largest()
-    inputs = goldens.inputs(case)
-    with Session(folder, program, threads, allow_unsigned=allow_unsigned) as session:
-        run = from_the_start(session, inputs)
-        return latency(run, seconds=seconds, threads=threads, case=case)
+    return case, goldens.inputs(case)

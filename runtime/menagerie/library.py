@@ -48,6 +48,18 @@ class TensorView(ctypes.Structure):
     )
 
 
+class KernelTimeView(ctypes.Structure):
+    """``menagerie_kernel_time``: one kernel of a profile."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("calls", ctypes.c_uint64),
+        ("milliseconds", ctypes.c_double),
+        ("flops", ctypes.c_double),
+        ("bytes", ctypes.c_double),
+    )
+
+
 def library_path(target: str = "cpu") -> Path:
     """The shared library of a target inside the installed package.
 
@@ -142,7 +154,8 @@ def _short_spinning() -> Iterator[None]:
 def _declare(loaded: ctypes.CDLL) -> None:
     pointer, text, status = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
     handle = ctypes.POINTER(pointer)
-    tensors = ctypes.POINTER(TensorView)
+    number = ctypes.POINTER(ctypes.c_double)
+    tensors, sizes = ctypes.POINTER(TensorView), ctypes.POINTER(ctypes.c_size_t)
     signatures: dict[str, tuple[object, list[object]]] = {
         "menagerie_version": (text, []),
         "menagerie_last_error": (text, []),
@@ -159,6 +172,12 @@ def _declare(loaded: ctypes.CDLL) -> None:
         ),
         "menagerie_program_reset": (status, [pointer]),
         "menagerie_program_kernel_calls": (ctypes.c_uint64, [pointer]),
+        "menagerie_machine_peaks": (status, [ctypes.c_int32, number, number]),
+        "menagerie_program_set_profiling": (status, [pointer, ctypes.c_int]),
+        "menagerie_program_kernel_times": (
+            status,
+            [pointer, ctypes.POINTER(KernelTimeView), ctypes.c_size_t, sizes],
+        ),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(loaded, name)

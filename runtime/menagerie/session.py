@@ -14,9 +14,16 @@ from menagerie.errors import MenagerieError, SessionError
 from menagerie.format.document import parse_manifest
 from menagerie.format.folder import read_manifest, read_signature
 from menagerie.format.paths import MANIFEST
-from menagerie.library import TensorView, available_targets, last_error, library
+from menagerie.library import (
+    KernelTimeView,
+    TensorView,
+    available_targets,
+    last_error,
+    library,
+)
 from menagerie.numerics import Dtype
 from menagerie.trust import allows_unsigned, check_signature, trusted_place
+from menagerie.validation.records import KernelTime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,6 +113,11 @@ class Session:
             self._library.menagerie_bundle_close(opened)
 
     @property
+    def can_be_profiled(self) -> bool:
+        """Whether its kernels can be timed: those of a GPU run on after their call."""
+        return self._target == "cpu"
+
+    @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """What the program takes, in its own order."""
         return self._spec.inputs
@@ -163,6 +175,43 @@ class Session:
                 spec.name: _copy_out(view, spec)
                 for view, spec in zip(results, self.outputs, strict=True)
             }
+
+    def set_profiling(self, *, on: bool) -> None:
+        """Notes from now on how long each kernel takes, or no more; what was noted is forgotten.
+
+        Raises:
+            SessionError: the session is closed, or its kernels run on after their call, on a GPU.
+        """
+        if on and not self.can_be_profiled:
+            fact = f"kernels of {self._target} run on after their call, so they cannot be timed"
+            raise SessionError(str(self._folder), fact, "Profile the release for the CPU")
+        with self._one_call:
+            library = self._library
+            self._check(library.menagerie_program_set_profiling(self._open_program(), int(on)))
+
+    def kernel_times(self) -> tuple[KernelTime, ...]:
+        """All kernels of the runs since `set_profiling`, the longest first.
+
+        Raises:
+            SessionError: the session is closed, or its kernels are not timed.
+        """
+        count = ctypes.c_size_t()
+        with self._one_call:
+            program, ask = self._open_program(), self._library.menagerie_program_kernel_times
+            self._check(ask(program, None, 0, ctypes.byref(count)))
+            views = (KernelTimeView * count.value)()
+            self._check(ask(program, views, len(views), ctypes.byref(count)))
+            found = [
+                KernelTime(
+                    kernel=view.name.decode(),
+                    calls=view.calls,
+                    milliseconds=view.milliseconds,
+                    flops=view.flops,
+                    bytes=view.bytes,
+                )
+                for view in views
+            ]
+        return tuple(sorted(found, key=lambda each: -each.milliseconds))
 
     def reset(self) -> None:
         """Puts the program's state back to what it was when the session was opened.

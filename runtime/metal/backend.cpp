@@ -34,6 +34,10 @@ const char* const kDevice = "mps";
 const int32_t kDeviceType = metal::kMetalDevice;
 const bool kReadsIntegers = true;
 
+Peaks measured_peaks(int32_t) {
+  fail("a GPU's peaks are not measured: a profile is of the CPU alone");
+}
+
 std::string version() {
   return std::string("menagerie-metal " MENAGERIE_VERSION ", ") +
          metal::MetalDevice::instance().name();

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,13 +21,14 @@ namespace menagerie::tools {
 namespace {
 
 constexpr char kUsage[] =
-    "usage: menagerie-run [--threads N] [--program NAME] [--bench RUNS] [--no-hashes]\n"
-    "                     [--trust PLACE | --allow-unsigned] [BUNDLE]\n"
+    "usage: menagerie-run [--threads N] [--program NAME] [--cases N] [--bench RUNS]\n"
+    "                     [--no-hashes] [--trust PLACE | --allow-unsigned] [BUNDLE]\n"
     "\n"
     "Runs every golden case of a bundle and compares the outputs with PyTorch's. In a folder of\n"
     "`menagerie pull --standalone` it takes the bundle beside it, and the keys that came with it.\n"
     "  --threads N     how many threads to use; left out: every processor\n"
     "  --program NAME  only this program\n"
+    "  --cases N       only the first N golden cases of a program\n"
     "  --bench RUNS    also time so many runs of the first case\n"
     "  --no-hashes     do not check the files' sha256 first\n"
     "  --trust PLACE   whose keys are trusted: a root.json or a folder of them; left out:\n"
@@ -39,6 +41,7 @@ struct Options {
   std::string bundle;
   std::string program;
   int threads = 0;
+  int cases = std::numeric_limits<int>::max();
   int bench = 0;
   bool hashes = true;
   std::string trust;
@@ -84,6 +87,8 @@ Options parse(const std::vector<std::string>& arguments) {
       options.threads = number(value(), argument);
     } else if (argument == "--program") {
       options.program = value();
+    } else if (argument == "--cases") {
+      options.cases = number(value(), argument);
     } else if (argument == "--bench") {
       options.bench = number(value(), argument);
     } else if (argument == "--trust") {
@@ -256,7 +261,8 @@ bool run(const Options& options) {
     if (!options.program.empty() && spec.name != options.program) continue;
     const ProgramHandle program = open_program(bundle.get(), spec, options.threads);
     const SafeTensors golden(std::filesystem::path(options.bundle) / spec.files.at("golden"));
-    for (int64_t number = 0; number < spec.golden_cases; ++number) {
+    const int64_t cases = std::min<int64_t>(spec.golden_cases, options.cases);
+    for (int64_t number = 0; number < cases; ++number) {
       passed = prove(program.get(), manifest, spec, golden, number) && passed;
     }
     if (options.bench > 0) bench(program.get(), spec, golden, options.bench);

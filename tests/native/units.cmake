@@ -16,6 +16,7 @@ set(units
     common/model_library.cpp
     common/platform/load_flags_plain.cpp
     common/platform/threads_own.cpp
+    common/profile.cpp
     common/quantised.cpp
     common/safetensors.cpp
     common/ed25519.cpp

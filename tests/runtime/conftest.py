@@ -195,6 +195,12 @@ def write_bundle(folder: Path, name: str, specimen: Specimen) -> Path:
 
 
 @pytest.fixture(scope="session")
+def bundle_of() -> Callable[..., Path]:
+    """Lowers a module: `bundle_of(folder, module, inputs, dimensions, shapes)` as of `Specimen`."""
+    return lambda folder, *specimen: write_bundle(folder, folder.name, Specimen(*specimen))
+
+
+@pytest.fixture(scope="session")
 def bundles(
     tmp_path_factory: pytest.TempPathFactory, specimens: Mapping[str, Specimen]
 ) -> Callable[[str], Path]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import keyword
+
 import pytest
 import torch
 from torch import nn
 
-from transforms import run_passes
+from transforms import Program, run_passes
 from transforms.bisect.piece import run_piece
+from transforms.own_program import prepare_own
+from zoo.errors import ExportError
 
 
 class _Dashes(nn.Module):
@@ -38,3 +42,71 @@ def test_names_with_dashes(target: str) -> None:
     prepared, _ = run_passes(program, target=target)
     [result] = run_piece(prepared, [x], target=target)
     torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+
+
+# Reserved in C++20, [lex.key] and [lex.digraph]; those of Python among them can name no variable
+# there either.
+_WORDS = (
+    "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break",
+    "case", "catch", "char", "char8_t", "char16_t", "char32_t", "class", "compl", "concept",
+    "const", "consteval", "constexpr", "constinit", "const_cast", "continue", "co_await",
+    "co_return", "co_yield", "decltype", "default", "delete", "do", "double", "dynamic_cast",
+    "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto",
+    "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept", "not", "not_eq",
+    "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "register",
+    "reinterpret_cast", "requires", "return", "short", "signed", "sizeof", "static",
+    "static_assert", "static_cast", "struct", "switch", "template", "this", "thread_local",
+    "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using",
+    "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq",
+)  # fmt: skip
+_OF_THE_WRAPPER = ["buf0", "arg0_1", "inputs", "outputs", "stream", "kernels", "std", "torch"]
+
+
+class _Reserved(nn.Module):
+    """A matrix and a vector under each of many names, all of which count."""
+
+    def __init__(self, words: list[str]) -> None:
+        super().__init__()
+        self.words = words
+        for i, word in enumerate(words):
+            if i % 2:
+                self.register_buffer(word, torch.randn(4))
+            else:
+                self.register_parameter(word, nn.Parameter(torch.randn(4, 4)))
+        self.block = nn.Sequential()
+        self.block.add_module("union", nn.Linear(4, 4))
+
+    def forward(self, operator: torch.Tensor, *, template: torch.Tensor) -> dict[str, torch.Tensor]:
+        """(3, 4) each."""
+        x = operator
+        for word in self.words:
+            value = getattr(self, word)
+            x = torch.tanh(x @ value if value.dim() > 1 else x + value)
+        return {"short": self.block(x), "namespace": template * x}
+
+
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_words_of_cpp(target: str) -> None:
+    """Every word of C++, and the wrapper's own, may name weights, inputs, outputs and modules."""
+    torch.manual_seed(3)
+    words = [w for w in [*_WORDS, *_OF_THE_WRAPPER] if not keyword.iskeyword(w)]
+    module = _Reserved([w for w in words if not hasattr(nn.Module, w)]).eval()
+    inputs = {"operator": torch.randn(3, 4), "template": torch.randn(3, 4)}
+    prepared = prepare_own("main", Program(module, inputs))
+    assert prepared.exported.input_names == ("operator", "template")
+    program, _ = run_passes(prepared.exported.program, target=target)
+    with torch.no_grad():
+        expected = module(**inputs)
+    results = run_piece(program, list(inputs.values()), target=target)
+    for result, name in zip(results, ("short", "namespace"), strict=True):
+        torch.testing.assert_close(result, expected[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("word", [word for word in _WORDS if keyword.iskeyword(word)])
+def test_words_of_python(word: str) -> None:
+    """What torch.export cannot write is refused by its name."""
+    module = nn.Sequential()
+    module.add_module(word, nn.Linear(4, 4))
+    with pytest.raises(ExportError, match=rf"has {word}\.weight.*{word!r}.*Rename") as raised:
+        prepare_own("main", Program(module.eval(), (torch.randn(2, 4),)))
+    assert raised.value.place == "program main"

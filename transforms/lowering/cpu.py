@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from menagerie.library import library_path
+from transforms.lowering.activations import with_fused_activations
 from transforms.lowering.checked_loops import FAULTS, CheckedScheduling
 from transforms.lowering.coverage import check_kernels, check_library
-from transforms.lowering.fallback_kernels import CheckedWrapper
 from transforms.lowering.inductor import Backend, generate_code
 from transforms.lowering.layouts import with_claimed_weights
 from transforms.lowering.lowered import LoweredProgram
 from transforms.lowering.portable_link import link_model_library
 from transforms.lowering.recurrent import with_recurrent_kernels
+from transforms.lowering.timed_kernels import TimedWrapper
 from transforms.lowering.toolchain import Compiler, Source, find_compiler
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BACKEND", "lower"]
 
-BACKEND = Backend("cpu", CheckedScheduling, CheckedWrapper)
+BACKEND = Backend("cpu", CheckedScheduling, TimedWrapper)
 
 _OPTIONS: dict[str, object] = {
     "aot_inductor.package": True,
@@ -103,7 +104,8 @@ def lower(
     started = time.perf_counter()
     place = f"program {name}"
     baseline = _baseline()
-    prepared = with_claimed_weights(with_recurrent_kernels(program, place))
+    claimed = with_claimed_weights(with_recurrent_kernels(program, place))
+    prepared = with_fused_activations(claimed)
     code = generate_code(prepared, {**_OPTIONS, "cpp.simdlen": baseline.vector_bits}, BACKEND)
     check_kernels(place, code.kernel_uses, "cpu")
     flags = (*_FLAGS, *baseline.flags)

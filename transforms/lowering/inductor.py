@@ -15,6 +15,9 @@ The rest is private to TorchInductor, and each part is named here with its reaso
   attention. They match a permuted key whatever its permutation: `permute(k, [1, 2, 0])` passes for
   `k.transpose(1, 2)`, which gives wrong numbers where the sizes allow it. So they are left out, if
   torch.compile did not register them earlier in this process.
+- `graph.normalize_name` and `codegen.cpp_wrapper_cpu.normalize_name`: give a constant the name of
+  its variable in the wrapper, which for a parameter of the model itself is what the model calls it:
+  `operator`, or `buf0` like one of the wrapper's own. Ours begin with `constant_`.
 
 One of its options is set for programs that keep state in buffers: `joint_graph_constant_folding`
 off. It takes a buffer of one element, such as a count of calls, for a constant (torch's
@@ -47,10 +50,11 @@ from unittest.mock import patch
 
 import torch
 from torch._inductor import codecache
-from torch._inductor.codegen import common
+from torch._inductor import graph as graph_module
+from torch._inductor.codegen import common, cpp_wrapper_cpu
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 from torch._inductor.fx_passes import fuse_attention
-from torch._inductor.utils import get_gpu_type
+from torch._inductor.utils import get_gpu_type, normalize_name
 from torch.utils import _cpp_embed_headers
 
 from transforms.node_origin import origin
@@ -144,6 +148,8 @@ def generate_code(
         with (
             patch.object(codecache.AotCodeCompiler, "compile", _capture),
             patch.object(fuse_attention, "_sfdp_init", lambda *_: None),
+            patch.object(graph_module, "normalize_name", _constant_name),
+            patch.object(cpp_wrapper_cpu, "normalize_name", _constant_name),
             backend.registered(),
             warnings.catch_warnings(),
         ):
@@ -191,6 +197,11 @@ def metal_header() -> str:
     lines = [f"#include <c10/metal/{name}.h>\n" for name in _METAL_HEADERS]
     folder = Path(torch.__file__).parent / "include"
     return str(_cpp_embed_headers._embed_headers(lines, [folder], set()))
+
+
+def _constant_name(name: str) -> str:
+    """A variable's name that is neither a word of C++ nor one of the wrapper's own."""
+    return f"constant_{normalize_name(name)}"
 
 
 def _capture(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["let_views_copy", "with_claimed_weights", "with_plain_weights"]
+__all__ = ["let_views_copy", "reads_by_strides", "with_claimed_weights", "with_plain_weights"]
 
 aten = torch.ops.aten
 
@@ -48,7 +48,7 @@ def with_claimed_weights(program: ExportedProgram) -> ExportedProgram:
     A convolution's result then is channels-last too, where export saw a row-major one. A view of it
     may copy instead; a program that reads memory by strides gets no claims at all.
     """
-    if any(node.target in _BOUND_TO_STRIDES for node in program.graph.nodes):
+    if reads_by_strides(program):
         return with_plain_weights(program)
     editor = ProgramEditor(program)
     for node in list(editor.graph.nodes):
@@ -61,6 +61,11 @@ def with_claimed_weights(program: ExportedProgram) -> ExportedProgram:
             editor.set_constant(node, value.contiguous())
     let_views_copy(editor)
     return editor.finish()
+
+
+def reads_by_strides(program: ExportedProgram) -> bool:
+    """Whether a node reads memory by the strides that export saw, which so must stay."""
+    return any(node.target in _BOUND_TO_STRIDES for node in program.graph.nodes)
 
 
 def let_views_copy(editor: ProgramEditor) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from menagerie.profile import kernel_rows
 from zoo.report import charts
 from zoo.report.failure import failure_advice
 from zoo.report.graphs import figure
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
+    from menagerie.profile import KernelRow
     from zoo.records import ConversionReport, FailureReport, ProgramGraphs
     from zoo.report.summary import OutputCases
 
 __all__ = ["IndexRow", "render_failure", "render_index", "render_report"]
 
 _MOST_HISTOGRAMS = 6
+_MOST_KERNELS = 12
 _MOST_LAYERS = 12  # that a reader sees unasked
 _MOST_GRAPH_ROWS = 600  # of all pictures of graphs together
 
@@ -70,6 +73,19 @@ def _pictures(
     return drawn
 
 
+def _profiles(report: ConversionReport) -> list[tuple[str, Markup, list[KernelRow]]]:
+    """Each profiled program's name, the picture of its longest kernels, and what they did."""
+    found = [(p.program, p.profile) for p in report.validation.programs if p.profile is not None]
+    return [
+        (
+            name,
+            charts.kernel_bars(profile, _MOST_KERNELS),
+            kernel_rows(profile, _MOST_KERNELS),
+        )
+        for name, profile in found
+    ]
+
+
 def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()) -> str:
     """The page of one conversion, with pictures of its programs' graphs."""
     shown = outputs(report)
@@ -97,6 +113,7 @@ def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()
         error_dots=charts.error_dots(shown),
         histograms=_histograms(shown),
         latency_bars=("" if report.validation.emulated else charts.latency_bars(latencies(report))),
+        profiles=_profiles(report),
         size_bars=charts.size_bars(parts),
     )
 

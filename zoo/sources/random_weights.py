@@ -5,7 +5,8 @@ layer scales at 1e-6, small weights everywhere, and batch norm statistics that m
 evaluation such a model computes almost nothing: the logits of a fresh ViT are exactly 0, those of
 a fresh MobileNetV3 are 1e-9, and those of a fresh Parakeet hardly depend on the audio, so that any
 tolerance accepts any answer. Here constant parameters are redrawn, weak ones strengthened, and
-batch norm statistics taken from the activations that really arrive: every layer matters.
+batch norm statistics taken from the activations that really arrive: every layer matters. What is
+strong enough to drown what it is added to is weakened (`residual_branches.py`).
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from torch import Tensor, nn
 
 from zoo.calls import misfit
 from zoo.errors import SourceError
+from zoo.sources.residual_branches import SmallBranches
 from zoo.spec import SampleKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from zoo.spec import InputSpec, ModelSpec, ProgramSpec
 
@@ -81,19 +83,35 @@ def strengthen(module: nn.Module, run: Callable[[], object]) -> None:
 
     Args:
         module: float32, in eval mode.
-        run: calls it; each batch norm takes its input's statistics as it is reached.
+        run: calls it; each batch norm takes its input's statistics as it is reached, and each
+            residual branch the size of `SmallBranches`.
     """
     with torch.no_grad():
         for parameter in module.parameters():
             _enliven_parameter(parameter)
         norms = [layer for layer in module.modules() if isinstance(layer, _BATCH_NORMS)]
         hooks = [layer.register_forward_pre_hook(_set_statistics) for layer in norms]
+        others = [layer for layer in module.modules() if layer not in norms]
         try:
-            if norms:
+            with _buffers_kept(others), SmallBranches():
                 run()
         finally:
             for hook in hooks:
                 hook.remove()
+
+
+@contextmanager
+def _buffers_kept(layers: Iterable[nn.Module]) -> Iterator[None]:
+    """Give buffers that calls inside the block write, such as caches, their values again."""
+    held = [
+        (layer, name, buffer, buffer.clone())
+        for layer in layers
+        for name, buffer in layer.named_buffers(recurse=False)
+    ]
+    yield
+    for layer, name, buffer, values in held:
+        setattr(layer, name, buffer)
+        buffer.copy_(values)
 
 
 def _enliven_parameter(parameter: Tensor) -> None:

@@ -5,6 +5,7 @@
 #include "common/copy.h"
 #include "common/kernels.h"
 #include "common/onednn/kernel.h"
+#include "common/onednn/winograd.h"
 
 namespace menagerie::onednn {
 namespace {
@@ -304,6 +305,9 @@ namespace menagerie::kernels {
 void convolution(const Tensor& input, const Tensor& weight, const Tensor* bias,
                  const ConvolutionParameters& parameters, const Epilogue& epilogue,
                  const Tensor& output) {
+  if (onednn::winograd_pays(input, weight, parameters, epilogue, output)) {
+    return onednn::winograd(input, weight, bias, parameters, epilogue, output);
+  }
   const onednn::Operands operands(input, weight, bias, parameters, epilogue, output);
   onednn::run(operands.call());
 }

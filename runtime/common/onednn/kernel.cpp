@@ -104,6 +104,14 @@ void Kernel::add_constant(int argument, const Tensor& tensor, const Desc& given,
   constants_.push_back(kept);
 }
 
+void Kernel::add_made_constant(int argument, const Tensor& tensor, const Desc& given,
+                               const Desc& wanted) {
+  const auto kept = std::make_shared<Packed>(wanted);
+  Reorder(given, wanted).run({given, engine(), tensor.raw()}, kept->memory);
+  arguments_.emplace(argument, kept->memory);
+  constants_.push_back(kept);
+}
+
 void Kernel::add_fixed(int argument, const Desc& desc, const void* address) {
   arguments_.emplace(argument, dnnl::memory(desc, engine(), const_cast<void*>(address)));
 }
@@ -131,6 +139,30 @@ void Kernel::run(const std::vector<void*>& addresses) {
   for (const Operand& operand : operands_) {
     if (operand.back) operand.back->run(operand.inside, operand.outside);
   }
+}
+
+void activate(const kernels::Epilogue& epilogue, const Tensor& tensor) {
+  const auto wanted = eltwise_of(epilogue);
+  if (!wanted) return;
+  Key key("activation");
+  key.add(int64_t{Context::current().threads()});
+  add_to_key(key, tensor);
+  key.add(static_cast<int64_t>(epilogue.activation));
+  key.add(double{epilogue.alpha}).add(double{epilogue.beta});
+  const auto make = [&] {
+    const Desc desc = strided(tensor);
+    const dnnl::eltwise_forward::primitive_desc descriptor(
+        engine(), dnnl::prop_kind::forward_inference, wanted->algorithm, desc, desc, wanted->alpha,
+        wanted->beta, attributes({.epilogue = {}}));
+    Chosen chosen;
+    chosen.primitive = dnnl::eltwise_forward(descriptor);
+    chosen.scratchpad = descriptor.scratchpad_desc();
+    auto kernel = std::make_shared<Kernel>(chosen);
+    kernel->add(DNNL_ARG_SRC, desc, desc);
+    kernel->add(DNNL_ARG_DST, desc, desc, Kernel::Role::kWritten);
+    return kernel;
+  };
+  Context::current().kernels().get<Kernel>(key, make)->run({tensor.raw(), tensor.raw()});
 }
 
 }  // namespace menagerie::onednn

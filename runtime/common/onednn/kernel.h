@@ -59,6 +59,9 @@ class Kernel : public Prepared {
   // kernel's key must hold its address.
   void add_constant(int argument, const Tensor& tensor, const Desc& given, const Desc& wanted);
 
+  // Adds an operand that was made for this kernel: it is copied, and need not last.
+  void add_made_constant(int argument, const Tensor& tensor, const Desc& given, const Desc& wanted);
+
   // Adds an operand that stays where it is, as it is. The kernel's key must hold its address.
   void add_fixed(int argument, const Desc& desc, const void* address);
 
@@ -85,5 +88,8 @@ class Kernel : public Prepared {
   std::unordered_map<int, dnnl::memory> arguments_;
   std::vector<std::shared_ptr<Prepared>> constants_;
 };
+
+// Applies an epilogue's activation in place.
+void activate(const kernels::Epilogue& epilogue, const Tensor& tensor);
 
 }  // namespace menagerie::onednn

@@ -126,31 +126,6 @@ void run_integers(const Tensor& a, const IntegerWeight& b, const Tensor& output)
   Context::current().kernels().get<Kernel>(key, make)->run({a.raw(), output.raw()});
 }
 
-// Applies an activation in place.
-void activate(const kernels::Epilogue& epilogue, const Tensor& tensor) {
-  const auto wanted = eltwise_of(epilogue);
-  if (!wanted) return;
-  Key key("activation");
-  key.add(int64_t{Context::current().threads()});
-  add_to_key(key, tensor);
-  key.add(static_cast<int64_t>(epilogue.activation));
-  key.add(double{epilogue.alpha}).add(double{epilogue.beta});
-  const auto make = [&] {
-    const Desc desc = strided(tensor);
-    const dnnl::eltwise_forward::primitive_desc descriptor(
-        engine(), dnnl::prop_kind::forward_inference, wanted->algorithm, desc, desc, wanted->alpha,
-        wanted->beta, attributes({.epilogue = {}}));
-    Chosen chosen;
-    chosen.primitive = dnnl::eltwise_forward(descriptor);
-    chosen.scratchpad = descriptor.scratchpad_desc();
-    auto kernel = std::make_shared<Kernel>(chosen);
-    kernel->add(DNNL_ARG_SRC, desc, desc);
-    kernel->add(DNNL_ARG_DST, desc, desc, Kernel::Role::kWritten);
-    return kernel;
-  };
-  Context::current().kernels().get<Kernel>(key, make)->run({tensor.raw(), tensor.raw()});
-}
-
 // What a row's rounding, the bias and the other operand make of a row of the product.
 void finish_row(const Rounding& rounding, const float* sums, const float* bias, const float* other,
                 kernels::Binary binary, int64_t columns, float* row) {

@@ -3,5 +3,5 @@
 list(APPEND CMAKE_PREFIX_PATH ${Python_SITEARCH}/../../..)
 find_package(dnnl 3.2 CONFIG REQUIRED)
 set(kernel_sources common/onednn/support.cpp common/onednn/kernel.cpp common/onednn/convolution.cpp
-                   common/onednn/matrix_product.cpp)
+                   common/onednn/matrix_product.cpp common/onednn/winograd.cpp)
 set(kernel_libraries DNNL::dnnl)

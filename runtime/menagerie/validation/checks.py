@@ -9,6 +9,7 @@ import numpy as np
 
 from menagerie.errors import ArtifactError
 from menagerie.format.tensors import read_tensors
+from menagerie.profile import profile
 from menagerie.speech.recogniser import Program, recogniser_of
 from menagerie.speech.vocabulary import Speller
 from menagerie.speech.word_errors import count_errors, read_held_out
@@ -149,14 +150,15 @@ def judge_program(
         if differing:
             deterministic = False
             facts.append(f"{place}, output {differing}: two runs of one input differ")
-    timed = None
+    timed = profiled = None
     if seconds > 0:
         case = program.goldens.largest()
         step(f"program {program.entry.name}, timing case {case}")
         inputs = program.goldens.inputs(case)
-        timed = latency(
-            from_the_start(program.session, inputs), seconds=seconds, threads=threads, case=case
-        )
+        run = from_the_start(program.session, inputs)
+        timed = latency(run, seconds=seconds, threads=threads, case=case)
+        if program.session.can_be_profiled:
+            profiled = profile(program.session, run, threads=threads, seconds=seconds / 4)
     cases = range(len(program.goldens))
     judgement = ProgramValidation(
         program=program.entry.name,
@@ -166,6 +168,7 @@ def judge_program(
         latency=timed,
         passed=not facts,
         exactness=_exactness(program),
+        profile=profiled,
     )
     return judgement, facts[0] if facts else ""
 

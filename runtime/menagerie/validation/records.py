@@ -111,6 +111,65 @@ class Measurement:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KernelTime:
+    """All calls of one kernel.
+
+    Attributes:
+        kernel: a generated kernel's name, or a fallback kernel's with its operands' sizes.
+        calls: how many.
+        milliseconds: of all together, by the wall's clock.
+        flops: of products, convolutions and attention; a multiplication and an addition are two.
+        bytes: of operands and results, each once a call.
+    """
+
+    kernel: str
+    calls: int
+    milliseconds: float
+    flops: float
+    bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peaks:
+    """The most that a machine does a second: FLOPs in float32, bytes read and written."""
+
+    flops: float
+    bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """Where the time of a program's runs goes.
+
+    Attributes:
+        threads: how many a run used.
+        runs: how many were timed.
+        milliseconds: a run's mean, by the wall's clock.
+        peaks: of this machine with as many threads.
+        kernels: sums over all runs, the longest first.
+    """
+
+    threads: int
+    runs: int
+    milliseconds: float
+    peaks: Peaks
+    kernels: tuple[KernelTime, ...]
+
+    def share(self, kernel: KernelTime) -> float:
+        """Of the runs' time, 0 to 1."""
+        return kernel.milliseconds / (self.milliseconds * self.runs)
+
+    def of_roofline(self, kernel: KernelTime) -> float:
+        """The least time that the machine's peaks allow, by the time taken.
+
+        The roofline is that of Williams et al. (2009), doi:10.1145/1498765.1498785. Operands that
+        lie in a cache come faster than the peak of memory: then it is above 1.
+        """
+        least = max(kernel.flops / self.peaks.flops, kernel.bytes / self.peaks.bytes)
+        return least * 1e3 / kernel.milliseconds if kernel.milliseconds else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProgramValidation:
     """One program's golden cases, determinism and speed in the fresh process."""
 
@@ -121,6 +180,7 @@ class ProgramValidation:
     latency: Measurement | None
     passed: bool
     exactness: tuple[Exactness, ...] = ()  # of outputs whose truth in float64 the bundle has
+    profile: Profile | None = None  # on a processor; a GPU's kernels run on after their call
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from menagerie.abi import RUNTIME_ABI
 from transforms.targets import target_named
 from zoo.code_digest import code_digest
 from zoo.errors import UsageError
+from zoo.precision import Precision
 from zoo.store import Store
 
 if TYPE_CHECKING:
@@ -63,6 +64,29 @@ def test_a_target_of_no_selected_model_is_refused(options: ConversionOptions) ->
     """Nothing to do because nothing can be done is not success."""
     with pytest.raises(UsageError, match=r"metal: no selected model is for this target.*zoo list"):
         plan(["ant"], ["metal"], options)
+
+
+def test_a_precision_that_a_target_does_not_take(
+    options: ConversionOptions, manifest: Path
+) -> None:
+    """It is a row with its reason, and stops no other; with nothing beside it, it is misuse."""
+    source = "{kind: factory, builder: 'a:b', has_weights: false}"
+    entry = LOCAL.format(name="net", source=source)
+    entry += "    targets: [cpu, metal]\n    precisions: {float16: {}, int8: {targets: [cpu]}}\n"
+    (manifest / "local.yaml").write_text(entry)
+    wish = [Precision.FLOAT16, Precision.INT8]
+    planned = plan(["net"], ["cpu", "metal"], options, precisions=wish)
+    assert [(p.model, p.target, p.error is None) for p in planned] == [
+        ("net_float16", "cpu", True),
+        ("net_float16", "metal", True),
+        ("net_int8", "cpu", True),
+        ("net_int8", "metal", False),
+    ]
+    refused = planned[-1]
+    assert "metal does not multiply integers. Take int8-weight-only" in str(refused.error)
+    assert (refused.seed, refused.build_key) == (7, "")
+    with pytest.raises(UsageError, match="does not multiply integers"):
+        plan(["net"], ["metal"], options, precisions=[Precision.INT8])
 
 
 def test_the_seed_is_part_of_the_key(options: ConversionOptions) -> None:

@@ -76,7 +76,8 @@ def test_weak_matrices_get_unit_gain(make_spec: Callable[..., ModelSpec]) -> Non
     layer = nn.Linear(400, 300, bias=False)
     nn.init.normal_(layer.weight, std=0.005)
     before = layer.weight.detach().clone()
-    enliven(layer, make_spec(_FACTORY), "m")
+    inputs = [{"name": "input", "shape": [2, 400]}]
+    enliven(layer, make_spec(_FACTORY, programs=[{"inputs": inputs}]), "m")
     after = layer.weight.detach()
     torch.testing.assert_close(after.std(), torch.tensor(400**-0.5))
     torch.testing.assert_close(after / after.std(), before / before.std())
@@ -87,7 +88,8 @@ def test_lively_parameters_stay(make_spec: Callable[..., ModelSpec]) -> None:
     torch.manual_seed(3)  # a gain this side of the threshold
     layer = nn.Linear(4, 3)
     before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
-    enliven(layer, make_spec(_FACTORY), "m")
+    inputs = [{"name": "input", "shape": [2, 4]}]
+    enliven(layer, make_spec(_FACTORY, programs=[{"inputs": inputs}]), "m")
     assert all(torch.equal(before[name], tensor) for name, tensor in layer.state_dict().items())
 
 

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from menagerie.figures import count, milliseconds, percent, seconds, size
+from menagerie.profile import short_name
 from zoo.report.svg import WIDTH, Linear, cut, line, picture, rect, scale_marks, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from menagerie.validation.records import Profile
     from zoo.records import Measurement, StageTime
     from zoo.report.summary import Latencies
 
-__all__ = ["latency_bars", "size_bars", "stage_bars"]
+__all__ = ["kernel_bars", "latency_bars", "size_bars", "stage_bars"]
 
 _LABEL, _START, _END = 180, 190, WIDTH - 130  # the room at the right is for the values
 _ROW, _BAR, _BETWEEN, _FOOT = 24, 17, 10, 44
@@ -80,6 +82,23 @@ def _latency_bar(name: str, measured: Measurement, style: str, heading: str) -> 
         f"{count(measured.threads, 'thread')}"
     )
     return _Bar(name, 0.0, median, milliseconds(median), tip, style, heading, (low, high))
+
+
+def kernel_bars(profile: Profile, most: int) -> Markup:
+    """Draws a row a kernel, the longest ones: milliseconds of a run, and what its roofline allows.
+
+    The whisker begins at the least time that the machine's peaks allow.
+    """
+    bars = []
+    for kernel in profile.kernels[:most]:
+        took = kernel.milliseconds / profile.runs
+        least = min(1.0, profile.of_roofline(kernel)) * took
+        value = f"{milliseconds(took)}, {percent(profile.share(kernel))}"
+        name = short_name(kernel)
+        tip = f"{name}: {value}; the roofline allows {milliseconds(least)}"
+        bars.append(_Bar(name, 0.0, took, value, tip, whisker=(least, took)))
+    description = ", ".join(f"{bar.name} {bar.value}" for bar in bars)
+    return _drawn("Longest kernels", description, "milliseconds of a run", bars)
 
 
 def stage_bars(stages: Sequence[StageTime]) -> Markup:

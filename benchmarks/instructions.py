@@ -1,0 +1,119 @@
+"""Instructions that a start of two small models, and of the command line, takes: a guard.
+
+    python benchmarks/instructions.py            # beside what is recorded
+    python benchmarks/instructions.py --record   # the new counts become what is recorded
+
+Callgrind (Debian's package valgrind) runs each program on a processor of its own making, so that a
+count is the same on a busy machine. It depends on what was compiled by what: counts are recorded
+for each kind of machine. `menagerie-run` opens the bundle, computes its first golden case once and
+compares it; the models are trained ones of the zoo.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from menagerie.native_tool import native_tool
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["MOST_CHANGE", "change", "commands", "counted", "kind", "recorded"]
+
+MODELS = ("digits_cnn", "spoken_digits")
+MOST_CHANGE = 0.03
+_RECORD = Path(__file__).with_name("instructions.json")
+_COUNT = re.compile(r"Collected : (\d+)")
+
+
+def kind() -> str:
+    """What counts depend on: the C++ compiler, the C library and Python, by their versions."""
+    asked = [shutil.which("c++") or "c++", "-dumpfullversion"]
+    compiler = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    return f"c++ {compiler}, {'-'.join(platform.libc_ver())}, Python {platform.python_version()}"
+
+
+def recorded() -> Mapping[str, int] | None:
+    """Counts by command on this kind of machine; None where nobody has recorded any."""
+    found: Mapping[str, int] | None = json.loads(_RECORD.read_text()).get(kind())
+    return found
+
+
+def commands(folder: Path) -> dict[str, list[str]]:
+    """What is counted, by name; the models are converted into `folder`.
+
+    Raises:
+        CalledProcessError: a model cannot be converted; it has said why.
+    """
+    zoo, store = str(Path(sys.executable).with_name("zoo")), str(folder / "store")
+    _said([zoo, "convert", *MODELS, "--target", "cpu", "--store", store])
+    run = [str(native_tool()), "--cases", "1", "--threads", "1", "--allow-unsigned"]
+    made = {}
+    for model in MODELS:
+        bundle = str(folder / model)
+        _said([zoo, "pull", model, "--target", "cpu", "--store", store, "--output", bundle])
+        made[model] = [*run, bundle]
+    return made | {"zoo --help": [sys.executable, zoo, "--help"]}
+
+
+def _said(command: list[str]) -> None:
+    subprocess.run(command, check=True, stdout=sys.stderr)
+
+
+def counted(command: Sequence[str], folder: Path) -> int:
+    """Instructions of a command, its second run: the first leaves Python's bytecode in `folder`.
+
+    Raises:
+        CalledProcessError: it fails.
+    """
+    kept = {"PYTHONPYCACHEPREFIX": str(folder / "bytecode"), "PYTHONHASHSEED": "0"}
+    environment = {**os.environ, **kept, "LC_ALL": "C", "COLUMNS": "80"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+    valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
+    told = subprocess.run(
+        [*valgrind, *command], check=True, env=environment, text=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    ).stderr  # fmt: skip
+    [count] = _COUNT.findall(told)
+    return int(count)
+
+
+def change(count: int, before: int) -> float:
+    """How much more than before, as a share of it."""
+    return count / before - 1
+
+
+def main() -> None:
+    """Print a line a command; with --record keep the counts."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--record", action="store_true", help="keep these counts")
+    wish = parser.parse_args()
+    if shutil.which("valgrind") is None:
+        sys.exit("apt install valgrind")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        found = {name: counted(command, folder) for name, command in commands(folder).items()}
+    before = recorded() or {}
+    for name, count in found.items():
+        more = f", {change(count, before[name]):+.2%}" if name in before else ""
+        print(f"{name}: {count:,} instructions{more}")
+    if wish.record:
+        kept = json.loads(_RECORD.read_text()) | {kind(): found}
+        _RECORD.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()

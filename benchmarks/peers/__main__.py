@@ -1,0 +1,108 @@
+"""Published artifacts beside eager PyTorch and other ways to run a model on a CPU, in one run.
+
+    zoo convert resnet18 vit_b_16 --target cpu --random-weights 0
+    python -m benchmarks.peers resnet18 vit_b_16
+    python -m benchmarks.peers resnet18 --against onnxruntime openvino mnn --threads 1
+    python -m benchmarks.peers resnet18 --start          # fresh processes, too
+    python -m benchmarks.peers resnet18 --convert        # and how long each conversion takes
+
+All have the same seeded weights and inputs, float32, and one process each; they run in turns, so
+that a drift of the machine's speed meets all. With one thread processor time is counted, with
+several the wall's. Peers are installed into `build/peers` when they are first wanted (torch and
+all else stays shared). Tables are Markdown on standard output; `--json` keeps the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.peers.comparison import Conversion, convert, latencies, start, start_command
+from benchmarks.peers.environments import Contender
+from benchmarks.peers.figures import conversions_table, latency_table, peers_plot, start_table
+from benchmarks.peers.task import Task
+from menagerie.errors import MenagerieError
+from menagerie.home import home
+from zoo.store import open_store
+
+if TYPE_CHECKING:
+    from benchmarks.peers.comparison import Latency, Start
+
+_OURS = (Contender.ARTIFACT, Contender.EAGER)
+_PEERS = [contender for contender in Contender if contender not in _OURS]
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.peers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("models", nargs="+", help="that are published for the CPU")
+    parser.add_argument("--against", nargs="*", type=Contender, choices=_PEERS,
+                        default=[Contender.ONNXRUNTIME, Contender.OPENVINO])  # fmt: skip
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--seconds", type=float, default=10.0, help="of a row (10)")
+    parser.add_argument("--start", action="store_true", help="also time fresh processes")
+    parser.add_argument("--convert", action="store_true", help="also print conversion times")
+    parser.add_argument("--store", default=str(home() / "store"))
+    parser.add_argument("--json", type=Path, help="keep all figures in this file")
+    parser.add_argument("--plot", type=Path, help="draw the first number of threads as SVG here")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, then print."""
+    wish = _arguments()
+    times: list[Latency] = []
+    starts: list[Start] = []
+    made: list[Conversion] = []
+    for model in wish.models:
+        with tempfile.TemporaryDirectory() as folder:
+            first = Task(model, wish.threads[0], Path(folder))
+            store = open_store(wish.store)
+            store.pull(store.find(model, "cpu"), first.bundle)
+            first.write()
+            found = [convert(first, peer) for peer in wish.against]
+            made += found
+            able = [*_OURS, *(each.contender for each in found if not each.failure)]
+            for threads in wish.threads:
+                times += _timed(Task(model, threads, first.folder), able, wish.seconds)
+            if wish.start:
+                kinds = [kind for kind in able if kind is not Contender.EAGER]
+                starts += [start(first, *start_command(first, kind)) for kind in [None, *kinds]]
+        print(f"{model}: done", file=sys.stderr, flush=True)
+    print(latency_table(times))
+    if starts:
+        print("\n" + start_table(starts))
+    if wish.convert or any(each.failure for each in made):
+        print("\n" + conversions_table(made))
+    if wish.json is not None:
+        kept = {"latency": times, "start": starts, "conversion": made}
+        plain = {name: [asdict(row) for row in rows] for name, rows in kept.items()}
+        wish.json.write_text(json.dumps(plain, indent=1) + "\n")
+    if wish.plot is not None:
+        wish.plot.write_text(peers_plot([t for t in times if t.threads == wish.threads[0]]))
+
+
+def _timed(task: Task, contenders: list[Contender], seconds: float) -> list[Latency]:
+    """Their latencies; who cannot be loaded is left out, and said."""
+    able = list(contenders)
+    while True:
+        try:
+            return latencies(task, able, seconds)
+        except MenagerieError as error:
+            lost = next((kind for kind in able if kind not in _OURS and kind in str(error)), None)
+            if lost is None:
+                raise
+            print(f"{task.model}: {lost} does not run: {error}", file=sys.stderr, flush=True)
+            able.remove(lost)
+
+
+if __name__ == "__main__":
+    main()

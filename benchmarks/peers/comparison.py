@@ -1,0 +1,164 @@
+"""How fast contenders are in turns, from which the table is drawn."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchmarks.peers.conversions import CONVERSIONS
+from benchmarks.peers.environments import Contender, python_of
+from menagerie.native_tool import native_tool
+from menagerie.validation.turns import Partner, Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.peers.task import Task
+
+__all__ = ["Conversion", "Latency", "Start", "convert", "latencies", "start", "start_command"]
+
+_READS = {Contender.OPENVINO: Contender.ONNXRUNTIME, Contender.MNN: Contender.ONNXRUNTIME}
+_FEWEST_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Latency:
+    """A contender's calls.
+
+    Attributes:
+        minimum_ms: of a call: of processor time with one thread, else of the wall's.
+        median_ms: of the same.
+        error: largest difference from eager's outputs, over the largest of their values.
+    """
+
+    model: str
+    contender: Contender
+    threads: int
+    minimum_ms: float
+    median_ms: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Start:
+    """A fresh process from its start to its end with the first result.
+
+    Attributes:
+        seconds: shortest by the wall's clock.
+        processor_seconds: fewest.
+        peak_bytes: most memory that was resident.
+    """
+
+    model: str
+    contender: str
+    seconds: float
+    processor_seconds: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """From a fresh process to the peer's own file; seconds by the wall's clock."""
+
+    model: str
+    contender: Contender
+    seconds: float
+    failure: str = ""  # the last line of what it printed
+
+
+def convert(task: Task, contender: Contender) -> Conversion:
+    """Makes what a peer reads, with what it reads in turn, where it is not there yet."""
+    before = _READS.get(contender)
+    began = time.perf_counter()
+    if before is not None and not (task.folder / "model.onnx").exists():
+        found = convert(task, before)
+        if found.failure:
+            return Conversion(task.model, contender, found.seconds, found.failure)
+    if contender in CONVERSIONS:
+        order = [str(python_of(contender)), "-W", "ignore", "-m", "benchmarks.peers.conversions"]
+        order += [contender, task.model, str(task.folder)]
+        began = time.perf_counter()  # not of making the environment
+        ended = subprocess.run(order, check=False, capture_output=True, text=True)
+        if ended.returncode:
+            said = [f"exit code {ended.returncode}", *ended.stderr.split("\n")]
+            told = next(line for line in reversed(said) if line.strip())[:200]
+            return Conversion(task.model, contender, time.perf_counter() - began, told)
+    return Conversion(task.model, contender, time.perf_counter() - began)
+
+
+def latencies(task: Task, contenders: Sequence[Contender], seconds: float) -> list[Latency]:
+    """Lets each take its turn again and again, after one that is not counted.
+
+    Raises:
+        SessionError: a contender ended.
+    """
+    with contextlib.ExitStack() as stack:
+        partners = []
+        for kind in contenders:
+            partner = Partner(kind, _command(kind, task))
+            stack.callback(partner.close)
+            partner.turn()
+            partners.append(partner)
+        rounds: list[list[Turn]] = []
+        end = time.perf_counter() + seconds
+        while len(rounds) < _FEWEST_ROUNDS or time.perf_counter() < end:
+            rounds.append([partner.turn() for partner in partners])
+    return [
+        Latency(task.model, kind, task.threads, *_costs(turns, task.threads), _error(task, kind))
+        for kind, turns in zip(contenders, zip(*rounds, strict=True), strict=True)
+    ]
+
+
+def _costs(turns: Sequence[Turn], threads: int) -> tuple[float, float]:
+    """The least and the median of what calls cost: one thread's leaves out what others take."""
+    if threads == 1:
+        costs = [turn.processor_ms / len(turn.wall_ms) for turn in turns]
+    else:
+        costs = [wall for turn in turns for wall in turn.wall_ms]
+    return min(costs), statistics.median(costs)
+
+
+def _error(task: Task, kind: Contender) -> float:
+    with (
+        np.load(task.folder / "expected.npz") as wanted,
+        np.load(task.folder / f"{kind}.npz") as made,
+    ):
+        return max(
+            float(np.abs(made[name] - wanted[name]).max() / np.abs(wanted[name]).max())
+            for name in wanted.files
+        )
+
+
+def start(task: Task, name: str, command: Sequence[str], times: int = 5) -> Start:
+    """Starts a command again and again."""
+    walls, processors, peaks = [], [], []
+    for _ in range(times):
+        began = time.perf_counter()
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        used = os.wait4(process.pid, 0)[2]
+        walls.append(time.perf_counter() - began)
+        processors.append(used.ru_utime + used.ru_stime)
+        peaks.append(used.ru_maxrss * (1024 if sys.platform == "linux" else 1))
+    return Start(task.model, name, min(walls), min(processors), max(peaks))
+
+
+def _command(kind: Contender, task: Task, *more: str) -> list[str]:
+    module = ["-W", "ignore", "-m", "benchmarks.peers.contenders"]
+    place = [kind, task.model, str(task.threads), str(task.folder)]
+    return [str(python_of(kind)), *module, *place, *more]
+
+
+def start_command(task: Task, kind: Contender | None) -> tuple[str, list[str]]:
+    """What a fresh process is called and started by; None is `menagerie-run`, without Python."""
+    if kind is not None:
+        return kind, _command(kind, task, "--once")
+    order = [str(native_tool()), "--no-hashes", "--allow-unsigned", "--cases", "1"]
+    return "menagerie-run", [*order, "--threads", str(task.threads), str(task.bundle)]

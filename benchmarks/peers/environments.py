@@ -1,0 +1,78 @@
+"""What else runs a PyTorch model on a CPU, each in a virtual environment of its own.
+
+Such an environment has the peer's packages alone; torch and all else come from this project's.
+"""
+
+from __future__ import annotations
+
+import enum
+import subprocess
+import sys
+import sysconfig
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Contender", "Environment", "python_of"]
+
+_FOLDER = Path(__file__).parents[2] / "build" / "peers"
+_ONNX = ("onnx==1.23.2", "onnxscript==0.7.2", "onnx-ir==1.0.0", "ml-dtypes==0.6.0")
+
+
+class Contender(enum.StrEnum):
+    """Who is timed."""
+
+    ARTIFACT = "artifact"  # ours
+    EAGER = "eager"
+    ONNXRUNTIME = "onnxruntime"
+    OPENVINO = "openvino"
+    MNN = "mnn"
+    LITERT = "litert"
+    EXECUTORCH = "executorch"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What pip installs for a peer.
+
+    Attributes:
+        packages: pinned.
+        alone: whether their own dependencies stay out, since this project has them.
+    """
+
+    packages: tuple[str, ...]
+    alone: bool = True
+
+
+_ENVIRONMENTS = {
+    Contender.ONNXRUNTIME: Environment((*_ONNX, "onnxruntime==1.32.0", "protobuf", "flatbuffers")),
+    Contender.OPENVINO: Environment(("openvino==2026.4.1", "openvino-telemetry")),
+    Contender.MNN: Environment(("mnn==3.6.1",)),
+    Contender.LITERT: Environment(("litert-torch==0.10.0", "torch==2.13.0"), alone=False),
+    Contender.EXECUTORCH: Environment(("executorch==1.5.1", "torch==2.13.0"), alone=False),
+}
+
+
+def python_of(contender: Contender) -> Path:
+    """The interpreter that has a contender's packages; they are installed where they are not yet.
+
+    Raises:
+        CalledProcessError: pip cannot install them; it has said why.
+    """
+    if contender not in _ENVIRONMENTS:
+        return Path(sys.executable)
+    wanted, folder = _ENVIRONMENTS[contender], _FOLDER / contender
+    python, done = folder / "bin" / "python", folder / "packages.txt"
+    listed = "\n".join(wanted.packages)
+    if done.exists() and done.read_text() == listed:
+        return python
+    venv.create(folder, clear=True)
+    [packages] = folder.glob("lib/python*/site-packages")
+    (packages / "menagerie-environment.pth").write_text(
+        f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+    )
+    order = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
+    alone = ["--no-deps"] if wanted.alone else []
+    subprocess.run([*order, *alone, *wanted.packages], check=True, stdout=sys.stderr)
+    done.write_text(listed)
+    return python

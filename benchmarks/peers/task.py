@@ -1,0 +1,80 @@
+"""What all contenders of a comparison are given: inputs, and what eager PyTorch makes of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+__all__ = ["Run", "Task"]
+
+if TYPE_CHECKING:
+    Run = Callable[[], list[np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model, a number of threads, and the folder that `write` filled.
+
+    Attributes:
+        model: its name in the manifest; its weights are random, of seed 0.
+        threads: how many a contender may use.
+        folder: of `bundle`, `inputs.npz`, and what contenders make of the model.
+    """
+
+    model: str
+    threads: int
+    folder: Path
+
+    @property
+    def bundle(self) -> Path:
+        """The release."""
+        return self.folder / "bundle"
+
+    def program(self) -> str:
+        """The release's first program, the only one that is compared."""
+        name: str = json.loads((self.bundle / "manifest.json").read_text())["programs"][0]["name"]
+        return name
+
+    def write(self) -> None:
+        """Writes the inputs of the release's first golden case, in forward's order."""
+        from menagerie.format.folder import open_bundle
+        from menagerie.validation.goldens import GoldenCases
+
+        bundle = open_bundle(self.bundle, check_hashes=False)
+        entry = bundle.manifest.programs[0]
+        cases = GoldenCases(bundle.file(entry.golden.path), entry)
+        given = cases.inputs(0)
+        np.savez(self.folder / "inputs.npz", **{i.name: given[i.name] for i in entry.inputs})
+        expected = cases.outputs(0)
+        kept = [np.asarray(expected[o.name], np.float32) for o in entry.outputs]
+        np.savez(self.folder / "expected.npz", *kept)
+
+    def inputs(self) -> dict[str, np.ndarray]:
+        """The inputs by name, in forward's order."""
+        with np.load(self.folder / "inputs.npz") as kept:
+            return {name: kept[name] for name in kept.files}
+
+    def module(self) -> tuple[Any, tuple[Any, ...]]:
+        """The module of the first program, with the inputs as tensors."""
+        import torch
+
+        from transforms.export import CallableProgram
+        from zoo import sources
+        from zoo.manifest import load_manifest
+
+        torch.set_grad_enabled(False)
+        manifest = load_manifest()
+        spec = manifest.spec(self.model)
+        origin = manifest.origin(self.model).file
+        loaded = sources.load(
+            self.model, spec, origin=origin, random_weights=0, allow_factories=False
+        )
+        given = tuple(map(torch.from_numpy, self.inputs().values()))
+        return CallableProgram(loaded.module, spec.programs[0]), given

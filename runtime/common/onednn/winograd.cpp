@@ -1,0 +1,238 @@
+// F(4 x 4, 3 x 3): tiles of 6 x 6 input values are transformed, multiplied with the transformed
+// weights place by place, which is 36 matrix products over the channels, and transformed back to
+// tiles of 4 x 4 results. The matrices are those of Lavin and Gray (arXiv:1509.09308), section 4.1.
+#include "common/onednn/winograd.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/onednn/kernel.h"
+#include "common/platform/parallel.h"
+
+namespace menagerie::onednn {
+namespace {
+
+constexpr int64_t kTile = 4;   // results along an axis
+constexpr int64_t kPatch = 6;  // input values that they are made of
+constexpr int64_t kPlaces = kPatch * kPatch;
+constexpr int64_t kLanes = 8;            // channels that are transformed at once
+constexpr int64_t kFewestChannels = 32;  // below it the transformations take longer than they save
+constexpr int64_t kFewestTiles = 16;     // rows of the products
+constexpr int64_t kMostTiles = 512;      // in memory at once
+
+typedef float Vector __attribute__((vector_size(kLanes * sizeof(float)), aligned(4)));
+
+Vector load(const float* from) { return *reinterpret_cast<const Vector*>(from); }
+void store(float* to, Vector values) { *reinterpret_cast<Vector*>(to) = values; }
+
+// One axis of B^T d B: six input values, `step` apart, in place.
+void transform_input(Vector* d, int64_t step) {
+  const Vector d0 = d[0], d1 = d[step], d2 = d[2 * step], d3 = d[3 * step], d4 = d[4 * step],
+               d5 = d[5 * step];
+  d[0] = 4 * d0 - 5 * d2 + d4;
+  d[step] = (d4 - 4 * d2) + (d3 - 4 * d1);
+  d[2 * step] = (d4 - 4 * d2) - (d3 - 4 * d1);
+  d[3 * step] = (d4 - d2) + 2 * (d3 - d1);
+  d[4 * step] = (d4 - d2) - 2 * (d3 - d1);
+  d[5 * step] = 4 * d1 - 5 * d3 + d5;
+}
+
+// One axis of A^T m A: six products, `step` apart, to four results in their first places.
+void transform_output(Vector* m, int64_t step) {
+  const Vector m0 = m[0], m1 = m[step], m2 = m[2 * step], m3 = m[3 * step], m4 = m[4 * step],
+               m5 = m[5 * step];
+  m[0] = m0 + (m1 + m2) + (m3 + m4);
+  m[step] = (m1 - m2) + 2 * (m3 - m4);
+  m[2 * step] = (m1 + m2) + 4 * (m3 + m4);
+  m[3 * step] = (m1 - m2) + 8 * (m3 - m4) + m5;
+}
+
+// G g G^T of every pair of channels, as matrices [places, in, out]; in double, rounded once.
+Tensor transformed_weights(const Tensor& weight) {
+  constexpr double kG[kPatch][3] = {{1.0 / 4, 0, 0},
+                                    {-1.0 / 6, -1.0 / 6, -1.0 / 6},
+                                    {-1.0 / 6, 1.0 / 6, -1.0 / 6},
+                                    {1.0 / 24, 1.0 / 12, 1.0 / 6},
+                                    {1.0 / 24, -1.0 / 12, 1.0 / 6},
+                                    {0, 0, 1}};
+  const int64_t out = weight.size[0], in = weight.size[1];
+  const int64_t sizes[] = {kPlaces, in, out};
+  const Tensor made = empty_contiguous(Dtype::kFloat32, sizes);
+  const float* from = weight.data<float>();
+  float* to = made.data<float>();
+  threads::share_out(static_cast<size_t>(in), 1, [&](threads::Tasks& tasks) {
+    for (size_t next = 0, end = 0; tasks.take(next, end);) {
+      const auto c = static_cast<int64_t>(next);
+      for (int64_t o = 0; o < out; ++o) {
+        const float* g = from + o * weight.stride[0] + c * weight.stride[1];
+        for (int64_t place = 0; place < kPlaces; ++place) {
+          double sum = 0;
+          for (int64_t y = 0; y < 3; ++y) {
+            for (int64_t x = 0; x < 3; ++x) {
+              sum += kG[place / kPatch][y] * kG[place % kPatch][x] *
+                     double{g[y * weight.stride[2] + x * weight.stride[3]]};
+            }
+          }
+          to[(place * in + c) * out + o] = static_cast<float>(sum);
+        }
+      }
+    }
+  });
+  return made;
+}
+
+Desc dense(std::span<const int64_t> sizes) {
+  const Extents strides = contiguous_strides(sizes);
+  return strided(Dtype::kFloat32, sizes, {strides.data(), sizes.size()});
+}
+
+// The 36 products of so many tiles: [places, tiles, in] * [places, in, out].
+std::shared_ptr<Kernel> make_products(const Tensor& weight, int64_t tiles) {
+  const Tensor right = transformed_weights(weight);
+  const int64_t left_sizes[] = {kPlaces, tiles, right.size[1]};
+  const int64_t result_sizes[] = {kPlaces, tiles, right.size[2]};
+  const Desc left = dense(left_sizes), result = dense(result_sizes);
+  const dnnl::matmul::primitive_desc descriptor(
+      engine(), left, any_layout(right.dtype, right.sizes()), result, attributes({.epilogue = {}}));
+  const Chosen chosen = choose<dnnl::matmul>(descriptor);
+  auto kernel = std::make_shared<Kernel>(chosen);
+  kernel->add(DNNL_ARG_SRC, left, chosen.source);
+  kernel->add(DNNL_ARG_DST, result, chosen.target, Kernel::Role::kWritten);
+  kernel->add_made_constant(DNNL_ARG_WEIGHTS, right, strided(right), chosen.weights);
+  return kernel;
+}
+
+// The tiles of a batch of images, one after another.
+struct Tiling {
+  Tiling(const Tensor& in, const Tensor& out, const kernels::ConvolutionParameters& parameters)
+      : input(in),
+        output(out),
+        padding_y(parameters.padding[0]),
+        padding_x(parameters.padding[1]),
+        across((out.size[3] + kTile - 1) / kTile),
+        down((out.size[2] + kTile - 1) / kTile) {}
+
+  int64_t count() const { return output.size[0] * down * across; }
+
+  const Tensor& input;
+  const Tensor& output;
+  int64_t padding_y, padding_x;
+  int64_t across, down;
+};
+
+// Where a tile lies in its image.
+struct Place {
+  Place(const Tiling& tiling, int64_t tile)
+      : image(tile / (tiling.down * tiling.across)),
+        y(tile / tiling.across % tiling.down * kTile),
+        x(tile % tiling.across * kTile) {}
+
+  int64_t image, y, x;
+};
+
+// Transforms the patch of a tile; what lies beyond the image is nought.
+void gather(const Tiling& tiling, int64_t tile, float* to, int64_t plane) {
+  const Tensor& input = tiling.input;
+  const Place place(tiling, tile);
+  const float* image = input.data<float>() + place.image * input.stride[0];
+  const int64_t top = place.y - tiling.padding_y, left = place.x - tiling.padding_x;
+  for (int64_t c = 0; c < input.size[1]; c += kLanes) {
+    Vector patch[kPlaces];
+    for (int64_t i = 0; i < kPlaces; ++i) {
+      const int64_t y = top + i / kPatch, x = left + i % kPatch;
+      const bool inside = y >= 0 && y < input.size[2] && x >= 0 && x < input.size[3];
+      patch[i] = inside ? load(image + y * input.stride[2] + x * input.stride[3] + c) : Vector{};
+    }
+    for (int64_t x = 0; x < kPatch; ++x) transform_input(patch + x, kPatch);
+    for (int64_t y = 0; y < kPatch; ++y) transform_input(patch + y * kPatch, 1);
+    for (int64_t i = 0; i < kPlaces; ++i) store(to + i * plane + c, patch[i]);
+  }
+}
+
+// Transforms the products of a tile back, with the bias and ReLU; what lies beyond the image is
+// left out.
+void scatter(const Tiling& tiling, int64_t tile, const float* from, int64_t plane,
+             const float* bias, bool relu) {
+  const Tensor& output = tiling.output;
+  const Place place(tiling, tile);
+  float* image = output.data<float>() + place.image * output.stride[0];
+  const int64_t rows = std::min(kTile, output.size[2] - place.y);
+  const int64_t columns = std::min(kTile, output.size[3] - place.x);
+  for (int64_t o = 0; o < output.size[1]; o += kLanes) {
+    Vector patch[kPlaces];
+    for (int64_t i = 0; i < kPlaces; ++i) patch[i] = load(from + i * plane + o);
+    for (int64_t x = 0; x < kPatch; ++x) transform_output(patch + x, kPatch);
+    for (int64_t y = 0; y < kTile; ++y) transform_output(patch + y * kPatch, 1);
+    const Vector added = bias == nullptr ? Vector{} : load(bias + o);
+    for (int64_t y = 0; y < rows; ++y) {
+      for (int64_t x = 0; x < columns; ++x) {
+        float* to = image + (place.y + y) * output.stride[2] + (place.x + x) * output.stride[3];
+        const Vector sum = patch[y * kPatch + x] + added;
+        store(to + o, relu ? (sum < 0 ? Vector{} : sum) : sum);
+      }
+    }
+  }
+}
+
+// Calls body(tile) for tiles from `first` on, on several threads.
+template <class Body>
+void for_each_tile(int64_t count, Body&& body) {
+  threads::share_out(static_cast<size_t>(count), 4, [&](threads::Tasks& tasks) {
+    for (size_t tile = 0, end = 0; tasks.take(tile, end);) {
+      for (; tile < end; ++tile) body(static_cast<int64_t>(tile));
+    }
+  });
+}
+
+bool has_dense_channels(const Tensor& image) {
+  return image.stride[1] == 1 && image.size[1] % kLanes == 0 && image.size[1] >= kFewestChannels;
+}
+
+std::shared_ptr<Kernel> products_of(const Tensor& weight, int64_t tiles) {
+  Key key("winograd");
+  key.add(int64_t{Context::current().threads()}).add(tiles).add(weight.raw());
+  add_to_key(key, weight);
+  return Context::current().kernels().get<Kernel>(key,
+                                                  [&] { return make_products(weight, tiles); });
+}
+
+}  // namespace
+
+bool winograd_pays(const Tensor& input, const Tensor& weight,
+                   const kernels::ConvolutionParameters& p, const kernels::Epilogue& epilogue,
+                   const Tensor& output) {
+  const bool plain = p.spatial == 2 && !p.transposed && p.groups == 1 && p.stride[0] == 1 &&
+                     p.stride[1] == 1 && p.dilation[0] == 1 && p.dilation[1] == 1;
+  return plain && weight.size[2] == 3 && weight.size[3] == 3 && weight.storage->is_constant() &&
+         epilogue.binary == kernels::Binary::kNone && has_dense_channels(input) &&
+         has_dense_channels(output) && Tiling(input, output, p).count() >= kFewestTiles;
+}
+
+void winograd(const Tensor& input, const Tensor& weight, const Tensor* bias,
+              const kernels::ConvolutionParameters& parameters, const kernels::Epilogue& epilogue,
+              const Tensor& output) {
+  if (Profile* profile = Context::current().profile()) profile->add_work("(Winograd)", 0, 0);
+  const Tiling tiling(input, output, parameters);
+  const int64_t all = tiling.count(), in = input.size[1], out = output.size[1];
+  const int64_t passes = (all + kMostTiles - 1) / kMostTiles;
+  const int64_t tiles = (all + passes - 1) / passes;
+  const auto products = products_of(weight, tiles);
+  const int64_t left_sizes[] = {kPlaces, tiles, in}, result_sizes[] = {kPlaces, tiles, out};
+  const Tensor left = empty_contiguous(Dtype::kFloat32, left_sizes);
+  const Tensor result = empty_contiguous(Dtype::kFloat32, result_sizes);
+  const bool relu = epilogue.activation == kernels::Activation::kRelu;
+  const float* added = bias == nullptr ? nullptr : bias->data<float>();
+  for (int64_t first = 0; first < all; first += tiles) {
+    const int64_t now = std::min(tiles, all - first);
+    for_each_tile(now, [&](int64_t tile) {
+      gather(tiling, first + tile, left.data<float>() + tile * in, tiles * in);
+    });
+    products->run({left.raw(), result.raw()});
+    for_each_tile(now, [&](int64_t tile) {
+      scatter(tiling, first + tile, result.data<float>() + tile * out, tiles * out, added, relu);
+    });
+  }
+  if (!relu) activate(epilogue, output);
+}
+
+}  // namespace menagerie::onednn

@@ -1,0 +1,136 @@
+"""Where the time of a program goes, by kernel, and how near that is to what the machine can."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from menagerie.errors import SessionError
+from menagerie.figures import count, milliseconds, percent
+from menagerie.library import last_error, library
+from menagerie.validation.records import Peaks, Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from menagerie.session import Session
+    from menagerie.validation.records import KernelTime
+
+__all__ = ["KernelRow", "kernel_rows", "machine_peaks", "profile", "short_name", "table"]
+
+_FEWEST_RUNS = 3
+_SHIM = ("aoti_torch_cpu_", "aoti_torch_")
+
+
+def machine_peaks(threads: int) -> Peaks:
+    """Measures this machine, in some tenths of a second.
+
+    Raises:
+        SessionError: there is no memory for it.
+    """
+    flops, moved = ctypes.c_double(), ctypes.c_double()
+    answer = library("cpu").menagerie_machine_peaks(
+        threads, ctypes.byref(flops), ctypes.byref(moved)
+    )
+    if answer:
+        raise SessionError("this machine", f"its peaks cannot be measured: {last_error()}")
+    return Peaks(flops=flops.value, bytes=moved.value)
+
+
+def profile(
+    session: Session, run: Callable[[], object], *, threads: int, seconds: float
+) -> Profile:
+    """Times each kernel of a session's runs, after one run that is not counted.
+
+    Args:
+        session: for the CPU.
+        run: runs it once.
+        threads: how many the session uses.
+        seconds: how long to go on; three runs are made at least.
+
+    Raises:
+        SessionError: the session is for a GPU, or a run fails.
+    """
+    run()
+    session.set_profiling(on=True)
+    try:
+        runs, began = 0, time.perf_counter()
+        while runs < _FEWEST_RUNS or time.perf_counter() - began < seconds:
+            run()
+            runs += 1
+        took = (time.perf_counter() - began) * 1e3 / runs
+        kernels = session.kernel_times()
+    finally:
+        session.set_profiling(on=False)
+    peaks = machine_peaks(threads)
+    return Profile(threads=threads, runs=runs, milliseconds=took, peaks=peaks, kernels=kernels)
+
+
+def short_name(kernel: KernelTime) -> str:
+    """Without what all such names begin with."""
+    name = kernel.kernel
+    for start in _SHIM:
+        name = name.removeprefix(start)
+    return name
+
+
+class KernelRow(NamedTuple):
+    """A kernel in words: what a run spends in it, and how fast it is there."""
+
+    milliseconds: str
+    share: str
+    calls: str
+    gflops: str  # a second; of products, convolutions and attention alone
+    gigabytes: str  # a second
+    of_roofline: str
+    name: str
+
+
+_HEAD = KernelRow("ms a run", "share", "calls", "GFLOP/s", "GB/s", "of peak", "kernel")
+_WIDTHS = (9, 7, 6, 8, 7, 8)
+
+
+def kernel_rows(found: Profile, most: int) -> list[KernelRow]:
+    """The longest kernels in words."""
+    rows = []
+    for each in found.kernels[:most]:
+        seconds = max(each.milliseconds, 1e-6) / 1e3
+        rows.append(
+            KernelRow(
+                milliseconds=f"{each.milliseconds / found.runs:.3f}",
+                share=percent(found.share(each)),
+                calls=str(each.calls // found.runs),
+                gflops=f"{each.flops / seconds / 1e9:.1f}" if each.flops else "",
+                gigabytes=f"{each.bytes / seconds / 1e9:.1f}" if each.bytes else "",
+                of_roofline=f"{found.of_roofline(each):.2f}",
+                name=short_name(each),
+            )
+        )
+    return rows
+
+
+def table(program: str, found: Profile, most: int = 25) -> str:
+    """Columns for a terminal: the longest kernels, and what all others take together."""
+    peaks = f"{found.peaks.flops / 1e9:.0f} GFLOP/s and {found.peaks.bytes / 1e9:.1f} GB/s"
+    runs = f"{count(found.runs, 'run')} on {count(found.threads, 'thread')}"
+    lines = [
+        f"{program}: {milliseconds(found.milliseconds)} a run, {runs}; this machine does {peaks}",
+        *(_aligned(row) for row in [_HEAD, *kernel_rows(found, most)]),
+    ]
+    others = sum(each.milliseconds for each in found.kernels[most:]) / found.runs
+    if others:
+        lines.append(_rest(found, others, f"{count(len(found.kernels) - most, 'kernel')} more"))
+    all_kernels = sum(each.milliseconds for each in found.kernels) / found.runs
+    lines.append(_rest(found, found.milliseconds - all_kernels, "between kernels"))
+    return "\n".join(lines)
+
+
+def _aligned(row: KernelRow) -> str:
+    cells = [f"{cell:>{width}}" for cell, width in zip(row, _WIDTHS, strict=False)]
+    return f"{''.join(cells)}  {row.name}"
+
+
+def _rest(found: Profile, took_ms: float, what: str) -> str:
+    share = percent(took_ms / found.milliseconds)
+    return _aligned(KernelRow(f"{took_ms:.3f}", share, "", "", "", "", what))

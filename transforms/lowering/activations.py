@@ -1,0 +1,124 @@
+"""Activations behind convolutions and linear layers, computed as the product's result is stored.
+
+A loop of its own reads and writes the whole result once more; and for GELU, SiLU and their like it
+evaluates an exponential in the vector width of the oldest processor, where the kernel library uses
+that of the machine at hand.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from transforms.editor import ProgramEditor
+from transforms.lowering.layouts import reads_by_strides
+from transforms.operators import bound_arguments
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+__all__ = ["with_fused_activations"]
+
+aten = torch.ops.aten
+
+_IMAGE_RANK = 4
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class _Activation(NamedTuple):
+    """An activation as torch's fused kernels name it."""
+
+    name: str
+    scalars: tuple[float, ...] = ()
+    algorithm: str = ""
+
+
+_PLAIN: dict[OpOverload, _Activation] = {
+    aten.relu.default: _Activation("relu"),
+    aten.relu6.default: _Activation("hardtanh", (0.0, 6.0)),
+    aten.silu.default: _Activation("swish"),
+    aten.sigmoid.default: _Activation("sigmoid"),
+    aten.tanh.default: _Activation("tanh"),
+    aten.hardswish.default: _Activation("hardswish"),
+    aten.hardsigmoid.default: _Activation("hardsigmoid"),
+}
+
+
+def with_fused_activations(program: ExportedProgram) -> ExportedProgram:
+    """Let convolutions of images and linear layers apply the activation that alone reads them.
+
+    Only layers whose weights are constants are fused: the kernels pack those once. A fused
+    convolution's result is channels-last, so a program that reads memory by strides stays as it is.
+    """
+    if reads_by_strides(program):
+        return program
+    editor = ProgramEditor(program)
+    aliasing = editor.aliasing()
+    for node in editor.calls(*_PLAIN, aten.gelu.default, aten.hardtanh.default):
+        layer = node.args[0]
+        if not isinstance(layer, torch.fx.Node) or len(layer.users) != 1:
+            continue
+        if layer.meta["val"].dtype not in _DTYPES or aliasing.is_written(layer):
+            continue
+        with editor.graph.inserting_before(node):
+            fused = _fused(editor, layer, _activation(node), node)
+        if fused is not None:
+            editor.replace(node, fused)
+    return editor.finish()
+
+
+def _activation(node: Node) -> _Activation:
+    if node.target is aten.gelu.default:
+        return _Activation("gelu", (), bound_arguments(node)["approximate"])
+    if node.target is aten.hardtanh.default:
+        bound = bound_arguments(node)
+        return _Activation("hardtanh", (float(bound["min_val"]), float(bound["max_val"])))
+    return _PLAIN[node.target]  # type: ignore[index]
+
+
+def _fused(editor: ProgramEditor, layer: Node, activation: _Activation, node: Node) -> Node | None:
+    """A call of the fused kernel in front of `node`; None where there is none for the layer."""
+    if layer.target is aten.conv2d.default:
+        return _fused_convolution(editor, layer, activation, node)
+    if layer.target is aten.linear.default:
+        return _fused_linear(editor, layer, activation, node)
+    return None
+
+
+def _fused_convolution(
+    editor: ProgramEditor, layer: Node, activation: _Activation, node: Node
+) -> Node | None:
+    bound = bound_arguments(layer)
+    if layer.meta["val"].dim() != _IMAGE_RANK or editor.constant(bound["weight"]) is None:
+        return None
+    return editor.call(
+        torch.ops.mkldnn._convolution_pointwise.default,
+        bound["input"], bound["weight"], bound["bias"],
+        *(_pair(bound[name]) for name in ("padding", "stride", "dilation")),
+        bound["groups"], *_written(activation),
+        like=node,
+    )  # fmt: skip
+
+
+def _fused_linear(
+    editor: ProgramEditor, layer: Node, activation: _Activation, node: Node
+) -> Node | None:
+    bound = bound_arguments(layer)
+    if editor.constant(bound["weight"]) is None or layer.meta["val"].dim() < 2:  # noqa: PLR2004
+        return None
+    return editor.call(
+        torch.ops.mkldnn._linear_pointwise.default,
+        bound["input"], bound["weight"], bound["bias"], *_written(activation),
+        like=node,
+    )  # fmt: skip
+
+
+def _written(activation: _Activation) -> tuple[Any, ...]:
+    return activation.name, list(activation.scalars), activation.algorithm
+
+
+def _pair(value: list[int]) -> list[int]:
+    return list(value) * 2 if len(value) == 1 else list(value)
