@@ -103,8 +103,8 @@ struct Finisher {
     return value;
   }
   float beside(long row, long column) const {
-    return static_cast<float>(other[batch * of->batch + row * of->row +
-                                    column / of->width * of->down +
-                                    column % of->width * of->across]);
+    return static_cast<float>(
+        other[batch * of->batch + row * of->row + column / of->width * of->down +
+              column % of->width * of->across]);
   }
 };
