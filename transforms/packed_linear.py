@@ -11,21 +11,14 @@ lowering for it says so.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from menagerie.shims import load
-
-if TYPE_CHECKING:
-    from torch.export import ExportedProgram
-
-__all__ = ["declare_packed_linear", "own_shims", "packed_linear"]
+__all__ = ["declare_packed_linear", "packed_linear"]
 
 _NAME = "torchao::_linear_fp_act_4bit_weight"
 _SIGNATURE = "(Tensor A, Tensor B, int group_size, Tensor S, Tensor Z) -> Tensor"
-_SHIM = "aoti_torch_mps__linear_fp_act_4bit_weight"
 
 
 def packed_linear(A: Tensor, B: Tensor, group_size: int, S: Tensor, Z: Tensor) -> Tensor:  # noqa: N803
@@ -67,13 +60,3 @@ def declare_packed_linear() -> torch.library.Library:
         if not torch._C._dispatch_has_kernel_for_dispatch_key(_NAME, key):
             library.impl(_NAME, body, key)  # type: ignore[no-untyped-call]
     return library
-
-
-def own_shims(program: ExportedProgram) -> dict[torch._ops.OpOverload, list[str]]:
-    """The operators of a program that only our runtime has a function of, with its declaration."""
-    declare_packed_linear()
-    operator = torch.ops.torchao._linear_fp_act_4bit_weight.default
-    if not any(node.target is operator for node in program.graph.nodes):
-        return {}
-    (shim,) = (shim for shim in load() if shim.name == _SHIM)
-    return {operator: [shim.declaration]}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import json
 import statistics
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +28,7 @@ __all__ = ["Conversion", "Latency", "Start", "convert", "latencies", "start", "s
 
 _READS = {Contender.OPENVINO: Contender.ONNXRUNTIME, Contender.MNN: Contender.ONNXRUNTIME}
 _FEWEST_ROUNDS = 3
+_STARTED = Path(__file__).with_name("started.py")
 
 
 @dataclass(frozen=True)
@@ -138,16 +140,25 @@ def _error(task: Task, kind: Contender) -> float:
 
 
 def start(task: Task, name: str, command: Sequence[str], times: int = 5) -> Start:
-    """Starts a command again and again."""
-    walls, processors, peaks = [], [], []
+    """Starts a command again and again.
+
+    Raises:
+        CalledProcessError: it fails.
+    """
+    found = []
     for _ in range(times):
-        began = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        used = os.wait4(process.pid, 0)[2]
-        walls.append(time.perf_counter() - began)
-        processors.append(used.ru_utime + used.ru_stime)
-        peaks.append(used.ru_maxrss * (1024 if sys.platform == "linux" else 1))
-    return Start(task.model, name, min(walls), min(processors), max(peaks))
+        order = [sys.executable, "-I", "-S", str(_STARTED), *command]
+        told = subprocess.run(order, check=True, capture_output=True, text=True).stdout
+        found.append(json.loads(told))
+        if found[-1]["code"] != 0:
+            raise subprocess.CalledProcessError(found[-1]["code"], command)
+    return Start(
+        task.model,
+        name,
+        seconds=min(each["seconds"] for each in found),
+        processor_seconds=min(each["processor_seconds"] for each in found),
+        peak_bytes=max(each["peak_bytes"] for each in found),
+    )
 
 
 def _command(kind: Contender, task: Task, *more: str) -> list[str]:

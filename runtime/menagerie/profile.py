@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["KernelRow", "kernel_rows", "machine_peaks", "profile", "short_name", "table"]
 
 _FEWEST_RUNS = 3
-_SHIM = ("aoti_torch_cpu_", "aoti_torch_")
+_SHIM = ("aoti_torch_cpu_", "aoti_torch_", "mkldnn_", "_")
 
 
 def machine_peaks(threads: int) -> Peaks:

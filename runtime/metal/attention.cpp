@@ -17,8 +17,6 @@ using namespace menagerie::metal;
 
 namespace {
 
-constexpr uint64_t kSimdWidth = 32;  // of every GPU that Metal runs on
-
 // As softmax.metal has it.
 struct Scores {
   int64_t heads, queries, keys;
@@ -123,18 +121,16 @@ std::pair<Tensor, Tensor> attend_by_parts(const Attention& a) {
   MatmulDescriptor scoring = product_of(a, a.key.size[2], size[3]);
   scoring.b_transposed = true;
   scoring.alpha = static_cast<float>(a.scale);
-  product(scoring, {region_of(query), region_of(key), {}, region_of(weights)});
+  product(scoring, {region_of(query), region_of(key), {}, region_of(weights)}, {});
   weigh(a, weights);
   if (output.empty()) return {output, weights};
   const Tensor value = converted(a.value, Dtype::kFloat32);
   product(product_of(a, a.value.size[3], a.key.size[2]),
-          {region_of(weights), region_of(value), {}, region_of(output)});
+          {region_of(weights), region_of(value), {}, region_of(output)}, {});
   return {output, weights};
 }
 
 Strides strides_of(const Tensor& t) { return {t.stride[0], t.stride[1], t.stride[2], t.stride[3]}; }
-
-uint64_t quotient(int64_t size, int64_t by) { return static_cast<uint64_t>((size + by - 1) / by); }
 
 void dispatch_whole(const Attention& a, const Tensor& output) {
   const auto& size = a.query.size;

@@ -1,4 +1,6 @@
 // Convolutions: telling how each operand lies in memory; the device computes.
+#include "metal/convolution.h"
+
 #include <array>
 
 #include "common/operators.h"
@@ -12,16 +14,6 @@ using namespace menagerie::metal;
 namespace {
 
 using kernels::ConvolutionParameters;
-
-// [N, C, W] as [N, C, 1, W].
-Tensor as_image(const Tensor& tensor) {
-  if (tensor.dimensions == 4) return tensor;
-  Tensor image = tensor;
-  image.dimensions = 4;
-  image.size = {tensor.size[0], tensor.size[1], 1, tensor.size[2]};
-  image.stride = {tensor.stride[0], tensor.stride[1], 0, tensor.stride[2]};
-  return image;
-}
 
 // The numbers of an image's two axes; an image of one axis has a height of one.
 std::array<int64_t, 2> as_pair(const ConvolutionParameters& p,
@@ -44,7 +36,7 @@ Image image_of(const Tensor& tensor) {
 
 // All of them images; the output contiguous.
 void encode(const Tensor& input, const Tensor& weight, const Tensor* bias,
-            const ConvolutionParameters& p, const Tensor& output) {
+            const ConvolutionParameters& p, const Tensor& output, const Finishing& finishing) {
   const Image image = image_of(input);
   const Tensor taps = dense(weight);
   const Tensor offsets = bias == nullptr ? Tensor() : dense(*bias);
@@ -68,8 +60,10 @@ void encode(const Tensor& input, const Tensor& weight, const Tensor* bias,
                                          .groups = p.groups,
                                          .has_bias = bias != nullptr};
   const Region none;
-  product(descriptor, {region_of(image.tensor), region_of(taps),
-                       bias == nullptr ? none : region_of(offsets), region_of(output)});
+  product(descriptor,
+          {region_of(image.tensor), region_of(taps), bias == nullptr ? none : region_of(offsets),
+           region_of(output)},
+          finishing);
 }
 
 }  // namespace
@@ -83,10 +77,25 @@ Tensor backend::empty_convolution(const Tensor& input, const Tensor&,
   return metal::empty_contiguous(input.dtype, sizes);
 }
 
-void backend::convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
-                       const ConvolutionParameters& p, const Tensor& output) {
+Tensor metal::as_image(const Tensor& tensor) {
+  if (tensor.dimensions == 4) return tensor;
+  Tensor image = tensor;
+  image.dimensions = 4;
+  image.size = {tensor.size[0], tensor.size[1], 1, tensor.size[2]};
+  image.stride = {tensor.stride[0], tensor.stride[1], 0, tensor.stride[2]};
+  return image;
+}
+
+void metal::convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
+                     const ConvolutionParameters& p, const Tensor& output,
+                     const Finishing& finishing) {
   const bool in_place = output.is_contiguous();
   const Tensor result = in_place ? output : metal::empty_contiguous(output.dtype, output.sizes());
-  encode(as_image(input), as_image(weight), bias, p, as_image(result));
+  encode(as_image(input), as_image(weight), bias, p, as_image(result), finishing);
   if (!in_place) metal::copy(result, output);
+}
+
+void backend::convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
+                       const ConvolutionParameters& p, const Tensor& output) {
+  metal::convolve(input, weight, bias, p, output, {});
 }

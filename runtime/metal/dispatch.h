@@ -10,6 +10,13 @@
 
 namespace menagerie::metal {
 
+inline constexpr uint64_t kSimdWidth = 32;  // of every GPU that Metal runs on
+
+// How many parts of a size make up another, the last one whole or not.
+inline uint64_t quotient(int64_t size, int64_t by) {
+  return static_cast<uint64_t>((size + by - 1) / by);
+}
+
 // Arguments in the order of their indices, from 0.
 class Arguments {
  public:

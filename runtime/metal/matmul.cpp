@@ -1,4 +1,6 @@
 // Matrix products: telling how each operand lies in memory; the device computes.
+#include "metal/matmul.h"
+
 #include <algorithm>
 #include <array>
 
@@ -69,12 +71,12 @@ Tensor clone_of_all(const Tensor& matrices) {
   return fresh;
 }
 
-// out = alpha * a * b + beta * self; out is dense.
+// out = finish(alpha * a * b + beta * self); out is dense.
 void encode(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self, float beta,
-            float alpha) {
+            float alpha, const Finishing& finishing) {
   const Tensor result = batched(out);
   const auto& size = result.size;
-  ProductTerms terms{nullptr, alpha, 0};
+  ProductTerms terms{nullptr, alpha, 0, finishing};
   Tensor addend;
   if (self != nullptr && beta != 0) {  // a NaN in an unused addend is not seen, as in torch
     addend = addend_of(*self, out);
@@ -112,17 +114,22 @@ void encode(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* s
     descriptor.addend = {addend.size[0], addend.size[1], addend.size[2]};
     operands.addend = region_of(addend);
   }
-  product(descriptor, operands);
+  product(descriptor, operands, finishing);
 }
 
 }  // namespace
+
+void metal::multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self,
+                     float beta, float alpha, const Finishing& finishing) {
+  const bool in_place = out.is_contiguous();
+  const Tensor result = in_place ? out : metal::empty_contiguous(out.dtype, out.sizes());
+  encode(result, a, b, self, beta, alpha, finishing);
+  if (!in_place) metal::copy(result, out);
+}
 
 void backend::multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self,
                        double beta, double alpha) {
   require(a.dtype != Dtype::kFloat64, "Metal has no float64: ", a);
   if (!is_floating(out.dtype)) return integer_product(out, a, b, self, beta, alpha);
-  const bool in_place = out.is_contiguous();
-  const Tensor result = in_place ? out : metal::empty_contiguous(out.dtype, out.sizes());
-  encode(result, a, b, self, static_cast<float>(beta), static_cast<float>(alpha));
-  if (!in_place) metal::copy(result, out);
+  metal::multiply(out, a, b, self, static_cast<float>(beta), static_cast<float>(alpha), {});
 }

@@ -71,7 +71,7 @@ AOTITorchError aoti_torch_mps__linear_fp_act_4bit_weight(AtenTensorHandle A, Ate
                        .columns = x.size[1],
                        .row_bytes = packed.size[1],
                        .groups = scales.size[1]},
-                      {});
+                      {.finishing = {}});
     }
     *ret0 = to_handle(std::move(out));
   });

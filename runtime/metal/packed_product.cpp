@@ -5,27 +5,17 @@
 #include <utility>
 
 #include "common/integer_rows.h"
-#include "metal/dispatch.h"
 #include "metal/operands.h"
+#include "metal/tiles.h"
 
 namespace menagerie::metal {
 namespace {
 
-constexpr int64_t kLarge = 64, kSmall = 32;  // sides of a tile
-constexpr uint64_t kThreads = 128;           // of a group that computes a tile
-constexpr uint64_t kSimdWidth = 32;
 constexpr int64_t kRows = 4;  // of a SIMD group that multiplies a vector
 constexpr int64_t kWord = 4;  // bytes
 constexpr int32_t kWholeRow = 62;
 
 // As the kernels have them.
-struct Extents {
-  int64_t m, n, k;
-  float alpha, beta;
-};
-struct Strides {
-  int64_t batch, row, column;
-};
 struct Packing {
   int64_t row_bytes, groups;
   int32_t shift, turned;
@@ -91,16 +81,14 @@ std::optional<Operand> packed_behind(const Tensor& matrix) {
   return operand;
 }
 
-Strides strides_of(const Tensor& tensor) {
+MatrixStrides strides_of(const Tensor& tensor) {
   const auto along = [&](int axis) { return tensor.size[axis] == 1 ? 0 : tensor.stride[axis]; };
   return {along(0), along(1), along(2)};
 }
 
-Strides strides_of(const Tensor* addend) {
-  return addend == nullptr ? Strides{} : strides_of(*addend);
+MatrixStrides strides_of(const Tensor* addend) {
+  return addend == nullptr ? MatrixStrides{} : strides_of(*addend);
 }
-
-uint64_t quotient(int64_t size, int64_t by) { return static_cast<uint64_t>((size + by - 1) / by); }
 
 // Whether a lane may take a word of integers, all of one group.
 bool is_in_words(const PackedWeight& weight) {
@@ -121,11 +109,12 @@ Arguments operands_of(const Tensor& out, const Tensor& x, const PackedWeight& we
 
 // Of a vector and a weight, each of whose rows gives an element of the result.
 void encode_rows(const Tensor& out, const Tensor& x, const PackedWeight& weight, int64_t x_step,
-                 int64_t addend_step, const ProductTerms& terms) {
+                 int64_t addend_step, const ProductTerms& terms, const Finishing& finishing) {
   Arguments arguments = operands_of(out, x, weight, terms);
   arguments.add(Vectors{weight.rows, weight.columns, x_step, strides_of(x).batch, addend_step,
                         strides_of(terms.addend).batch, terms.alpha, terms.beta});
   arguments.add(Packing{weight.row_bytes, weight.groups, shift_of(weight), 1});
+  add_finish(arguments, finishing, region_of(x));
   dispatch("packed_product", "dot_rows_" + name_of(weight.form) + "_" + metal_name(out.dtype),
            arguments,
            Grid{{quotient(weight.rows, kRows) * kSimdWidth, static_cast<uint64_t>(out.size[0]), 1},
@@ -139,24 +128,22 @@ void encode(const Tensor& out, const Tensor& x, const Operand& operand, bool wei
   const int64_t n = out.size[2];
   const bool rows_give = weight_first != operand.turned;  // a row of it, an element of a vector
   if ((weight_first ? n : m) == 1 && rows_give && is_in_words(weight)) {
-    const Strides of_x = strides_of(x);
-    const Strides of_addend = strides_of(terms.addend);
+    const MatrixStrides of_x = strides_of(x);
+    const MatrixStrides of_addend = strides_of(terms.addend);
     return encode_rows(out, x, weight, weight_first ? of_x.row : of_x.column,
-                       weight_first ? of_addend.row : of_addend.column, terms);
+                       weight_first ? of_addend.row : of_addend.column, terms,
+                       weight_first ? terms.finishing.turned() : terms.finishing);
   }
   const int64_t k = rows_give ? weight.columns : weight.rows;
   Arguments arguments = operands_of(out, x, weight, terms);
-  arguments.add(Extents{m, n, k, terms.alpha, terms.beta}).add(strides_of(x));
+  const ProductExtents p{m, n, k, terms.alpha, terms.beta};
+  arguments.add(p).add(strides_of(x));
   arguments.add(Packing{weight.row_bytes, weight.groups, shift_of(weight), operand.turned ? 1 : 0});
   arguments.add(strides_of(terms.addend));
-  const int64_t tile = m > kSmall && n > kSmall ? kLarge : kSmall;
-  dispatch(
-      "packed_product",
-      std::string(weight_first ? "of_weight_" : "by_weight_") + name_of(weight.form) + "_" +
-          metal_name(out.dtype) + "_" + std::to_string(tile),
-      arguments,
-      Grid{{quotient(n, tile) * kThreads, quotient(m, tile), static_cast<uint64_t>(out.size[0])},
-           {kThreads, 1, 1}});
+  add_finish(arguments, terms.finishing, region_of(x));
+  dispatch_tiles("packed_product",
+                 std::string(weight_first ? "of_weight_" : "by_weight_") + name_of(weight.form),
+                 arguments, p, out.size[0], out.dtype);
 }
 
 }  // namespace

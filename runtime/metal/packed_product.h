@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "common/tensor.h"
-#include "metal/device.h"
+#include "metal/finish.h"
 
 namespace menagerie::metal {
 
@@ -22,10 +22,11 @@ struct PackedWeight {
 struct ProductTerms {
   const Tensor* addend = nullptr;  // [1 or B, 1 or M, 1 or N], null: none
   float alpha = 1, beta = 0;
+  const Finishing& finishing;
 };
 
-// out[B, M, N] = alpha * x[B, M, K] * weight^T + beta * addend, where out is contiguous and not
-// empty; x lies as it will, and may be one for all of the batch.
+// out[B, M, N] = finish(alpha * x[B, M, K] * weight^T + beta * addend), where out is contiguous and
+// not empty; x lies as it will, and may be one for all of the batch.
 void multiply_packed(const Tensor& out, const Tensor& x, const PackedWeight& weight,
                      const ProductTerms& terms);
 

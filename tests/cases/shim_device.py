@@ -291,6 +291,8 @@ class _Spread:
             placed = [v if isinstance(v, Handle) else self.device.place(v) for v in values]
             self.alive.append(placed)
             return (ctypes.c_void_p * len(placed))(*[h.pointer.value for h in placed])
+        if kind == "const double*":
+            return (ctypes.c_double * len(values))(*values)
         return (ctypes.c_int64 * len(values))(*map(int, values))
 
     def _pointers(self, values: Sequence[Any], pointee: Any) -> Any:

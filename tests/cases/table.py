@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attention
 import convolutions
+import finished
 import indexing
 import ordering
 import pooling
@@ -12,7 +13,16 @@ import recurrent
 
 _TABLES = [
     module.TABLE
-    for module in (products, convolutions, attention, pooling, ordering, indexing, recurrent)
+    for module in (
+        products,
+        convolutions,
+        finished,
+        attention,
+        pooling,
+        ordering,
+        indexing,
+        recurrent,
+    )
 ]
 CASES = [case for table in _TABLES for case in table.cases]
 REFUSALS = [refusal for table in _TABLES for refusal in table.refusals]

@@ -33,6 +33,7 @@ COMMANDS = (
     "pull",
     "verify",
     "run",
+    "bench",
     "report",
     "explain",
     "bisect",

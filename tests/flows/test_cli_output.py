@@ -15,6 +15,7 @@ from toy_zoo import toy_divergence, toy_job, toy_judgement
 from flows.cli import invoke
 from flows.cli.output import emit
 from menagerie.format.bundle_manifest import TensorSpec
+from menagerie.validation.records import KernelTime, Peaks, Profile
 from transforms.golden import GoldenCase
 from zoo.spec import Dtype
 
@@ -118,6 +119,31 @@ def test_bfloat16_is_told_in_numbers(
     assert ran(values, Dtype.BFLOAT16, tmp_path, monkeypatch) == 0
     row = capfd.readouterr().out.strip().splitlines()[-1].split()
     assert row == ["x", "bfloat16", "[3]", "-2.5", "384"]
+
+
+def _profiled(*_: object, **__: object) -> Profile:
+    kernels = (
+        KernelTime(kernel="cpp_fused_relu_0", calls=4, milliseconds=1.0, flops=0.0, bytes=4e6),
+        KernelTime(kernel="mm_out 8x8", calls=2, milliseconds=0.5, flops=5e6, bytes=0.0),
+    )
+    peaks = Peaks(flops=20e9, bytes=8e9)
+    return Profile(threads=1, runs=2, milliseconds=1.0, peaks=peaks, kernels=kernels)
+
+
+def test_a_profile_is_told_kernel_by_kernel(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Milliseconds of a run, and rates beside what the machine does; all of it as JSON, too."""
+    monkeypatch.setattr("menagerie.latency.measure_kernels", _profiled)
+    assert invoke(["bench", str(tmp_path), "--profile"]) == 0
+    told = capfd.readouterr().out.splitlines()
+    [loop] = [line.split() for line in told if "cpp_fused_relu_0" in line]
+    assert loop == ["0.500", "50.0", "%", "2", "4.0", "0.50", "cpp_fused_relu_0"]
+    [product] = [line.split() for line in told if "mm_out" in line]
+    assert product == ["0.250", "25.0", "%", "1", "10.0", "0.50", "mm_out", "8x8"]
+    assert "20 GFLOP/s and 8.0 GB/s" in told[-1]
+    assert invoke(["bench", str(tmp_path), "--profile", "--json"]) == 0
+    assert strictly(capfd.readouterr().out)["kernels"][1]["flops"] == 5e6
 
 
 @pytest.fixture

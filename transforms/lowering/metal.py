@@ -17,14 +17,17 @@ from menagerie.shim_list import kernel_symbols
 from transforms.lowering import mach_toolchain
 from transforms.lowering.attention import keep_attention_whole
 from transforms.lowering.coverage import check_imports, check_kernels, check_library
+from transforms.lowering.epilogues import fuse_epilogues
 from transforms.lowering.inductor import Backend, generate_code, metal_on_any_host
+from transforms.lowering.joined_products import join_products
 from transforms.lowering.layouts import with_plain_weights
 from transforms.lowering.lowered import LoweredFile, LoweredProgram
 from transforms.lowering.metal_codegen import MetalScheduling, MetalWrapper, metal_code
 from transforms.lowering.mps_host import provide_mps
+from transforms.lowering.own_shims import own_shims
+from transforms.lowering.pointwise_sequences import turn_pointwise_sequences
 from transforms.lowering.portable_link import link_model_library
 from transforms.lowering.toolchain import Source, find_compiler
-from transforms.packed_linear import own_shims
 from transforms.targets.cpu import host_requirements
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord
@@ -123,7 +126,8 @@ def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
     backend = Backend("mps", MetalScheduling, MetalWrapper.of(name))
     provide_mps()
     with metal_on_any_host():
-        plain = with_plain_weights(keep_attention_whole(program))
+        finished = join_products(fuse_epilogues(turn_pointwise_sequences(program)))
+        plain = with_plain_weights(keep_attention_whole(finished))
         options = _OPTIONS | {"aot_inductor.custom_ops_to_c_shims": own_shims(plain)}
         try:
             code = generate_code(move_to_device_pass(plain, _DEVICE), options, backend)

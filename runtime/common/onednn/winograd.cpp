@@ -4,7 +4,7 @@
 #include "common/onednn/winograd.h"
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 
 #include "common/onednn/kernel.h"
 #include "common/platform/parallel.h"
@@ -47,14 +47,36 @@ void transform_output(Vector* m, int64_t step) {
   m[3 * step] = (m1 - m2) + 8 * (m3 - m4) + m5;
 }
 
-// G g G^T of every pair of channels, as matrices [places, in, out]; in double, rounded once.
+constexpr int64_t kWindow = 3;
+
+// G g G^T of one pair of channels, in double: rounded once, where it is stored.
+using Window = std::array<std::array<double, kPatch>, kPatch>;
+Window transformed_window(const float* g, int64_t down, int64_t across) {
+  constexpr double kG[kPatch][kWindow] = {{1.0 / 4, 0, 0},
+                                          {-1.0 / 6, -1.0 / 6, -1.0 / 6},
+                                          {-1.0 / 6, 1.0 / 6, -1.0 / 6},
+                                          {1.0 / 24, 1.0 / 12, 1.0 / 6},
+                                          {1.0 / 24, -1.0 / 12, 1.0 / 6},
+                                          {0, 0, 1}};
+  double rows[kPatch][kWindow];
+  for (int64_t y = 0; y < kPatch; ++y) {
+    for (int64_t x = 0; x < kWindow; ++x) {
+      const float* column = g + x * across;
+      rows[y][x] = kG[y][0] * double{column[0]} + kG[y][1] * double{column[down]} +
+                   kG[y][2] * double{column[2 * down]};
+    }
+  }
+  Window made;
+  for (size_t y = 0; y < kPatch; ++y) {
+    for (size_t x = 0; x < kPatch; ++x) {
+      made[y][x] = rows[y][0] * kG[x][0] + rows[y][1] * kG[x][1] + rows[y][2] * kG[x][2];
+    }
+  }
+  return made;
+}
+
+// The transformed windows as matrices [places, in, out].
 Tensor transformed_weights(const Tensor& weight) {
-  constexpr double kG[kPatch][3] = {{1.0 / 4, 0, 0},
-                                    {-1.0 / 6, -1.0 / 6, -1.0 / 6},
-                                    {-1.0 / 6, 1.0 / 6, -1.0 / 6},
-                                    {1.0 / 24, 1.0 / 12, 1.0 / 6},
-                                    {1.0 / 24, -1.0 / 12, 1.0 / 6},
-                                    {0, 0, 1}};
   const int64_t out = weight.size[0], in = weight.size[1];
   const int64_t sizes[] = {kPlaces, in, out};
   const Tensor made = empty_contiguous(Dtype::kFloat32, sizes);
@@ -65,15 +87,10 @@ Tensor transformed_weights(const Tensor& weight) {
       const auto c = static_cast<int64_t>(next);
       for (int64_t o = 0; o < out; ++o) {
         const float* g = from + o * weight.stride[0] + c * weight.stride[1];
+        const Window window = transformed_window(g, weight.stride[2], weight.stride[3]);
         for (int64_t place = 0; place < kPlaces; ++place) {
-          double sum = 0;
-          for (int64_t y = 0; y < 3; ++y) {
-            for (int64_t x = 0; x < 3; ++x) {
-              sum += kG[place / kPatch][y] * kG[place % kPatch][x] *
-                     double{g[y * weight.stride[2] + x * weight.stride[3]]};
-            }
-          }
-          to[(place * in + c) * out + o] = static_cast<float>(sum);
+          const double value = window[size_t(place / kPatch)][size_t(place % kPatch)];
+          to[(place * in + c) * out + o] = static_cast<float>(value);
         }
       }
     }

@@ -17,11 +17,13 @@ MTLSize size_of(const std::array<uint64_t, 3>& extents) {
   return MTLSizeMake(extents[0], extents[1], extents[2]);
 }
 
-// The GPU begins while the host goes on encoding, and no command buffer grows into the time that
-// the system grants one. As many as mlx takes for most of Apple's GPUs (mlx:
-// backend/metal/device.cpp).
-constexpr size_t kMostPieces = 40;
-constexpr size_t kMostBytes = size_t{40} << 20;
+// The GPU begins while the host goes on encoding: after as much as mlx encodes for most of Apple's
+// GPUs (mlx: backend/metal/device.cpp). While it is at work, each command buffer may be twice as
+// long as the one before, since a commit ends the encoder; none grows into the time that the system
+// grants one.
+constexpr size_t kFirstPieces = 40;
+constexpr size_t kFirstBytes = size_t{40} << 20;
+constexpr size_t kMostTimes = 16;
 // Copies of 4 GiB and more fail without a word (github.com/pytorch/pytorch, issue 124335).
 constexpr size_t kMostCopied = size_t{1} << 30;
 
@@ -119,6 +121,7 @@ class AppleStream final : public Stream {
       for (id<MTLCommandBuffer> root : roots) [root waitUntilCompleted];
       kept_.clear();
       pieces_ = bytes_ = 0;
+      times_ = 1;
       // What follows the first failure has failed for its sake.
       for (id<MTLCommandBuffer> root : roots) {
         require(root.error == nil, "the GPU reports: ", text_of(root.error));
@@ -169,11 +172,12 @@ class AppleStream final : public Stream {
   void encoded(size_t bytes) {
     ++pieces_;
     bytes_ += bytes;
-    if (pieces_ < kMostPieces && bytes_ < kMostBytes) return;
+    if (pieces_ < times_ * kFirstPieces && bytes_ < times_ * kFirstBytes) return;
     end_encoder();
     note_root();
     [buffer_ commitAndContinue];
     pieces_ = bytes_ = 0;
+    times_ = std::min(2 * times_, kMostTimes);
   }
 
   id<MTLComputeCommandEncoder> compute_encoder() {
@@ -202,6 +206,7 @@ class AppleStream final : public Stream {
   id<MTLComputeCommandEncoder> encoder_ = nil;
   std::vector<id<MTLCommandBuffer>> roots_;  // in the order of their work
   size_t pieces_ = 0, bytes_ = 0;            // since the last commit
+  size_t times_ = 1;                         // as long as the run's first command buffer
   std::vector<std::shared_ptr<Buffer>> kept_;
   Graphs graphs_;
 };

@@ -3,6 +3,7 @@
 #include <metal_stdlib>
 using namespace metal;
 
+#include "finish.h"
 #include "images.h"
 
 struct Grouping {
@@ -31,6 +32,8 @@ kernel void convolve_elements(device T* out [[buffer(0)]], device const T* input
                      constant Window& w [[buffer(6)]],
                      constant Grouping& grouping [[buffer(7)]],
                      constant Places& of [[buffer(8)]],
+                     device const T* other [[buffer(9)]], constant Finish& finish [[buffer(10)]],
+                     constant Beside& of_other [[buffer(11)]],
                      uint thread_index [[thread_position_in_grid]]) {
   const int x = thread_index % to.width;
   const int y = thread_index / to.width % to.height;
@@ -60,7 +63,8 @@ kernel void convolve_elements(device T* out [[buffer(0)]], device const T* input
     }
   }
   if (grouping.has_bias) sum += static_cast<float>(bias[channel]);
-  out[thread_index] = static_cast<T>(sum);
+  const Finisher<T> finisher{&finish, other, &of_other, image};
+  out[thread_index] = static_cast<T>(finisher(sum, channel, y * to.width + x));
 }
 
 #define INSTANTIATE(T)                                                                      \
@@ -69,7 +73,8 @@ kernel void convolve_elements(device T* out [[buffer(0)]], device const T* input
       device const T* weight [[buffer(2)]], device const T* bias [[buffer(3)]],             \
       constant Image& from [[buffer(4)]], constant Image& to [[buffer(5)]],                 \
       constant Window& w [[buffer(6)]], constant Grouping& grouping [[buffer(7)]],          \
-      constant Places& of [[buffer(8)]],                                                    \
+      constant Places& of [[buffer(8)]], device const T* other [[buffer(9)]],               \
+      constant Finish& finish [[buffer(10)]], constant Beside& of_other [[buffer(11)]],     \
       uint thread_index [[thread_position_in_grid]]);
 
 INSTANTIATE(float)

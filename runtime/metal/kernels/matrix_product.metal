@@ -34,6 +34,8 @@ kernel void multiply(device T* out [[buffer(0)]], device const T* a [[buffer(1)]
                      constant Extents& p [[buffer(4)]], constant Strides& of_a [[buffer(5)]],
                      constant Strides& of_b [[buffer(6)]],
                      constant Strides& of_addend [[buffer(7)]],
+                     device const T* other [[buffer(8)]], constant Finish& finish [[buffer(9)]],
+                     constant Beside& of_other [[buffer(10)]],
                      uint3 group [[threadgroup_position_in_grid]],
                      uint index [[thread_index_in_threadgroup]],
                      uint simd [[simdgroup_index_in_threadgroup]]) {
@@ -42,8 +44,9 @@ kernel void multiply(device T* out [[buffer(0)]], device const T* a [[buffer(1)]
   const Matrix<T> left{a + batch * of_a.batch, of_a, p.m, p.k};
   const Matrix<T> right{b + batch * of_b.batch, of_b, p.k, p.n};
   const Matrix<T> added{addend + batch * of_addend.batch, of_addend, p.m, p.n};
-  multiply_tile<T, Tile>(out + batch * p.m * p.n, left, right, added, p, memory, group.xy, index,
-                         simd);
+  const Finisher<T> finisher{&finish, other, &of_other, batch};
+  multiply_tile<T, Tile>(out + batch * p.m * p.n, left, right, added, p, finisher, memory, group.xy,
+                         index, simd);
 }
 
 // A convolution of [N, C, H, W] by [O, C, KH, KW] into a dense [N, O, H, W]; the batch is of images.
@@ -53,6 +56,8 @@ kernel void convolve(device T* out [[buffer(0)]], device const T* weight [[buffe
                      constant Extents& p [[buffer(4)]], constant Image& from [[buffer(5)]],
                      constant Image& to [[buffer(6)]], constant Window& w [[buffer(7)]],
                      constant Places& of [[buffer(8)]],
+                     device const T* other [[buffer(9)]], constant Finish& finish [[buffer(10)]],
+                     constant Beside& of_other [[buffer(11)]],
                      uint3 group [[threadgroup_position_in_grid]],
                      uint index [[thread_index_in_threadgroup]],
                      uint simd [[simdgroup_index_in_threadgroup]]) {
@@ -61,8 +66,9 @@ kernel void convolve(device T* out [[buffer(0)]], device const T* weight [[buffe
   const Matrix<T> taps{weight, {0, p.k, 1}, p.m, p.k};
   const Patches<T> patches{input + image * of.image, of, from, to, w};
   const Matrix<T> added{bias, {0, 1, 0}, p.m, p.n};
-  multiply_tile<T, Tile>(out + image * p.m * p.n, taps, patches, added, p, memory, group.xy, index,
-                         simd);
+  const Finisher<T> finisher{&finish, other, &of_other, image};
+  multiply_tile<T, Tile>(out + image * p.m * p.n, taps, patches, added, p, finisher, memory,
+                         group.xy, index, simd);
 }
 
 #define INSTANTIATE(T, Tile)                                                                  \
@@ -71,6 +77,8 @@ kernel void convolve(device T* out [[buffer(0)]], device const T* weight [[buffe
       device const T* b [[buffer(2)]], device const T* addend [[buffer(3)]],                  \
       constant Extents& p [[buffer(4)]], constant Strides& of_a [[buffer(5)]],                \
       constant Strides& of_b [[buffer(6)]], constant Strides& of_addend [[buffer(7)]],        \
+      device const T* other [[buffer(8)]], constant Finish& finish [[buffer(9)]],             \
+      constant Beside& of_other [[buffer(10)]],                                               \
       uint3 group [[threadgroup_position_in_grid]],                                           \
       uint index [[thread_index_in_threadgroup]],                                             \
       uint simd [[simdgroup_index_in_threadgroup]]);                                          \
@@ -79,7 +87,9 @@ kernel void convolve(device T* out [[buffer(0)]], device const T* weight [[buffe
       device const T* input [[buffer(2)]], device const T* bias [[buffer(3)]],                \
       constant Extents& p [[buffer(4)]], constant Image& from [[buffer(5)]],                  \
       constant Image& to [[buffer(6)]], constant Window& w [[buffer(7)]],                     \
-      constant Places& of [[buffer(8)]], uint3 group [[threadgroup_position_in_grid]],        \
+      constant Places& of [[buffer(8)]], device const T* other [[buffer(9)]],                 \
+      constant Finish& finish [[buffer(10)]], constant Beside& of_other [[buffer(11)]],       \
+      uint3 group [[threadgroup_position_in_grid]],                                           \
       uint index [[thread_index_in_threadgroup]],                                             \
       uint simd [[simdgroup_index_in_threadgroup]]);
 

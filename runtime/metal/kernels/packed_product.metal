@@ -65,7 +65,7 @@ struct Packed {
   }
 };
 
-// out = alpha * x * weight + beta * addend, or with the two the other way round.
+// out = finish(alpha * x * weight + beta * addend), or with the two the other way round.
 template <typename Form, typename T, typename S, int Tile>
 kernel void by_weight(device T* out [[buffer(0)]], device const T* x [[buffer(1)]],
                       device const uchar* integers [[buffer(2)]],
@@ -73,6 +73,8 @@ kernel void by_weight(device T* out [[buffer(0)]], device const T* x [[buffer(1)
                       device const T* addend [[buffer(5)]], constant Extents& p [[buffer(6)]],
                       constant Strides& of_x [[buffer(7)]], constant Packing& of [[buffer(8)]],
                       constant Strides& of_addend [[buffer(9)]],
+                      device const T* other [[buffer(10)]], constant Finish& finish [[buffer(11)]],
+                      constant Beside& of_other [[buffer(12)]],
                       uint3 group [[threadgroup_position_in_grid]],
                       uint index [[thread_index_in_threadgroup]],
                       uint simd [[simdgroup_index_in_threadgroup]]) {
@@ -81,8 +83,9 @@ kernel void by_weight(device T* out [[buffer(0)]], device const T* x [[buffer(1)
   const Matrix<T> left{x + batch * of_x.batch, of_x, p.m, p.k};
   const Packed<Form, S> right{integers, scales, offsets, of, p.k, p.n};
   const Matrix<T> added{addend + batch * of_addend.batch, of_addend, p.m, p.n};
-  multiply_tile<T, Tile>(out + batch * p.m * p.n, left, right, added, p, memory, group.xy, index,
-                         simd);
+  const Finisher<T> finisher{&finish, other, &of_other, batch};
+  multiply_tile<T, Tile>(out + batch * p.m * p.n, left, right, added, p, finisher, memory, group.xy,
+                         index, simd);
 }
 
 template <typename Form, typename T, typename S, int Tile>
@@ -92,6 +95,8 @@ kernel void of_weight(device T* out [[buffer(0)]], device const T* x [[buffer(1)
                       device const T* addend [[buffer(5)]], constant Extents& p [[buffer(6)]],
                       constant Strides& of_x [[buffer(7)]], constant Packing& of [[buffer(8)]],
                       constant Strides& of_addend [[buffer(9)]],
+                      device const T* other [[buffer(10)]], constant Finish& finish [[buffer(11)]],
+                      constant Beside& of_other [[buffer(12)]],
                       uint3 group [[threadgroup_position_in_grid]],
                       uint index [[thread_index_in_threadgroup]],
                       uint simd [[simdgroup_index_in_threadgroup]]) {
@@ -100,12 +105,13 @@ kernel void of_weight(device T* out [[buffer(0)]], device const T* x [[buffer(1)
   const Packed<Form, S> left{integers, scales, offsets, of, p.m, p.k};
   const Matrix<T> right{x + batch * of_x.batch, of_x, p.k, p.n};
   const Matrix<T> added{addend + batch * of_addend.batch, of_addend, p.m, p.n};
-  multiply_tile<T, Tile>(out + batch * p.m * p.n, left, right, added, p, memory, group.xy, index,
-                         simd);
+  const Finisher<T> finisher{&finish, other, &of_other, batch};
+  multiply_tile<T, Tile>(out + batch * p.m * p.n, left, right, added, p, finisher, memory, group.xy,
+                         index, simd);
 }
 
-// y[N] = alpha * sum over k of x[k] * weight[n, k] + beta * addend[n]. In elements: along the sum,
-// along the result, from one of a batch to the next.
+// y[N] = finish(alpha * sum over k of x[k] * weight[n, k] + beta * addend[n]). In elements: along the
+// sum, along the result, from one of a batch to the next.
 struct Vectors {
   long n;
   long k;
@@ -126,6 +132,8 @@ kernel void dot_rows(device T* out [[buffer(0)]], device const T* x [[buffer(1)]
                      device const S* scales [[buffer(3)]], device const S* offsets [[buffer(4)]],
                      device const T* addend [[buffer(5)]], constant Vectors& p [[buffer(6)]],
                      constant Packing& of [[buffer(7)]],
+                     device const T* other [[buffer(8)]], constant Finish& finish [[buffer(9)]],
+                     constant Beside& of_other [[buffer(10)]],
                      uint3 group [[threadgroup_position_in_grid]],
                      uint lane [[thread_index_in_simdgroup]]) {
   constexpr int kInWord = Form::kInWord;
@@ -151,6 +159,7 @@ kernel void dot_rows(device T* out [[buffer(0)]], device const T* x [[buffer(1)]
       if (Form::kHasOffset) sums[r] += total * static_cast<float>(offsets[at]);
     }
   }
+  const Finisher<T> finisher{&finish, other, &of_other, batch};
   for (int r = 0; r < kRows; ++r) {
     const float sum = simd_sum(sums[r]);
     const long n = first + r;
@@ -161,7 +170,7 @@ kernel void dot_rows(device T* out [[buffer(0)]], device const T* x [[buffer(1)]
       const long at = batch * p.addend_batch + n * p.addend_step;
       result += p.beta * static_cast<float>(addend[at]);
     }
-    out[batch * p.n + n] = static_cast<T>(result);
+    out[batch * p.n + n] = static_cast<T>(finisher(result, 0, n));
   }
 }
 
@@ -172,6 +181,8 @@ kernel void dot_rows(device T* out [[buffer(0)]], device const T* x [[buffer(1)]
       device const S* offsets [[buffer(4)]], device const T* addend [[buffer(5)]],              \
       constant Extents& p [[buffer(6)]], constant Strides& of_x [[buffer(7)]],                  \
       constant Packing& of [[buffer(8)]], constant Strides& of_addend [[buffer(9)]],            \
+      device const T* other [[buffer(10)]], constant Finish& finish [[buffer(11)]],             \
+      constant Beside& of_other [[buffer(12)]],                                                 \
       uint3 group [[threadgroup_position_in_grid]],                                             \
       uint index [[thread_index_in_threadgroup]],                                               \
       uint simd [[simdgroup_index_in_threadgroup]]);
@@ -182,6 +193,8 @@ kernel void dot_rows(device T* out [[buffer(0)]], device const T* x [[buffer(1)]
       device const uint* integers [[buffer(2)]], device const S* scales [[buffer(3)]],          \
       device const S* offsets [[buffer(4)]], device const T* addend [[buffer(5)]],              \
       constant Vectors& p [[buffer(6)]], constant Packing& of [[buffer(7)]],                    \
+      device const T* other [[buffer(8)]], constant Finish& finish [[buffer(9)]],               \
+      constant Beside& of_other [[buffer(10)]],                                                 \
       uint3 group [[threadgroup_position_in_grid]],                                             \
       uint lane [[thread_index_in_simdgroup]]);
 

@@ -1,7 +1,10 @@
-// Products of a matrix and a vector: y[N] = alpha * sum over k of x[k] * b[k, n] + beta * addend[n].
+// Products of a matrix and a vector:
+// y[N] = finish(alpha * sum over k of x[k] * b[k, n] + beta * addend[n]).
 // They take the time that reading the matrix takes. Sums are of single precision.
 #include <metal_stdlib>
 using namespace metal;
+
+#include "finish.h"
 
 struct Sums {
   long n;
@@ -21,16 +24,17 @@ struct Steps {
   long addend_batch;
 };
 
+// The element n is of row 0 and column n to the finisher.
 template <typename T>
-void finish(device T* out, device const T* addend, constant Sums& p,
-            constant Steps& step, long batch, long n,
-            float sum) {
+void store(device T* out, device const T* addend, constant Sums& p, constant Steps& step,
+           Finisher<T> finisher, long n, float sum) {
   float result = p.alpha * sum;
+  const long batch = finisher.batch;
   // A NaN in an addend that does not count is not seen.
   if (p.beta != 0) {
     result += p.beta * static_cast<float>(addend[batch * step.addend_batch + n * step.addend_step]);
   }
-  out[batch * p.n + n] = static_cast<T>(result);
+  out[batch * p.n + n] = static_cast<T>(finisher(result, 0, n));
 }
 
 // The terms of a sum are neighbours in memory: a SIMD group an element, its lanes side by side.
@@ -38,6 +42,8 @@ template <typename T>
 kernel void dot_rows(device T* out [[buffer(0)]], device const T* x [[buffer(1)]],
                      device const T* b [[buffer(2)]], device const T* addend [[buffer(3)]],
                      constant Sums& p [[buffer(4)]], constant Steps& step [[buffer(5)]],
+                     device const T* other [[buffer(6)]], constant Finish& finish [[buffer(7)]],
+                     constant Beside& of_other [[buffer(8)]],
                      uint3 group [[threadgroup_position_in_grid]],
                      uint lane [[thread_index_in_simdgroup]]) {
   const long n = group.x;
@@ -49,7 +55,7 @@ kernel void dot_rows(device T* out [[buffer(0)]], device const T* x [[buffer(1)]
     sum += static_cast<float>(vector[k * step.x_step]) * static_cast<float>(row[k * step.b_down]);
   }
   sum = simd_sum(sum);
-  if (lane == 0) finish(out, addend, p, step, batch, n, sum);
+  if (lane == 0) store(out, addend, p, step, Finisher<T>{&finish, other, &of_other, batch}, n, sum);
 }
 
 constant constexpr int kSlices = 8;
@@ -59,6 +65,8 @@ template <typename T>
 kernel void sum_columns(device T* out [[buffer(0)]], device const T* x [[buffer(1)]],
                         device const T* b [[buffer(2)]], device const T* addend [[buffer(3)]],
                         constant Sums& p [[buffer(4)]], constant Steps& step [[buffer(5)]],
+                        device const T* other [[buffer(6)]], constant Finish& finish [[buffer(7)]],
+                        constant Beside& of_other [[buffer(8)]],
                         uint3 group [[threadgroup_position_in_grid]],
                         uint lane [[thread_index_in_simdgroup]],
                         uint slice [[simdgroup_index_in_threadgroup]]) {
@@ -77,7 +85,7 @@ kernel void sum_columns(device T* out [[buffer(0)]], device const T* x [[buffer(
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (slice != 0 || n >= p.n) return;
   for (int i = 1; i < kSlices; ++i) sum += parts[i][lane];
-  finish(out, addend, p, step, batch, n, sum);
+  store(out, addend, p, step, Finisher<T>{&finish, other, &of_other, batch}, n, sum);
 }
 
 #define INSTANTIATE(T)                                                                    \
@@ -85,12 +93,16 @@ kernel void sum_columns(device T* out [[buffer(0)]], device const T* x [[buffer(
       device T* out [[buffer(0)]], device const T* x [[buffer(1)]],                       \
       device const T* b [[buffer(2)]], device const T* addend [[buffer(3)]],              \
       constant Sums& p [[buffer(4)]], constant Steps& step [[buffer(5)]],                 \
+      device const T* other [[buffer(6)]], constant Finish& finish [[buffer(7)]],         \
+      constant Beside& of_other [[buffer(8)]],                                            \
       uint3 group [[threadgroup_position_in_grid]],                                       \
       uint lane [[thread_index_in_simdgroup]]);                                           \
   template [[host_name("sum_columns_" #T)]] kernel void sum_columns<T>(                   \
       device T* out [[buffer(0)]], device const T* x [[buffer(1)]],                       \
       device const T* b [[buffer(2)]], device const T* addend [[buffer(3)]],              \
       constant Sums& p [[buffer(4)]], constant Steps& step [[buffer(5)]],                 \
+      device const T* other [[buffer(6)]], constant Finish& finish [[buffer(7)]],         \
+      constant Beside& of_other [[buffer(8)]],                                            \
       uint3 group [[threadgroup_position_in_grid]],                                       \
       uint lane [[thread_index_in_simdgroup]],                                            \
       uint slice [[simdgroup_index_in_threadgroup]]);

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["kernel_bars", "latency_bars", "size_bars", "stage_bars"]
 
 _LABEL, _START, _END = 180, 190, WIDTH - 130  # the room at the right is for the values
+_KERNEL = 26  # characters of a kernel's name
 _ROW, _BAR, _BETWEEN, _FOOT = 24, 17, 10, 44
 
 
@@ -96,9 +97,15 @@ def kernel_bars(profile: Profile, most: int) -> Markup:
         value = f"{milliseconds(took)}, {percent(profile.share(kernel))}"
         name = short_name(kernel)
         tip = f"{name}: {value}; the roofline allows {milliseconds(least)}"
-        bars.append(_Bar(name, 0.0, took, value, tip, whisker=(least, took)))
+        bars.append(_Bar(_within(name), 0.0, took, value, tip, whisker=(least, took)))
     description = ", ".join(f"{bar.name} {bar.value}" for bar in bars)
     return _drawn("Longest kernels", description, "milliseconds of a run", bars)
+
+
+def _within(name: str) -> str:
+    """A kernel's name in the room for labels: its begin, and the sizes at its end."""
+    half = _KERNEL // 2
+    return name if len(name) <= _KERNEL else f"{name[:half]}…{name[-half:]}"
 
 
 def stage_bars(stages: Sequence[StageTime]) -> Markup:

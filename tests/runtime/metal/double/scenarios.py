@@ -75,6 +75,23 @@ def numbers(device: Device) -> None:
     torch.testing.assert_close(device.value(cleared), torch.zeros(3))
 
 
+def commits_grow_rarer(device: Device) -> None:
+    """The first command buffer is short, so that the GPU begins; the next are twice as long each.
+
+    A wait ends the run: what follows begins anew.
+    """
+    shaders = Shaders(device)
+    for _ in range(2):
+        counter = device.place(torch.zeros(8))
+        device.value(counter)
+        before = count(device, "commits")
+        for _ in range(40 + 80 + 160 - 1):
+            shaders.launch("add_one", counter, threads=8)
+        assert count(device, "commits") == before + 2
+        torch.testing.assert_close(device.value(counter), torch.full((8,), 279.0))
+        assert count(device, "commits") == before + 3
+
+
 def graphs_commit(device: Device) -> None:
     """MPSGraph may commit what it finds and go on in a new root buffer."""
     tell(device, graph_commits=1)

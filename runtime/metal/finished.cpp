@@ -1,0 +1,84 @@
+// Products and convolutions with what follows them, as lowering asks for them
+// (transforms/lowering/finished.py).
+#include <array>
+
+#include "common/convolutions.h"
+#include "common/copy.h"
+#include "common/operators.h"
+#include "common/shim_support.h"
+#include "metal/convolution.h"
+#include "metal/matmul.h"
+
+using namespace menagerie;
+using namespace menagerie::metal;
+
+namespace {
+
+// [.., M, N] for [.., M, K] and [.., K, N].
+Tensor empty_product(const Tensor& a, const Tensor& b) {
+  const int32_t rank = a.dimensions;
+  const bool ranks = (rank == 2 || rank == 3) && b.dimensions == rank;
+  require(ranks && a.size[rank - 1] == b.size[rank - 2] && (rank == 2 || a.size[0] == b.size[0]),
+          "shapes do not fit: ", a, " x ", b);
+  require(is_floating(a.dtype) && a.dtype != Dtype::kFloat64 && a.dtype == b.dtype,
+          "dtypes differ, or are not floating: ", a, " x ", b);
+  const std::array<int64_t, 3> sizes{a.size[0], rank == 3 ? a.size[1] : b.size[1], b.size[2]};
+  return metal::empty_contiguous(a.dtype, {sizes.data(), static_cast<size_t>(rank)});
+}
+
+}  // namespace
+
+AOTITorchError aoti_torch_mps_finished_product(AtenTensorHandle a, AtenTensorHandle b,
+                                               AtenTensorHandle* bias, const int64_t* steps,
+                                               int64_t steps_len_, const double* low,
+                                               int64_t low_len_, const double* high,
+                                               int64_t high_len_, AtenTensorHandle* other,
+                                               AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] {
+    const Tensor out = empty_product(operand(a), operand(b));
+    const Tensor* added = optional_operand(bias);
+    const Finishing finishing = finishing_of(numbers(steps, steps_len_), list(low, low_len_),
+                                             list(high, high_len_), optional_operand(other), out);
+    if (!out.empty()) {
+      metal::multiply(out, operand(a), operand(b), added, added == nullptr ? 0 : 1, 1, finishing);
+    }
+    *ret0 = to_handle(out);
+  });
+}
+
+AOTITorchError aoti_torch_mps_finished_convolution(
+    AtenTensorHandle input, AtenTensorHandle weight, AtenTensorHandle* bias, const int64_t* stride,
+    int64_t stride_len_, const int64_t* padding, int64_t padding_len_, const int64_t* dilation,
+    int64_t dilation_len_, int64_t groups, const int64_t* steps, int64_t steps_len_,
+    const double* low, int64_t low_len_, const double* high, int64_t high_len_,
+    AtenTensorHandle* other, AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] {
+    const Tensor& x = operand(input);
+    const Tensor& w = operand(weight);
+    const Tensor* b = optional_operand(bias);
+    const std::array<int64_t, 1> none{0};
+    const kernels::ConvolutionParameters p =
+        convolution_parameters(x, {.stride = numbers(stride, stride_len_),
+                                   .padding = numbers(padding, padding_len_),
+                                   .dilation = numbers(dilation, dilation_len_),
+                                   .output_padding = none,
+                                   .transposed = false,
+                                   .groups = groups});
+    const Tensor output = backend::empty_convolution(x, w, convolution_sizes(x, w, b, p));
+    const Tensor image = as_image(output);
+    const Tensor* beside = optional_operand(other);
+    const Tensor spread =
+        beside == nullptr ? Tensor() : as_image(broadcast(*beside, output.sizes()));
+    const Finishing finishing =
+        finishing_of(numbers(steps, steps_len_), list(low, low_len_), list(high, high_len_),
+                     beside == nullptr ? nullptr : &spread, image);
+    if (x.empty() || w.empty()) {
+      fill_with_bias(output, b);
+      finish_elements(region_of(output), output.dtype, image.size[0], image.size[1],
+                      image.size[2] * image.size[3], finishing);
+    } else if (!output.empty()) {
+      metal::convolve(x, w, b, p, output, finishing);
+    }
+    *ret0 = to_handle(output);
+  });
+}

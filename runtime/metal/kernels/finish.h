@@ -1,0 +1,110 @@
+// What is done to a product's element before it is rounded and stored; metal/finish.h has the same.
+
+enum Step : int {
+  kRelu,
+  kLeakyRelu,  // low: the slope below nought
+  kClamp,      // from low to high
+  kGelu,
+  kGeluTanh,
+  kSilu,
+  kSigmoid,
+  kTanh,
+  kHardSwish,
+  kHardSigmoid,
+  kAffine,    // times low, plus high
+  kAdd,       // low times the other operand
+  kMultiply,  // by the other operand
+};
+
+struct Finish {
+  int count;
+  int steps[4];
+  float low[4];
+  float high[4];
+};
+
+// Where the other operand has the element of a row and a column, in elements; a row of an image is
+// a channel, and a column one of its places, of which `width` lie across.
+struct Beside {
+  long batch;
+  long row;
+  long down;
+  long across;
+  int width;
+};
+
+// By comparisons, which let a NaN pass.
+inline float bounded(float value, float low, float high) {
+  return value < low ? low : value > high ? high : value;
+}
+
+// x times the normal distribution's share below x. The tail's error is below 1e-7 (Abramowitz and
+// Stegun, Handbook of Mathematical Functions, 7.1.26).
+inline float gelu(float x) {
+  const float z = fabs(x) * 0.70710678f;
+  const float t = 1.0f / (1.0f + 0.3275911f * z);
+  const float sum =
+      t * (0.254829592f +
+           t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
+  const float tail = 0.5f * sum * precise::exp(-z * z);
+  return x > 0 ? x - x * tail : x * tail;
+}
+
+inline float gelu_by_tanh(float x) {
+  return 0.5f * x * (1.0f + precise::tanh(0.79788456f * (x + 0.044715f * x * x * x)));
+}
+
+inline float activated(int step, float x, float low, float high) {
+  switch (step) {
+    case kRelu:
+      return x < 0 ? 0.0f : x;
+    case kLeakyRelu:
+      return x < 0 ? x * low : x;
+    case kClamp:
+      return bounded(x, low, high);
+    case kGelu:
+      return gelu(x);
+    case kGeluTanh:
+      return gelu_by_tanh(x);
+    case kSilu:
+      return x / (1.0f + precise::exp(-x));
+    case kSigmoid:
+      return 1.0f / (1.0f + precise::exp(-x));
+    case kTanh:
+      return precise::tanh(x);
+    case kHardSwish:
+      return x * bounded(x + 3.0f, 0.0f, 6.0f) / 6.0f;
+    case kHardSigmoid:
+      return bounded(x + 3.0f, 0.0f, 6.0f) / 6.0f;
+    default:
+      return x * low + high;
+  }
+}
+
+template <typename T>
+struct Finisher {
+  constant Finish* finish;
+  device const T* other;
+  constant Beside* of;
+  long batch;
+
+  float operator()(float value, long row, long column) const {
+    for (int i = 0; i < finish->count; ++i) {
+      const int step = finish->steps[i];
+      const float low = finish->low[i];
+      if (step == kAdd) {
+        value += low * beside(row, column);
+      } else if (step == kMultiply) {
+        value *= beside(row, column);
+      } else {
+        value = activated(step, value, low, finish->high[i]);
+      }
+    }
+    return value;
+  }
+  float beside(long row, long column) const {
+    return static_cast<float>(
+        other[batch * of->batch + row * of->row + column / of->width * of->down +
+              column % of->width * of->across]);
+  }
+};

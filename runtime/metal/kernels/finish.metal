@@ -1,0 +1,31 @@
+// What follows a product, where the device has computed the product elsewhere.
+#include <metal_stdlib>
+using namespace metal;
+
+#include "finish.h"
+
+// Of a dense [B, rows, columns], in place.
+template <typename T>
+kernel void finish_elements(device T* values [[buffer(0)]], constant long& rows [[buffer(1)]],
+                            constant long& columns [[buffer(2)]],
+                            device const T* other [[buffer(3)]],
+                            constant Finish& finish [[buffer(4)]],
+                            constant Beside& of_other [[buffer(5)]],
+                            uint thread_index [[thread_position_in_grid]]) {
+  const long place = thread_index;
+  const long row = place / columns;
+  const Finisher<T> finisher{&finish, other, &of_other, row / rows};
+  values[place] = static_cast<T>(
+      finisher(static_cast<float>(values[place]), row % rows, place % columns));
+}
+
+#define INSTANTIATE(T)                                                                        \
+  template [[host_name("finish_elements_" #T)]] kernel void finish_elements<T>(               \
+      device T* values [[buffer(0)]], constant long& rows [[buffer(1)]],                      \
+      constant long& columns [[buffer(2)]], device const T* other [[buffer(3)]],              \
+      constant Finish& finish [[buffer(4)]], constant Beside& of_other [[buffer(5)]],         \
+      uint thread_index [[thread_position_in_grid]]);
+
+INSTANTIATE(float)
+INSTANTIATE(half)
+INSTANTIATE(bfloat)

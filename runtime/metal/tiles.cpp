@@ -1,0 +1,23 @@
+#include "metal/tiles.h"
+
+#include "metal/operands.h"
+
+namespace menagerie::metal {
+namespace {
+
+constexpr uint64_t kThreads = 128;  // of a group
+// A large tile reads its operands less often, a small one leaves less of itself empty.
+constexpr int64_t kLarge = 64, kSmall = 32;
+
+}  // namespace
+
+void dispatch_tiles(const std::string& file, const std::string& function,
+                    const Arguments& arguments, const ProductExtents& p, int64_t batch,
+                    Dtype dtype) {
+  const int64_t tile = p.m > kSmall && p.n > kSmall ? kLarge : kSmall;
+  dispatch(file, function + "_" + metal_name(dtype) + "_" + std::to_string(tile), arguments,
+           Grid{{quotient(p.n, tile) * kThreads, quotient(p.m, tile), static_cast<uint64_t>(batch)},
+                {kThreads, 1, 1}});
+}
+
+}  // namespace menagerie::metal

@@ -1,0 +1,24 @@
+// Products whose results are computed tile by tile, a group of threads each (kernels/tiles.h).
+#pragma once
+
+#include <string>
+
+#include "metal/dispatch.h"
+
+namespace menagerie::metal {
+
+// As the kernels have them.
+struct ProductExtents {
+  int64_t m, n, k;
+  float alpha, beta;
+};
+struct MatrixStrides {
+  int64_t batch, row, column;
+};
+
+// Runs <function>_<dtype>_<side of a tile> of a file for each tile of [batch, m, n].
+void dispatch_tiles(const std::string& file, const std::string& function,
+                    const Arguments& arguments, const ProductExtents& p, int64_t batch,
+                    Dtype dtype);
+
+}  // namespace menagerie::metal

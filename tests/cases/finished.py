@@ -1,0 +1,189 @@
+"""Cases of products and convolutions with what follows them, which only Metal's runtime has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from case import FLOATS, Table, floats, short
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+TABLE = Table()
+_METAL = ("metal",)
+_MOST = 4
+
+# What kernels/finish.h says of each step's number: what eager makes of x.
+_ACTIVATIONS: tuple[tuple[int, float, float, Callable[[torch.Tensor], torch.Tensor]], ...] = (
+    (0, 0, 0, torch.relu),
+    (1, 0.1, 0, lambda x: F.leaky_relu(x, 0.1)),
+    (2, -0.5, 1.5, lambda x: x.clamp(-0.5, 1.5)),
+    (2, 0, torch.inf, lambda x: x.clamp(0, None)),
+    (3, 0, 0, F.gelu),
+    (4, 0, 0, lambda x: F.gelu(x, approximate="tanh")),
+    (5, 0, 0, F.silu),
+    (6, 0, 0, torch.sigmoid),
+    (7, 0, 0, torch.tanh),
+    (8, 0, 0, F.hardswish),
+    (9, 0, 0, F.hardsigmoid),
+    (10, -2, 0.5, lambda x: 0.5 - 2 * x),
+)
+_RELU, _AFFINE, _ADD, _MULTIPLY = (0, 0, 0), (10, 0.5, 0), (11, 1, 0), (12, 0, 0)
+
+
+def _finish(
+    steps: Sequence[tuple[int, float, float]], other: torch.Tensor | None
+) -> dict[str, Any]:
+    numbers = ([step[i] for step in steps] for i in range(3))
+    return {**dict(zip(("steps", "low", "high"), numbers, strict=True)), "other": other}
+
+
+def _matrices(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None) -> dict[str, Any]:
+    return {"a": a, "b": b, "bias": bias}
+
+
+def _images(
+    input_: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, **rest: Any
+) -> dict[str, Any]:
+    axes = input_.dim() - 2
+    plain = {"stride": [1] * axes, "padding": [0] * axes, "dilation": [1] * axes, "groups": 1}
+    return {"input": input_, "weight": weight, "bias": bias} | plain | rest
+
+
+def _product(given: dict[str, Any]) -> torch.Tensor:
+    """In float64: what is finished is not rounded before."""
+    result = given["a"].double() @ given["b"].double()
+    return result if given["bias"] is None else result + given["bias"].double()
+
+
+def _convolution(given: dict[str, Any]) -> torch.Tensor:
+    wide = [
+        t if t is None else t.double() for t in (given["input"], given["weight"], given["bias"])
+    ]
+    spatial = [given[name] for name in ("stride", "padding", "dilation")]
+    transposed: tuple[Any, ...] = (False, [0] * len(given["stride"]))
+    return torch.ops.aten.convolution(*wide, *spatial, *transposed, given["groups"])
+
+
+def _add(
+    name: str,
+    operands: dict[str, Any],
+    steps: Sequence[tuple[int, float, float]],
+    eager: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    other: torch.Tensor | None = None,
+) -> None:
+    """A case; `eager` takes the product and the other operand, in float64."""
+    images = "input" in operands
+
+    def expected(**given: Any) -> torch.Tensor:
+        beside = given["other"]
+        wide = torch.zeros(()) if beside is None else beside.double()
+        result = eager((_convolution if images else _product)(given), wide)
+        return result.to(given["input" if images else "a"].dtype)
+
+    operator = "finished_convolution" if images else "finished_product"
+    TABLE.add(
+        operator, name, operands | _finish(steps, other), expected, tolerance=1e-4, targets=_METAL
+    )
+
+
+# Each step, behind a kernel of tiles, of vectors, of a depthwise convolution, of a plain one.
+for number, low, high, activation in _ACTIVATIONS:
+    for name, given in (
+        ("matrices", _matrices(floats(3, 7), floats(7, 5, seed=1), floats(5))),
+        (
+            "images",
+            _images(floats(1, 4, 5, 4), floats(6, 4, 3, 3).div(6), floats(6), padding=[1, 1]),
+        ),
+    ):
+        _add(
+            f"{name}, step {number}, {low}, {high}", given, [(number, low, high)],
+            lambda x, _, activation=activation: activation(x),
+        )  # fmt: skip
+
+_LAST = torch.channels_last
+_PRODUCTS = (
+    ("tiles", _matrices(floats(70, 40).div(6), floats(40, 90, seed=1), floats(90)), (70, 90)),
+    ("a row by rows", _matrices(floats(1, 60).div(8), floats(60, 70, seed=1)), (1, 70)),
+    ("a row by columns", _matrices(floats(1, 60).div(8), floats(70, 60, seed=1).t()), (1, 70)),
+    ("a column", _matrices(floats(70, 60).div(8), floats(60, 1, seed=1), floats(1)), (70, 1)),
+    ("a batch", _matrices(floats(2, 9, 6), floats(2, 6, 5, seed=1)), (2, 9, 5)),
+    ("a batch of rows", _matrices(floats(2, 1, 6), floats(2, 6, 5, seed=1)), (2, 1, 5)),
+    ("a batch of columns", _matrices(floats(2, 9, 6), floats(2, 6, 1, seed=1)), (2, 9, 1)),
+    ("no terms", _matrices(floats(3, 0), floats(0, 4), floats(4)), (3, 4)),
+    ("nothing", _matrices(floats(0, 3), floats(3, 4), floats(4)), (0, 4)),
+)
+_X = floats(2, 4, 9, 8)
+_CONVOLUTIONS = (
+    ("window", _images(_X, floats(6, 4, 3, 3).div(6), floats(6), padding=[1, 1]), (2, 6, 9, 8)),
+    ("1 x 1", _images(_X, floats(6, 4, 1, 1), floats(6)), (2, 6, 9, 8)),
+    ("1 x 1, channels last", _images(_X.to(memory_format=_LAST), floats(6, 4, 1, 1)), (2, 6, 9, 8)),
+    (
+        "depthwise",
+        _images(_X, floats(4, 1, 3, 3), floats(4), groups=4, stride=[2, 1]),
+        (2, 4, 4, 6),
+    ),
+    ("grouped", _images(_X, floats(6, 2, 3, 3), groups=2), (2, 6, 7, 6)),
+    ("sequence", _images(floats(2, 4, 9), floats(6, 4, 3), floats(6), padding=[1]), (2, 6, 9)),
+    ("depthwise sequence", _images(floats(1, 4, 9), floats(4, 1, 5), groups=4), (1, 4, 5)),
+    ("empty batch", _images(floats(0, 4, 5, 4), floats(3, 4, 1, 1), floats(3)), (0, 3, 5, 4)),
+)
+for name, given, sizes in (*_PRODUCTS, *_CONVOLUTIONS):
+    _add(
+        f"{name}, residual",
+        given,
+        [_ADD, _RELU],
+        lambda x, o: (x + o).relu(),
+        floats(*sizes, seed=2),
+    )
+    _add(
+        f"{name}, half of it added", given, [_AFFINE, (11, -2, 0)], lambda x, o: 0.5 * x - 2 * o,
+        floats(*sizes, seed=2),
+    )  # fmt: skip
+    for axis in range(len(sizes)):
+        broadcast = [1] * len(sizes)
+        broadcast[axis] = sizes[axis]
+        _add(
+            f"{name}, factors along {axis}", given, [_MULTIPLY], lambda x, o: x * o,
+            floats(*broadcast, seed=2),
+        )  # fmt: skip
+_add(
+    "four steps", _matrices(floats(5, 7), floats(7, 3)), [_RELU, _AFFINE, _ADD, (6, 0, 0)],
+    lambda x, o: (x.relu() * 0.5 + o).sigmoid(), floats(3),
+)  # fmt: skip
+_add("none", _matrices(floats(5, 7), floats(7, 3), floats(3)), [], lambda x, _: x)
+for dtype in FLOATS[1:]:
+    half = {"a": floats(40, 70).div(8), "b": floats(70, 50, seed=1), "bias": floats(50)}
+    _add(
+        f"product, {short(dtype)}", {k: v.to(dtype) for k, v in half.items()}, [(3, 0, 0), _ADD],
+        lambda x, o: F.gelu(x) + o, floats(40, 50, dtype=dtype),
+    )  # fmt: skip
+    for name, of in (("vector", (1, 60)), ("window", ())):
+        operands = (
+            _matrices(floats(*of, dtype=dtype).div(8), floats(60, 30, dtype=dtype))
+            if of
+            else _images(_X.to(dtype), floats(6, 4, 3, 3, dtype=dtype).div(6))
+        )
+        _add(f"{name}, {short(dtype)}", operands, [(8, 0, 0)], lambda x, _: F.hardswish(x))
+
+_GIVEN = _matrices(floats(2, 4), floats(4, 3))
+for fact, changed in (
+    ("there is no step 13", _finish([(13, 0, 0)], None)),
+    ("there is no step -1", _finish([(-1, 0, 0)], None)),
+    ("step 11 has no operand", _finish([_ADD], None)),
+    ("4 are the most", _finish([_RELU] * (_MOST + 1), None)),
+    ("4 are the most", _finish([_RELU], None) | {"low": []}),
+    ("has not the dtype", _finish([_ADD], floats(3).half())),
+    ("shapes do not fit", _finish([], None) | {"b": floats(5, 3)}),
+    ("shapes do not fit", _finish([], None) | {"a": floats(4)}),
+    ("dtypes differ", _finish([], None) | {"b": floats(4, 3).half()}),
+):
+    TABLE.refuse("finished_product", fact, **(_GIVEN | changed))
+TABLE.refuse(
+    "finished_convolution",
+    "has no operand",
+    **_images(_X, floats(6, 4, 1, 1)),
+    **_finish([_ADD], None),
+)

@@ -1,0 +1,244 @@
+"""What follows a product is computed with it, and the program's numbers stay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from transforms.lowering.epilogues import fuse_epilogues
+from transforms.lowering.finished import finished_operators
+from transforms.lowering.pointwise_sequences import turn_pointwise_sequences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch.export import ExportedProgram
+
+aten = torch.ops.aten
+_DIM = torch.export.Dim("places", min=2, max=64)
+
+# By number, what runtime/metal/kernels/finish.h says of a step: of x, its numbers and the operand.
+_STEPS: tuple[Callable[..., torch.Tensor], ...] = (
+    lambda x, *_: x.relu(),
+    lambda x, low, *_: F.leaky_relu(x, low),
+    lambda x, low, high, _: x.clamp(low, high),
+    lambda x, *_: F.gelu(x),
+    lambda x, *_: F.gelu(x, approximate="tanh"),
+    lambda x, *_: F.silu(x),
+    lambda x, *_: x.sigmoid(),
+    lambda x, *_: x.tanh(),
+    lambda x, *_: F.hardswish(x),
+    lambda x, *_: F.hardsigmoid(x),
+    lambda x, low, high, _: x * low + high,
+    lambda x, low, _, other: x + low * other,
+    lambda x, _, __, other: x * other,
+)
+
+
+def _finish(
+    x: torch.Tensor,
+    steps: Sequence[int],
+    low: Sequence[float],
+    high: Sequence[float],
+    other: torch.Tensor | None,
+) -> torch.Tensor:
+    for step, a, b in zip(steps, low, high, strict=True):
+        x = _STEPS[step](x, a, b, other)
+    return x
+
+
+@pytest.fixture(autouse=True)
+def host_kernels() -> Iterator[None]:
+    """The operators, which only Metal's runtime computes, by what shims.toml says of them."""
+    finished_operators()
+
+    def product(a: Any, b: Any, bias: Any, *finish: Any) -> torch.Tensor:
+        assert {a.dim(), b.dim()} == {2}
+        return _finish(a @ b if bias is None else a @ b + bias, *finish)
+
+    def convolution(
+        x: Any,
+        w: Any,
+        bias: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        groups: int,
+        *finish: Any,
+    ) -> torch.Tensor:
+        none = [0] * len(stride)
+        plain = aten.convolution(x, w, bias, stride, padding, dilation, False, none, groups)
+        return _finish(plain, *finish)
+
+    with torch.library._scoped_library("menagerie", "IMPL") as library:
+        library.impl("finished_product", product, "CPU")
+        library.impl("finished_convolution", convolution, "CPU")
+        yield
+
+
+def _calls(program: ExportedProgram) -> list[str]:
+    """The operators that a program calls, without what only says how tensors lie."""
+    views = {
+        "view", "t", "flatten", "transpose", "squeeze", "expand", "sym_size", "_to_copy", "to",
+        "_assert_tensor_metadata",
+    }  # fmt: skip
+    names = [str(n.target).split(".")[1] for n in program.graph.nodes if n.op == "call_function"]
+    return [name for name in names if name not in views]
+
+
+def _fused(
+    module: nn.Module, inputs: tuple[torch.Tensor, ...], dynamic: Any = None
+) -> tuple[ExportedProgram, list[str]]:
+    """The fused program, once its results were found to be eager's, and what it calls."""
+    module = module.eval()
+    exported = torch.export.export(module, inputs, dynamic_shapes=dynamic)
+    program = fuse_epilogues(turn_pointwise_sequences(exported))
+    with torch.no_grad():
+        torch.testing.assert_close(program.module()(*inputs), module(*inputs), rtol=1e-5, atol=1e-5)
+    return program, _calls(program)
+
+
+class Following(nn.Module):
+    """A layer, and what is done to its result and another input."""
+
+    def __init__(self, layer: nn.Module, follow: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.layer = layer
+        self.follow = follow
+
+    def forward(self, x: torch.Tensor, *other: torch.Tensor) -> torch.Tensor:
+        """The layer's result, followed."""
+        return self.follow(self.layer(x), *other)
+
+
+_ONE_INPUT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": F.relu,
+    "leaky relu": lambda x: F.leaky_relu(x, 0.2),
+    "relu6": F.relu6,
+    "clamp": lambda x: x.clamp(-0.1, 0.2),
+    "clamp from below": lambda x: x.clamp(min=0.1),
+    "gelu": F.gelu,
+    "gelu by tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "halved and moved": lambda x: x * 0.5 + 3,
+    "divided and less": lambda x: x / 4 - 1,
+    "four steps": lambda x: (x.relu() * 2).sigmoid() + 1,
+}
+
+
+@pytest.mark.parametrize("name", _ONE_INPUT)
+@pytest.mark.parametrize("kind", ["linear", "convolution", "depthwise", "sequence"])
+def test_what_follows_is_fused(kind: str, name: str) -> None:
+    """Every activation and factor behind every kind of product becomes one call with it."""
+    layer, x = {
+        "linear": (nn.Linear(8, 6), torch.randn(2, 5, 8)),
+        "convolution": (nn.Conv2d(4, 6, 3, padding=1, bias=False), torch.randn(2, 4, 5, 6)),
+        "depthwise": (nn.Conv2d(4, 4, 3, stride=2, groups=4), torch.randn(2, 4, 5, 6)),
+        "sequence": (nn.Conv1d(4, 6, 3, dilation=2), torch.randn(1, 4, 9)),
+    }[kind]
+    _, calls = _fused(Following(layer, _ONE_INPUT[name]), (x,))
+    assert calls == ["finished_product" if kind == "linear" else "finished_convolution"]
+
+
+_TWO_INPUTS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "residual": lambda x, other: other + x,
+    "residual, relu": lambda x, other: (x + other).relu(),
+    "half a residual": lambda x, other: torch.add(x, other, alpha=0.5),
+    "half of it": lambda x, other: other + 0.5 * x,
+    "taken from": lambda x, other: other - x,
+    "less": lambda x, other: torch.sub(x, other, alpha=2),
+    "gate": lambda x, other: x.sigmoid() * other,
+}
+
+
+@pytest.mark.parametrize("name", _TWO_INPUTS)
+@pytest.mark.parametrize("layer", [nn.Linear(6, 6), nn.Conv1d(5, 5, 3, padding=1)])
+def test_residuals_are_fused(layer: nn.Module, name: str) -> None:
+    """One more operand is read by the product's kernel, on either side of the sum."""
+    inputs = (torch.randn(2, 5, 6), torch.randn(2, 5, 6))
+    _, calls = _fused(Following(layer, _TWO_INPUTS[name]), inputs)
+    assert len(calls) == 1
+    assert calls[0].startswith("finished_")
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_masks_are_read_where_strides_reach(batch: int) -> None:
+    """A mask of places multiplies a convolution, and of one batch a linear layer too."""
+    mask = torch.rand(batch, 5, 1) > 0.5
+    layer = Following(nn.Linear(6, 6), torch.mul)
+    _, calls = _fused(layer, (torch.randn(batch, 5, 6), mask))
+    assert calls == (["finished_product"] if batch == 1 else ["linear", "mul"])
+    image = Following(nn.Conv2d(3, 4, 3, padding=1), torch.mul)
+    _, calls = _fused(image, (torch.randn(batch, 3, 5, 6), mask[:, None]))
+    assert calls == ["finished_convolution"]
+
+
+def test_sizes_may_change() -> None:
+    """A layer over sequences of any length is fused once for all of them."""
+    module = Following(nn.Linear(8, 8), lambda x, other: F.silu(x) + other)
+    sizes = ({0: None, 1: _DIM}, ({0: None, 1: _DIM},))
+    inputs = (torch.randn(2, 7, 8), torch.randn(2, 7, 8))
+    program, calls = _fused(module, inputs, sizes)
+    assert calls == ["finished_product"]
+    longer = (torch.randn(2, 11, 8), torch.randn(2, 11, 8))
+    torch.testing.assert_close(program.module()(*longer), module(*longer))
+
+
+def test_pointwise_sequence_is_a_linear_layer() -> None:
+    """A pointwise convolution whose result is turned, then summed, is one product of matrices."""
+    module = Following(nn.Conv1d(4, 6, 1), lambda x, other: other + x.transpose(1, 2))
+    _, calls = _fused(module, (torch.randn(1, 4, 9), torch.randn(1, 9, 6)))
+    assert calls == ["finished_product"]
+
+
+_LEFT: dict[str, tuple[Callable[..., torch.Tensor], list[str]]] = {
+    "read twice": (lambda x, _: x.relu() + x, ["linear", "relu", "add"]),
+    "summed with itself": (lambda x, _: x + x, ["linear", "add"]),
+    "another shape": (lambda x, other: x[:, :1] + other, ["linear", "slice", "add"]),
+    "spread": (lambda x, other: x + other[:, None], ["linear", "unsqueeze", "add"]),
+    "another dtype": (lambda x, other: x + other.to(torch.int64), ["linear", "add"]),
+    "two operands": (lambda x, other: (x + other) * other, ["finished_product", "mul"]),
+    "five steps": (
+        lambda x, _: x.relu().sigmoid().tanh().relu().sigmoid(),
+        ["finished_product", "sigmoid"],
+    ),
+    "nothing": (lambda x, _: x.exp(), ["linear", "exp"]),
+}
+
+
+@pytest.mark.parametrize("name", _LEFT)
+def test_what_a_kernel_cannot_is_left(name: str) -> None:
+    """What is read elsewhere too, changes shape or dtype, or is too much stays as it was."""
+    follow, expected = _LEFT[name]
+    inputs = (torch.randn(5, 6), torch.randn(5, 6))
+    _, calls = _fused(Following(nn.Linear(6, 6), follow), inputs)
+    assert calls == expected
+
+
+class Overwritten(nn.Module):
+    """A buffer changes between a product that read it and what follows the product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("kept", torch.ones(2, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A sum with what is kept, which the call replaces."""
+        result = self.layer(self.kept)
+        self.kept.copy_(x)
+        return result.relu()
+
+
+def test_product_does_not_pass_a_write() -> None:
+    """A product is not computed later than something that changes what it may read."""
+    exported = torch.export.export(Overwritten().eval(), (torch.randn(2, 4),))
+    assert "linear" in _calls(fuse_epilogues(exported))

@@ -1,0 +1,138 @@
+"""What a call does to one of its operands, as steps that a product's kernel can take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from transforms.editor import fake_value
+from transforms.lowering.finished import Step
+from transforms.operators import bound_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from torch.fx import Node
+
+__all__ = ["Call", "calls_of"]
+
+aten = torch.ops.aten
+
+_PLAIN: Mapping[Any, Step] = {
+    aten.relu.default: Step.RELU,
+    aten.silu.default: Step.SILU,
+    aten.sigmoid.default: Step.SIGMOID,
+    aten.tanh.default: Step.TANH,
+    aten.hardswish.default: Step.HARDSWISH,
+    aten.hardsigmoid.default: Step.HARDSIGMOID,
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A step with its numbers, and the operand that it reads beside the product, if any."""
+
+    step: Step
+    low: float = 0.0
+    high: float = 0.0
+    other: Node | None = None
+
+
+def calls_of(node: Node, value: Node) -> list[Call] | None:
+    """The steps that make `node` of `value`, one of its operands.
+
+    Returns:
+        None where no steps do, or the result has another shape or dtype than `value`.
+    """
+    if node.op != "call_function" or not isinstance(fake_value(node), torch.Tensor):
+        return None
+    made, before = fake_value(node), fake_value(value)
+    if made.dtype != before.dtype or made.shape != before.shape:
+        return None
+    if node.target in _PLAIN:
+        return [Call(_PLAIN[node.target])]
+    read = _READERS.get(node.target)
+    return None if read is None else read(bound_arguments(node), value)
+
+
+def _leaky_relu(given: Mapping[str, Any], _: Node) -> list[Call]:
+    return [Call(Step.LEAKY_RELU, float(given["negative_slope"]))]
+
+
+def _gelu(given: Mapping[str, Any], _: Node) -> list[Call]:
+    return [Call(Step.GELU_TANH if given["approximate"] == "tanh" else Step.GELU)]
+
+
+def _hardtanh(given: Mapping[str, Any], _: Node) -> list[Call]:
+    return [Call(Step.CLAMP, float(given["min_val"]), float(given["max_val"]))]
+
+
+def _relu6(_: Mapping[str, Any], __: Node) -> list[Call]:
+    return [Call(Step.CLAMP, 0.0, 6.0)]
+
+
+def _clamp(given: Mapping[str, Any], _: Node) -> list[Call] | None:
+    low = -torch.inf if given["min"] is None else given["min"]
+    high = torch.inf if given["max"] is None else given["max"]
+    return [Call(Step.CLAMP, float(low), float(high))] if _are_numbers(low, high) else None
+
+
+def _add(given: Mapping[str, Any], value: Node) -> list[Call] | None:
+    left, right, factor = given["self"], given["other"], given["alpha"]
+    if not _are_numbers(factor):
+        return None
+    if _are_numbers(right):
+        return [Call(Step.AFFINE, 1.0, float(right) * float(factor))]
+    if left is value:
+        return _beside(Call(Step.ADD, float(factor), other=right), value)
+    summed = _beside(Call(Step.ADD, 1.0, other=left), value)
+    if summed is None or factor == 1:
+        return summed
+    return [Call(Step.AFFINE, float(factor)), *summed]
+
+
+def _subtract(given: Mapping[str, Any], value: Node) -> list[Call] | None:
+    factor = given["alpha"]
+    return _add({**given, "alpha": -factor}, value) if _are_numbers(factor) else None
+
+
+def _multiply(given: Mapping[str, Any], value: Node) -> list[Call] | None:
+    other = given["other"] if given["self"] is value else given["self"]
+    if _are_numbers(other):
+        return [Call(Step.AFFINE, float(other))]
+    return _beside(Call(Step.MULTIPLY, other=other), value)
+
+
+def _divide(given: Mapping[str, Any], value: Node) -> list[Call] | None:
+    divisor = given["other"]
+    if given["self"] is not value or not _are_numbers(divisor) or divisor == 0:
+        return None
+    return [Call(Step.AFFINE, 1 / divisor)]
+
+
+_READERS: Mapping[Any, Callable[[Mapping[str, Any], Node], list[Call] | None]] = {
+    aten.leaky_relu.default: _leaky_relu,
+    aten.gelu.default: _gelu,
+    aten.hardtanh.default: _hardtanh,
+    aten.relu6.default: _relu6,
+    aten.clamp.default: _clamp,
+    aten.add.Tensor: _add,
+    aten.sub.Tensor: _subtract,
+    aten.mul.Tensor: _multiply,
+    aten.div.Tensor: _divide,
+}
+
+
+def _are_numbers(*values: object) -> bool:
+    return all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
+
+
+def _beside(call: Call, value: Node) -> list[Call] | None:
+    """The call, if its operand is another tensor of the value's dtype; a factor may be a mask."""
+    if not isinstance(call.other, torch.fx.Node) or call.other is value:
+        return None
+    operand = fake_value(call.other)
+    known = {fake_value(value).dtype} | ({torch.bool} if call.step is Step.MULTIPLY else set())
+    return [call] if isinstance(operand, torch.Tensor) and operand.dtype in known else None

@@ -1,0 +1,189 @@
+"""What follows a product or a convolution moves into the kernel that computes it.
+
+A kernel of the runtime's finishes each element in single precision before it rounds and stores it
+(runtime/metal/kernels/finish.h). So an activation, a factor or a residual sum costs no dispatch of
+its own, and no trip of the result through memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from transforms.aliasing import writes_of
+from transforms.editor import ProgramEditor, fake_value
+from transforms.lowering.epilogue_steps import Call, calls_of
+from transforms.lowering.finished import MOST_STEPS, finished_operators
+from transforms.operators import bound_arguments
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+__all__ = ["fuse_epilogues"]
+
+aten = torch.ops.aten
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_CONVOLUTIONS = (aten.conv1d.default, aten.conv2d.default, aten.convolution.default)
+_PRODUCTS = (aten.linear.default, aten.addmm.default, aten.mm.default)
+_MATRIX = 2
+
+
+@dataclass
+class _Chain:
+    """A product and the calls that follow it, each the only user of the one before."""
+
+    product: Node
+    nodes: list[Node] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+
+    @property
+    def last(self) -> Node:
+        return self.nodes[-1] if self.nodes else self.product
+
+    @property
+    def other(self) -> Node | None:
+        """The one operand beside the product's own that the calls read."""
+        return next((call.other for call in self.calls if call.other is not None), None)
+
+    @property
+    def is_undisturbed(self) -> bool:
+        """Whether nothing is written from the product on until the last call."""
+        node = self.product
+        while node is not self.last:
+            node = node.next
+            if writes_of(node):
+                return False
+        return True
+
+
+def fuse_epilogues(program: ExportedProgram) -> ExportedProgram:
+    """Have the kernels of products and convolutions compute what follows them.
+
+    Args:
+        program: before its operators are decomposed.
+
+    Returns:
+        It, with calls of the operators of finished.py where anything follows.
+    """
+    finished_operators()
+    editor = ProgramEditor(program)
+    for node in editor.calls(*_CONVOLUTIONS, *_PRODUCTS):
+        if not _is_taken(node):
+            continue
+        chain = _chain(node)
+        if not chain.is_undisturbed:
+            chain = _Chain(node)
+        if chain.nodes or _has_bias(node):
+            _fuse(editor, chain)
+    return editor.finish()
+
+
+def _is_taken(product: Node) -> bool:
+    """Whether the runtime's kernel computes all that the call says."""
+    given = bound_arguments(product)
+    plain = given.get("alpha", 1) == 1 and given.get("beta", 1) == 1
+    made = fake_value(product)
+    if product.target in _CONVOLUTIONS:  # of one image without a batch, its axes are others
+        batched = fake_value(given["input"]).dim() == fake_value(given["weight"]).dim()
+        plain = batched and not given.get("transposed", False)
+    return plain and made.dtype in _DTYPES and made.dim() >= _MATRIX
+
+
+def _has_bias(product: Node) -> bool:
+    """Whether Inductor would add a convolution's bias by a kernel of its own."""
+    return product.target in _CONVOLUTIONS and bound_arguments(product)["bias"] is not None
+
+
+def _chain(product: Node) -> _Chain:
+    chain = _Chain(product)
+    while len(chain.last.users) == 1:
+        (user,) = chain.last.users
+        calls = calls_of(user, chain.last)
+        if calls is None or len(chain.calls) + len(calls) > MOST_STEPS:
+            break
+        others = [call.other for call in calls if call.other is not None]
+        if others and (chain.other is not None or not _is_reached(others[0], product)):
+            break
+        chain.nodes.append(user)
+        chain.calls += calls
+    return chain
+
+
+def _is_reached(other: Node, product: Node) -> bool:
+    """Whether a kernel can read an operand by strides along its own result's axes.
+
+    A convolution's has them all. A linear layer's result is one matrix, its leading axes in one.
+    """
+    if product.target in _CONVOLUTIONS:
+        return True
+    read, made = fake_value(other), fake_value(product)
+    return bool(read.dim() <= 1 or read.shape == made.shape or made.shape[:-2].numel() == 1)
+
+
+def _fuse(editor: ProgramEditor, chain: _Chain) -> None:
+    with editor.graph.inserting_before(chain.last):
+        is_image = chain.product.target in _CONVOLUTIONS
+        made = (_finished_convolution if is_image else _finished_product)(editor, chain)
+    editor.replace(chain.last, made)
+    for node in reversed([chain.product, *chain.nodes][:-1]):
+        editor.graph.erase_node(node)
+
+
+def _finished_convolution(editor: ProgramEditor, chain: _Chain) -> Node:
+    given = bound_arguments(chain.product)
+    window = [list(given[name]) for name in ("stride", "padding", "dilation")]
+    return editor.call(
+        torch.ops.menagerie.finished_convolution.default,
+        given["input"], given["weight"], given["bias"], *window, given["groups"],
+        *_steps(chain), _other(editor, chain), like=chain.product,
+    )  # fmt: skip
+
+
+def _finished_product(editor: ProgramEditor, chain: _Chain) -> Node:
+    """The product of two matrices, between views of a linear layer whose input has more axes."""
+    product, given = chain.product, bound_arguments(chain.product)
+    other = _other(editor, chain)
+    if product.target is aten.linear.default:
+        rows, bias = given["input"], given["bias"]
+        weight = editor.call(aten.t.default, given["weight"], like=product)
+    else:
+        rows, bias = (given["mat1"], given["self"]) if "mat1" in given else (given["self"], None)
+        weight = given["mat2"]
+    sizes = [*_sizes(editor, rows)[:-1], fake_value(product).shape[-1]]
+    if len(sizes) > _MATRIX:
+        rows = editor.call(aten.flatten.using_ints, rows, 0, -2, like=product)
+        if other is not None and fake_value(other).dim() > 1:
+            spread = editor.call(aten.expand.default, other, sizes, like=product)
+            other = editor.call(aten.flatten.using_ints, spread, 0, -2, like=product)
+    made = editor.call(
+        torch.ops.menagerie.finished_product.default, rows, weight, bias, *_steps(chain), other,
+        like=product,
+    )  # fmt: skip
+    return (
+        made if len(sizes) == _MATRIX else editor.call(aten.view.default, made, sizes, like=product)
+    )
+
+
+def _sizes(editor: ProgramEditor, node: Node) -> list[int | Node]:
+    """A tensor's sizes, those that change by calls that ask for them."""
+    return [
+        size if isinstance(size, int) else editor.call(aten.sym_size.int, node, axis, like=node)
+        for axis, size in enumerate(fake_value(node).shape)
+    ]
+
+
+def _other(editor: ProgramEditor, chain: _Chain) -> Node | None:
+    """The operand that the calls read, in the product's dtype: a mask as noughts and ones."""
+    other, dtype = chain.other, fake_value(chain.product).dtype
+    if other is None or fake_value(other).dtype == dtype:
+        return other
+    return editor.call(aten._to_copy.default, other, dtype=dtype, like=chain.product)
+
+
+def _steps(chain: _Chain) -> tuple[list[int], list[float], list[float]]:
+    calls = chain.calls
+    return [int(c.step) for c in calls], [c.low for c in calls], [c.high for c in calls]

@@ -1,0 +1,82 @@
+"""Linear layers that read the same rows become one product, of their weights one below the other.
+
+The queries, keys and values of an attention are such layers. Together they are one dispatch, and
+read their input once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import torch
+
+from transforms.aliasing import writes_of
+from transforms.editor import ProgramEditor, fake_value
+from transforms.lowering.layouts import let_views_copy
+from transforms.operators import bound_arguments
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+__all__ = ["join_products"]
+
+aten = torch.ops.aten
+
+
+def join_products(program: ExportedProgram) -> ExportedProgram:
+    """Join the linear layers of one input, where each alone reads its weight.
+
+    Args:
+        program: before its operators are decomposed, and after `fuse_epilogues`: a layer that
+            something was fused into stays by itself.
+    """
+    editor = ProgramEditor(program)
+    by_input: defaultdict[tuple[Node, bool], list[Node]] = defaultdict(list)
+    for node in editor.calls(aten.linear.default):
+        given = bound_arguments(node)
+        if _is_own(editor, given["weight"]) and _is_own(editor, given["bias"]):
+            by_input[given["input"], given["bias"] is None].append(node)
+    joined = [layers for layers in by_input.values() if len(layers) > 1 and _is_undisturbed(layers)]
+    for layers in joined:
+        _join(editor, layers)
+    if joined:
+        let_views_copy(editor)  # a part of a row is not followed by the next row
+    return editor.finish()
+
+
+def _is_own(editor: ProgramEditor, weight: Node | None) -> bool:
+    """Whether a weight is a constant that one call reads, or none."""
+    return weight is None or (editor.constant(weight) is not None and len(weight.users) == 1)
+
+
+def _is_undisturbed(layers: list[Node]) -> bool:
+    """Whether nothing is written between the first of the layers and the last."""
+    node = layers[0]
+    while node is not layers[-1]:
+        node = node.next
+        if writes_of(node):
+            return False
+    return True
+
+
+def _join(editor: ProgramEditor, layers: list[Node]) -> None:
+    first = bound_arguments(layers[0])
+    weight = _stacked(editor, [bound_arguments(node)["weight"] for node in layers])
+    biases = [bound_arguments(node)["bias"] for node in layers]
+    bias = None if first["bias"] is None else _stacked(editor, biases)
+    with editor.graph.inserting_before(layers[0]):
+        whole = editor.call(aten.linear.default, first["input"], weight, bias, like=layers[0])
+        begin = 0
+        for node in layers:
+            end = begin + fake_value(node).shape[-1]
+            part = editor.call(aten.slice.Tensor, whole, -1, begin, end, like=node)
+            editor.replace(node, part)
+            begin = end
+
+
+def _stacked(editor: ProgramEditor, weights: list[Node]) -> Node:
+    values = [editor.constant(weight) for weight in weights]
+    rows = torch.cat([value.detach() for value in values if value is not None])
+    return editor.add_constant(f"{editor.constant_name(weights[0])}_and_more", rows)
