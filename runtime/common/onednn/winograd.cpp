@@ -18,7 +18,9 @@ constexpr int64_t kPlaces = kPatch * kPatch;
 constexpr int64_t kLanes = 8;            // channels that are transformed at once
 constexpr int64_t kFewestChannels = 32;  // below it the transformations take longer than they save
 constexpr int64_t kFewestTiles = 16;     // rows of the products
-constexpr int64_t kMostTiles = 512;      // in memory at once
+// Below so many multiplications of the direct convolution the first call costs more than many save.
+constexpr int64_t kFewestProducts = 12'000'000;
+constexpr int64_t kMostTiles = 512;  // in memory at once
 
 typedef float Vector __attribute__((vector_size(kLanes * sizeof(float)), aligned(4)));
 
@@ -222,7 +224,8 @@ bool winograd_pays(const Tensor& input, const Tensor& weight,
                      p.stride[1] == 1 && p.dilation[0] == 1 && p.dilation[1] == 1;
   return plain && weight.size[2] == 3 && weight.size[3] == 3 && weight.storage->is_constant() &&
          epilogue.binary == kernels::Binary::kNone && has_dense_channels(input) &&
-         has_dense_channels(output) && Tiling(input, output, p).count() >= kFewestTiles;
+         has_dense_channels(output) && Tiling(input, output, p).count() >= kFewestTiles &&
+         output.elements() * weight.size[1] * kWindow * kWindow >= kFewestProducts;
 }
 
 void winograd(const Tensor& input, const Tensor& weight, const Tensor* bias,
