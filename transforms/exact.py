@@ -49,7 +49,8 @@ def exact_outputs(
             found = run({name: value.clone() for name, value in wide.items()})
     except Exception:  # noqa: BLE001 - whatever a model has against float64, there is no truth then
         return {}
-    return {name: value for name, value in found.items() if _tells(value, case.outputs[name])}
+    truth = {name: value.detach() for name, value in found.items()}  # a parameter may be an output
+    return {n: value for n, value in truth.items() if _tells(value, case.outputs[n].detach())}
 
 
 def _floating(tensors: dict[str, torch.Tensor]) -> list[torch.Tensor]:

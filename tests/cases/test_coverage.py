@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from stories import Story
 
 # Called by what a compiler has made, as Python cannot: vectors in registers (test_vector_math.py),
-# a C++ function object (tests/runtime/metal/test_bundles.py).
+# a C++ function object (tests/runtime/metal/test_bundles.py), what surrounds a generated kernel
+# (tests/runtime/test_profile.py).
 _ELSEWHERE = {name for name, shim in shims().items() if shim.source == "cpu/sleef.cpp"}
-_ELSEWHERE.add("aoti_torch_mps_shared_callback")
+_ELSEWHERE |= {"aoti_torch_mps_shared_callback", "menagerie_kernel_begin", "menagerie_kernel_end"}
 
 
 def test_no_device_is_missing() -> None:
