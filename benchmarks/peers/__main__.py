@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.peers.comparison import Conversion, convert, latencies, start, start_command
-from benchmarks.peers.environments import Contender
+from benchmarks.peers.environments import OWN, Contender
 from benchmarks.peers.figures import conversions_table, latency_table, peers_plot, start_table
 from benchmarks.peers.task import Task
 from menagerie.errors import MenagerieError
@@ -33,8 +33,7 @@ from zoo.store import open_store
 if TYPE_CHECKING:
     from benchmarks.peers.comparison import Latency, Start
 
-_OURS = (Contender.ARTIFACT, Contender.EAGER)
-_PEERS = [contender for contender in Contender if contender not in _OURS]
+_PEERS = [contender for contender in Contender if contender not in OWN]
 
 
 def _arguments() -> argparse.Namespace:
@@ -70,7 +69,7 @@ def main() -> None:
             first.write()
             found = [convert(first, peer) for peer in wish.against]
             made += found
-            able = [*_OURS, *(each.contender for each in found if not each.failure)]
+            able = [*OWN, *(each.contender for each in found if not each.failure)]
             for threads in wish.threads:
                 times += _timed(Task(model, threads, first.folder), able, wish.seconds)
             if wish.start:
@@ -97,7 +96,7 @@ def _timed(task: Task, contenders: list[Contender], seconds: float) -> list[Late
         try:
             return latencies(task, able, seconds)
         except MenagerieError as error:
-            lost = next((kind for kind in able if kind not in _OURS and kind in str(error)), None)
+            lost = next((kind for kind in able if kind not in OWN and kind in str(error)), None)
             if lost is None:
                 raise
             print(f"{task.model}: {lost} does not run: {error}", file=sys.stderr, flush=True)

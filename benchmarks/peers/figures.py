@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from benchmarks.peers.environments import Contender
+from benchmarks.peers.environments import OWN, Contender
 from menagerie.figures import milliseconds, size
 from zoo.report.svg import line, rect, text
 
@@ -16,12 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["conversions_table", "latency_table", "peers_plot", "start_table"]
 
-_OWN = (Contender.ARTIFACT, Contender.EAGER)
-
 
 def latency_table(rows: Sequence[Latency]) -> str:
     """Shares of eager's least time, and ours of the best peer's; a line a number of threads."""
-    peers = sorted({row.contender for row in rows} - set(_OWN), key=list(Contender).index)
+    peers = sorted({row.contender for row in rows} - set(OWN), key=list(Contender).index)
     lines = [
         "| model | threads | eager | ours | " + " | ".join(peers) + " | ours over the best |",
         "|---|---:|---:|---:|" + "---:|" * len(peers) + "---:|",

@@ -12,10 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["Run", "Task"]
-
-if TYPE_CHECKING:
     Run = Callable[[], list[np.ndarray]]
+
+__all__ = ["Task"]
 
 
 @dataclass(frozen=True)
