@@ -50,8 +50,8 @@ HEADINGS = {
 
 EMULATED = (
     "It ran on an emulated device: the shaders that a GPU will run, on this machine's processor, "
-    "every access to memory checked. No real device has run it yet, and its latency here says "
-    "nothing about one."
+    "every access to memory checked. No real device has run it yet, and nobody has timed it: an "
+    "emulation says nothing of a device's speed."
 )
 
 

@@ -42,7 +42,8 @@ class Limits:
         seconds: wall time of the whole validation.
         memory_bytes: private memory; None: the machine's.
         threads: None: one a core.
-        measure_seconds: time spent on measuring each program's latency; 0: none.
+        measure_seconds: time spent on measuring each program's latency; 0: none. On an emulated
+            device it is never measured.
 
     Raises:
         ValueError: a limit is not greater than 0 (the measuring time: less than 0).
