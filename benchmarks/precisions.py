@@ -1,11 +1,12 @@
-"""What each precision of a model keeps and costs: bytes, time and exactness beside float32's.
+"""What each precision of a model keeps and costs: bytes, time, memory and exactness beside float32.
 
     zoo convert resnet50 --precision float32 --precision int8-weight-only --random-weights 0
     python benchmarks/precisions.py resnet50 mobilenet_v2
 
 All published precisions of a model are timed on its first golden input, in turns, a process each,
-on one thread; the ratio is of processor times. The exactness is against eager PyTorch in float32,
-as the release's own proof found it.
+on one thread; the ratio is of processor times. Memory is what `run_memory.py` says: the most that
+opening the bundle and running it once takes, in a process of its own. The exactness is against
+eager PyTorch in float32, as the release's own proof found it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import subprocess
+import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,6 +31,7 @@ from zoo.report import read_report
 from zoo.store import open_store
 
 if TYPE_CHECKING:
+    from zoo.manifest import Manifest
     from zoo.store import Store
 
 
@@ -41,17 +45,19 @@ class Row:
     of_bytes: float  # float32's weights
     processor_ms: float
     of_time: float  # float32's
+    memory_bytes: int  # of a process that opens and runs it, beyond Python's
+    of_memory: float  # float32's
     snr_db: float  # against eager in float32
 
 
-def measure(model: str, store: Store, seconds: float) -> list[Row]:
-    """A row for each precision that the store has, float32 first.
+def measure(model: str, manifest: Manifest, store: Store, seconds: float) -> list[Row]:
+    """A row for each precision of an entry that the store has, float32 first.
 
     Raises:
         NotInStore: there is no release in float32.
     """
     names = {Precision.FLOAT32: model}
-    names |= {p: f"{model}_{p.suffix}" for p in load_manifest().spec(model).variants()}
+    names |= {p: f"{model}_{p.suffix}" for p in manifest.spec(model).variants()}
     with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
         found: dict[Precision, Path] = {}
         for precision, name in names.items():
@@ -61,12 +67,21 @@ def measure(model: str, store: Store, seconds: float) -> list[Row]:
         sides = [stack.enter_context(artifact(folder, program, 0, 1)) for folder in found.values()]
         times = time_in_turns([s.turn for s in sides], seconds=seconds, threads=1, case=0)
         weights = [(folder / "weights.safetensors").stat().st_size for folder in found.values()]
+        held = [_memory(folder, program) for folder in found.values()]
         exact = [_worst(folder) for folder in found.values()]
     busy = [each.processor_ms or each.minimum_ms for each in times]
     return [
-        Row(model, p, held, held / weights[0], ms, ms / busy[0], snr)
-        for p, held, ms, snr in zip(found, weights, busy, exact, strict=True)
+        Row(model, p, kept, kept / weights[0], ms, ms / busy[0], most, most / held[0], snr)
+        for p, kept, ms, most, snr in zip(found, weights, busy, held, exact, strict=True)
     ]
+
+
+def _memory(bundle: Path, program: str) -> int:
+    """Bytes; see `run_memory.py`."""
+    script = Path(__file__).with_name("run_memory.py")
+    command = [sys.executable, str(script), str(bundle), program]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return int(done.stdout)
 
 
 def _worst(bundle: Path) -> float:
@@ -85,18 +100,28 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8.0, help="of a model (8)")
     parser.add_argument("--store", default=str(home() / "store"))
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--manifest", type=Path, help="a folder of entries; left out: ours")
     options = parser.parse_args()
-    store = open_store(options.store)
-    rows = [row for model in options.models for row in measure(model, store, options.seconds)]
+    store, manifest = open_store(options.store), load_manifest(options.manifest)
+    rows = [
+        row for model in options.models for row in measure(model, manifest, store, options.seconds)
+    ]
     if options.json:
         print(json.dumps([asdict(row) for row in rows], indent=1))
         return
-    print("| model | precision | weights | of float32's | processor | of float32's | SNR |")
-    print("|---|---|---:|---:|---:|---:|---:|")
+    share = "of float32's"
+    print(
+        f"| model | precision | weights | {share} | processor | {share} | memory | {share} | SNR |"
+    )
+    print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
     for row in rows:
-        held, took = size(row.weights_bytes), milliseconds(row.processor_ms)
-        shares = f"{row.of_bytes:.2f} | {took} | {row.of_time:.2f}"
-        print(f"| `{row.model}` | {row.precision} | {held} | {shares} | {decibels(row.snr_db)} |")
+        figures = [
+            f"{size(row.weights_bytes)} | {row.of_bytes:.2f}",
+            f"{milliseconds(row.processor_ms)} | {row.of_time:.2f}",
+            f"{size(row.memory_bytes)} | {row.of_memory:.2f}",
+            decibels(row.snr_db),
+        ]
+        print(f"| `{row.model}` | {row.precision} | {' | '.join(figures)} |")
 
 
 if __name__ == "__main__":
