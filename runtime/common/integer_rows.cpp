@@ -1,6 +1,7 @@
 #include "common/integer_rows.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -13,7 +14,8 @@ namespace {
 
 constexpr int64_t kPiece = 1 << 15;  // so many numbers are worth a task of their own
 constexpr float kSteps = 255;
-constexpr float kLeastScale = 1e-36F;  // its inverse is still finite
+constexpr uint32_t kExponent = 0x7F800000;  // all of its bits are set in NaN and infinities alone
+constexpr float kLeastScale = 1e-36F;       // its inverse is still finite
 
 struct Range {
   float lowest = 0, highest = 0;
@@ -71,9 +73,10 @@ Rounding rounding_of(const Range& range) {
 bool round_clamped(const float* from, int64_t count, const Rounding& rounding, uint8_t* to) {
   const float inverse = rounding.scale > 0 ? 1 / rounding.scale : 0;
   const float offset = static_cast<float>(rounding.zero) + 0.5F;
-  float odd = 0;  // NaN from the first that is not finite on
+  uint32_t odd =
+      0;  // an integer: a sum of floats would keep the loop from going by several numbers
   for (int64_t i = 0; i < count; ++i) {
-    odd += from[i] * 0.0F;
+    odd |= static_cast<uint32_t>((std::bit_cast<uint32_t>(from[i]) & kExponent) == kExponent);
     const float place = std::max(0.0F, std::min(from[i] * inverse + offset, kSteps));
     to[i] = static_cast<uint8_t>(static_cast<int32_t>(place));
   }
