@@ -16,9 +16,7 @@ struct ProductTerms {
 };
 MatrixStrides strides_of_addend(const ProductTerms& terms);  // nought without one
 
-// Whether MPSGraph is not to be asked.
-bool is_own(const ConvolutionDescriptor& descriptor);
-// Of an attention of so many operations, whether its products are not to be computed apart.
+// Whether of an attention of so many operations the products are not to be computed apart.
 bool is_own_attention(double operations);
 // Whether a product is so large that the device's own kernels may be faster.
 bool is_worth_a_graph(int64_t batch, int64_t m, int64_t n, int64_t k);
@@ -28,7 +26,16 @@ bool is_worth_a_graph(int64_t batch, int64_t m, int64_t n, int64_t k);
 // is ours, else in one more. `out` is contiguous and not empty, K not nought; the others lie as
 // they will.
 void product(const Tensor& out, const Tensor& a, const Tensor& b, const ProductTerms& terms);
+
+// What each channel of an image is multiplied by before it is convolved; strides in elements.
+struct Factors {
+  Region values;  // without a buffer: nothing
+  int64_t image = 0, channel = 0;
+};
+// Whether the kernel of such a convolution multiplies as it reads.
+bool takes_factors(const ConvolutionDescriptor& descriptor);
+// The same of a convolution, with factors only where it takes them.
 void product(const ConvolutionDescriptor& descriptor, const ConvolutionOperands& operands,
-             const Finishing& finishing);
+             const Factors& factors, const Finishing& finishing);
 
 }  // namespace menagerie::metal
