@@ -8,7 +8,7 @@ its own, and no trip of the result through memory.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,7 +18,6 @@ from transforms.lowering.epilogue_steps import Call, calls_of
 from transforms.lowering.finished import MOST_STEPS, finished_operators
 from transforms.lowering.input_factors import input_and_factor
 from transforms.operators import bound_arguments
-from transforms.passes.merge_common_subexpressions import MergeCommonSubexpressions
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -71,9 +70,8 @@ def fuse_epilogues(program: ExportedProgram) -> ExportedProgram:
             chain = _Chain(node)
         if chain.nodes or _has_bias(node) or _has_factor(node):
             _fuse(editor, chain)
-    # A mask behind several products was converted for each.
-    merged, _ = MergeCommonSubexpressions()(editor.finish())
-    return merged
+    _share_masks(editor)
+    return editor.finish()
 
 
 def _is_taken(product: Node) -> bool:
@@ -182,6 +180,25 @@ def _other(editor: ProgramEditor, chain: _Chain) -> Node | None:
     if other is None or fake_value(other).dtype == dtype:
         return other
     return editor.call(aten._to_copy.default, other, dtype=dtype, like=chain.product)
+
+
+def _share_masks(editor: ProgramEditor) -> None:
+    """Convert a mask once that follows several products."""
+    seen: dict[tuple[Any, Any], Node] = {}
+    for node in editor.calls(aten._to_copy.default):
+        if any(user.target not in _finished() for user in node.users):
+            continue
+        key = node.args[0], node.kwargs.get("dtype")
+        first = seen.setdefault(key, node)
+        if first is not node and is_written_between(first, node):
+            seen[key] = node
+        elif first is not node:
+            editor.replace(node, first)
+
+
+def _finished() -> tuple[Any, ...]:
+    ours = torch.ops.menagerie
+    return ours.finished_product.default, ours.finished_convolution.default
 
 
 def _steps(chain: _Chain) -> tuple[list[int], list[float], list[float]]:

@@ -310,7 +310,7 @@ extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count
   if (threads.width * threads.height * threads.depth == 0) fault("a grid without threads");
   const Grid grid{{threads.width, threads.height, threads.depth},
                   {group.width, group.height, group.depth}};
-  ++counts().dispatches; if (getenv("TRACE_DISPATCH")) fprintf(stderr, "DISPATCH %s %lu %lu %lu\n", _pipeline->kernel->name().c_str(), (unsigned long)threads.width, (unsigned long)threads.height, (unsigned long)threads.depth);
+  ++counts().dispatches;
   counts().operations += [self operationsOf:threads];
   [buffer add:encoded([&](Stream& stream) { stream.dispatch(_pipeline->kernel, _arguments, grid); })
       keeping:_pipeline];
