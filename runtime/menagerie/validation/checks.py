@@ -161,10 +161,13 @@ def judge_program(
         timed = latency(run, seconds=seconds, threads=threads, case=case)
         if program.session.can_be_profiled:
             profiled = profile(program.session, run, threads=threads, seconds=seconds / 4)
-    cases = range(len(program.goldens))
+    goldens = program.goldens
     judgement = ProgramValidation(
         program=program.entry.name,
-        cases=tuple(CaseShape(case=c, dimensions=program.goldens.dimensions(c)) for c in cases),
+        cases=tuple(
+            CaseShape(case=c, dimensions=goldens.dimensions(c), kind=goldens.kind(c))
+            for c in range(len(goldens))
+        ),
         parity=tuple(parity),
         deterministic=deterministic,
         latency=timed,
