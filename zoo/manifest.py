@@ -192,10 +192,9 @@ def load_manifest(folder: Path | None = None, *, targets: Iterable[str] = ()) ->
     variants: set[str] = set()
     origins: dict[str, Origin] = {}
     faults: list[str] = []
-    schema = _schema()
     for path in paths:
         file = read_yaml(path)
-        for entry, written in _entries(file, schema, targets).items():
+        for entry, written in _entries(file, targets).items():
             here = Origin(path, file.line(("models", entry)))
             others = {_variant_name(entry, p): spec for p, spec in written.variants().items()}
             for name, spec in {entry: written, **others}.items():
@@ -231,9 +230,7 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def _entries(
-    file: YamlFile, schema: dict[str, Any], targets: Iterable[str]
-) -> Mapping[str, ModelSpec]:
+def _entries(file: YamlFile, targets: Iterable[str]) -> Mapping[str, ModelSpec]:
     """The file's entries; none, and its faults noted, if anything in it is wrong."""
     value = file.value
     known = {fault.location for fault in file.faults}  # these read as None: say it once
@@ -249,7 +246,7 @@ def _entries(
             json.dumps(value), strict=True, context={"targets": tuple(targets)}
         )
     except ValidationError as error:
-        for location, fact in explain(error, schema):
+        for location, fact in explain(error, _schema()):
             if location not in known:
                 file.faults.append(Fault(file.line(location), location, fact))
         return {}
