@@ -20,6 +20,7 @@ from transforms.diagnosis import diagnose
 from transforms.latency import measure_beside_eager
 from transforms.pipeline import passes_in
 from transforms.prepare import Prepared, prepare
+from transforms.real_samples import real_sample
 from transforms.speech import speech_parts
 from transforms.targets import target_named
 from zoo import sources
@@ -133,7 +134,9 @@ class ModelStages(InProcessHolder):
         self._prepared, self._original = {}, {}
 
     def _export(self, spec: ProgramSpec) -> ExportedProgramSize:
-        prepared = prepare(self._model().module, spec)
+        context = Context(self._job.model, self._job.origin.parent)
+        real = real_sample(self._job.spec, spec, context)
+        prepared = prepare(self._model().module, spec, real)
         self._prepared[spec.name] = prepared
         return ExportedProgramSize(
             program=spec.name,

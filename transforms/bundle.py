@@ -207,7 +207,8 @@ def _entry(folder: Path, parts: ProgramParts, weights: _Weights) -> BundleProgra
     signature = parts.exported.signature
     golden = parts.lowered.library.parent / "golden.safetensors"
     exact = {f"0/exact/{name}": value.contiguous() for name, value in parts.exact.items()}
-    save_file(_golden_tensors(parts.goldens) | exact, golden)
+    kinds = {str(number): case.kind.value for number, case in enumerate(parts.goldens)}
+    save_file(_golden_tensors(parts.goldens) | exact, golden, metadata=kinds)
     files = {
         Role.LIBRARY: LoweredFile(parts.lowered.library),
         Role.GOLDEN: LoweredFile(golden),

@@ -5,6 +5,9 @@ sizes follow. Their floats and integers are drawn with replacement from the give
 elements, so that every value is one that the program is known to take; their booleans are the given
 ones, repeated or cut along each axis, so that masks keep their form.
 
+Where an input is a picture or speech by its name and shape, a last case has such ones: made by
+chance, with the mean, the deviation and the ends of the given tensor's elements.
+
 Where a program keeps state, each of these is the first of several calls in a row; the later ones'
 inputs are drawn in the same way.
 """
@@ -16,7 +19,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from transforms.golden import GoldenCase, check_outputs, telling_sizes
+from menagerie.validation.records import CaseKind
+from transforms.golden import GoldenCase, PlannedCase, check_outputs, telling_sizes
+from transforms.lifelike import Values, content_of, draw, sizes_of
 from zoo.errors import ExportError
 from zoo.sources.random_weights import one_thread
 from zoo.spec import Dimension
@@ -24,9 +29,12 @@ from zoo.spec import Dimension
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from menagerie.format.bundle_manifest import TensorSpec
     from transforms.signature import Signature
 
 __all__ = ["example_goldens", "redrawn", "resized"]
+
+_LIFELIKE = frozenset({CaseKind.PICTURE, CaseKind.SPEECH})
 
 
 def example_goldens(
@@ -58,24 +66,53 @@ def example_goldens(
         if isinstance(size, str)
     }
     ranges = {n: _dimension(*bounds) for n, bounds in signature.dimensions.items()}
-    others = [s for s in telling_sizes(ranges) if s != own]
+    plan = [PlannedCase(own, CaseKind.GIVEN)]
+    plan += [PlannedCase(s, CaseKind.REDRAWN) for s in telling_sizes(ranges) if s != own]
+    plan += _lifelike_case(signature.inputs, ranges, example)
     cases = list[GoldenCase]()
-    for number, sizes in enumerate([own, *others], start=-1):
+    for number, planned in enumerate(plan, start=-1):
         restore()
         for call in range(calls):
+            seed = f"{number}" + (f":{call}" if call else "")
             inputs = {
-                spec.name: (resized if call == 0 else redrawn)(
-                    example[spec.name],
-                    [sizes[s] if isinstance(s, str) else s for s in spec.shape],
-                    seed=f"{spec.name}:{number}" + (f":{call}" if call else ""),
-                )
+                spec.name: _input(spec, example[spec.name], planned, seed, first=call == 0)
                 for spec in signature.inputs
             }
             nth = f", in call {call + 1} of {calls} after a reset" if calls > 1 else ""
-            cases.append(_case(place, sizes, inputs, eager, nth))
+            cases.append(_case(place, planned, inputs, eager, nth))
     restore()
     check_outputs(place, cases)
     return cases
+
+
+def _lifelike_case(
+    inputs: Sequence[TensorSpec],
+    ranges: Mapping[str, Dimension],
+    example: Mapping[str, torch.Tensor],
+) -> list[PlannedCase]:
+    """The last case, where there is one."""
+    found = [(content_of(spec), example[spec.name]) for spec in inputs]
+    kinds = [content.kind for content, given in found if content is not None and _varies(given)]
+    return [PlannedCase(sizes_of(inputs, ranges), kinds[0])] if kinds else []
+
+
+def _varies(example: torch.Tensor) -> bool:
+    """Whether its elements say what values there may be."""
+    return example.numel() > 1 and bool(example.isfinite().all()) and bool(example.std() > 0)
+
+
+def _input(
+    spec: TensorSpec, example: torch.Tensor, planned: PlannedCase, seed: str, *, first: bool
+) -> torch.Tensor:
+    """An input of a call, the first or a later one of its run."""
+    shape = [planned.dimensions[s] if isinstance(s, str) else s for s in spec.shape]
+    content = content_of(spec)
+    if planned.kind in _LIFELIKE and content is not None and _varies(example):
+        wide = example.double()
+        ends = float(wide.min()), float(wide.max())
+        values = Values(float(wide.mean()), float(wide.std()), *ends)
+        return draw(content, shape, values, seed=f"{spec.name}:{seed}").to(example.dtype)
+    return (resized if first else redrawn)(example, shape, seed=f"{spec.name}:{seed}")
 
 
 def _dimension(low: int, high: int, step: int) -> Dimension:
@@ -84,7 +121,7 @@ def _dimension(low: int, high: int, step: int) -> Dimension:
 
 def _case(
     place: str,
-    sizes: dict[str, int],
+    planned: PlannedCase,
     inputs: dict[str, torch.Tensor],
     eager: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]],
     nth: str,
@@ -94,13 +131,14 @@ def _case(
             results = eager({name: tensor.clone() for name, tensor in inputs.items()})
         outputs = {name: value.clone() for name, value in results.items()}
     except Exception as error:
+        sizes = planned.dimensions
         raise ExportError(
             place,
             f"eager PyTorch fails at {sizes or 'the given inputs'}{nth}: {error}",
             "Narrow the ranges, or give inputs whose values fit every size"
             + (", or fewer `calls`" if nth else ""),
         ) from error
-    return GoldenCase(sizes, inputs, outputs)
+    return GoldenCase(planned.dimensions, inputs, outputs, planned.kind)
 
 
 def resized(example: torch.Tensor, shape: Sequence[int], *, seed: str) -> torch.Tensor:

@@ -1,14 +1,22 @@
-"""Golden cases: seeded inputs, and what eager PyTorch makes of them."""
+"""Golden cases: seeded inputs, and what eager PyTorch makes of them.
+
+Noise at telling sizes comes first. A last case has real samples where the entry has some, else what
+is like pictures or speech where the program takes these.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
+from menagerie.format.bundle_manifest import TensorSpec
+from menagerie.validation.records import CaseKind
 from transforms.export import CallableProgram
+from transforms.lifelike import Content, Values, content_of, draw, sizes_of
 from transforms.state import FirstState
 from zoo.errors import ExportError
 from zoo.sources.random_weights import one_thread
@@ -19,12 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GoldenCase",
-    "case_dimensions",
+    "PlannedCase",
     "check_outputs",
     "input_dtype",
     "make_goldens",
     "make_inputs",
     "model_dtype",
+    "planned_cases",
     "telling_sizes",
 ]
 
@@ -39,16 +48,56 @@ class GoldenCase:
     dimensions: dict[str, int]
     inputs: dict[str, torch.Tensor]
     outputs: dict[str, torch.Tensor]
+    kind: CaseKind = CaseKind.GIVEN
 
 
-def case_dimensions(spec: ProgramSpec) -> list[dict[str, int]]:
-    """Sizes for every case: each dimension is seen at an odd middle value, low and high.
+@dataclass(frozen=True)
+class PlannedCase:
+    """Sizes of the dynamic dimensions, and what the inputs will be like."""
+
+    dimensions: dict[str, int]
+    kind: CaseKind
+
+
+def planned_cases(
+    spec: ProgramSpec, real: Mapping[str, torch.Tensor] | None = None
+) -> list[PlannedCase]:
+    """Every case: in noise each dimension is seen at an odd middle value, low and high.
 
     The first case is the middle one, so that it serves as a typical size where one is needed.
-    Further cases repeat middle, low and high with other seeds until `golden_cases` are reached.
+    Noise repeats middle, low and high with other seeds until `golden_cases` are reached.
+
+    Args:
+        spec: the program.
+        real: a tensor for each input, where the entry has samples.
     """
-    cases = telling_sizes(spec.dimensions)
-    return [cases[i % len(cases)] for i in range(max(len(cases), spec.golden_cases))]
+    noise, last = telling_sizes(spec.dimensions), _lifelike_case(spec, real)
+    count = max(len(noise), spec.golden_cases - len(last))
+    return [PlannedCase(noise[i % len(noise)], CaseKind.NOISE) for i in range(count)] + last
+
+
+def _lifelike_case(spec: ProgramSpec, real: Mapping[str, torch.Tensor] | None) -> list[PlannedCase]:
+    """The last case, where there is one."""
+    if real is not None:
+        shapes = ((i.shape, real[i.name].shape) for i in spec.inputs)
+        axes = (pair for named, found in shapes for pair in zip(named, found, strict=True))
+        sizes = {name: size for name, size in axes if isinstance(name, str)}
+        return [PlannedCase(sizes, CaseKind.SAMPLE)]
+    contents = [found for i in spec.inputs if (found := _content(i)) is not None]
+    if not contents:
+        return []
+    sizes = sizes_of([_tensor_spec(i) for i in spec.inputs], spec.dimensions)
+    return [PlannedCase(sizes, contents[0].kind)]
+
+
+def _content(spec: InputSpec) -> Content | None:
+    """What an input holds, unless the entry says that it is no number by chance."""
+    drawn = spec.sample.kind in {SampleKind.NORMAL, SampleKind.UNIFORM}
+    return content_of(_tensor_spec(spec)) if drawn else None
+
+
+def _tensor_spec(spec: InputSpec) -> TensorSpec:
+    return TensorSpec(spec.name, spec.dtype, spec.shape)
 
 
 def telling_sizes(dimensions: Mapping[str, Dimension]) -> list[dict[str, int]]:
@@ -72,7 +121,12 @@ def telling_sizes(dimensions: Mapping[str, Dimension]) -> list[dict[str, int]]:
 
 
 def make_inputs(
-    spec: ProgramSpec, dimensions: Mapping[str, int], *, seed: int, dtype: torch.dtype
+    spec: ProgramSpec,
+    dimensions: Mapping[str, int],
+    *,
+    seed: int,
+    dtype: torch.dtype,
+    lifelike: bool = False,
 ) -> dict[str, torch.Tensor]:
     """Sample every input of a program.
 
@@ -81,8 +135,10 @@ def make_inputs(
         dimensions: a size for each dynamic dimension.
         seed: of this case; each input draws from its own generator, so order does not matter.
         dtype: the model's; inputs declared float32 take it, so that half models get half inputs.
+        lifelike: whether pictures and speech are like such, and masks let all of them be seen.
     """
-    return {i.name: _sample(i, dimensions, seed, dtype) for i in spec.inputs}
+    sample = _lifelike if lifelike else _sample
+    return {i.name: sample(i, dimensions, seed, dtype) for i in spec.inputs}
 
 
 def make_goldens(
@@ -91,6 +147,7 @@ def make_goldens(
     *,
     dtype: torch.dtype = torch.float32,
     calls: int = 1,
+    real: Mapping[str, torch.Tensor] | None = None,
 ) -> list[GoldenCase]:
     """Run eager on every case, in one thread: two machines then give the same bytes.
 
@@ -100,6 +157,8 @@ def make_goldens(
         dtype: of the model; see `make_inputs`.
         calls: how many follow each other from the first state on, with inputs of their own; only
             of a program with state more than one. The cases are these calls, run after run.
+        real: inputs of the last case, where the entry has samples; they are one call's, so a run
+            of several has none of them.
 
     Raises:
         ExportError: if eager itself fails on a case, naming its sizes; or if its outputs could
@@ -107,11 +166,12 @@ def make_goldens(
     """
     module = CallableProgram(model, spec)
     first, cases = FirstState(module), list[GoldenCase]()
-    for seed, dimensions in enumerate(d for d in case_dimensions(spec) for _ in range(calls)):
+    plan = planned_cases(spec, real if calls == 1 else None)
+    for seed, planned in enumerate(each for each in plan for _ in range(calls)):
         if seed % calls == 0:
             first.restore()
         try:
-            inputs = make_inputs(spec, dimensions, seed=seed, dtype=dtype)
+            inputs = _inputs(spec, planned, seed, dtype, real)
             with torch.no_grad(), one_thread():
                 results = module(*(t.clone() for t in inputs.values()))
             outputs = {name: value.clone() for name, value in results.items()}
@@ -119,15 +179,29 @@ def make_goldens(
             raise
         except Exception as error:
             nth = f", in call {seed % calls + 1} of {calls} after a reset" if calls > 1 else ""
+            sizes = planned.dimensions or "its fixed sizes"
             raise ExportError(
                 f"program {spec.name}",
-                f"eager PyTorch fails at {dimensions or 'its fixed sizes'}{nth}: {error}",
+                f"eager PyTorch fails at {sizes}{nth}: {error}",
                 f"Mend the inputs, arguments{', calls' if nth else ''} or ranges in the manifest",
             ) from error
-        cases.append(GoldenCase(dict(dimensions), inputs, outputs))
+        cases.append(GoldenCase(dict(planned.dimensions), inputs, outputs, planned.kind))
     first.restore()
     check_outputs(f"program {spec.name}", cases)
     return cases
+
+
+def _inputs(
+    spec: ProgramSpec,
+    planned: PlannedCase,
+    seed: int,
+    dtype: torch.dtype,
+    real: Mapping[str, torch.Tensor] | None,
+) -> dict[str, torch.Tensor]:
+    if planned.kind is CaseKind.SAMPLE and real is not None:
+        return {i.name: real[i.name].to(input_dtype(i, dtype)) for i in spec.inputs}
+    lifelike = planned.kind is not CaseKind.NOISE
+    return make_inputs(spec, planned.dimensions, seed=seed, dtype=dtype, lifelike=lifelike)
 
 
 def input_dtype(spec: InputSpec, model_dtype: torch.dtype) -> torch.dtype:
@@ -177,10 +251,32 @@ def _middle(dimension: Dimension) -> int:
     return min(max(units, low), high) * step
 
 
+def _lifelike(
+    spec: InputSpec, dimensions: Mapping[str, int], seed: int, dtype: torch.dtype
+) -> torch.Tensor:
+    """As `_sample`, but for pictures, speech and masks."""
+    sample, content = spec.sample, _content(spec)
+    if sample.kind is SampleKind.PREFIX_MASK:
+        ones = sample.model_copy(update={"kind": SampleKind.ONES})
+        return _sample(spec.model_copy(update={"sample": ones}), dimensions, seed, dtype)
+    if content is None:
+        return _sample(spec, dimensions, seed, dtype)
+    values = Values(sample.mean, sample.std)
+    if sample.kind is SampleKind.UNIFORM:
+        span, middle = sample.high - sample.low, (sample.low + sample.high) / 2.0
+        values = Values(middle, span / math.sqrt(12.0), sample.low, sample.high)
+    drawn = draw(content, _shape(spec, dimensions), values, seed=f"{spec.name}:{seed}")
+    return drawn.to(input_dtype(spec, dtype)).contiguous()
+
+
+def _shape(spec: InputSpec, dimensions: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(s if isinstance(s, int) else dimensions[s] for s in spec.shape)
+
+
 def _sample(
     spec: InputSpec, dimensions: Mapping[str, int], seed: int, dtype: torch.dtype
 ) -> torch.Tensor:
-    shape = tuple(s if isinstance(s, int) else dimensions[s] for s in spec.shape)
+    shape = _shape(spec, dimensions)
     digest = hashlib.sha256(f"{spec.name}:{seed}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:6], "big"))
     sample = spec.sample

@@ -17,6 +17,7 @@ from menagerie.validation.goldens import GoldenCases
 from zoo import sources
 from zoo.errors import MenagerieError, ValidationError
 from zoo.manifest import load_manifest
+from zoo.sources.context import Context
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,6 +65,7 @@ def check_goldens(
         SourceError: the model cannot be had here.
     """
     from transforms.golden import make_goldens, model_dtype
+    from transforms.real_samples import real_sample
 
     bundle = open_bundle(folder)
     seed = bundle.manifest.random_weights
@@ -74,7 +76,13 @@ def check_goldens(
     for program in spec.programs:
         entry = listed[program.name]
         calls = program.calls if entry.state else 1
-        cases = make_goldens(loaded.module, program, dtype=model_dtype(loaded.module), calls=calls)
+        cases = make_goldens(
+            loaded.module,
+            program,
+            dtype=model_dtype(loaded.module),
+            calls=calls,
+            real=real_sample(spec, program, Context(name, origin.parent)),
+        )
         found = GoldenCases(bundle.file(entry.golden.path), entry)
         if len(found) != len(cases):
             raise _differs(name, f"{program.name} has {len(found)} cases, not {len(cases)}")

@@ -11,7 +11,7 @@ from transforms.golden import GoldenCase, make_goldens, model_dtype
 from transforms.state import from_first_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import torch
 
@@ -50,17 +50,20 @@ def called_as(
     return call
 
 
-def prepare(model: torch.nn.Module, spec: ProgramSpec) -> Prepared:
+def prepare(
+    model: torch.nn.Module, spec: ProgramSpec, real: Mapping[str, torch.Tensor] | None = None
+) -> Prepared:
     """Make the golden cases of one program, and export it with the first as example.
 
     Args:
         model: the whole model, in eval mode; float inputs take the dtype of its parameters.
         spec: the program.
+        real: inputs of the last golden case, where the entry has samples.
 
     Raises:
         ExportError: if eager fails on a case or the program cannot be exported.
     """
-    goldens = make_goldens(model, spec, dtype=model_dtype(model))
+    goldens = make_goldens(model, spec, dtype=model_dtype(model), real=real)
     exported = export_program(model, spec, goldens[0].inputs)
     if not exported.state:
         exact = exact_outputs(model, goldens[0], lambda wide: called_as(wide, spec))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from transforms.prepare import Prepared, prepare
+from transforms.real_samples import real_sample
 from transforms.targets import all_targets
 from zoo import sources
 from zoo.manifest import load_manifest
+from zoo.sources.context import Context
 from zoo.sources.fingerprint import seed_used
 
 if TYPE_CHECKING:
@@ -39,11 +42,15 @@ def prepare_model(
     """
     entries = load_manifest(manifest, targets=all_targets())
     spec = entries.spec(model)
+    origin = entries.origin(model).file
     loaded = sources.load(
         model,
         spec,
-        origin=entries.origin(model).file,
+        origin=origin,
         random_weights=seed_used(spec, random_weights),
         allow_factories=allow_factories,
     )
-    return PreparedModel(spec, tuple(prepare(loaded.module, p) for p in spec.programs))
+    context = Context(model, origin.parent)
+    real = (real_sample(spec, program, context) for program in spec.programs)
+    prepared = map(prepare, repeat(loaded.module), spec.programs, real)
+    return PreparedModel(spec, tuple(prepared))

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.golden import case_dimensions, make_goldens, make_inputs, telling_sizes
+from transforms.golden import make_goldens, make_inputs, planned_cases, telling_sizes
 from zoo.errors import ExportError
 from zoo.spec import Dimension, Dtype, InputSpec, ProgramSpec, Sample, SampleKind
 
@@ -91,7 +91,7 @@ def test_cases_cover_low_high_and_an_odd_middle(low: int, span: int, step: int, 
         "inputs": ({"name": "x", "shape": ("n",)},), "dimensions": {"n": bounds},
         "golden_cases": cases,
     })  # fmt: skip
-    seen = [c["n"] for c in case_dimensions(spec)]
+    seen = [c.dimensions["n"] for c in planned_cases(spec)]
     allowed = [n * step for n in range(low, low + span + 1)]
     assert len(seen) >= max(cases, 3)
     assert set(seen) <= set(allowed)

@@ -49,10 +49,16 @@ def _parity(report: ConversionReport) -> list[str]:
     found = sorted(parities(report), key=lambda p: (p[1].passed, -p[1].max_abs))
     if not found:
         return []
+    kinds = {
+        (program.program, case.case): f", {case.kind.value}"
+        for program in report.validation.programs
+        for case in program.cases
+        if case.kind is not None
+    }
     rows = [
         (
             plain_text(f"{program} · {p.output}"),
-            str(p.case),
+            f"{p.case}{kinds.get((program, p.case), '')}",
             error(p.max_abs),
             decibels(p.snr_db),
             demand(p),

@@ -89,7 +89,7 @@ def _profiles(report: ConversionReport) -> list[tuple[str, Markup, list[KernelRo
 def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()) -> str:
     """The page of one conversion, with pictures of its programs' graphs."""
     shown = outputs(report)
-    cases = {p.program: {c.case: c.dimensions for c in p.cases} for p in report.validation.programs}
+    cases = {p.program: {c.case: c for c in p.cases} for p in report.validation.programs}
     parts = [("weights", report.weights_bytes)]
     parts += [(f"library of {r.program}", r.library_bytes) for r in report.lowering]
     return render(
@@ -102,7 +102,7 @@ def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()
         commands=commands(report),
         outputs=shown,
         cases=cases,
-        dynamic=any(sizes for shapes in cases.values() for sizes in shapes.values()),
+        dynamic=any(case.dimensions for shapes in cases.values() for case in shapes.values()),
         times=latencies(report),
         diagnosis=report.diagnosis,
         cause="" if report.diagnosis is None else cause(report.diagnosis),

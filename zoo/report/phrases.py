@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,8 +50,8 @@ HEADINGS = {
 
 EMULATED = (
     "It ran on an emulated device: the shaders that a GPU will run, on this machine's processor, "
-    "every access to memory checked. No real device has run it yet, and its latency here says "
-    "nothing about one."
+    "every access to memory checked. No real device has run it yet, and nobody has timed it: an "
+    "emulation says nothing of a device's speed."
 )
 
 
@@ -83,9 +84,12 @@ def proof(report: ConversionReport) -> str:
     if not report.validation.passed:
         return report.validation.detail
     outputs = [parity for _, parity in parities(report)]
-    cases = sum(len(program.cases) for program in report.validation.programs)
+    cases = [case for program in report.validation.programs for case in program.cases]
+    kinds = Counter(case.kind for case in cases if case.kind is not None)
+    told = ", ".join(f"{number} of {kind.value}" for kind, number in kinds.items())
     return (
-        f"{count(len(outputs), 'output tensor')} of {count(cases, 'golden case')} reproduced, "
+        f"{count(len(outputs), 'output tensor')} of {count(len(cases), 'golden case')} "
+        f"{f'({told}) ' if told else ''}reproduced, "
         "twice with the same bits, in a fresh process without PyTorch."
     )
 

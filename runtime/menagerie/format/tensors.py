@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["read_tensors"]
+__all__ = ["read_notes", "read_tensors"]
 
 _DTYPES: Mapping[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
@@ -47,13 +47,31 @@ def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
         ArtifactError: the file is not valid safetensors, or holds an element type of no program.
     """
     try:
-        with path.open("rb") as file:
-            length = _bounded(int.from_bytes(file.read(_LENGTH_BYTES), "little"))
-            header = load(file.read(length), whole=whole_of_64_bits)
-        content = _map(path, _LENGTH_BYTES + length)
-        return _tensors(content, header)
+        header, offset = _header(path)
+        return _tensors(_map(path, offset), header)
     except (OSError, ValueError) as error:
         raise ArtifactError(str(path), f"not readable as safetensors ({error})") from error
+
+
+def read_notes(path: Path) -> dict[str, str]:
+    """What a safetensors file says beside its tensors, as `__metadata__`; empty without any.
+
+    Raises:
+        ArtifactError: it cannot be read.
+    """
+    try:
+        header, _ = _header(path)
+        notes = header.get("__metadata__", {}) if isinstance(header, dict) else {}
+        return dict(check(dict[str, str], notes, "__metadata__"))
+    except (OSError, ValueError) as error:
+        raise ArtifactError(str(path), f"not readable as safetensors ({error})") from error
+
+
+def _header(path: Path) -> tuple[Any, int]:
+    """The header's JSON, and where the tensors' bytes begin."""
+    with path.open("rb") as file:
+        length = _bounded(int.from_bytes(file.read(_LENGTH_BYTES), "little"))
+        return load(file.read(length), whole=whole_of_64_bits), _LENGTH_BYTES + length
 
 
 def _bounded(length: int) -> int:

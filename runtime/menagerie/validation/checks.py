@@ -79,8 +79,8 @@ def _differing(left: Mapping[str, Array], right: Mapping[str, Array]) -> str:
 
 def _judge_case(
     program: LoadedProgram, case: int, tolerances: Mapping[Dtype, Tolerance]
-) -> tuple[tuple[OutputParity, ...], str]:
-    """Runs a case twice; returns its parities and the output that differed between the runs."""
+) -> tuple[dict[str, Array], tuple[OutputParity, ...], str]:
+    """Runs a case twice; returns its outputs, their parities, and which differed in the second."""
     first = program.run(case)
     second = program.run(case)
     eager = program.goldens.outputs(case)
@@ -95,11 +95,11 @@ def _judge_case(
         )
         for spec in program.entry.outputs
     )
-    return parity, _differing(first, second)
+    return first, parity, _differing(first, second)
 
 
-def _exactness(program: LoadedProgram) -> tuple[Exactness, ...]:
-    """Of outputs that have a truth; it judges nothing."""
+def _exactness(program: LoadedProgram, found: Mapping[str, Array]) -> tuple[Exactness, ...]:
+    """Of those of case 0's outputs `found` that have a truth; it judges nothing."""
     eager = program.goldens.outputs(0)
     truths = {
         spec: truth
@@ -107,7 +107,6 @@ def _exactness(program: LoadedProgram) -> tuple[Exactness, ...]:
         if (truth := program.goldens.exact(spec.name)) is not None
         and truth.shape == eager[spec.name].shape
     }
-    found = program.run(0) if truths else {}
     return tuple(
         Exactness(
             output=spec.name,
@@ -140,16 +139,19 @@ def judge_program(
     """
     parity: list[OutputParity] = []
     facts: list[str] = []
+    exactness: tuple[Exactness, ...] = ()
     deterministic = True
     for case in range(len(program.goldens)):
         place = f"program {program.entry.name}, case {case}"
         step(place)
-        outputs, differing = _judge_case(program, case, tolerances)
-        parity += outputs
-        facts += [f"{place}, output {p.output}: {p.fact}" for p in outputs if not p.passed]
+        outputs, compared, differing = _judge_case(program, case, tolerances)
+        parity += compared
+        facts += [f"{place}, output {p.output}: {p.fact}" for p in compared if not p.passed]
         if differing:
             deterministic = False
             facts.append(f"{place}, output {differing}: two runs of one input differ")
+        if case == 0:
+            exactness = _exactness(program, outputs)
     timed = profiled = None
     if seconds > 0:
         case = program.goldens.largest()
@@ -159,15 +161,18 @@ def judge_program(
         timed = latency(run, seconds=seconds, threads=threads, case=case)
         if program.session.can_be_profiled:
             profiled = profile(program.session, run, threads=threads, seconds=seconds / 4)
-    cases = range(len(program.goldens))
+    goldens = program.goldens
     judgement = ProgramValidation(
         program=program.entry.name,
-        cases=tuple(CaseShape(case=c, dimensions=program.goldens.dimensions(c)) for c in cases),
+        cases=tuple(
+            CaseShape(case=c, dimensions=goldens.dimensions(c), kind=goldens.kind(c))
+            for c in range(len(goldens))
+        ),
         parity=tuple(parity),
         deterministic=deterministic,
         latency=timed,
         passed=not facts,
-        exactness=_exactness(program),
+        exactness=exactness,
         profile=profiled,
     )
     return judgement, facts[0] if facts else ""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from menagerie.errors import ArtifactError
-from menagerie.format.tensors import read_tensors
+from menagerie.format.tensors import read_notes, read_tensors
+from menagerie.validation.records import CaseKind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +31,7 @@ class GoldenCases:
     """
 
     def __init__(self, path: Path, program: BundleProgram) -> None:
-        self._tensors = read_tensors(path)
+        self._tensors, self._notes = read_tensors(path), read_notes(path)
         self._program = program
         if program.golden_cases > len(self._tensors):
             raise ArtifactError(str(path), "has fewer tensors than there are golden cases")
@@ -77,6 +78,11 @@ class GoldenCases:
             for axis, size in zip(spec.shape, self._input(case, spec.name).shape, strict=False)
             if isinstance(axis, str)
         }
+
+    def kind(self, case: int) -> CaseKind | None:
+        """What a case's inputs are like; None where the bundle says nothing that is known here."""
+        told = self._notes.get(str(case))
+        return next((kind for kind in CaseKind if kind.value == told), None)
 
     def largest(self) -> int:
         """The case with the most input elements, the first of equals: the one that is timed."""

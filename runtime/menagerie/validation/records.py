@@ -9,6 +9,7 @@ from menagerie.numerics import Dtype, TextEnum, Tolerance
 __all__ = [
     "AccuracyResult",
     "Bound",
+    "CaseKind",
     "CaseShape",
     "ErrorHistogram",
     "Exactness",
@@ -85,12 +86,27 @@ class Exactness:
     artifact_snr_db: float
 
 
+class CaseKind(TextEnum):
+    """What a golden case's inputs are like."""
+
+    NOISE = "noise"  # every element drawn by itself
+    PICTURE = "picture"  # made with the statistics of photographs
+    SPEECH = "speech"  # made of voice and pauses
+    SAMPLE = "sample"  # real ones of the entry: of its gate, or its calibration
+    GIVEN = "given"  # by who converted
+    REDRAWN = "redrawn"  # of other sizes, from the given ones' elements
+
+
 @dataclass(frozen=True, kw_only=True)
 class CaseShape:
-    """The sizes that the dynamic dimensions took in one golden case."""
+    """The sizes that the dynamic dimensions took in one golden case, and what its inputs are.
+
+    Bundles of older versions do not say the kind.
+    """
 
     case: int
     dimensions: dict[str, int]
+    kind: CaseKind | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ import menagerie
 from menagerie.home import home
 from menagerie.trust.policy import TRUST, allows_unsigned, trusted_place
 from menagerie.typed_json import Malformed
-from menagerie.validation.measure import cores, machine
+from menagerie.validation.machine import cores, machine
 from menagerie.validation.protocol import Finding, Outcome, Step, parse_event
 from menagerie.validation.records import ProgramValidation, ValidationReport, Verdict
 from menagerie.validation.sandbox import contained, exit_status
@@ -42,7 +42,8 @@ class Limits:
         seconds: wall time of the whole validation.
         memory_bytes: private memory; None: the machine's.
         threads: None: one a core.
-        measure_seconds: time spent on measuring each program's latency; 0: none.
+        measure_seconds: time spent on measuring each program's latency; 0: none. On an emulated
+            device it is never measured.
 
     Raises:
         ValueError: a limit is not greater than 0 (the measuring time: less than 0).

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 
 from menagerie.format.bundle_manifest import BundleProgram, TensorSpec, unsealed
 from menagerie.validation.goldens import GoldenCases, read_tensors
+from menagerie.validation.records import CaseKind
 from zoo.errors import ArtifactError
 from zoo.spec import Dtype
 
@@ -123,3 +124,14 @@ def test_a_damaged_header_never_escapes(
         read_tensors(path)
     except ArtifactError:
         return
+
+
+def test_kinds_of_cases_are_told_where_they_are_known(tmp_path: Path) -> None:
+    """A kind that a later version writes, and a bundle that says nothing, are no faults."""
+    path = tmp_path / "golden.safetensors"
+    tensors = golden_tensors([(1, 5), (2, 6), (3, 7)])
+    save_file(tensors, path, metadata={"0": "noise", "1": "picture", "2": "dream"})
+    cases = GoldenCases(path, PROGRAM)
+    assert [cases.kind(n) for n in range(3)] == [CaseKind.NOISE, CaseKind.PICTURE, None]
+    save_file(tensors, path)
+    assert GoldenCases(path, PROGRAM).kind(0) is None

@@ -78,6 +78,44 @@ def _garbage() -> list[Verdict]:
     ]
 
 
+def _hidden() -> list[Verdict]:
+    """What is wrong by one part in a hundred beside much that is right, and larger."""
+    normal = np.random.default_rng(10).normal
+    images = normal(size=(2, 8, 6, 6))
+    channels = images * np.array([1, 1e-3, 1, 1e-3, 1, 1e-3, 1, 1])[:, None, None]
+    rows = normal(size=(4, 50)) * np.array([[1], [1], [1e-3], [1]])
+    columns = normal(size=(1, 1024)) * np.where(np.arange(1024) < 512, 1.0, 1e-3)
+    steps = np.where(np.arange(3)[:, None, None] == 1, 1e-3, 1.0) * normal(size=(3, 5, 4))
+    large = [
+        ("half of all", images, np.arange(images.size).reshape(images.shape) % 2 == 0),
+        ("a row", rows[:, :16], np.arange(4)[:, None] == 3),
+    ]
+    small = [
+        ("a small channel", channels, np.arange(8)[:, None, None] == 3),
+        ("all small channels", channels, np.abs(channels).max((0, 2, 3))[:, None, None] < 0.1),
+        ("a small row", rows, np.arange(4)[:, None] == 2),
+        ("small columns", columns, np.arange(1024) >= 512),
+        ("a small step", steps, np.arange(3)[:, None, None] == 1),
+    ]
+    return [
+        _case(name, Dtype.FLOAT32, array, np.where(wrong, array * 1.01, array), passed=False)
+        for name, array, wrong in large + small
+    ]
+
+
+def _excused() -> list[Verdict]:
+    """Parts that err by much of themselves, but by no more than rounding makes of their sums."""
+    normal = np.random.default_rng(11).normal
+    channels = normal(size=(1, 8, 6, 6)) * np.logspace(0, -7, 8)[:, None, None]
+    active = np.maximum(normal(size=(1, 8, 6, 6)) - np.arange(8)[:, None, None] / 2, 0)
+    small = normal(size=(64, 32)) * np.where(np.arange(32) == 5, 3e-2, 1)
+    return [
+        _case("faint channels", Dtype.FLOAT32, channels, _noisy(channels, 1e-6, 12), passed=True),
+        _case("hardly active", Dtype.FLOAT32, active, _noisy(active, 2e-6, 13), passed=True),
+        _case("a column of 3 %", Dtype.FLOAT32, small, _noisy(small, 3e-5, 14), passed=True),
+    ]
+
+
 def _sound() -> list[Verdict]:
     """What rounding and another order of summing do to good models."""
     normal = np.random.default_rng(3).normal
@@ -118,4 +156,4 @@ def _bit_for_bit() -> list[Verdict]:
     ]
 
 
-VERDICTS = (*_garbage(), *_sound(), *_bit_for_bit())
+VERDICTS = (*_garbage(), *_hidden(), *_excused(), *_sound(), *_bit_for_bit())
