@@ -1,4 +1,4 @@
-"""Instructions that a start of two small models, and of the command line, takes: a guard.
+"""Instructions that a start of two small models, and of the command line twice, takes: a guard.
 
     python benchmarks/instructions.py            # beside what is recorded
     python benchmarks/instructions.py --record   # the new counts become what is recorded
@@ -6,7 +6,7 @@
 Callgrind (Debian's package valgrind) runs each program on a processor of its own making, so that a
 count is the same on a busy machine. It depends on what was compiled by what: counts are recorded
 for each kind of machine. `menagerie-run` opens the bundle, computes its first golden case once and
-compares it; the models are trained ones of the zoo.
+compares it; the models are trained ones of the zoo. `zoo list` takes more with each model more.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def commands(folder: Path) -> dict[str, list[str]]:
         bundle = str(folder / model)
         _said([zoo, "pull", model, "--target", "cpu", "--store", store, "--output", bundle])
         made[model] = [*run, bundle]
-    return made | {"zoo --help": [sys.executable, zoo, "--help"]}
+    typed = {f"zoo {word}": [sys.executable, zoo, word] for word in ("--help", "list")}
+    return made | typed
 
 
 def _said(command: list[str]) -> None:

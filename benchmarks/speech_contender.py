@@ -24,7 +24,7 @@ from menagerie.speech.greedy import greedy_ctc
 from menagerie.speech.recipe import CtcHead, WhisperHead, read_recipe
 from menagerie.speech.recogniser import Program, Recogniser
 from menagerie.speech.whisper import greedy_whisper
-from menagerie.validation.measure import peak_memory_bytes
+from menagerie.validation.machine import peak_memory_bytes
 from menagerie.validation.turns import serve
 
 if TYPE_CHECKING:

@@ -13,4 +13,6 @@ class Frozen(BaseModel):
     JSON has no infinity: as a string it survives the round trip and every other reader.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", ser_json_inf_nan="strings", defer_build=True
+    )

@@ -102,7 +102,8 @@ class Manifest:
         Args:
             patterns: names, or globs with `*`, `?`, `[...]`; a glob leaves other precisions out.
             tags: taken in addition; with neither patterns nor tags, the tag `default`.
-            precisions: those of them to take instead; left out: what the names say.
+            precisions: those of them to take instead; left out: what the names say. A name must be
+                published in each; of patterns and tags, those are taken that are.
 
         Raises:
             UsageError: for a pattern, tag or precision that selects nothing.
@@ -115,20 +116,33 @@ class Manifest:
             chosen |= self._tagged(tag)
         if precisions:
             chosen = self._precise(chosen, precisions)
+            self._require_precise([p for p in patterns if not is_pattern(p)], precisions)
         return [name for name in self.models if name in chosen]
 
     def _precise(self, chosen: set[str], precisions: Sequence[Precision]) -> set[str]:
         """The chosen models in the precisions that they are published in."""
         made: set[str] = set()
         for precision in precisions:
-            found = {n for n in chosen if self.models[n].precision is precision}
-            found |= {_variant_name(n, precision) for n in chosen} & self._variants
+            found = set().union(*(self._in_precision(name, precision) for name in chosen))
             if not found:
                 fact = f"none of the selected models is published in {precision}"
                 step = f"Add `precisions: {{{precision}: {{}}}}` to an entry"
                 raise UsageError(f"--precision {precision}", fact, step)
             made |= found
         return made
+
+    def _in_precision(self, name: str, precision: Precision) -> set[str]:
+        """The model itself or its variant, if either is published so."""
+        own = {name} if self.models[name].precision is precision else set()
+        return own | ({_variant_name(name, precision)} & self._variants)
+
+    def _require_precise(self, names: Sequence[str], precisions: Sequence[Precision]) -> None:
+        for precision in precisions:
+            missing = [name for name in names if not self._in_precision(name, precision)]
+            if missing:
+                fact = f"not published in {precision}: {', '.join(missing)}"
+                step = f"Add `precisions: {{{precision}: {{}}}}` to the entry, or leave it out"
+                raise UsageError(f"--precision {precision}", fact, step)
 
     def _matching(self, pattern: str) -> set[str]:
         if not is_pattern(pattern):
@@ -178,10 +192,9 @@ def load_manifest(folder: Path | None = None, *, targets: Iterable[str] = ()) ->
     variants: set[str] = set()
     origins: dict[str, Origin] = {}
     faults: list[str] = []
-    schema = _schema()
     for path in paths:
         file = read_yaml(path)
-        for entry, written in _entries(file, schema, targets).items():
+        for entry, written in _entries(file, targets).items():
             here = Origin(path, file.line(("models", entry)))
             others = {_variant_name(entry, p): spec for p, spec in written.variants().items()}
             for name, spec in {entry: written, **others}.items():
@@ -217,9 +230,7 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def _entries(
-    file: YamlFile, schema: dict[str, Any], targets: Iterable[str]
-) -> Mapping[str, ModelSpec]:
+def _entries(file: YamlFile, targets: Iterable[str]) -> Mapping[str, ModelSpec]:
     """The file's entries; none, and its faults noted, if anything in it is wrong."""
     value = file.value
     known = {fault.location for fault in file.faults}  # these read as None: say it once
@@ -235,7 +246,7 @@ def _entries(
             json.dumps(value), strict=True, context={"targets": tuple(targets)}
         )
     except ValidationError as error:
-        for location, fact in explain(error, schema):
+        for location, fact in explain(error, _schema()):
             if location not in known:
                 file.faults.append(Fault(file.line(location), location, fact))
         return {}

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from menagerie.store.layout import PUBLISHING, SWEEPING, is_note_key
 from zoo.errors import NotInStore, StoreError, TooLarge
-from zoo.spec import Sha256
+from zoo.spec_base import Sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

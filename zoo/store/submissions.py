@@ -26,7 +26,7 @@ from menagerie.store.layout import (
 )
 from zoo.errors import HashMismatch, NotInStore, StoreError, UsageError
 from zoo.frozen import Frozen
-from zoo.spec import Sha256
+from zoo.spec_base import Sha256
 from zoo.store.announcements import announce
 from zoo.store.base import Meter, Progress, silent
 

@@ -17,7 +17,7 @@ import menagerie
 from menagerie.home import home
 from menagerie.trust.policy import TRUST, allows_unsigned, trusted_place
 from menagerie.typed_json import Malformed
-from menagerie.validation.measure import cores, machine
+from menagerie.validation.machine import cores, machine
 from menagerie.validation.protocol import Finding, Outcome, Step, parse_event
 from menagerie.validation.records import ProgramValidation, ValidationReport, Verdict
 from menagerie.validation.sandbox import contained, exit_status

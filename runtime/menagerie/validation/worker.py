@@ -36,7 +36,7 @@ from menagerie.validation.checks import (
     word_errors,
 )
 from menagerie.validation.goldens import GoldenCases
-from menagerie.validation.measure import foreign_libraries, machine, peak_memory_bytes
+from menagerie.validation.machine import foreign_libraries, machine, peak_memory_bytes
 from menagerie.validation.protocol import Sender
 from menagerie.validation.records import (
     AccuracyResult,

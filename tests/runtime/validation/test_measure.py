@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from menagerie.errors import MenagerieError
-from menagerie.validation.measure import cores, images_of, latency, machine, peak_memory_bytes
+from menagerie.validation.machine import cores, images_of, machine, peak_memory_bytes
+from menagerie.validation.measure import latency
 
 if TYPE_CHECKING:
     from collections.abc import Callable
