@@ -68,7 +68,7 @@ def steps(models: tuple[str, ...], folder: Path, *, on_mac: bool) -> tuple[Step,
         Step("operators", (python, f"{_DOUBLE}/run_cases.py", library)),
         Step("convert", convert),
         *(Step(f"confirm-{m}", (zoo, "verify", m, "--target", "metal")) for m in models),
-        Step("counts", (python, "benchmarks/metal_counts.py", *models)),
+        Step("counts", (python, "benchmarks/metal.py", *models)),
     )
 
 

@@ -1,86 +1,152 @@
-"""How long a Metal artifact takes to make on this host, and how slow its emulation is.
+"""What a Metal artifact makes a GPU do, counted on the double, and how fast that could be at best.
 
-    python benchmarks/metal.py resnet18 mobilenet_v3_small
+    python benchmarks/metal.py mobilenet_v3_small parakeet_ctc_small
+    python benchmarks/metal.py --all    # every model of the zoo that is for Metal
 
-Each model is converted for both targets, with random weights and whatever caches there are. `made`
-is the time from the exported program to the sealed bundle: graph passes, code generation, two
-libraries, and eager's latency. `emulated` over `CPU` is what the emulated device, which checks
-every access to memory, costs against the CPU artifact: it says nothing about a GPU.
+Models that the store lacks are converted first, with random weights. Counts are exact, and the same
+on a Mac: those of one run of a program in its last golden case, made by the Apple device itself
+over doubles of Apple's classes. `breaks` are encoders that were begun, graphs included. Megabytes
+are those of all operands of all work, in buffers up to a quarter longer than their tensors, and the
+weights once. `error` is the largest difference to eager's outputs in the golden cases. The columns
+before it are the roofline: no run can be faster than the longer of bytes over bandwidth and
+operations over single-precision throughput. A second row of each program, *graphs*, has an MPSGraph
+call for every product but depthwise convolutions, as ExecuTorch's Metal backend has
+(backends/apple/metal/runtime/ops of pytorch/executorch), and before it kernels of our own.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from menagerie.figures import milliseconds, seconds, times
-from tasks.job import Stage
-from zoo.report import read_report
-from zoo.report.summary import summarise
+from zoo.manifest import load_manifest
 
 if TYPE_CHECKING:
-    from zoo.records import ConversionReport
+    from collections.abc import Mapping
 
-_MADE = (Stage.TRANSFORM, Stage.LOWER)
+_DOUBLE = Path(__file__).parents[1] / "tests" / "runtime" / "metal" / "double"
 
 
 @dataclass(frozen=True)
-class Row:
-    """What one conversion for both targets told."""
+class Chip:
+    """A GPU's published figures: GB/s, and TFLOP/s in single precision."""
 
-    model: str
-    metal: ConversionReport
-    cpu: ConversionReport
+    name: str
+    bandwidth: float
+    throughput: float
 
-    def cells(self) -> tuple[str, ...]:
-        """As the table shows it."""
-        shaders = sum(record.generated_kernels for record in self.metal.lowering)
-        metal, cpu = summarise(self.metal).artifact_ms, summarise(self.cpu).artifact_ms
-        assert metal is not None
-        assert cpu is not None
-        return (
-            self.model,
-            seconds(_made(self.metal)),
-            seconds(_made(self.cpu)),
-            str(shaders),
-            milliseconds(metal),
-            milliseconds(cpu),
-            times(metal / cpu),
-        )
+    def milliseconds(self, size: float, operations: float) -> float:
+        """The least a run can take that moves so many bytes and computes so many operations."""
+        return 1e3 * max(size / (self.bandwidth * 1e9), operations / (self.throughput * 1e12))
 
 
-def _made(report: ConversionReport) -> float:
-    return sum(stage.seconds for stage in report.stages if stage.stage in _MADE)
+# M1: 2.6 TFLOP/s (Apple's press release of 10 November 2020); 68.25 GB/s, its LPDDR4X-4266 over 128
+# bits. M2 Pro: 200 GB/s (press release of 17 January 2023), 2048 lanes at 1.398 GHz
+# (hmc-tech.com/gpu). M4: 120 GB/s (press release of 7 May 2024), 1280 lanes at 1.47 GHz (the same).
+# A lane does two operations a cycle.
+CHIPS = (Chip("M1", 68.25, 2.6), Chip("M2 Pro", 200, 5.73), Chip("M4", 120, 3.76))
 
 
-def convert(model: str, target: str) -> ConversionReport:
-    """Convert afresh; the report of it."""
+def counts(bundle: Path, *, graphs: bool = False) -> Mapping[str, Mapping[str, float]]:
+    """By program, what one run of it makes the device do, and `error`: the largest of its outputs.
+
+    Args:
+        bundle: its folder.
+        graphs: have MPSGraph compute what it can.
+
+    Raises:
+        RuntimeError: the double ends with a fault, which is the message.
+    """
+    sys.path.append(str(_DOUBLE))
+    from load_double import build_double
+
+    done = subprocess.run(
+        [sys.executable, str(_DOUBLE / "run_bundle.py"), str(build_double()), str(bundle)],
+        capture_output=True, text=True, check=False,
+        env=os.environ | ({"MENAGERIE_METAL_GRAPH_FROM": "0"} if graphs else {}),
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr)
+    found = json.loads(done.stdout)
+    programs = {k.removesuffix("/counts"): v for k, v in found.items() if k.endswith("/counts")}
+    for name, of in programs.items():
+        errors = (v for k, v in found.items() if k.startswith(f"{name}/") and v is not of)
+        of["error"] = max(errors)
+    return programs
+
+
+def row(name: str, bundle: Path, of: Mapping[str, float]) -> tuple[str, ...]:
+    """A line of the table."""
+    size = of["bytes"] + sum(path.stat().st_size for path in bundle.glob("*.safetensors"))
+    return (
+        name,
+        *(str(of[key]) for key in ("dispatches", "encoders", "graphs", "blits", "commits")),
+        f"{size / 1e6:.1f}",
+        f"{of['operations'] / 1e9:.2f}",
+        *(f"{chip.milliseconds(size, of['operations']):.2f}" for chip in CHIPS),
+        f"{of['error']:.1e}",
+    )
+
+
+HEAD = (
+    "program", "dispatches", "breaks", "graphs", "copies", "commits", "MB", "GFLOP",
+    *(f"{chip.name} ms" for chip in CHIPS), "error",
+)  # fmt: skip
+
+
+def _zoo(*words: object) -> subprocess.CompletedProcess[bytes]:
     zoo = Path(sys.executable).with_name("zoo")
-    words = ["convert", model, "--target", target, "--random-weights", "0", "--force"]
-    done = subprocess.run([zoo, *words, "--json"], capture_output=True, text=True, check=False)
-    [row] = json.loads(done.stdout)["results"]
-    if row["outcome"] != "published":
-        sys.exit(f"{model} for {target}: {row['reason']}")
-    return read_report(Path(row["report"]).parent)
+    return subprocess.run([zoo, *map(str, words)], stdout=subprocess.DEVNULL, check=False)
+
+
+def fetch(model: str, folder: Path) -> Path:
+    """The model's bundle, converted where the store has none, or the folder that `model` is.
+
+    Raises:
+        RuntimeError: it could neither be pulled nor converted; the command has said why.
+    """
+    if Path(model).is_dir():
+        return Path(model)
+    words = ("pull", model, "--target", "metal", "--platform", "metal-macos-arm64", "-o", folder)
+    if _zoo(*words).returncode != 0:
+        _zoo("convert", model, "--target", "metal", "--random-weights", "0")
+        if _zoo(*words).returncode != 0:
+            raise RuntimeError(model)
+    return folder
+
+
+def models_for_metal() -> list[str]:
+    """Those of the zoo, in float32."""
+    manifest = load_manifest()
+    return [name for name in manifest.select(["*"]) if "metal" in manifest.spec(name).targets]
 
 
 def main() -> None:
-    """Print the table, a row as soon as it is known."""
+    """Print a Markdown table, a row as soon as it is known."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("models", nargs="+")
-    layout = "{:22} {:>10} {:>10} {:>8} {:>10} {:>10} {:>9}"
-    head = ("model", "made", "for CPU", "kernels", "emulated", "CPU", "slower")
-    print(layout.format(*head))
-    for model in parser.parse_args().models:
-        row = Row(model, convert(model, "metal"), convert(model, "cpu"))
-        print(layout.format(*row.cells()), flush=True)
+    parser.add_argument("models", nargs="*", help="names, or folders of bundles")
+    parser.add_argument("--all", action="store_true", help="every model that is for Metal")
+    wish = parser.parse_args()
+    models = models_for_metal() if wish.all else wish.models
+    if not models:
+        parser.error("name models, or say --all")
+    print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
+    for model in models:
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = fetch(model, Path(scratch) / "bundle")
+            for graphs in (False, True):
+                for program, of in counts(folder, graphs=graphs).items():
+                    name = f"{model}/{program}{', graphs' if graphs else ''}"
+                    print(f"| {' | '.join(row(name, folder, of))} |", flush=True)
 
 
 if __name__ == "__main__":

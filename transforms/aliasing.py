@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensor
     from torch.fx import Graph, Node
 
-__all__ = ["Aliasing", "writes_of"]
+__all__ = ["Aliasing", "is_written_between", "writes_of"]
 
 # Views in truth, though their schemas declare none.
 _UNDECLARED = frozenset(
@@ -52,6 +52,16 @@ def writes_of(node: Node) -> list[Node]:
     if isinstance(node.target, torch._ops.HigherOrderOperator) and not _pure_subgraphs(node):
         return [n for n in node.all_input_nodes if _holds_tensor(n)]
     return []
+
+
+def is_written_between(first: Node, last: Node) -> bool:
+    """Whether any call behind `first` writes to memory, up to `last` and with it."""
+    node = first
+    while node is not last:
+        node = node.next
+        if writes_of(node):
+            return True
+    return False
 
 
 class Aliasing:

@@ -102,7 +102,8 @@ class Manifest:
         Args:
             patterns: names, or globs with `*`, `?`, `[...]`; a glob leaves other precisions out.
             tags: taken in addition; with neither patterns nor tags, the tag `default`.
-            precisions: those of them to take instead; left out: what the names say.
+            precisions: those of them to take instead; left out: what the names say. A name must be
+                published in each; of patterns and tags, those are taken that are.
 
         Raises:
             UsageError: for a pattern, tag or precision that selects nothing.
@@ -115,20 +116,33 @@ class Manifest:
             chosen |= self._tagged(tag)
         if precisions:
             chosen = self._precise(chosen, precisions)
+            self._require_precise([p for p in patterns if not is_pattern(p)], precisions)
         return [name for name in self.models if name in chosen]
 
     def _precise(self, chosen: set[str], precisions: Sequence[Precision]) -> set[str]:
         """The chosen models in the precisions that they are published in."""
         made: set[str] = set()
         for precision in precisions:
-            found = {n for n in chosen if self.models[n].precision is precision}
-            found |= {_variant_name(n, precision) for n in chosen} & self._variants
+            found = set().union(*(self._in_precision(name, precision) for name in chosen))
             if not found:
                 fact = f"none of the selected models is published in {precision}"
                 step = f"Add `precisions: {{{precision}: {{}}}}` to an entry"
                 raise UsageError(f"--precision {precision}", fact, step)
             made |= found
         return made
+
+    def _in_precision(self, name: str, precision: Precision) -> set[str]:
+        """The model itself or its variant, if either is published so."""
+        own = {name} if self.models[name].precision is precision else set()
+        return own | ({_variant_name(name, precision)} & self._variants)
+
+    def _require_precise(self, names: Sequence[str], precisions: Sequence[Precision]) -> None:
+        for precision in precisions:
+            missing = [name for name in names if not self._in_precision(name, precision)]
+            if missing:
+                fact = f"not published in {precision}: {', '.join(missing)}"
+                step = f"Add `precisions: {{{precision}: {{}}}}` to the entry, or leave it out"
+                raise UsageError(f"--precision {precision}", fact, step)
 
     def _matching(self, pattern: str) -> set[str]:
         if not is_pattern(pattern):

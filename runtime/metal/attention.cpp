@@ -1,6 +1,6 @@
-// Scaled dot-product attention on the device, by one kernel that keeps no scores. Where the weights
-// are wanted too, or the device computes large products elsewhere: a product, a softmax with a
-// mask, a product. Half precision is computed in single and rounded once at the end.
+// Scaled dot-product attention on the device, by one kernel that keeps no scores. Where the device
+// computes large products elsewhere: a product, a softmax with a mask, a product. Half precision is
+// computed in single and rounded once at the end.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -44,47 +44,44 @@ struct Attention {
   const Tensor& query;  // [B, H, L, E]
   const Tensor& key;    // [B, G, S, E], H a multiple of G
   const Tensor& value;  // [B, G, S, V]
-  const Tensor* mask;   // broadcasts to [B, H, L, S]
+  const Tensor* mask;   // broadcasts to [B, H, L, S]; null: none
   bool causal;
   double scale;
+  Tensor output;  // [B, H, L, V], its columns side by side
 };
 
-void check(const Attention& a, bool grouped) {
-  const auto& [q, k, v] = std::tie(a.query, a.key, a.value);
+void check(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor* mask) {
   require(q.dimensions == 4 && k.dimensions == 4 && v.dimensions == 4 && k.size[0] == q.size[0] &&
               v.size[0] == q.size[0] && k.size[1] == v.size[1] && k.size[3] == q.size[3] &&
-              k.size[2] == v.size[2] &&
-              (grouped ? k.size[1] > 0 && q.size[1] % k.size[1] == 0 : k.size[1] == q.size[1]),
+              k.size[2] == v.size[2] && k.size[1] > 0 && q.size[1] % k.size[1] == 0,
           "shapes do not fit: query ", q, ", key ", k, ", value ", v);
   require(is_floating(q.dtype) && q.dtype != Dtype::kFloat64 && q.dtype == k.dtype &&
               q.dtype == v.dtype,
           "query, key and value differ in dtype, or are not floating: ", q, ", ", k, ", ", v);
-  if (a.mask == nullptr) return;
+  if (mask == nullptr) return;
   const int64_t wanted[] = {q.size[0], q.size[1], q.size[2], k.size[2]};
-  bool fits = a.mask->dimensions <= 4;
-  for (int32_t axis = 0; fits && axis < a.mask->dimensions; ++axis) {
-    const int64_t size = a.mask->size[a.mask->dimensions - 1 - axis];
+  bool fits = mask->dimensions <= 4;
+  for (int32_t axis = 0; fits && axis < mask->dimensions; ++axis) {
+    const int64_t size = mask->size[mask->dimensions - 1 - axis];
     fits = size == 1 || size == wanted[3 - axis];
   }
-  require(fits, "the mask ", *a.mask, " does not fit query ", q, " and key ", k);
+  require(fits, "the mask ", *mask, " does not fit query ", q, " and key ", k);
 }
 
-// The heads that share keys are so many more rows of one product.
-MatmulDescriptor product_of(const Attention& a, int64_t n, int64_t k) {
-  const int64_t batch = a.key.size[0] * a.key.size[1];
-  const int64_t rows = a.query.size[1] / a.key.size[1] * a.query.size[2];
-  return {.dtype = Dtype::kFloat32,
-          .batch = batch,
-          .m = rows,
-          .n = n,
-          .k = k,
-          .a_transposed = false,
-          .b_transposed = false,
-          .a_batch = batch,
-          .b_batch = batch,
-          .alpha = 1,
-          .beta = 1,
-          .addend = std::nullopt};
+// Dense matrices [B, M, N], of which a tensor has as many elements.
+Tensor matrices_of(const Tensor& tensor, int64_t batch, int64_t rows, int64_t columns) {
+  Tensor view = tensor;
+  view.dimensions = 3;
+  view.size = {batch, rows, columns};
+  view.stride = {rows * columns, columns, 1};
+  return view;
+}
+
+Tensor with_axes_swapped(const Tensor& tensor, int first, int second) {
+  Tensor view = tensor;
+  std::swap(view.size[first], view.size[second]);
+  std::swap(view.stride[first], view.stride[second]);
+  return view;
 }
 
 // softmax(scores + mask) in place.
@@ -104,35 +101,33 @@ void weigh(const Attention& a, const Tensor& scores) {
            Grid{{threads_for(static_cast<int64_t>(rows * kSimdWidth)), 1, 1}, {kSimdWidth, 1, 1}});
 }
 
-// By parts, in single precision: the result, and the weights.
-std::pair<Tensor, Tensor> attend_by_parts(const Attention& a) {
+// By parts, in single precision.
+void attend_by_parts(const Attention& a) {
   const auto& size = a.query.size;
-  const int64_t score_sizes[] = {size[0], size[1], size[2], a.key.size[2]};
-  const int64_t output_sizes[] = {size[0], size[1], size[2], a.value.size[3]};
-  const Tensor output = metal::empty_contiguous(Dtype::kFloat32, output_sizes);
-  const Tensor weights = metal::empty_contiguous(Dtype::kFloat32, score_sizes);
-  if (weights.empty() || a.query.empty()) {
-    backend::fill_zero(output);
-    backend::fill_zero(weights);
-    return {output, weights};
-  }
-  const Tensor query = converted(a.query, Dtype::kFloat32);
-  const Tensor key = converted(a.key, Dtype::kFloat32);
-  MatmulDescriptor scoring = product_of(a, a.key.size[2], size[3]);
-  scoring.b_transposed = true;
-  scoring.alpha = static_cast<float>(a.scale);
-  product(scoring, {region_of(query), region_of(key), {}, region_of(weights)}, {});
+  // The heads that share keys are so many more rows of one product.
+  const int64_t batch = a.key.size[0] * a.key.size[1];
+  const int64_t rows = a.query.size[1] / a.key.size[1] * size[2];
+  const int64_t keys = a.key.size[2];
+  const int64_t columns = a.value.size[3];
+  const auto single = [&](const Tensor& tensor, int64_t down, int64_t across) {
+    return matrices_of(converted(tensor, Dtype::kFloat32), batch, down, across);
+  };
+  const Tensor weights =
+      metal::empty_contiguous(Dtype::kFloat32, std::array{size[0], size[1], size[2], keys});
+  const Tensor scores = matrices_of(weights, batch, rows, keys);
+  product(scores, single(a.query, rows, size[3]),
+          with_axes_swapped(single(a.key, keys, size[3]), 1, 2),
+          {nullptr, static_cast<float>(a.scale), 0, {}});
   weigh(a, weights);
-  if (output.empty()) return {output, weights};
-  const Tensor value = converted(a.value, Dtype::kFloat32);
-  product(product_of(a, a.value.size[3], a.key.size[2]),
-          {region_of(weights), region_of(value), {}, region_of(output)}, {});
-  return {output, weights};
+  const Tensor whole = metal::empty_contiguous(Dtype::kFloat32, a.output.sizes());
+  product(matrices_of(whole, batch, rows, columns), scores, single(a.value, keys, columns),
+          {nullptr, 1, 0, {}});
+  metal::copy(whole, a.output);
 }
 
 Strides strides_of(const Tensor& t) { return {t.stride[0], t.stride[1], t.stride[2], t.stride[3]}; }
 
-void dispatch_whole(const Attention& a, const Tensor& output) {
+void attend_whole(const Attention& a) {
   const auto& size = a.query.size;
   Shape shape{.heads = size[1],
               .sharing = size[1] / a.key.size[1],
@@ -153,9 +148,9 @@ void dispatch_whole(const Attention& a, const Tensor& output) {
     mask = broadcast(mask, std::array{size[0], size[1], size[2], shape.keys});
   }
   Arguments arguments;
-  arguments.add(output).add(a.query).add(a.key).add(a.value).add(mask).add(shape);
+  arguments.add(a.output).add(a.query).add(a.key).add(a.value).add(mask).add(shape);
   arguments.add(strides_of(a.query)).add(strides_of(a.key)).add(strides_of(a.value));
-  arguments.add(strides_of(mask));
+  arguments.add(strides_of(mask)).add(strides_of(a.output));
   const std::string type = metal_name(a.query.dtype);
   const uint64_t heads = threads_for(size[0] * size[1]);
   if (shape.queries == 1 && std::max(shape.width, shape.columns) <= kWidestOne) {
@@ -170,72 +165,33 @@ void dispatch_whole(const Attention& a, const Tensor& output) {
            {kThreads, 1, 1}});
 }
 
-// The result alone.
-Tensor attend_whole(const Attention& a) {
-  const int64_t sizes[] = {a.query.size[0], a.query.size[1], a.query.size[2], a.value.size[3]};
-  const Tensor output = metal::empty_contiguous(a.query.dtype, sizes);
-  if (output.empty()) return output;
-  if (a.key.empty()) {
-    backend::fill_zero(output);
-  } else {
-    dispatch_whole(a, output);
-  }
-  return output;
-}
-
 double operations_of(const Attention& a) {
   const auto rows = static_cast<double>(a.query.size[0] * a.query.size[1] * a.query.size[2]);
   return 2.0 * rows * static_cast<double>(a.key.size[2] * (a.query.size[3] + a.value.size[3]));
 }
 
-struct Given {
-  AtenTensorHandle query, key, value;
-  AtenTensorHandle* mask;
-  double dropout;
-  bool causal;
-  AtenTensorHandle* dropout_mask;
-  const double* scale;
-};
-
-// `weights` may be null: they are not wanted.
-void run(const Given& given, bool grouped, AtenTensorHandle* output, AtenTensorHandle* weights) {
-  const Tensor& query = operand(given.query);
-  require(given.dropout == 0 && optional_operand(given.dropout_mask) == nullptr, "dropout ",
-          given.dropout, " is for training");
-  const Attention attention{
-      query, operand(given.key), operand(given.value), optional_operand(given.mask), given.causal,
-      0};
-  check(attention, grouped);
-  Attention scaled = attention;
-  scaled.scale = given.scale != nullptr ? *given.scale : 1 / std::sqrt(double(query.size[3]));
-  if (weights == nullptr && is_own_attention(operations_of(scaled))) {
-    *output = to_handle(attend_whole(scaled));
-    return;
-  }
-  const auto [result, weighed] = attend_by_parts(scaled);
-  *output = to_handle(converted(result, query.dtype));
-  if (weights != nullptr) *weights = to_handle(converted(weighed, query.dtype));
+void attend(const Attention& a) {
+  if (a.output.empty()) return;
+  if (a.key.empty()) return backend::fill_zero(a.output);
+  if (is_own_attention(operations_of(a))) return attend_whole(a);
+  attend_by_parts(a);
 }
 
 }  // namespace
 
-AOTITorchError aoti_torch_mps__scaled_dot_product_attention_math_for_mps(
-    AtenTensorHandle query, AtenTensorHandle key, AtenTensorHandle value,
-    AtenTensorHandle* attn_mask, double dropout_p, int32_t is_causal,
-    AtenTensorHandle* dropout_mask, double* scale, AtenTensorHandle* ret0, AtenTensorHandle* ret1) {
+AOTITorchError aoti_torch_mps_attention(AtenTensorHandle query, AtenTensorHandle key,
+                                        AtenTensorHandle value, AtenTensorHandle* mask,
+                                        int32_t is_causal, double* scale, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
-    run({query, key, value, attn_mask, dropout_p, is_causal != 0, dropout_mask, scale},
-        /*grouped=*/false, ret0, ret1);
-  });
-}
-
-AOTITorchError aoti_torch_mps__scaled_dot_product_attention_math_for_mps_v2(
-    AtenTensorHandle query, AtenTensorHandle key, AtenTensorHandle value,
-    AtenTensorHandle* attn_mask, double dropout_p, int32_t is_causal,
-    AtenTensorHandle* dropout_mask, double* scale, int32_t enable_gqa, AtenTensorHandle* ret0,
-    AtenTensorHandle* ret1) {
-  return kernel(__func__, [&] {
-    run({query, key, value, attn_mask, dropout_p, is_causal != 0, dropout_mask, scale},
-        enable_gqa != 0, ret0, ret1);
+    const Tensor& q = operand(query);
+    const Tensor& k = operand(key);
+    const Tensor& v = operand(value);
+    const Tensor* hiding = optional_operand(mask);
+    check(q, k, v, hiding);
+    const std::array sizes{q.size[0], q.size[2], q.size[1], v.size[3]};
+    const Tensor by_places = metal::empty_contiguous(q.dtype, sizes);
+    const double factor = scale != nullptr ? *scale : 1 / std::sqrt(double(q.size[3]));
+    attend({q, k, v, hiding, is_causal != 0, factor, with_axes_swapped(by_places, 1, 2)});
+    *ret0 = to_handle(by_places);
   });
 }

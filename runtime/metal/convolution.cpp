@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "common/copy.h"
 #include "common/operators.h"
 #include "metal/copy.h"
 #include "metal/own_products.h"
@@ -34,36 +35,68 @@ Image image_of(const Tensor& tensor) {
   return {plain ? tensor : dense(tensor), ImageLayout::kNchw};
 }
 
+// The factor of each image's channels, as the images' kernels take it.
+Factors factors_of(const Tensor* factor, const Tensor& input) {
+  if (factor == nullptr) return {};
+  require(factor->dtype == input.dtype, "the factor ", *factor, " has not the dtype of ", input);
+  const std::array sizes{input.size[0], input.size[1], int64_t{1}, int64_t{1}};
+  const Tensor spread = broadcast(*factor, sizes);
+  return {region_of(spread), spread.stride[0], spread.stride[1]};
+}
+
+// The images multiplied, in memory of their own.
+Tensor multiplied(const Tensor& input, const Factors& factors) {
+  const Tensor fresh = metal::empty_contiguous(input.dtype, input.sizes());
+  metal::copy(input, fresh);
+  const Finishing multiply =
+      multiplication_by(factors.values, {factors.image, factors.channel, 0, 0, 1});
+  const auto& size = input.size;
+  finish_elements(region_of(fresh), input.dtype, size[0], size[1], size[2] * size[3], multiply);
+  return fresh;
+}
+
+ConvolutionDescriptor descriptor_of(const Image& image, const Tensor& weight, bool has_bias,
+                                    const ConvolutionParameters& p, const Tensor& output) {
+  const auto& input = image.tensor;
+  return {.dtype = input.dtype,
+          .input_layout = image.layout,
+          .output_layout = ImageLayout::kNchw,
+          .batch = input.size[0],
+          .in_channels = input.size[1],
+          .in_height = input.size[2],
+          .in_width = input.size[3],
+          .out_channels = output.size[1],
+          .out_height = output.size[2],
+          .out_width = output.size[3],
+          .kernel_height = weight.size[2],
+          .kernel_width = weight.size[3],
+          .stride = as_pair(p, p.stride, 1),
+          .padding = as_pair(p, p.padding, 0),
+          .dilation = as_pair(p, p.dilation, 1),
+          .output_padding = as_pair(p, p.output_padding, 0),
+          .transposed = p.transposed,
+          .groups = p.groups,
+          .has_bias = has_bias};
+}
+
 // All of them images; the output contiguous.
-void encode(const Tensor& input, const Tensor& weight, const Tensor* bias,
+void encode(const Tensor& input, const Tensor* factor, const Tensor& weight, const Tensor* bias,
             const ConvolutionParameters& p, const Tensor& output, const Finishing& finishing) {
-  const Image image = image_of(input);
+  Image image = image_of(input);
   const Tensor taps = dense(weight);
   const Tensor offsets = bias == nullptr ? Tensor() : dense(*bias);
-  const ConvolutionDescriptor descriptor{.dtype = input.dtype,
-                                         .input_layout = image.layout,
-                                         .output_layout = ImageLayout::kNchw,
-                                         .batch = input.size[0],
-                                         .in_channels = input.size[1],
-                                         .in_height = input.size[2],
-                                         .in_width = input.size[3],
-                                         .out_channels = output.size[1],
-                                         .out_height = output.size[2],
-                                         .out_width = output.size[3],
-                                         .kernel_height = weight.size[2],
-                                         .kernel_width = weight.size[3],
-                                         .stride = as_pair(p, p.stride, 1),
-                                         .padding = as_pair(p, p.padding, 0),
-                                         .dilation = as_pair(p, p.dilation, 1),
-                                         .output_padding = as_pair(p, p.output_padding, 0),
-                                         .transposed = p.transposed,
-                                         .groups = p.groups,
-                                         .has_bias = bias != nullptr};
+  ConvolutionDescriptor descriptor = descriptor_of(image, weight, bias != nullptr, p, output);
+  Factors factors = factors_of(factor, input);
+  if (factor != nullptr && !takes_factors(descriptor)) {
+    image = {multiplied(input, factors), ImageLayout::kNchw};
+    descriptor.input_layout = image.layout;
+    factors = {};
+  }
   const Region none;
   product(descriptor,
           {region_of(image.tensor), region_of(taps), bias == nullptr ? none : region_of(offsets),
            region_of(output)},
-          finishing);
+          factors, finishing);
 }
 
 }  // namespace
@@ -86,16 +119,16 @@ Tensor metal::as_image(const Tensor& tensor) {
   return image;
 }
 
-void metal::convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
-                     const ConvolutionParameters& p, const Tensor& output,
+void metal::convolve(const Tensor& input, const Tensor* factor, const Tensor& weight,
+                     const Tensor* bias, const ConvolutionParameters& p, const Tensor& output,
                      const Finishing& finishing) {
   const bool in_place = output.is_contiguous();
   const Tensor result = in_place ? output : metal::empty_contiguous(output.dtype, output.sizes());
-  encode(as_image(input), as_image(weight), bias, p, as_image(result), finishing);
+  encode(as_image(input), factor, as_image(weight), bias, p, as_image(result), finishing);
   if (!in_place) metal::copy(result, output);
 }
 
 void backend::convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
                        const ConvolutionParameters& p, const Tensor& output) {
-  metal::convolve(input, weight, bias, p, output, {});
+  metal::convolve(input, nullptr, weight, bias, p, output, {});
 }

@@ -6,8 +6,9 @@
 
 namespace menagerie::metal {
 
-// output = finish(input * weight + bias), none of them empty; the bias may be null.
-void convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
+// output = finish(factor input * weight + bias), none of them empty. The factor [N or 1, C, 1, 1],
+// which only images have, and the bias may be null.
+void convolve(const Tensor& input, const Tensor* factor, const Tensor& weight, const Tensor* bias,
               const kernels::ConvolutionParameters& parameters, const Tensor& output,
               const Finishing& finishing);
 

@@ -7,7 +7,7 @@ namespace menagerie::metal {
 namespace {
 
 // As kernels/finish.h has them.
-constexpr int64_t kAdd = 11, kMultiply = 12;
+constexpr int32_t kAdd = 11, kMultiply = 12;
 
 Beside beside_of(const Tensor& other) {
   const auto& stride = other.stride;
@@ -51,6 +51,10 @@ Finishing finishing_of(std::span<const int64_t> steps, std::span<const double> l
   finishing.other = region_of(spread);
   finishing.beside = beside_of(spread);
   return finishing;
+}
+
+Finishing multiplication_by(const Region& other, const Beside& beside) {
+  return {.finish = {.count = 1, .steps = {kMultiply}}, .other = other, .beside = beside};
 }
 
 void add_finish(Arguments& arguments, const Finishing& finishing, const Region& unread) {

@@ -41,6 +41,9 @@ struct Finishing {
 Finishing finishing_of(std::span<const int64_t> steps, std::span<const double> low,
                        std::span<const double> high, const Tensor* other, const Tensor& result);
 
+// One step, by the other operand.
+Finishing multiplication_by(const Region& other, const Beside& beside);
+
 // The last three arguments of a product's kernel; `unread` stands for an operand that is not there.
 void add_finish(Arguments& arguments, const Finishing& finishing, const Region& unread);
 

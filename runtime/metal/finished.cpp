@@ -47,11 +47,11 @@ AOTITorchError aoti_torch_mps_finished_product(AtenTensorHandle a, AtenTensorHan
 }
 
 AOTITorchError aoti_torch_mps_finished_convolution(
-    AtenTensorHandle input, AtenTensorHandle weight, AtenTensorHandle* bias, const int64_t* stride,
-    int64_t stride_len_, const int64_t* padding, int64_t padding_len_, const int64_t* dilation,
-    int64_t dilation_len_, int64_t groups, const int64_t* steps, int64_t steps_len_,
-    const double* low, int64_t low_len_, const double* high, int64_t high_len_,
-    AtenTensorHandle* other, AtenTensorHandle* ret0) {
+    AtenTensorHandle input, AtenTensorHandle* factor, AtenTensorHandle weight,
+    AtenTensorHandle* bias, const int64_t* stride, int64_t stride_len_, const int64_t* padding,
+    int64_t padding_len_, const int64_t* dilation, int64_t dilation_len_, int64_t groups,
+    const int64_t* steps, int64_t steps_len_, const double* low, int64_t low_len_,
+    const double* high, int64_t high_len_, AtenTensorHandle* other, AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
     const Tensor& x = operand(input);
     const Tensor& w = operand(weight);
@@ -77,7 +77,7 @@ AOTITorchError aoti_torch_mps_finished_convolution(
       finish_elements(region_of(output), output.dtype, image.size[0], image.size[1],
                       image.size[2] * image.size[3], finishing);
     } else if (!output.empty()) {
-      metal::convolve(x, w, b, p, output, finishing);
+      metal::convolve(x, optional_operand(factor), w, b, p, output, finishing);
     }
     *ret0 = to_handle(output);
   });

@@ -29,22 +29,7 @@ Tensor batched(const Tensor& tensor) {
   return view;
 }
 
-// An operand as the descriptor wants it: matrices one after another, each whole in rows or, when
-// transposed, in columns.
-struct Matrices {
-  Tensor tensor;
-  bool transposed = false;
-};
-
-Matrices matrices_of(const Tensor& tensor) {
-  const Tensor view = batched(tensor);
-  const int64_t whole = view.size[1] * view.size[2];
-  if (has_strides(view, std::array{whole, view.size[2], int64_t{1}})) return {view, false};
-  if (has_strides(view, std::array{whole, int64_t{1}, view.size[1]})) return {view, true};
-  return {dense(view), false};
-}
-
-// The addend [1 or B, 1 or M, 1 or N], dense: axes along which it repeats are left to the device.
+// The addend [1 or B, 1 or M, 1 or N]: axes along which it repeats are left to the device.
 Tensor addend_of(const Tensor& self, const Tensor& out) {
   require(self.dtype == out.dtype, "the addend ", self, " has not the dtype of ", out);
   Tensor view = broadcast(self, out.sizes());
@@ -54,20 +39,13 @@ Tensor addend_of(const Tensor& self, const Tensor& out) {
   view = batched(view);
   // The device may write the result before it has read all of the addend.
   const bool is_result = self.storage->device() == out.storage->device();
-  return is_result ? backend::clone(dense(view)) : dense(view);
+  return is_result ? backend::clone(view) : view;
 }
 
 // A sum of no products is nought, which one product with nought is too.
 Tensor zeros(Dtype dtype, std::array<int64_t, 3> sizes) {
   Tensor fresh = metal::empty_contiguous(dtype, sizes);
   backend::fill_zero(fresh);
-  return fresh;
-}
-
-// Matrices that repeat one another, each in a place of its own.
-Tensor clone_of_all(const Tensor& matrices) {
-  const Tensor fresh = metal::empty_contiguous(matrices.dtype, matrices.sizes());
-  metal::copy(matrices, fresh);
   return fresh;
 }
 
@@ -84,37 +62,10 @@ void encode(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* s
     terms.beta = beta;
   }
   if (multiply_if_packed(result, batched(a), batched(b), terms)) return;
-  Matrices left = matrices_of(a);
-  Matrices right = matrices_of(b);
-  // The one product of two operands that both repeat would be of another size than the result.
-  if (left.tensor.size[0] == 1 && right.tensor.size[0] == 1 && size[0] > 1) {
-    left = {clone_of_all(a), false};
-  }
-  int64_t inner = a.size[a.dimensions - 1];
-  if (inner == 0) {
-    inner = 1;
-    alpha = 1;  // nought times infinity is not nought
-    left = {zeros(out.dtype, {size[0], size[1], 1}), false};
-    right = {zeros(out.dtype, {1, 1, size[2]}), false};
-  }
-  MatmulDescriptor descriptor{.dtype = out.dtype,
-                              .batch = out.dimensions == 3 ? out.size[0] : 1,
-                              .m = size[1],
-                              .n = size[2],
-                              .k = inner,
-                              .a_transposed = left.transposed,
-                              .b_transposed = right.transposed,
-                              .a_batch = left.tensor.size[0],
-                              .b_batch = right.tensor.size[0],
-                              .alpha = alpha,
-                              .beta = terms.addend == nullptr ? 1 : beta,
-                              .addend = std::nullopt};
-  MatmulOperands operands{region_of(left.tensor), region_of(right.tensor), {}, region_of(out)};
-  if (terms.addend != nullptr) {
-    descriptor.addend = {addend.size[0], addend.size[1], addend.size[2]};
-    operands.addend = region_of(addend);
-  }
-  product(descriptor, operands, finishing);
+  if (a.size[a.dimensions - 1] > 0) return product(result, batched(a), batched(b), terms);
+  terms.alpha = 1;  // nought times infinity is not nought
+  product(result, zeros(out.dtype, {size[0], size[1], 1}), zeros(out.dtype, {1, 1, size[2]}),
+          terms);
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ bool is_pointwise(const ConvolutionDescriptor& d) {
 
 // The kernel's taps times what they see, which of a pointwise convolution is the image as it lies.
 void encode_plain(const ConvolutionDescriptor& d, const ConvolutionOperands& operands,
-                  const Finishing& finishing) {
+                  const Factors& factors, const Finishing& finishing) {
   const ProductExtents p = extents_of(d);
   const Places places = places_of(d);
   Arguments arguments;
@@ -75,7 +75,11 @@ void encode_plain(const ConvolutionDescriptor& d, const ConvolutionOperands& ope
         .add(MatrixStrides{places.image, places.channel, places.column});
     arguments.add(MatrixStrides{0, 1, 0});
     add_finish(arguments, finishing, operands.weight);
-    return dispatch_tiles("matrix_product", "multiply", arguments, p, d.batch, d.dtype);
+    if (factors.values.buffer == nullptr) {
+      return dispatch_tiles("matrix_product", "multiply", arguments, p, d.batch, d.dtype);
+    }
+    arguments.add(factors.values).add(std::array{factors.image, factors.channel});
+    return dispatch_tiles("matrix_product", "multiply_scaled", arguments, p, d.batch, d.dtype);
   }
   arguments.add(Image{narrow(d.in_channels), narrow(d.in_height), narrow(d.in_width)});
   arguments.add(Image{narrow(d.out_channels), narrow(d.out_height), narrow(d.out_width)});
@@ -87,9 +91,9 @@ void encode_plain(const ConvolutionDescriptor& d, const ConvolutionOperands& ope
 }
 
 void encode(const ConvolutionDescriptor& d, const ConvolutionOperands& operands,
-            const Finishing& finishing) {
+            const Factors& factors, const Finishing& finishing) {
   require(d.output_layout == ImageLayout::kNchw, "a convolution into another layout than NCHW");
-  if (is_plain(d)) return encode_plain(d, operands, finishing);
+  if (is_plain(d)) return encode_plain(d, operands, factors, finishing);
   Arguments arguments;
   arguments.add(operands.out).add(operands.input).add(operands.weight);
   arguments.add(d.has_bias ? operands.bias : operands.weight);  // is not read
@@ -103,8 +107,6 @@ void encode(const ConvolutionDescriptor& d, const ConvolutionOperands& operands,
            threads_for(d.batch * d.out_channels * d.out_height * d.out_width));
 }
 
-}  // namespace
-
 // A depthwise convolution is slow as a grouped one (github.com/pytorch/pytorch, issue 94661).
 bool is_own(const ConvolutionDescriptor& d) {
   const bool wrong = std::max(d.kernel_height, d.kernel_width) >= kWrongKernel ||
@@ -114,9 +116,15 @@ bool is_own(const ConvolutionDescriptor& d) {
   return is_plain(d) && !is_worth_a_graph(d.batch, p.m, p.n, p.k);
 }
 
+}  // namespace
+
+bool takes_factors(const ConvolutionDescriptor& d) {
+  return is_own(d) && is_plain(d) && is_pointwise(d);
+}
+
 void product(const ConvolutionDescriptor& descriptor, const ConvolutionOperands& operands,
-             const Finishing& finishing) {
-  if (is_own(descriptor)) return encode(descriptor, operands, finishing);
+             const Factors& factors, const Finishing& finishing) {
+  if (is_own(descriptor)) return encode(descriptor, operands, factors, finishing);
   State::current().stream().convolution(descriptor, operands);
   finish_elements(operands.out, descriptor.dtype, descriptor.batch, descriptor.out_channels,
                   descriptor.out_height * descriptor.out_width, finishing);

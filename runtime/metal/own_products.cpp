@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 
+#include "metal/copy.h"
+#include "metal/graph_product.h"
 #include "metal/operands.h"
 #include "metal/tiles.h"
 
@@ -29,49 +31,38 @@ double border(double of_device) {
   return given == nullptr ? of_device : std::atof(given) * 1e9;
 }
 
-MatrixStrides strides_of(int64_t batches, int64_t rows, int64_t columns, bool transposed) {
-  const int64_t batch = batches == 1 ? 0 : rows * columns;
-  return transposed ? MatrixStrides{batch, 1, rows} : MatrixStrides{batch, columns, 1};
+bool is_own(const Tensor& out, int64_t k) {
+  const int64_t m = out.size[1];
+  const int64_t n = out.size[2];
+  const bool wrong = k >= kWrongInner && m >= kWrongOuter && n >= kWrongOuter;
+  return wrong || !is_worth_a_graph(out.size[0], m, n, k);
 }
 
-MatrixStrides strides_of(const std::array<int64_t, 3>& size) {
-  return {size[0] == 1 ? 0 : size[1] * size[2], size[1] == 1 ? 0 : size[2], size[2] == 1 ? 0 : 1};
-}
-
-struct Layout {
-  MatrixStrides a, b, addend;
-  float beta;
-};
-
-Layout layout_of(const MatmulDescriptor& d) {
-  return {strides_of(d.a_batch, d.m, d.k, d.a_transposed),
-          strides_of(d.b_batch, d.k, d.n, d.b_transposed),
-          strides_of(d.addend.value_or(std::array<int64_t, 3>{1, 1, 1})),
-          d.addend.has_value() ? d.beta : 0};
+const Tensor& addend_or(const ProductTerms& terms, const Tensor& unread) {
+  return terms.addend == nullptr ? unread : *terms.addend;
 }
 
 // Of two vectors or a matrix and one: the matrix is always `b`, whose columns give the results.
-void encode_vectors(const MatmulDescriptor& d, const MatmulOperands& operands,
-                    const Finishing& finishing) {
-  const Layout of = layout_of(d);
-  const bool row = d.m == 1;
-  const MatrixStrides& x = row ? of.a : of.b;
-  const MatrixStrides& b = row ? of.b : of.a;
-  const Sums p{row ? d.n : d.m, d.k, d.alpha, of.beta};
-  const Steps steps{.x_step = row ? x.column : x.row,
-                    .x_batch = x.batch,
-                    .b_down = row ? b.row : b.column,
-                    .b_across = row ? b.column : b.row,
-                    .b_batch = b.batch,
-                    .addend_step = row ? of.addend.column : of.addend.row,
-                    .addend_batch = of.addend.batch};
+void encode_vectors(const Tensor& out, const Tensor& a, const Tensor& b,
+                    const ProductTerms& terms) {
+  const bool row = out.size[1] == 1;
+  const MatrixStrides of_x = strides_of(row ? a : b);
+  const MatrixStrides of_b = strides_of(row ? b : a);
+  const MatrixStrides of_addend = strides_of_addend(terms);
+  const Sums p{row ? out.size[2] : out.size[1], a.size[2], terms.alpha, terms.beta};
+  const Steps steps{.x_step = row ? of_x.column : of_x.row,
+                    .x_batch = of_x.batch,
+                    .b_down = row ? of_b.row : of_b.column,
+                    .b_across = row ? of_b.column : of_b.row,
+                    .b_batch = of_b.batch,
+                    .addend_step = row ? of_addend.column : of_addend.row,
+                    .addend_batch = of_addend.batch};
   Arguments arguments;
-  arguments.add(operands.out).add(row ? operands.a : operands.b).add(row ? operands.b : operands.a);
-  arguments.add(d.addend.has_value() ? operands.addend : operands.a);  // is not read
+  arguments.add(out).add(row ? a : b).add(row ? b : a).add(addend_or(terms, a));
   arguments.add(p).add(steps);
-  add_finish(arguments, row ? finishing : finishing.turned(), operands.a);
-  const auto batch = static_cast<uint64_t>(d.batch);
-  const std::string name = metal_name(d.dtype);
+  add_finish(arguments, row ? terms.finishing : terms.finishing.turned(), region_of(a));
+  const auto batch = static_cast<uint64_t>(out.size[0]);
+  const std::string name = metal_name(out.dtype);
   if (steps.b_down == 1) {
     dispatch("vector_product", "dot_rows_" + name, arguments,
              Grid{{static_cast<uint64_t>(p.n) * kSimdWidth, batch, 1}, {kSimdWidth, 1, 1}});
@@ -82,19 +73,30 @@ void encode_vectors(const MatmulDescriptor& d, const MatmulOperands& operands,
   }
 }
 
-void encode(const MatmulDescriptor& d, const MatmulOperands& operands, const Finishing& finishing) {
-  if (d.m == 1 || d.n == 1) return encode_vectors(d, operands, finishing);
-  const Layout of = layout_of(d);
-  const ProductExtents p{d.m, d.n, d.k, d.alpha, of.beta};
+// The matrices, or a copy if neither rows nor columns lie in one piece: a group of threads reads
+// them several times, and neighbours among the threads want neighbours in memory.
+Tensor in_pieces(const Tensor& matrices) {
+  const MatrixStrides of = strides_of(matrices);
+  return of.row <= 1 || of.column <= 1 ? matrices : dense(matrices);
+}
+
+void encode(const Tensor& out, const Tensor& left, const Tensor& right, const ProductTerms& terms) {
+  const Tensor a = in_pieces(left);
+  const Tensor b = in_pieces(right);
+  if (out.size[1] == 1 || out.size[2] == 1) return encode_vectors(out, a, b, terms);
+  const ProductExtents p{out.size[1], out.size[2], a.size[2], terms.alpha, terms.beta};
   Arguments arguments;
-  arguments.add(operands.out).add(operands.a).add(operands.b);
-  arguments.add(d.addend.has_value() ? operands.addend : operands.a);  // is not read
-  arguments.add(p).add(of.a).add(of.b).add(of.addend);
-  add_finish(arguments, finishing, operands.a);
-  dispatch_tiles("matrix_product", "multiply", arguments, p, d.batch, d.dtype);
+  arguments.add(out).add(a).add(b).add(addend_or(terms, a));  // is not read
+  arguments.add(p).add(strides_of(a)).add(strides_of(b)).add(strides_of_addend(terms));
+  add_finish(arguments, terms.finishing, region_of(a));
+  dispatch_tiles("matrix_product", "multiply", arguments, p, out.size[0], out.dtype);
 }
 
 }  // namespace
+
+MatrixStrides strides_of_addend(const ProductTerms& terms) {
+  return terms.addend == nullptr ? MatrixStrides{} : strides_of(*terms.addend);
+}
 
 bool is_worth_a_graph(int64_t batch, int64_t m, int64_t n, int64_t k) {
   return 2.0 * static_cast<double>(batch) * static_cast<double>(m) * static_cast<double>(n) *
@@ -102,21 +104,13 @@ bool is_worth_a_graph(int64_t batch, int64_t m, int64_t n, int64_t k) {
          border(MetalDevice::instance().graph_from());
 }
 
-bool is_own(const MatmulDescriptor& d) {
-  const bool wrong = d.k >= kWrongInner && d.m >= kWrongOuter && d.n >= kWrongOuter;
-  return wrong || !is_worth_a_graph(d.batch, d.m, d.n, d.k);
-}
-
 bool is_own_attention(double operations) {
   return operations < border(MetalDevice::instance().parts_from());
 }
 
-void product(const MatmulDescriptor& descriptor, const MatmulOperands& operands,
-             const Finishing& finishing) {
-  if (is_own(descriptor)) return encode(descriptor, operands, finishing);
-  State::current().stream().matmul(descriptor, operands);
-  finish_elements(operands.out, descriptor.dtype, descriptor.batch, descriptor.m, descriptor.n,
-                  finishing);
+void product(const Tensor& out, const Tensor& a, const Tensor& b, const ProductTerms& terms) {
+  if (is_own(out, a.size[2])) return encode(out, a, b, terms);
+  product_by_graph(out, a, b, terms);
 }
 
 }  // namespace menagerie::metal

@@ -81,15 +81,6 @@ std::optional<Operand> packed_behind(const Tensor& matrix) {
   return operand;
 }
 
-MatrixStrides strides_of(const Tensor& tensor) {
-  const auto along = [&](int axis) { return tensor.size[axis] == 1 ? 0 : tensor.stride[axis]; };
-  return {along(0), along(1), along(2)};
-}
-
-MatrixStrides strides_of(const Tensor* addend) {
-  return addend == nullptr ? MatrixStrides{} : strides_of(*addend);
-}
-
 // Whether a lane may take a word of integers, all of one group.
 bool is_in_words(const PackedWeight& weight) {
   const int64_t in_word = weight.form == PackedWeight::Form::kEight ? 4 : 8;
@@ -112,7 +103,7 @@ void encode_rows(const Tensor& out, const Tensor& x, const PackedWeight& weight,
                  int64_t addend_step, const ProductTerms& terms, const Finishing& finishing) {
   Arguments arguments = operands_of(out, x, weight, terms);
   arguments.add(Vectors{weight.rows, weight.columns, x_step, strides_of(x).batch, addend_step,
-                        strides_of(terms.addend).batch, terms.alpha, terms.beta});
+                        strides_of_addend(terms).batch, terms.alpha, terms.beta});
   arguments.add(Packing{weight.row_bytes, weight.groups, shift_of(weight), 1});
   add_finish(arguments, finishing, region_of(x));
   dispatch("packed_product", "dot_rows_" + name_of(weight.form) + "_" + metal_name(out.dtype),
@@ -129,7 +120,7 @@ void encode(const Tensor& out, const Tensor& x, const Operand& operand, bool wei
   const bool rows_give = weight_first != operand.turned;  // a row of it, an element of a vector
   if ((weight_first ? n : m) == 1 && rows_give && is_in_words(weight)) {
     const MatrixStrides of_x = strides_of(x);
-    const MatrixStrides of_addend = strides_of(terms.addend);
+    const MatrixStrides of_addend = strides_of_addend(terms);
     return encode_rows(out, x, weight, weight_first ? of_x.row : of_x.column,
                        weight_first ? of_addend.row : of_addend.column, terms,
                        weight_first ? terms.finishing.turned() : terms.finishing);
@@ -139,7 +130,7 @@ void encode(const Tensor& out, const Tensor& x, const Operand& operand, bool wei
   const ProductExtents p{m, n, k, terms.alpha, terms.beta};
   arguments.add(p).add(strides_of(x));
   arguments.add(Packing{weight.row_bytes, weight.groups, shift_of(weight), operand.turned ? 1 : 0});
-  arguments.add(strides_of(terms.addend));
+  arguments.add(strides_of_addend(terms));
   add_finish(arguments, terms.finishing, region_of(x));
   dispatch_tiles("packed_product",
                  std::string(weight_first ? "of_weight_" : "by_weight_") + name_of(weight.form),

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "common/tensor.h"
-#include "metal/finish.h"
+#include "metal/own_products.h"
 
 namespace menagerie::metal {
 
@@ -17,12 +17,6 @@ struct PackedWeight {
   int64_t rows = 0, columns = 0;
   int64_t row_bytes = 0;  // of the integers
   int64_t groups = 0;     // of a row: all of it, or each of a power of two of numbers
-};
-
-struct ProductTerms {
-  const Tensor* addend = nullptr;  // [1 or B, 1 or M, 1 or N], null: none
-  float alpha = 1, beta = 0;
-  const Finishing& finishing;
 };
 
 // out[B, M, N] = finish(alpha * x[B, M, K] * weight^T + beta * addend), where out is contiguous and

@@ -11,6 +11,11 @@ constexpr int64_t kLarge = 64, kSmall = 32;
 
 }  // namespace
 
+MatrixStrides strides_of(const Tensor& matrices) {
+  const auto along = [&](int axis) { return matrices.size[axis] == 1 ? 0 : matrices.stride[axis]; };
+  return {along(0), along(1), along(2)};
+}
+
 void dispatch_tiles(const std::string& file, const std::string& function,
                     const Arguments& arguments, const ProductExtents& p, int64_t batch,
                     Dtype dtype) {

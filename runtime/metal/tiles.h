@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "common/tensor.h"
 #include "metal/dispatch.h"
 
 namespace menagerie::metal {
@@ -13,8 +14,10 @@ struct ProductExtents {
   float alpha, beta;
 };
 struct MatrixStrides {
-  int64_t batch, row, column;
+  int64_t batch = 0, row = 0, column = 0;
 };
+// Those of [B, M, N]; nought along an axis of one element.
+MatrixStrides strides_of(const Tensor& matrices);
 
 // Runs <function>_<dtype>_<side of a tile> of a file for each tile of [batch, m, n].
 void dispatch_tiles(const std::string& file, const std::string& function,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from bundle_maker import make_bundle
 
+from menagerie.abi import RUNTIME_ABI
 from menagerie.format.folder import open_bundle
 from menagerie.store import open_releases
 from menagerie.store.layout import ledger_key, provenance_key, release_key, signature_key
@@ -197,7 +198,9 @@ def platform() -> str:
 
     from menagerie.format.bundle_manifest import Requirements, platform_name
 
-    here = Requirements(system=machine.system().lower(), machine=machine.machine(), runtime_abi=1)
+    here = Requirements(
+        system=machine.system().lower(), machine=machine.machine(), runtime_abi=RUNTIME_ABI
+    )
     return platform_name("cpu", here)
 
 

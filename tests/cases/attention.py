@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 TABLE = Table()
 _FLASH = "_scaled_dot_product_flash_attention_for_cpu"
-_MATH = "_scaled_dot_product_attention_math_for_mps"
+_ATTENTION = "attention"
 
 
 def _operands() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -50,8 +50,8 @@ def _operands() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _math(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **rest: Any) -> Any:
-    """By the definition, in double precision."""
-    mask, scale = rest["attn_mask"], rest["scale"] or query.shape[-1] ** -0.5
+    """By the definition, in double precision; place by place, each with all heads."""
+    mask, scale = rest["mask"], rest["scale"] or query.shape[-1] ** -0.5
     repeated = query.shape[1] // key.shape[1]
     k, v = (t.double().repeat_interleave(repeated, 1) for t in (key, value))
     scores = query.double() @ k.mT * scale
@@ -60,8 +60,22 @@ def _math(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **rest: A
     if mask is not None:
         boolean = mask.dtype is torch.bool
         scores = scores.masked_fill(~mask, -torch.inf) if boolean else scores + mask.double()
-    weights = scores.softmax(-1)
-    return (weights @ v).to(query.dtype), weights.to(query.dtype)
+    return (scores.softmax(-1) @ v).to(query.dtype).transpose(1, 2).contiguous()
+
+
+def _own(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of our operator, which draws no random numbers."""
+    names = ("query", "key", "value", "is_causal", "scale")
+    return {name: arguments[name] for name in names} | {"mask": arguments["attn_mask"]}
+
+
+def _add(
+    name: str, arguments: dict[str, Any], tolerance: float | None = None, *, closely: bool = False
+) -> None:
+    TABLE.add(
+        _ATTENTION, name, _own(arguments), _math,
+        tolerance=tolerance, closely=closely, strides=True, targets=("metal",),
+    )  # fmt: skip
 
 
 def _flash(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **rest: Any) -> Any:
@@ -90,29 +104,13 @@ def _unknown_query() -> tuple[str, dict[str, Any]]:
 for name, arguments in _operands():
     TABLE.add(_FLASH, name, arguments, _flash, tolerance=1e-4, targets=("cpu",))
 for name, arguments in (*_operands(), _unknown_query()):
-    TABLE.add(
-        _MATH,
-        name,
-        {**arguments, "dropout_mask": None},
-        _math,
-        tolerance=1e-4,
-        targets=("metal",),
-    )
-    TABLE.add(
-        f"{_MATH}_v2",
-        name,
-        {**arguments, "dropout_mask": None, "enable_gqa": 0},
-        _math,
-        tolerance=1e-4,
-        targets=("metal",),
-    )
+    _add(name, arguments, 1e-4)
 _, _PLAIN = next(_operands())
 _GROUPED = {
     **_PLAIN,
     "key": floats(2, 1, 7, 8),
     "value": floats(2, 1, 7, 8, seed=1),
     "query": floats(2, 6, 5, 8),
-    "dropout_mask": None,
 }
 _CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("grouped heads", {}),
@@ -120,30 +118,12 @@ _CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("grouped heads, mask", {"attn_mask": floats(2, 6, 5, 7)}),
 )
 for name, change in _CHANGES:
-    TABLE.add(
-        f"{_MATH}_v2",
-        name,
-        {**_GROUPED, **change, "enable_gqa": 1},
-        _math,
-        tolerance=1e-4,
-        targets=("metal",),
-    )
+    _add(name, {**_GROUPED, **change}, 1e-4)
 for dtype in FLOATS[1:]:
     halved = {name: _PLAIN[name].to(dtype) for name in ("query", "key", "value")}
-    TABLE.add(
-        _MATH,
-        short(dtype),
-        {**_PLAIN, **halved, "dropout_mask": None},
-        _math,
-        targets=("metal",),
-    )
-    TABLE.add(
-        _MATH,
-        f"{short(dtype)}, mask of float32",
-        {**_PLAIN, **halved, "dropout_mask": None, "attn_mask": floats(2, 1, 5, 7)},
-        _math,
-        targets=("metal",),
-    )
+    _add(short(dtype), {**_PLAIN, **halved})
+    masked = {**_PLAIN, **halved, "attn_mask": floats(2, 1, 5, 7)}
+    _add(f"{short(dtype)}, mask of float32", masked)
     TABLE.add(
         _FLASH,
         short(dtype),
@@ -174,21 +154,21 @@ def _whole() -> Iterator[tuple[str, dict[str, Any], float]]:
         }
 
     single = 4e-6
-    yield "whole, odd to all blocks", of(33, 65, 35, 37), single
-    yield "whole, just full blocks", of(32, 64, 32, 64), single
-    yield "whole, less than a block", of(3, 5, 7, 2), single
-    yield "whole, broad values", of(9, 40, 8, 130), single
-    yield "whole, broad queries", of(9, 40, 200, 70), single
-    yield "whole, many keys", of(5, 700, 8, 8), single
-    yield "whole, one query, many keys", of(1, 700, 40, 200), single
-    yield "whole, one query beyond a vector", of(1, 40, 260, 8), single
-    yield "whole, more queries than keys, causal", of(70, 35, 8, 8, is_causal=1), single
-    yield "whole, more keys than queries, causal", of(35, 70, 8, 8, is_causal=1), single
-    yield "whole, one query, causal", of(1, 9, 8, 8, is_causal=1), single
-    yield "whole, no keys", of(3, 0, 8, 8), single
+    yield "odd to all blocks", of(33, 65, 35, 37), single
+    yield "just full blocks", of(32, 64, 32, 64), single
+    yield "less than a block", of(3, 5, 7, 2), single
+    yield "broad values", of(9, 40, 8, 130), single
+    yield "broad queries", of(9, 40, 200, 70), single
+    yield "many keys", of(5, 700, 8, 8), single
+    yield "one query, many keys", of(1, 700, 40, 200), single
+    yield "one query beyond a vector", of(1, 40, 260, 8), single
+    yield "more queries than keys, causal", of(70, 35, 8, 8, is_causal=1), single
+    yield "more keys than queries, causal", of(35, 70, 8, 8, is_causal=1), single
+    yield "one query, causal", of(1, 9, 8, 8, is_causal=1), single
+    yield "no keys", of(3, 0, 8, 8), single
     for rows in (1, 35):
         mask = floats(1, 1, rows, 70)
-        named = f"whole, {rows} of queries, mask"
+        named = f"{rows} of queries, mask"
         yield f"{named} added", of(rows, 70, 8, 8, attn_mask=mask), single
         yield f"{named} of booleans", of(rows, 70, 8, 8, attn_mask=mask > 0), single
         hidden = of(rows, 70, 8, 8, attn_mask=(mask > 0).logical_and(torch.arange(70) > 40))
@@ -198,13 +178,13 @@ def _whole() -> Iterator[tuple[str, dict[str, Any], float]]:
         # Of a query, or a value, that is NaN: the row, and the column, and no others.
         unknown = of(rows, 70, 8, 8)
         unknown["query"][0, 1, rows // 2] = torch.nan
-        yield f"whole, a NaN of {rows} queries", unknown, single
+        yield f"a NaN of {rows} queries", unknown, single
         unknown = of(rows, 70, 8, 8)
         unknown["value"][0, 1, 3, 2] = torch.nan
-        yield f"whole, {rows} of queries, a value that is NaN", unknown, single
+        yield f"{rows} of queries, a value that is NaN", unknown, single
         infinite = of(rows, 70, 8, 8)
         infinite["key"][0, 1, 3] *= torch.inf
-        yield f"whole, {rows} of queries, an infinite key", infinite, single
+        yield f"{rows} of queries, an infinite key", infinite, single
     for dtype in FLOATS[1:]:
         halved = {
             name: value.to(dtype) if isinstance(value, torch.Tensor) else value
@@ -213,13 +193,13 @@ def _whole() -> Iterator[tuple[str, dict[str, Any], float]]:
         # Large scores tell: rounded to bfloat16, one of 30 is off by an eighth.
         halved["query"], halved["key"] = 3 * halved["query"], 3 * halved["key"]
         step = torch.finfo(dtype).eps
-        yield f"whole, {short(dtype)}", halved, step
+        yield f"{short(dtype)}", halved, step
         for kind in (dtype, torch.float32):
             masked = {**halved, "attn_mask": floats(1, 1, 33, 65).to(kind)}
-            yield f"whole, {short(dtype)}, mask of {short(kind)}", masked, step
+            yield f"{short(dtype)}, mask of {short(kind)}", masked, step
         one = halved["query"][:, :, :1]
         masked = {**halved, "query": one, "attn_mask": floats(1, 1, 1, 65).to(dtype)}
-        yield f"whole, one query of {short(dtype)}", masked, step
+        yield f"one query of {short(dtype)}", masked, step
 
 
 def _hidden_row(queries: int) -> dict[str, Any]:
@@ -231,52 +211,34 @@ def _hidden_row(queries: int) -> dict[str, Any]:
 
 def _torch(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **rest: Any) -> Any:
     """Eager's own, in double precision."""
-    return torch.nn.functional.scaled_dot_product_attention(
-        query.double(), key.double(), value.double(), rest["attn_mask"]
-    ).to(query.dtype)
-
-
-_LESS = {"dropout_mask": None, "enable_gqa": 0, "ret1": None}
-for name, arguments, tolerance in _whole():
-    TABLE.add(
-        f"{_MATH}_v2",
-        name,
-        {**arguments, **_LESS},
-        lambda **given: _math(**given)[:1],
-        tolerance=tolerance,
-        closely=True,
-        targets=("metal",),
+    result = torch.nn.functional.scaled_dot_product_attention(
+        query.double(), key.double(), value.double(), rest["mask"]
     )
+    return result.to(query.dtype).transpose(1, 2)
+
+
+for name, arguments, tolerance in _whole():
+    _add(name, arguments, tolerance, closely=True)
 for queries in (1, 5):
     TABLE.add(
-        f"{_MATH}_v2",
-        f"whole, one of {queries} queries sees no key",
-        {**_hidden_row(queries), **_LESS},
+        _ATTENTION,
+        f"one of {queries} queries sees no key",
+        _own(_hidden_row(queries)),
         _torch,
         targets=("metal",),
     )
 for name, change in _CHANGES:
     for rows in (1, 5):
         mask = change.get("attn_mask")
-        TABLE.add(
-            f"{_MATH}_v2",
-            f"whole, {name}, {rows} of queries",
-            {
-                **_GROUPED,
-                **change,
-                "query": floats(2, 6, rows, 8),
-                "attn_mask": None if mask is None else mask[:, :, :rows],
-                "enable_gqa": 1,
-                "ret1": None,
-            },
-            lambda **given: _math(**given)[:1],
-            targets=("metal",),
-        )
+        fewer = {
+            "query": floats(2, 6, rows, 8),
+            "attn_mask": None if mask is None else mask[:, :, :rows],
+        }
+        _add(f"{name}, {rows} of queries", {**_GROUPED, **change, **fewer})
 
 _MISFITS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"key": floats(2, 2, 7, 7)}, "shapes do not fit"),
     ({"value": floats(2, 3, 7, 8)}, "shapes do not fit"),
-    ({"dropout_p": 0.5}, "dropout 0.5 is for training"),
     ({"attn_mask": floats(1, 1, 4, 7)}, "does not fit query"),
     ({"value": floats(2, 2, 7, 8).half()}, "differ in dtype"),
 )
@@ -285,7 +247,7 @@ TABLE.refuse(
     "in single precision",
     **{name: v.double() if isinstance(v, torch.Tensor) else v for name, v in _PLAIN.items()},
 )
+TABLE.refuse(_FLASH, "dropout 0.5 is for training", **{**_PLAIN, "dropout_p": 0.5})
 for change, fact in _MISFITS:
     TABLE.refuse(_FLASH, fact, **{**_PLAIN, **change})
-    TABLE.refuse(_MATH, fact, **{**_PLAIN, **change, "dropout_mask": None})
-    TABLE.refuse(f"{_MATH}_v2", fact, **{**_PLAIN, **change, "dropout_mask": None, "enable_gqa": 0})
+    TABLE.refuse(_ATTENTION, fact, **_own({**_PLAIN, **change}))

@@ -22,10 +22,9 @@ _TOLERANCES = {torch.float16: 4e-3, torch.bfloat16: 2e-2, torch.float64: 1e-9}
 class Case:
     """One call of an operator, and eager's way to the same results.
 
-    `eager` takes the same arguments by the same names, `out` left away, and `ret1`, which is given
-    as None where that result is not wanted. Whatever the strides and offsets of the operands are,
-    the results are eager's; `strides` says that theirs are too. A tolerance is at least what
-    results of the dtype may always have, unless `closely` is said.
+    `eager` takes the same arguments by the same names, `out` left away. Whatever the strides and
+    offsets of the operands are, the results are eager's; `strides` says that theirs are too. A
+    tolerance is at least what results of the dtype may always have, unless `closely` is said.
     """
 
     operator: str
@@ -47,7 +46,7 @@ class Case:
 
     def expected(self, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
         """Eager's results."""
-        given = {name: value for name, value in arguments.items() if name not in {"out", "ret1"}}
+        given = {name: value for name, value in arguments.items() if name != "out"}
         results = self.eager(**given)
         return (results,) if isinstance(results, torch.Tensor) else tuple(results)
 

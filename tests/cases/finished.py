@@ -49,7 +49,7 @@ def _images(
 ) -> dict[str, Any]:
     axes = input_.dim() - 2
     plain = {"stride": [1] * axes, "padding": [0] * axes, "dilation": [1] * axes, "groups": 1}
-    return {"input": input_, "weight": weight, "bias": bias} | plain | rest
+    return {"input": input_, "factor": None, "weight": weight, "bias": bias} | plain | rest
 
 
 def _product(given: dict[str, Any]) -> torch.Tensor:
@@ -62,6 +62,8 @@ def _convolution(given: dict[str, Any]) -> torch.Tensor:
     wide = [
         t if t is None else t.double() for t in (given["input"], given["weight"], given["bias"])
     ]
+    if given["factor"] is not None:
+        wide[0] = wide[0] * given["factor"].double()
     spatial = [given[name] for name in ("stride", "padding", "dilation")]
     transposed: tuple[Any, ...] = (False, [0] * len(given["stride"]))
     return torch.ops.aten.convolution(*wide, *spatial, *transposed, given["groups"])
@@ -168,6 +170,27 @@ for dtype in FLOATS[1:]:
         )
         _add(f"{name}, {short(dtype)}", operands, [(8, 0, 0)], lambda x, _: F.hardswish(x))
 
+# Each with factors of its input's channels: read with the images, or multiplied before.
+_WIDE = floats(2, 40, 9, 8).div(6)
+for name, given in (
+    ("1 x 1", _images(_X, floats(6, 4, 1, 1), floats(6))),
+    ("1 x 1, channels last", _images(_X.to(memory_format=_LAST), floats(6, 4, 1, 1))),
+    ("1 x 1, large tiles", _images(_WIDE, floats(70, 40, 1, 1), floats(70))),
+    ("1 x 1 in steps", _images(_X, floats(6, 4, 1, 1), stride=[2, 2])),
+    ("window", _images(_X, floats(6, 4, 3, 3).div(6), padding=[1, 1])),
+    ("depthwise, channels last", _images(_X.to(memory_format=_LAST), floats(4, 1, 3, 3), groups=4)),
+):
+    channels = given["input"].shape[1]
+    for images in (1, 2):
+        factor = floats(images, channels, 1, 1, seed=3)
+        _add(
+            f"{name}, {images} factors", given | {"factor": factor}, [_RELU], lambda x, _: x.relu()
+        )
+for dtype in FLOATS[1:]:
+    given = _images(_X.to(dtype), floats(6, 4, 1, 1, dtype=dtype).div(4))
+    factor = floats(2, 4, 1, 1, dtype=dtype, seed=3)
+    _add(f"factors, {short(dtype)}", given | {"factor": factor}, [], lambda x, _: x)
+
 _GIVEN = _matrices(floats(2, 4), floats(4, 3))
 for fact, changed in (
     ("there is no step 13", _finish([(13, 0, 0)], None)),
@@ -181,6 +204,13 @@ for fact, changed in (
     ("dtypes differ", _finish([], None) | {"b": floats(4, 3).half()}),
 ):
     TABLE.refuse("finished_product", fact, **(_GIVEN | changed))
+_HALF = floats(2, 4, 1, 1).half()
+TABLE.refuse(
+    "finished_convolution",
+    "the factor",
+    **_images(_X, floats(6, 4, 1, 1), factor=_HALF),
+    **_finish([], None),
+)
 TABLE.refuse(
     "finished_convolution",
     "has no operand",

@@ -15,6 +15,7 @@ from bundle_maker import make_bundle
 
 import tasks.promote
 from flows.cli import invoke
+from menagerie.abi import RUNTIME_ABI
 from zoo.errors import ValidationError
 from zoo.signing import Keyring, Promoter
 
@@ -79,7 +80,7 @@ def test_a_build_is_found_among_those_of_two_platforms(
 ) -> None:
     """By the beginning of its key, whichever machine it is for."""
     for digits, machine in (("ab", "x86_64"), ("cd", "aarch64")):
-        requires = {"system": "linux", "machine": machine, "runtime_abi": 1}
+        requires = {"system": "linux", "machine": machine, "runtime_abi": RUNTIME_ABI}
         propose(store, tmp_path, digits, requires=requires)
     assert invoke(["promote", "digits_cnn"]) == 0
     capsys.readouterr()

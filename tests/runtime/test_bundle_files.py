@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from menagerie.abi import RUNTIME_ABI
 from menagerie.errors import ArtifactError
 from menagerie.format.document import parse_manifest
 from menagerie.library import last_error, library
@@ -47,7 +48,7 @@ def manifest(**changes: Any) -> dict[str, Any]:
             "system": platform.system().lower(),
             "machine": platform.machine(),
             "instructions": [],
-            "runtime_abi": 1,
+            "runtime_abi": RUNTIME_ABI,
         },
         "programs": [
             {
@@ -180,7 +181,7 @@ MANIFEST_FAULTS: list[tuple[str, Any, str]] = [
     ("model", None, 'manifest lacks "model"'),
     ("model", 3, "model is not a string"),
     ("target", "metal", "the bundle is for target metal"),
-    ("requires.runtime_abi", 99, "needs runtime ABI 99, this runtime has 1"),
+    ("requires.runtime_abi", 99, f"needs runtime ABI 99, this runtime has {RUNTIME_ABI}"),
     ("requires.system", "plan9", "the bundle is for plan9"),
     ("requires.machine", "pdp11", "on pdp11, this is"),
     ("requires.instructions", ["avx9000"], "needs processor instructions avx9000"),

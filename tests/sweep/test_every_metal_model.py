@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.metal import counts, fetch
 from zoo.manifest import load_manifest
 
 pytestmark = pytest.mark.sweep
 
+_TABLE = Path(__file__).parents[2] / "benchmarks" / "metal.md"
 MANIFEST = load_manifest()
 MODELS = sorted(m for m in MANIFEST.models if "metal" in MANIFEST.spec(m).targets)
 
@@ -46,3 +48,15 @@ def test_model_is_published_as_emulated(model: str, home: Path, promised: float)
     assert code == 0
     code, report = _zoo(home, "verify", model)
     assert (code, report["verdict"], report["emulated"]) == (0, "passed", True)
+
+
+@pytest.mark.parametrize("model", ["mobilenet_v3_small", "yolo_style", "parakeet_ctc_small"])
+def test_a_gpu_has_no_more_to_do_than_the_table_says(
+    home: Path, tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dispatches, breaks, graphs, copies and commits; who changes them writes the table anew."""
+    monkeypatch.setenv("MENAGERIE_HOME", str(home))
+    found = counts(fetch(model, tmp_path / "bundle"))["main"]
+    told = [str(found[key]) for key in ("dispatches", "encoders", "graphs", "blits", "commits")]
+    rows = [line.strip("| ").split(" | ") for line in _TABLE.read_text().splitlines()]
+    assert told in [cells[1:6] for cells in rows if cells[0] == f"{model}/main"]

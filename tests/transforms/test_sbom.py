@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime" / "format"))
 
 from bundle_maker import draft, make_bundle
 
+from menagerie.abi import RUNTIME_ABI
 from transforms.sbom import RUNTIME_PARTS, linked, sbom_document
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +26,8 @@ VERSIONS = {"torch": "2.13.0+cpu", "compiler": "g++ 12.2.0", "menagerie": "0.2.0
 METAL = {
     "target": "metal",
     "requires": {
-        "system": "darwin", "machine": "arm64", "deployment_target": "15.0", "runtime_abi": 1,
+        "system": "darwin", "machine": "arm64", "deployment_target": "15.0",
+        "runtime_abi": RUNTIME_ABI,
     },
 }  # fmt: skip
 
@@ -86,7 +88,7 @@ def test_it_names_the_library_by_its_bytes(tmp_path: Path) -> None:
 
 def test_each_platform_has_its_parts(tmp_path: Path) -> None:
     """libstdc++ inside what GCC links on Linux; oneDNN on x86-64; on a Mac, the system's libc++."""
-    linux = {"system": "linux", "machine": "x86_64", "runtime_abi": 1}
+    linux = {"system": "linux", "machine": "x86_64", "runtime_abi": RUNTIME_ABI}
     names = {part.name for part in linked(bill(tmp_path / "linux", requires=linux))}
     assert {"torch", "libstdc++", "libgomp", "oneDNN", "Monocypher", "nlohmann-json"} <= names
     arm = linked(bill(tmp_path / "arm", requires={**linux, "machine": "aarch64"}))

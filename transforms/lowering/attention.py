@@ -1,7 +1,12 @@
-"""Attention kept whole for targets whose runtime computes it without ever storing its scores."""
+"""Attention kept whole for Metal, whose runtime computes it without ever storing its scores.
+
+The kernel is `runtime/metal/attention.cpp`; here it is only declared, so that a program can call it
+while it is lowered. Nothing computes it on another device.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING
 
@@ -13,11 +18,39 @@ from transforms.lowering.layouts import let_views_copy
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-__all__ = ["attention", "keep_attention_whole"]
+__all__ = ["attention", "attention_operator", "keep_attention_whole"]
 
 aten = torch.ops.aten
 _HEADS = -3  # the axis of heads, counted from the end
 _RANK = 4  # of what the kernel takes: batch, heads, places, width
+_SCHEMA = (
+    "attention(Tensor query, Tensor key, Tensor value, Tensor? mask, bool is_causal, float? scale)"
+    " -> Tensor"
+)
+
+
+def _shape(
+    query: torch.Tensor, _key: torch.Tensor, value: torch.Tensor, *_: object
+) -> torch.Tensor:
+    batch, heads, places, _width = query.shape
+    return query.new_empty((batch, places, heads, value.shape[-1]))
+
+
+@functools.cache
+def attention_operator() -> torch.library.Library:
+    """Declare `menagerie::attention` for the process.
+
+    Its result is (batch, places, heads, width): models join the heads of a place next, and of a
+    result that lies so, this is no copy.
+
+    Returns:
+        What holds the declaration, kept alive by this cache.
+    """
+    library = torch.library.Library("menagerie", "FRAGMENT")  # type: ignore[no-untyped-call]
+    # The runtime reads operands by any strides.
+    library.define(_SCHEMA, tags=(torch.Tag.flexible_layout,))  # type: ignore[no-untyped-call]
+    library.impl("attention", _shape, "Meta")  # type: ignore[no-untyped-call]
+    return library
 
 
 def keep_attention_whole(program: ExportedProgram) -> ExportedProgram:
@@ -29,6 +62,7 @@ def keep_attention_whole(program: ExportedProgram) -> ExportedProgram:
     operator = aten.scaled_dot_product_attention.default
     if not any(node.target is operator for node in program.graph.nodes):
         return program
+    attention_operator()
     editor = ProgramEditor(program)
     let_views_copy(editor)  # those of its result count on the strides that the operator gives
     whole: ExportedProgram = editor.finish().run_decompositions({operator: attention})
@@ -67,9 +101,8 @@ def attention(  # noqa: PLR0917
     q, k, v = (_batched(each, (*batch, *each.shape[_HEADS:])) for each in operands)
     if attn_mask is not None and attn_mask.dim() >= _RANK:
         attn_mask = _batched(attn_mask, (*batch, *attn_mask.shape[_HEADS:]))
-    result: torch.Tensor = aten._scaled_dot_product_attention_math_for_mps.default(
-        q, k, v, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
-    )[0]
+    by_places = torch.ops.menagerie.attention.default(q, k, v, attn_mask, is_causal, scale)
+    result: torch.Tensor = by_places.transpose(1, 2)
     before = (*batch, heads) if query.dim() >= -_HEADS else ()
     return result.reshape(*before, query.shape[-2], value.shape[-1])
 

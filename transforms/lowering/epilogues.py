@@ -8,14 +8,15 @@ its own, and no trip of the result through memory.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from transforms.aliasing import writes_of
+from transforms.aliasing import is_written_between
 from transforms.editor import ProgramEditor, fake_value
 from transforms.lowering.epilogue_steps import Call, calls_of
 from transforms.lowering.finished import MOST_STEPS, finished_operators
+from transforms.lowering.input_factors import input_and_factor
 from transforms.operators import bound_arguments
 
 if TYPE_CHECKING:
@@ -49,16 +50,6 @@ class _Chain:
         """The one operand beside the product's own that the calls read."""
         return next((call.other for call in self.calls if call.other is not None), None)
 
-    @property
-    def is_undisturbed(self) -> bool:
-        """Whether nothing is written from the product on until the last call."""
-        node = self.product
-        while node is not self.last:
-            node = node.next
-            if writes_of(node):
-                return False
-        return True
-
 
 def fuse_epilogues(program: ExportedProgram) -> ExportedProgram:
     """Have the kernels of products and convolutions compute what follows them.
@@ -75,10 +66,11 @@ def fuse_epilogues(program: ExportedProgram) -> ExportedProgram:
         if not _is_taken(node):
             continue
         chain = _chain(node)
-        if not chain.is_undisturbed:
+        if is_written_between(node, chain.last):
             chain = _Chain(node)
-        if chain.nodes or _has_bias(node):
+        if chain.nodes or _has_bias(node) or _has_factor(node):
             _fuse(editor, chain)
+    _share_masks(editor)
     return editor.finish()
 
 
@@ -96,6 +88,11 @@ def _is_taken(product: Node) -> bool:
 def _has_bias(product: Node) -> bool:
     """Whether Inductor would add a convolution's bias by a kernel of its own."""
     return product.target in _CONVOLUTIONS and bound_arguments(product)["bias"] is not None
+
+
+def _has_factor(product: Node) -> bool:
+    """Whether the channels of a convolution's images are multiplied before."""
+    return product.target in _CONVOLUTIONS and input_and_factor(product)[1] is not None
 
 
 def _chain(product: Node) -> _Chain:
@@ -136,9 +133,10 @@ def _fuse(editor: ProgramEditor, chain: _Chain) -> None:
 def _finished_convolution(editor: ProgramEditor, chain: _Chain) -> Node:
     given = bound_arguments(chain.product)
     window = [list(given[name]) for name in ("stride", "padding", "dilation")]
+    images, factor = input_and_factor(chain.product)
     return editor.call(
         torch.ops.menagerie.finished_convolution.default,
-        given["input"], given["weight"], given["bias"], *window, given["groups"],
+        images, factor, given["weight"], given["bias"], *window, given["groups"],
         *_steps(chain), _other(editor, chain), like=chain.product,
     )  # fmt: skip
 
@@ -182,6 +180,25 @@ def _other(editor: ProgramEditor, chain: _Chain) -> Node | None:
     if other is None or fake_value(other).dtype == dtype:
         return other
     return editor.call(aten._to_copy.default, other, dtype=dtype, like=chain.product)
+
+
+def _share_masks(editor: ProgramEditor) -> None:
+    """Convert a mask once that follows several products."""
+    seen: dict[tuple[Any, Any], Node] = {}
+    for node in editor.calls(aten._to_copy.default):
+        if any(user.target not in _finished() for user in node.users):
+            continue
+        key = node.args[0], node.kwargs.get("dtype")
+        first = seen.setdefault(key, node)
+        if first is not node and is_written_between(first, node):
+            seen[key] = node
+        elif first is not node:
+            editor.replace(node, first)
+
+
+def _finished() -> tuple[Any, ...]:
+    ours = torch.ops.menagerie
+    return ours.finished_product.default, ours.finished_convolution.default
 
 
 def _steps(chain: _Chain) -> tuple[list[int], list[float], list[float]]:

@@ -21,18 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckedWrapper", "inserted"]
 
-# Kernels that compute only those of their further results that they are given a place for.
-_ASKED_FOR = (torch.ops.aten._scaled_dot_product_attention_math_for_mps.default,)
-
 
 def inserted(header: Path) -> str:
     """The text of a header of ours, to stand inside generated code."""
     return header.read_text().replace("#pragma once\n", "")
-
-
-def _is_unused(result: object) -> bool:
-    """Whether the scheduler found nobody who reads a kernel's result."""
-    return isinstance(result, ir.MultiOutput) and result.get_name() in V.graph.removed_buffers
 
 
 class CheckedWrapper(CppWrapperCpu):
@@ -65,10 +57,6 @@ class CheckedWrapper(CppWrapperCpu):
         self, fallback_kernel: ir.FallbackKernel, args: list[str]
     ) -> None:
         """The call of a kernel with several results."""
-        if fallback_kernel.op_overload in _ASKED_FOR:
-            first, *more = fallback_kernel.outputs
-            asked_for = [None if _is_unused(each) else each for each in more]
-            fallback_kernel.outputs = [first, *asked_for]
         super().generate_c_shim_fallback_kernel(fallback_kernel, args)
         for output in fallback_kernel.outputs:
             if isinstance(output, ir.MultiOutput):

@@ -25,8 +25,8 @@ _STEPS = "int[] steps, float[] low, float[] high, Tensor? other"
 _SCHEMAS = {
     "finished_product": f"(Tensor a, Tensor b, Tensor? bias, {_STEPS}) -> Tensor",
     "finished_convolution": (
-        "(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation,"
-        f" int groups, {_STEPS}) -> Tensor"
+        "(Tensor input, Tensor? factor, Tensor weight, Tensor? bias, int[] stride, int[] padding,"
+        f" int[] dilation, int groups, {_STEPS}) -> Tensor"
     ),
 }
 
@@ -58,6 +58,7 @@ def _product_shape(a: Tensor, b: Tensor, *_: object) -> Tensor:
 
 def _convolution_shape(  # noqa: PLR0917
     input: Tensor,  # noqa: A002
+    _factor: Tensor | None,
     weight: Tensor,
     bias: Tensor | None,
     stride: Sequence[int],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from transforms.aliasing import writes_of
+from transforms.aliasing import is_written_between
 from transforms.editor import ProgramEditor, fake_value
 from transforms.lowering.layouts import let_views_copy
 from transforms.operators import bound_arguments
@@ -38,7 +38,11 @@ def join_products(program: ExportedProgram) -> ExportedProgram:
         given = bound_arguments(node)
         if _is_own(editor, given["weight"]) and _is_own(editor, given["bias"]):
             by_input[given["input"], given["bias"] is None].append(node)
-    joined = [layers for layers in by_input.values() if len(layers) > 1 and _is_undisturbed(layers)]
+    joined = [
+        layers
+        for layers in by_input.values()
+        if len(layers) > 1 and not is_written_between(layers[0], layers[-1])
+    ]
     for layers in joined:
         _join(editor, layers)
     if joined:
@@ -49,16 +53,6 @@ def join_products(program: ExportedProgram) -> ExportedProgram:
 def _is_own(editor: ProgramEditor, weight: Node | None) -> bool:
     """Whether a weight is a constant that one call reads, or none."""
     return weight is None or (editor.constant(weight) is not None and len(weight.users) == 1)
-
-
-def _is_undisturbed(layers: list[Node]) -> bool:
-    """Whether nothing is written between the first of the layers and the last."""
-    node = layers[0]
-    while node is not layers[-1]:
-        node = node.next
-        if writes_of(node):
-            return False
-    return True
 
 
 def _join(editor: ProgramEditor, layers: list[Node]) -> None:

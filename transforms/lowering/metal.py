@@ -16,6 +16,7 @@ from menagerie.format.bundle_manifest import Role
 from menagerie.shim_list import kernel_symbols
 from transforms.lowering import mach_toolchain
 from transforms.lowering.attention import keep_attention_whole
+from transforms.lowering.convolution_sizes import compute_sizes
 from transforms.lowering.coverage import check_imports, check_kernels, check_library
 from transforms.lowering.epilogues import fuse_epilogues
 from transforms.lowering.inductor import Backend, generate_code, metal_on_any_host
@@ -126,7 +127,8 @@ def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
     backend = Backend("mps", MetalScheduling, MetalWrapper.of(name))
     provide_mps()
     with metal_on_any_host():
-        finished = join_products(fuse_epilogues(turn_pointwise_sequences(program)))
+        shaped = compute_sizes(turn_pointwise_sequences(program))
+        finished = join_products(fuse_epilogues(shaped))
         plain = with_plain_weights(keep_attention_whole(finished))
         options = _OPTIONS | {"aot_inductor.custom_ops_to_c_shims": own_shims(plain)}
         try:

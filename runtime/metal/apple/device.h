@@ -34,7 +34,7 @@ class AppleBuffer final : public Buffer {
   // Memory of an owner that is kept with it.
   AppleBuffer(std::vector<View> views, void* contents, size_t bytes,
               std::shared_ptr<const void> owner)
-      : contents_(contents), bytes_(bytes), views_(std::move(views)), owner_(std::move(owner)) {}
+      : contents_(contents), bytes_(bytes), owner_(std::move(owner)), views_(std::move(views)) {}
 
   void* contents() const override { return contents_; }
   size_t bytes() const override { return bytes_; }
@@ -61,8 +61,8 @@ class AppleBuffer final : public Buffer {
  private:
   void* contents_;
   size_t bytes_;
+  std::shared_ptr<const void> owner_;  // lets go of its memory after the buffers over it
   std::vector<View> views_;
-  std::shared_ptr<const void> owner_;
 };
 
 class AppleKernel final : public Kernel {

@@ -18,11 +18,12 @@ MTLSize size_of(const std::array<uint64_t, 3>& extents) {
 }
 
 // The GPU begins while the host goes on encoding: after as much as mlx encodes for most of Apple's
-// GPUs (mlx: backend/metal/device.cpp). While it is at work, each command buffer may be twice as
-// long as the one before, since a commit ends the encoder; none grows into the time that the system
-// grants one.
+// GPUs (mlx: backend/metal/device.cpp). While it is at work, each command buffer may be a few times
+// as long as the one before, since a commit ends the encoder; none grows into the time that the
+// system grants one.
 constexpr size_t kFirstPieces = 40;
 constexpr size_t kFirstBytes = size_t{40} << 20;
+constexpr size_t kGrowth = 3;
 constexpr size_t kMostTimes = 16;
 // Copies of 4 GiB and more fail without a word (github.com/pytorch/pytorch, issue 124335).
 constexpr size_t kMostCopied = size_t{1} << 30;
@@ -177,7 +178,7 @@ class AppleStream final : public Stream {
     note_root();
     [buffer_ commitAndContinue];
     pieces_ = bytes_ = 0;
-    times_ = std::min(2 * times_, kMostTimes);
+    times_ = std::min(kGrowth * times_, kMostTimes);
   }
 
   id<MTLComputeCommandEncoder> compute_encoder() {

@@ -98,6 +98,7 @@ kernel void attend(device T* out [[buffer(0)]], device const T* query [[buffer(1
                    constant Strides& of_query [[buffer(6)]], constant Strides& of_key [[buffer(7)]],
                    constant Strides& of_value [[buffer(8)]],
                    constant Strides& of_mask [[buffer(9)]],
+                   constant Strides& of_out [[buffer(10)]],
                    uint3 group [[threadgroup_position_in_grid]],
                    uint index [[thread_index_in_threadgroup]],
                    uint simd [[simdgroup_index_in_threadgroup]],
@@ -182,7 +183,7 @@ kernel void attend(device T* out [[buffer(0)]], device const T* query [[buffer(1
     }
   }
   if (row >= p.queries) return;
-  device T* result = out + (static_cast<long>(group.z) * p.queries + row) * p.columns;
+  device T* result = out + batch * of_out.batch + head * of_out.head + row * of_out.row;
   const float scale = softmax.scale();
   for (int i = 0; i < Columns / 4; ++i) {
     const long column = start + lane % 4 + 4 * i;
@@ -202,6 +203,7 @@ kernel void attend_one(device T* out [[buffer(0)]], device const T* query [[buff
                        constant Strides& of_key [[buffer(7)]],
                        constant Strides& of_value [[buffer(8)]],
                        constant Strides& of_mask [[buffer(9)]],
+                       constant Strides& of_out [[buffer(10)]],
                        uint group [[threadgroup_position_in_grid]],
                        uint slice [[simdgroup_index_in_threadgroup]],
                        uint lane [[thread_index_in_simdgroup]]) {
@@ -244,7 +246,7 @@ kernel void attend_one(device T* out [[buffer(0)]], device const T* query [[buff
   for (long column = slice * 32 + lane; column < p.columns; column += kSlices * 32) {
     float sum = 0;
     for (int i = 0; i < kSlices; ++i) sum += parts[i][column] * all.weight(highests[i]);
-    out[group * p.columns + column] = static_cast<T>(sum * all.scale());
+    out[batch * of_out.batch + head * of_out.head + column] = static_cast<T>(sum * all.scale());
   }
 }
 
@@ -255,6 +257,7 @@ kernel void attend_one(device T* out [[buffer(0)]], device const T* query [[buff
       device const uchar* mask [[buffer(4)]], constant Shape& p [[buffer(5)]],               \
       constant Strides& of_query [[buffer(6)]], constant Strides& of_key [[buffer(7)]],     \
       constant Strides& of_value [[buffer(8)]], constant Strides& of_mask [[buffer(9)]],    \
+      constant Strides& of_out [[buffer(10)]],                                              \
       uint3 group [[threadgroup_position_in_grid]],                                         \
       uint index [[thread_index_in_threadgroup]],                                           \
       uint simd [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]);
@@ -266,6 +269,7 @@ kernel void attend_one(device T* out [[buffer(0)]], device const T* query [[buff
       device const uchar* mask [[buffer(4)]], constant Shape& p [[buffer(5)]],               \
       constant Strides& of_query [[buffer(6)]], constant Strides& of_key [[buffer(7)]],     \
       constant Strides& of_value [[buffer(8)]], constant Strides& of_mask [[buffer(9)]],    \
+      constant Strides& of_out [[buffer(10)]],                                              \
       uint group [[threadgroup_position_in_grid]],                                          \
       uint slice [[simdgroup_index_in_threadgroup]],                                        \
       uint lane [[thread_index_in_simdgroup]]);

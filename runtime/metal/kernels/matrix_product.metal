@@ -49,6 +49,53 @@ kernel void multiply(device T* out [[buffer(0)]], device const T* a [[buffer(1)]
                          index, simd);
 }
 
+// A matrix whose rows are multiplied by a factor each.
+template <typename T>
+struct ScaledRows {
+  Matrix<T> matrix;
+  device const T* factors;
+  long step;
+
+  bool lies_in_rows() const { return matrix.lies_in_rows(); }
+  float at(long row, long column) const {
+    return row < matrix.rows
+               ? matrix.at(row, column) * static_cast<float>(factors[row * step])
+               : 0.0f;
+  }
+};
+
+// In elements: from one of a batch to the next, and from one row to the next.
+struct FactorSteps {
+  long batch;
+  long row;
+};
+
+// The same of a `b` whose rows are multiplied before.
+template <typename T, int Tile>
+kernel void multiply_scaled(device T* out [[buffer(0)]], device const T* a [[buffer(1)]],
+                            device const T* b [[buffer(2)]], device const T* addend [[buffer(3)]],
+                            constant Extents& p [[buffer(4)]], constant Strides& of_a [[buffer(5)]],
+                            constant Strides& of_b [[buffer(6)]],
+                            constant Strides& of_addend [[buffer(7)]],
+                            device const T* other [[buffer(8)]],
+                            constant Finish& finish [[buffer(9)]],
+                            constant Beside& of_other [[buffer(10)]],
+                            device const T* factors [[buffer(11)]],
+                            constant FactorSteps& steps [[buffer(12)]],
+                            uint3 group [[threadgroup_position_in_grid]],
+                            uint index [[thread_index_in_threadgroup]],
+                            uint simd [[simdgroup_index_in_threadgroup]]) {
+  threadgroup float memory[Tile * Tile];
+  const long batch = group.z;
+  const Matrix<T> left{a + batch * of_a.batch, of_a, p.m, p.k};
+  const Matrix<T> right{b + batch * of_b.batch, of_b, p.k, p.n};
+  const ScaledRows<T> scaled{right, factors + batch * steps.batch, steps.row};
+  const Matrix<T> added{addend + batch * of_addend.batch, of_addend, p.m, p.n};
+  const Finisher<T> finisher{&finish, other, &of_other, batch};
+  multiply_tile<T, Tile>(out + batch * p.m * p.n, left, scaled, added, p, finisher, memory,
+                         group.xy, index, simd);
+}
+
 // A convolution of [N, C, H, W] by [O, C, KH, KW] into a dense [N, O, H, W]; the batch is of images.
 template <typename T, int Tile>
 kernel void convolve(device T* out [[buffer(0)]], device const T* weight [[buffer(1)]],
@@ -79,6 +126,17 @@ kernel void convolve(device T* out [[buffer(0)]], device const T* weight [[buffe
       constant Strides& of_b [[buffer(6)]], constant Strides& of_addend [[buffer(7)]],        \
       device const T* other [[buffer(8)]], constant Finish& finish [[buffer(9)]],             \
       constant Beside& of_other [[buffer(10)]],                                               \
+      uint3 group [[threadgroup_position_in_grid]],                                           \
+      uint index [[thread_index_in_threadgroup]],                                             \
+      uint simd [[simdgroup_index_in_threadgroup]]);                                          \
+  template [[host_name("multiply_scaled_" #T "_" #Tile)]] kernel void multiply_scaled<T, Tile>( \
+      device T* out [[buffer(0)]], device const T* a [[buffer(1)]],                           \
+      device const T* b [[buffer(2)]], device const T* addend [[buffer(3)]],                  \
+      constant Extents& p [[buffer(4)]], constant Strides& of_a [[buffer(5)]],                \
+      constant Strides& of_b [[buffer(6)]], constant Strides& of_addend [[buffer(7)]],        \
+      device const T* other [[buffer(8)]], constant Finish& finish [[buffer(9)]],             \
+      constant Beside& of_other [[buffer(10)]], device const T* factors [[buffer(11)]],       \
+      constant FactorSteps& steps [[buffer(12)]],                                             \
       uint3 group [[threadgroup_position_in_grid]],                                           \
       uint index [[thread_index_in_threadgroup]],                                             \
       uint simd [[simdgroup_index_in_threadgroup]]);                                          \

@@ -6,6 +6,7 @@ import json
 import platform
 from typing import TYPE_CHECKING, Any
 
+from menagerie.abi import RUNTIME_ABI
 from menagerie.format.bundle_manifest import BundleManifest
 from menagerie.format.folder import seal
 from menagerie.typed_json import check, plain
@@ -55,7 +56,7 @@ def draft(**changes: Any) -> BundleManifest:
         "requires": {
             "system": platform.system().lower(),
             "machine": platform.machine(),
-            "runtime_abi": 1,
+            "runtime_abi": RUNTIME_ABI,
         },
         "programs": [program],
         "tolerances": plain(DEFAULT_TOLERANCES),

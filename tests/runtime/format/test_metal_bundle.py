@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from bundle_maker import FILES, as_version_1, draft, placed, write_files
 
+from menagerie.abi import RUNTIME_ABI
 from menagerie.format.document import parse_manifest
 from menagerie.format.folder import open_bundle, seal
 from menagerie.typed_json import Malformed, plain
@@ -33,10 +34,10 @@ def _fields() -> dict[str, Any]:
         "emulation": placed(
             "programs/main/model.linux-x86_64.so",
             source_sha256="cd" * 32,
-            requires={"system": "linux", "machine": "x86_64", "runtime_abi": 1},
+            requires={"system": "linux", "machine": "x86_64", "runtime_abi": RUNTIME_ABI},
         ),
     }
-    requires = {"system": "darwin", "machine": "arm64", "runtime_abi": 1}
+    requires = {"system": "darwin", "machine": "arm64", "runtime_abi": RUNTIME_ABI}
     return {
         "target": "metal",
         "state": "emulated",

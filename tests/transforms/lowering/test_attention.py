@@ -2,51 +2,47 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch import nn
 
-from transforms.lowering.attention import keep_attention_whole
+from transforms.lowering.attention import attention_operator, keep_attention_whole
 from transforms.lowering.metal import _generate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 aten = torch.ops.aten
-_WHOLE = aten._scaled_dot_product_attention_math_for_mps.default
 
 
 @pytest.fixture(autouse=True)
 def host_kernel() -> Iterator[None]:
-    """The operator, which torch has for its own Metal device alone, by torch's definition of it."""
+    """The operator, which only Metal's runtime has, by torch's definition of attention."""
 
     def compute(
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        dropout_mask: torch.Tensor | None = None,
-        **options: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        mask: torch.Tensor | None,
+        is_causal: bool,
+        scale: float | None,
+    ) -> torch.Tensor:
         # The kernel takes operands of four axes, and a mask that broadcasts.
         assert {query.dim(), key.dim(), value.dim()} == {4}
-        assert key.shape[1] == value.shape[1]  # and as many as queries have, but for groups
-        assert key.shape[1] == query.shape[1] or options["enable_gqa"]
+        assert key.shape[1] == value.shape[1]
+        assert query.shape[1] % key.shape[1] == 0
         if mask is not None and mask.dtype is torch.bool:  # which torch's definition would add
             mask = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
-        math = aten._scaled_dot_product_attention_math.default
-        result: tuple[torch.Tensor, torch.Tensor] = math(
-            query, key, value, mask, dropout_p, is_causal, dropout_mask, **options
-        )
-        return result
+        by_heads: torch.Tensor = aten._scaled_dot_product_attention_math.default(
+            query, key, value, mask, 0.0, is_causal, scale=scale, enable_gqa=True
+        )[0]
+        return by_heads.transpose(1, 2).contiguous()
 
-    with torch.library._scoped_library("aten", "IMPL") as library:
-        library.impl("_scaled_dot_product_attention_math_for_mps", compute, "CPU")
+    attention_operator()
+    with torch.library._scoped_library("menagerie", "IMPL") as library:
+        library.impl("attention", compute, "CPU")
         yield
 
 
@@ -69,7 +65,7 @@ def _kept_whole(module: nn.Module, arguments: tuple[torch.Tensor, ...]) -> torch
     program = torch.export.export(module, arguments, strict=False).run_decompositions({})
     whole = keep_attention_whole(program)
     called = [node.target for node in whole.graph.nodes if "attention" in str(node.target)]
-    assert called == [_WHOLE]
+    assert called == [torch.ops.menagerie.attention.default]
     result: torch.Tensor = whole.module()(*arguments)
     return result
 
@@ -152,21 +148,9 @@ def test_dropout_is_refused() -> None:
         _kept_whole(Attention(dropout_p=0.5), _operands())
 
 
-class _Weights(Attention):
-    """Attention once without a look at its weights, and once with."""
-
-    def forward(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        plain = super().forward(q, k, v, mask)
-        return plain.sum(), *_WHOLE(q + 1, k, v, mask)  # type: ignore[return-value]
-
-
-def test_weights_are_asked_for_only_where_they_are_read() -> None:
-    """The kernel is told to keep its weights to itself unless the program reads them."""
-    program = torch.export.export(_Weights(), _operands(), strict=False).run_decompositions({})
-    wrapper = _generate("main", program).wrapper
-    calls = re.findall(r"attention_math_for_mps_v2\(.*?&buf\d+_handle, (.*?)\)\);", wrapper)
-    assert len(calls) == 2
-    assert calls[0] == "nullptr"
-    assert calls[1].startswith("&buf")
+def test_the_heads_of_a_place_are_joined_without_a_copy() -> None:
+    """The kernel's result lies as the reshape behind it wants it: no kernel is generated."""
+    program = torch.export.export(Attention(), _operands(), strict=False).run_decompositions({})
+    code = _generate("main", program)
+    assert "aoti_torch_mps_attention" in code.kernel_uses
+    assert code.shaders == {}

@@ -62,6 +62,7 @@ def host_kernels() -> Iterator[None]:
 
     def convolution(
         x: Any,
+        factor: Any,
         w: Any,
         bias: Any,
         stride: Any,
@@ -71,7 +72,8 @@ def host_kernels() -> Iterator[None]:
         *finish: Any,
     ) -> torch.Tensor:
         none = [0] * len(stride)
-        plain = aten.convolution(x, w, bias, stride, padding, dilation, False, none, groups)
+        scaled = x if factor is None else x * factor
+        plain = aten.convolution(scaled, w, bias, stride, padding, dilation, False, none, groups)
         return _finish(plain, *finish)
 
     with torch.library._scoped_library("menagerie", "IMPL") as library:
@@ -242,3 +244,48 @@ def test_product_does_not_pass_a_write() -> None:
     """A product is not computed later than something that changes what it may read."""
     exported = torch.export.export(Overwritten().eval(), (torch.randn(2, 4),))
     assert "linear" in _calls(fuse_epilogues(exported))
+
+
+class Excited(nn.Module):
+    """Squeeze and excitation between two convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 4, 3)
+        self.gate = nn.Conv2d(4, 4, 1)
+        self.last = nn.Conv2d(4, 6, 1, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(N, 3, H, W) to (N, 6, H - 2, W - 2)."""
+        images = self.first(x)
+        gate = F.hardsigmoid(self.gate(images.mean((2, 3), keepdim=True)))
+        result: torch.Tensor = self.last(images * gate)
+        return result
+
+
+def test_factors_of_channels_are_applied_where_they_are_read() -> None:
+    """What the gate gives is no kernel's work by itself."""
+    _, calls = _fused(Excited(), (torch.randn(2, 3, 6, 5),))
+    assert calls == ["finished_convolution", "mean", "finished_convolution", "finished_convolution"]
+
+
+class TwiceMasked(nn.Module):
+    """Two convolutions of one length, each with the mask behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(3, 4, 3, padding=1)
+        self.second = nn.Conv1d(4, 4, 3, padding=1)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """(N, 3, places) and booleans (N, 1, places) to (N, 4, places)."""
+        result: torch.Tensor = self.second((self.first(x) * mask).relu()) * mask
+        return result
+
+
+def test_a_mask_is_converted_once() -> None:
+    """However many products it follows."""
+    inputs = (torch.randn(2, 3, 6), torch.rand(2, 1, 6) > 0.5)
+    program, calls = _fused(TwiceMasked(), inputs)
+    assert calls == ["finished_convolution"] * 2
+    assert sum(node.target is aten._to_copy.default for node in program.graph.nodes) == 1

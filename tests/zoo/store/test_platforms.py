@@ -9,6 +9,7 @@ import pytest
 from bundle_maker import as_version_1, make_bundle
 
 from menagerie import platforms
+from menagerie.abi import RUNTIME_ABI
 from menagerie.format.document import parse_manifest
 from menagerie.format.folder import open_bundle
 from menagerie.store.layout import latest_key, release_key
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-X86 = {"system": "linux", "machine": "x86_64", "runtime_abi": 1}
-ARM = {"system": "linux", "machine": "aarch64", "runtime_abi": 1}
-MAC = {"system": "darwin", "machine": "arm64", "runtime_abi": 1}
+X86 = {"system": "linux", "machine": "x86_64", "runtime_abi": RUNTIME_ABI}
+ARM = {"system": "linux", "machine": "aarch64", "runtime_abi": RUNTIME_ABI}
+MAC = {"system": "darwin", "machine": "arm64", "runtime_abi": RUNTIME_ABI}
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def numbers(device: Device) -> None:
 
 
 def commits_grow_rarer(device: Device) -> None:
-    """The first command buffer is short, so that the GPU begins; the next are twice as long each.
+    """The first command buffer is short, so that the GPU begins; the next are three times as long each.
 
     A wait ends the run: what follows begins anew.
     """
@@ -85,10 +85,10 @@ def commits_grow_rarer(device: Device) -> None:
         counter = device.place(torch.zeros(8))
         device.value(counter)
         before = count(device, "commits")
-        for _ in range(40 + 80 + 160 - 1):
+        for _ in range(40 + 120 + 360 - 1):
             shaders.launch("add_one", counter, threads=8)
         assert count(device, "commits") == before + 2
-        torch.testing.assert_close(device.value(counter), torch.full((8,), 279.0))
+        torch.testing.assert_close(device.value(counter), torch.full((8,), 519.0))
         assert count(device, "commits") == before + 3
 
 

@@ -1,0 +1,68 @@
+"""Sizes of convolutions' results are computed from those of their inputs.
+
+A mask behind a convolution is as long as its result. Asked of the input, that is known before the
+convolution runs, and the mask can be applied within its kernel (`epilogues.py`).
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from transforms.editor import ProgramEditor, fake_value
+from transforms.operators import bound_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+__all__ = ["compute_sizes"]
+
+aten = torch.ops.aten
+
+_CONVOLUTIONS = (aten.conv1d.default, aten.conv2d.default)
+_CHANNELS = 1  # the axis, behind which are places
+
+
+def compute_sizes(program: ExportedProgram) -> ExportedProgram:
+    """Have nothing ask a convolution's result for a size that changes.
+
+    Args:
+        program: before its operators are decomposed.
+    """
+    editor = ProgramEditor(program)
+    for asked in editor.calls(aten.sym_size.int):
+        convolution, axis = asked.args
+        if isinstance(convolution, torch.fx.Node) and convolution.target in _CONVOLUTIONS:
+            _compute(editor, asked, convolution, int(axis))  # type: ignore[arg-type]
+    return editor.finish()
+
+
+def _compute(editor: ProgramEditor, asked: Node, convolution: Node, axis: int) -> None:
+    given = bound_arguments(convolution)
+    images = given["input"]
+    axis %= fake_value(convolution).dim()
+    batched = fake_value(images).dim() == fake_value(given["weight"]).dim()
+    if not batched or axis == _CHANNELS:
+        return
+    with editor.graph.inserting_before(convolution):
+        size = editor.call(aten.sym_size.int, images, axis, like=asked)
+        if axis > _CHANNELS:
+            size = _convolved(editor, size, given, axis, asked)
+    editor.replace(asked, size)
+
+
+def _convolved(
+    editor: ProgramEditor, size: Node, given: Mapping[str, Any], axis: int, like: Node
+) -> Node:
+    """How many places a window has along an axis (torch.nn.Conv2d, "Shape")."""
+    place = axis - _CHANNELS - 1
+    stride, padding, dilation = (given[name][place] for name in ("stride", "padding", "dilation"))
+    reach = dilation * (fake_value(given["weight"]).shape[axis] - 1) + 1
+    room = editor.call(operator.add, size, 2 * padding - reach, like=like)
+    steps = editor.call(operator.floordiv, room, stride, like=like)
+    return editor.call(operator.add, steps, 1, like=like)
