@@ -12,7 +12,7 @@ from pathlib import Path
 from menagerie.format.folder import open_bundle
 from menagerie.session import Session
 from menagerie.validation.goldens import GoldenCases
-from menagerie.validation.measure import peak_memory_bytes
+from menagerie.validation.machine import peak_memory_bytes
 
 
 def main() -> None:

@@ -93,7 +93,10 @@ def _convert(model: str, target: str, options: ConversionOptions) -> Ended:
 def _run(planned: PlannedModel, options: ConversionOptions) -> Ended:
     try:
         with without_tags():
-            row, report = Conversion(job_for(planned, options), services()).run()
+            given = services()
+            # Who planned several in this process draws the catalogue once, for all of them.
+            job = job_for(planned, options).model_copy(update={"draws": not given.planned})
+            row, report = Conversion(job, given).run()
             return Ended(row, report)
     except ConversionFailed as stopped:
         return Ended(stopped.result, stopped.report, stopped.error, planned.spec.summary)

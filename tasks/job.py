@@ -61,6 +61,7 @@ class Job(Frozen):
     search_seconds: float = Field(default=600.0, ge=0)
     folder: Path
     reports: Path
+    draws: bool = True  # the catalogue, as it is published; else whoever converts several does
 
     @property
     def bundle(self) -> Path:

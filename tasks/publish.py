@@ -13,10 +13,12 @@ from zoo.signing import Promoter, check_candidate, keyring_for
 from zoo.store import open_store
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tasks.job import Job, StageRecords
     from zoo.store import Release, Store
 
-__all__ = ["publish_bundle"]
+__all__ = ["draw_catalogue", "publish_bundle"]
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ def publish_bundle(job: Job, _: StageRecords | None = None) -> PublishRecord:
     if (keyring := keyring_for(job.store)) is None:
         release = store.propose(job.bundle)
     else:  # what others put there under this build key is not ours to sign
-        promoter = Promoter(store, keyring)
+        promoter = Promoter(store, keyring, draws=job.draws)
         release = store.propose(job.bundle, vouched=promoter.vouches)
         check_candidate(release.manifest, job.spec)
         release = promoter.promote(release)
@@ -52,6 +54,17 @@ def publish_bundle(job: Job, _: StageRecords | None = None) -> PublishRecord:
         state=release.manifest.state,
         promoted=keyring is not None,
     )
+
+
+def draw_catalogue(store: str, models: Collection[str]) -> None:
+    """Draw what models promoted here by jobs that did not draw it themselves look like.
+
+    The list of all is drawn once for all of them: with every promotion it would take a time that
+    grows with the number of models. Nothing to do where this process may not sign for the store.
+    """
+    keyring = keyring_for(store) if models else None
+    if keyring is not None:
+        Promoter(open_store(store), keyring).draw(models)
 
 
 def _archive(store: Store, release: Release, job: Job) -> None:

@@ -16,11 +16,13 @@ from prefect.runtime import flow_run
 
 from flows.convert_model import convert_model
 from flows.dispatch.runs import close_children
+from flows.outcome.results import Outcome
 from flows.outcome.rows import this_run
 from flows.planning.plan import crashed_row, timed_out_row
 from flows.running.services import Services, services, use_services
 from flows.running.settings import state_error
 from tasks.failures import explain
+from tasks.publish import draw_catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,7 +52,8 @@ def convert_here(
 ) -> None:
     """Convert models one after another, or `jobs` at a time; each leaves a row with `recorder`.
 
-    What has not begun at `until`, by the monotonic clock, has timed out.
+    What has not begun at `until`, by the monotonic clock, has timed out. The catalogue is drawn at
+    the end, also with what the run had published before it crashed and began again.
     """
     given = dataclasses.replace(
         services(), listener=recorder, planned={(one.model, one.target): one for one in work}
@@ -62,7 +65,7 @@ def convert_here(
         else:
             _convert(one, options, recorder)
 
-    with use_services(given):
+    with use_services(given), _catalogue_drawn(options.store_url, recorder):
         if jobs == 1:  # in this thread, where an interrupt arrives
             for one in work:
                 convert(one)
@@ -72,6 +75,18 @@ def convert_here(
             with _ended_by_interrupt(pool, given):
                 for future in futures:
                     future.result()
+
+
+@contextmanager
+def _catalogue_drawn(store: str, recorder: Recorder) -> Iterator[None]:
+    """Draw the catalogue of what was published when the block ends, however it ends."""
+    try:
+        yield
+    finally:
+        published = (Outcome.PUBLISHED, Outcome.PROVEN)
+        draw_catalogue(
+            store, {row.model for row in recorder.rows.values() if row.outcome in published}
+        )
 
 
 def _convert(one: PlannedModel, options: ConversionOptions, recorder: Recorder) -> None:

@@ -34,16 +34,18 @@ from tasks.failures import ProcessDied
 from tasks.job import Job, Stage, StageRecords
 from tasks.prove import prove
 from tasks.publish import publish_bundle
+from zoo.catalogue import update_catalogue
 from zoo.errors import ExportError, SourceError, StoreUnreachable, UsageError
 from zoo.records import Verdict
 from zoo.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from uuid import UUID
 
     from tasks.job import PublishRecord
     from zoo.records import ConversionReport
+    from zoo.store import Store
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -447,3 +449,35 @@ def test_a_run_is_called_what_it_does(options: ConversionOptions) -> None:
     with get_client(sync_client=True) as client:
         names = {run.name for run in client.read_flow_runs()}
     assert {"convert ant and 1 more for cpu", "convert the default models"} <= names
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """The models of each drawing of the catalogue, which is drawn."""
+    calls: list[set[str]] = []
+
+    def draw(store: Store, models: Iterable[str]) -> int:
+        calls.append(set(models))
+        return update_catalogue(store, calls[-1])
+
+    monkeypatch.setattr("zoo.signing.promotion.update_catalogue", draw)
+    return calls
+
+
+def test_the_catalogue_is_drawn_once_for_all_models(
+    options: ConversionOptions, tmp_path: Path, drawn: list[set[str]]
+) -> None:
+    """What failed is not in it; its time does not grow with the square of the models."""
+    fault = {"cat": {Stage.EXPORT: ExportError("cat", "no")}}
+    many(toy_services(fault), options, models=["*"])
+    assert drawn == [{"ant", "bee"}]
+    page = (tmp_path / "store" / "catalogue" / "index.html").read_text()
+    assert [f"models/{name}.html" in page for name in ("ant", "bee", "cat")] == [True, True, False]
+
+
+def test_a_model_converted_by_itself_draws_the_catalogue(
+    options: ConversionOptions, drawn: list[set[str]]
+) -> None:
+    """As a run of `convert-model` from the UI's form does."""
+    one(toy_services(), "ant", options)
+    assert drawn == [{"ant"}]

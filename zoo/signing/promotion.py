@@ -23,6 +23,7 @@ from zoo.signing.metadata import StoreMetadata
 from zoo.signing.provenance import IN_TOTO, statement
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
     from typing import Literal
 
@@ -38,11 +39,17 @@ class Promoter:
     """Signs for one store; the only thing in Menagerie that moves `latest`. The catalogue follows.
 
     What it signs it has not judged: see `zoo.signing.gate` and `tasks.promote`.
+
+    Args:
+        store: where the releases are.
+        keyring: what it signs with.
+        draws: whether each decision draws the catalogue; else whoever makes several calls `draw`.
     """
 
-    def __init__(self, store: Store, keyring: Keyring) -> None:
+    def __init__(self, store: Store, keyring: Keyring, *, draws: bool = True) -> None:
         self._store = store
         self._keyring = keyring
+        self._draws = draws
 
     def vouches(self, release: Release) -> bool:
         """Whether the signed ledger names this very document, so that it may stay as it is."""
@@ -127,6 +134,11 @@ class Promoter:
         with self._keyring.hold():
             StoreMetadata(self._store.objects, self._keyring).refresh()
 
+    def draw(self, models: Iterable[str]) -> None:
+        """Draws the catalogue's pages of models, and its list of all, after several decisions."""
+        with self._keyring.hold():
+            self._draw(models)
+
     def resign(self, ledgers: list[Ledger]) -> None:
         """Signs ledgers and the releases that they name anew, after the keys were rotated."""
         with self._keyring.hold():
@@ -168,8 +180,12 @@ class Promoter:
         key, content = ledger_key(ledger.model, ledger.platform), envelope(payload, signatures)
         self._store.objects.put_small(key, content)
         StoreMetadata(self._store.objects, self._keyring).list_ledgers({key: content})
+        if self._draws:
+            self._draw([ledger.model])
+
+    def _draw(self, models: Iterable[str]) -> None:
         try:
-            update_catalogue(self._store, [ledger.model])
+            update_catalogue(self._store, models)
         except MenagerieError as error:  # what was decided stands
             _log.warning("the catalogue is not of today: %s; zoo catalog draws it anew", error)
 

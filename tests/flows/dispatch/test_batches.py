@@ -85,7 +85,7 @@ def test_the_operator_may_place_a_target_elsewhere(
         ),
         (("[pools.macos-metal]", "[pools.macs]"), "unknown pool 'macos-metal'"),
         (("[batches]", "[batches"), "is no TOML"),
-        (("most = 16", "most = 0"), "batches.most"),
+        (("most = 64", "most = 0"), "batches.most"),
     ],
 )
 def test_a_placement_that_cannot_be_is_misuse(
