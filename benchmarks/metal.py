@@ -101,9 +101,13 @@ HEAD = (
 )  # fmt: skip
 
 
-def _zoo(*words: object) -> subprocess.CompletedProcess[bytes]:
-    zoo = Path(sys.executable).with_name("zoo")
-    return subprocess.run([zoo, *map(str, words)], stdout=subprocess.DEVNULL, check=False)
+def _zoo(*words: object, told: bool = True) -> bool:
+    """Whether a command succeeds; `told`: with what it says of it."""
+    done = subprocess.run(
+        [Path(sys.executable).with_name("zoo"), *map(str, words)],
+        stdout=subprocess.DEVNULL, stderr=None if told else subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+    return done.returncode == 0
 
 
 def fetch(model: str, folder: Path) -> Path:
@@ -115,9 +119,9 @@ def fetch(model: str, folder: Path) -> Path:
     if Path(model).is_dir():
         return Path(model)
     words = ("pull", model, "--target", "metal", "--platform", "metal-macos-arm64", "-o", folder)
-    if _zoo(*words).returncode != 0:
+    if not _zoo(*words, told=False):
         _zoo("convert", model, "--target", "metal", "--random-weights", "0")
-        if _zoo(*words).returncode != 0:
+        if not _zoo(*words):
             raise RuntimeError(model)
     return folder
 

@@ -1,11 +1,12 @@
 // A bundle's folder: manifest and weights that need not fit each other.
 //
 // The input is manifest.json, a NUL, and weights.safetensors. In the manifest `@` stands for the
-// size of these, `^` for this system, `%` for this machine, and `$` for both as a platform names
-// them, which would hardly ever be right else.
+// size of these, `^` for this system, `%` for this machine, `$` for both as a platform names them,
+// and `!` for this runtime's ABI, which would hardly ever be right else.
 #include "common/bundle.h"
 
 #include "common/platform/machine.h"
+#include "menagerie.h"
 #include "scratch.h"
 #include "target.h"
 
@@ -31,6 +32,8 @@ std::string filled(std::string_view manifest, size_t size) {
       text += machine::architecture();
     } else if (c == '$') {
       text += platform();
+    } else if (c == '!') {
+      text += std::to_string(MENAGERIE_RUNTIME_ABI);
     } else {
       text += c;
     }

@@ -21,6 +21,7 @@ from bundle_maker import make_bundle
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from menagerie.abi import RUNTIME_ABI
 from menagerie.errors import ArtifactError, MenagerieError
 from menagerie.format.archive import unpack
 from menagerie.format.document import manifest_document, parse_manifest
@@ -124,7 +125,10 @@ def _manifest(content: bytes) -> None:
 def _bundle(content: bytes) -> None:
     """A folder whose manifest and weights need not fit each other; see bundle.cpp."""
     text, _, weights = content.partition(b"\0")
-    here = {"@": str(len(weights)), "^": "linux", "%": "x86_64", "$": "linux-x86_64"}
+    here = {
+        "@": str(len(weights)), "^": "linux", "%": "x86_64", "$": "linux-x86_64",
+        "!": str(RUNTIME_ABI),
+    }  # fmt: skip
     for name, value in here.items():
         text = text.replace(name.encode(), value.encode())
     _written("bundle/manifest.json", text)
