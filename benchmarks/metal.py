@@ -4,7 +4,7 @@
     python benchmarks/metal.py --all    # every model of the zoo that is for Metal
 
 Models that the store lacks are converted first, with random weights. Counts are exact, and the same
-on a Mac: those of one run of a program in its last golden case, made by the Apple device itself
+on a Mac: those of one run of a program in its largest golden case, made by the Apple device itself
 over doubles of Apple's classes. `breaks` are encoders that were begun, graphs included. Megabytes
 are those of all operands of all work, in buffers up to a quarter longer than their tensors, and the
 weights once. `error` is the largest difference to eager's outputs in the golden cases. The columns
