@@ -17,6 +17,7 @@ import menagerie
 from menagerie.library import library, library_path
 from menagerie.shim_list import RUNTIME_ABI, kernel_symbols, supported_symbols
 from menagerie.shims import SHIMS_FILE, header, load, main, table
+from transforms.lowering.attention import attention_operator
 from transforms.lowering.finished import finished_operators
 from transforms.packed_linear import declare_packed_linear
 
@@ -92,6 +93,7 @@ def test_every_declaration_is_torchs_or_sleefs() -> None:
     """
     declare_packed_linear()
     finished_operators()
+    attention_operator()
     include = Path(torch.__file__).parent / "include"
     folder = include / "torch/csrc/inductor/aoti_torch"
     declared = "\n".join(path.read_text() for path in folder.rglob("*.h"))
