@@ -21,6 +21,7 @@ _ACTIVATIONS: tuple[tuple[int, float, float, Callable[[torch.Tensor], torch.Tens
     (1, 0.1, 0, lambda x: F.leaky_relu(x, 0.1)),
     (2, -0.5, 1.5, lambda x: x.clamp(-0.5, 1.5)),
     (2, 0, torch.inf, lambda x: x.clamp(0, None)),
+    (2, 0.5, -0.5, lambda x: x.clamp(0.5, -0.5)),
     (3, 0, 0, F.gelu),
     (4, 0, 0, lambda x: F.gelu(x, approximate="tanh")),
     (5, 0, 0, F.silu),

@@ -33,9 +33,10 @@ struct Beside {
   int width;
 };
 
-// By comparisons, which let a NaN pass.
+// By comparisons, which let a NaN pass; of bounds that cross, the upper one counts.
 inline float bounded(float value, float low, float high) {
-  return value < low ? low : value > high ? high : value;
+  const float least = value < low ? low : value;
+  return least > high ? high : least;
 }
 
 // x times the normal distribution's share below x. The tail's error is below 1e-7 (Abramowitz and
