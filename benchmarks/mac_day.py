@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ GRAPH_FROM = ("0", "0.1", "1", "10", "1e9")
 
 _ROOT = Path(__file__).parents[1]
 _DOUBLE = "tests/runtime/metal/double"
+_REPORT = "report.md"
 
 
 @dataclass(frozen=True)
@@ -74,15 +76,39 @@ def steps(models: tuple[str, ...], folder: Path, *, on_mac: bool) -> tuple[Step,
 
 def run(step: Step, folder: Path) -> str:
     """A line of the report."""
-    given = {"MENAGERIE_METAL_GRAPH_FROM": step.graph_from} if step.graph_from else {}
     begun = time.monotonic()
-    done = subprocess.run(
-        step.command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        check=False, stdin=subprocess.DEVNULL, env=os.environ | given,
-    )  # fmt: skip
-    (folder / f"{step.name}.txt").write_text(f"$ {' '.join(step.command)}\n{done.stdout}")
-    outcome = "passed" if done.returncode == 0 else f"FAILED with {done.returncode}"
+    told, code = _told(step)
+    (folder / f"{step.name}.txt").write_text(f"$ {' '.join(step.command)}\n{told}")
+    outcome = "passed" if code == 0 else f"FAILED with {code}"
     return f"| {step.name} | {outcome} | {time.monotonic() - begun:.0f} s |"
+
+
+def _told(step: Step) -> tuple[str, int]:
+    """What a command says, whatever bytes that is, and its exit code: the shell's if it is none."""
+    given = {"MENAGERIE_METAL_GRAPH_FROM": step.graph_from} if step.graph_from else {}
+    try:
+        done = subprocess.run(
+            step.command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            errors="replace", check=False, stdin=subprocess.DEVNULL, env=os.environ | given,
+        )  # fmt: skip
+    except OSError as error:
+        return f"{error}\n", 127
+    return done.stdout, done.returncode
+
+
+def empty(folder: Path) -> Path:
+    """The folder, absolute and empty: what an earlier day left in it is removed.
+
+    Raises:
+        SystemExit: it holds something else, which is not ours to remove.
+    """
+    folder = folder.absolute()
+    if (folder / _REPORT).is_file():
+        shutil.rmtree(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SystemExit(f"{folder}: holds no earlier day's report. Choose another with -o")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def main() -> int:
@@ -92,7 +118,7 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, default=_ROOT / "build" / "mac-day")
     given = parser.parse_args()
     on_mac = platform.system() == "Darwin"
-    given.output.mkdir(parents=True, exist_ok=True)
+    output = empty(given.output)
     device = (
         "this Mac's GPU" if on_mac else "the double of Apple's classes: no GPU has run anything"
     )
@@ -104,13 +130,14 @@ def main() -> int:
         "|---|---|---|",
     ]
     print("\n".join(head), flush=True)
-    rows = []
-    for step in steps(tuple(given.models), given.output, on_mac=on_mac):
-        rows.append(run(step, given.output))
+    rows: list[str] = []
+    (output / _REPORT).write_text("\n".join(head))
+    for step in steps(tuple(given.models), output, on_mac=on_mac):
+        rows.append(run(step, output))
         print(rows[-1], flush=True)
-        (given.output / "report.md").write_text("\n".join([*head, *rows, ""]))
+        (output / _REPORT).write_text("\n".join([*head, *rows, ""]))
     failed = sum("FAILED" in row for row in rows)
-    print(f"\n{failed} of {len(rows)} steps failed. Send back the folder {given.output}")
+    print(f"\n{failed} of {len(rows)} steps failed. Send back the folder {output}")
     return 1 if failed else 0
 
 

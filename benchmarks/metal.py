@@ -122,7 +122,7 @@ def fetch(model: str, folder: Path) -> Path:
     if not _zoo(*words, told=False):
         _zoo("convert", model, "--target", "metal", "--random-weights", "0")
         if not _zoo(*words):
-            raise RuntimeError(model)
+            raise RuntimeError("it was neither pulled nor converted")
     return folder
 
 
@@ -133,7 +133,7 @@ def models_for_metal() -> list[str]:
 
 
 def main() -> None:
-    """Print a Markdown table, a row as soon as it is known."""
+    """Print a Markdown table, a row as soon as it is known; 1 if a model could not be counted."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -143,14 +143,24 @@ def main() -> None:
     models = models_for_metal() if wish.all else wish.models
     if not models:
         parser.error("name models, or say --all")
-    print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
-    for model in models:
-        with tempfile.TemporaryDirectory() as scratch:
+    print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}", flush=True)
+    failed = [model for model in models if not _counted(model)]
+    sys.exit(1 if failed else 0)
+
+
+def _counted(model: str) -> bool:
+    """Whether the rows of a model could be printed; else the reason is."""
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
             folder = fetch(model, Path(scratch) / "bundle")
             for graphs in (False, True):
                 for program, of in counts(folder, graphs=graphs).items():
                     name = f"{model}/{program}{', graphs' if graphs else ''}"
                     print(f"| {' | '.join(row(name, folder, of))} |", flush=True)
+        except RuntimeError as error:
+            print(f"{model}: {error}", file=sys.stderr)
+            return False
+    return True
 
 
 if __name__ == "__main__":
