@@ -87,7 +87,7 @@ def row(name: str, bundle: Path, of: Mapping[str, float]) -> tuple[str, ...]:
     size = of["bytes"] + sum(path.stat().st_size for path in bundle.glob("*.safetensors"))
     return (
         name,
-        *(str(of[key]) for key in ("dispatches", "encoders", "graphs", "blits", "commits")),
+        *(str(of[key]) for key in ("dispatches", "encoders", "graphs", "commits")),
         f"{size / 1e6:.1f}",
         f"{of['operations'] / 1e9:.2f}",
         *(f"{chip.milliseconds(size, of['operations']):.2f}" for chip in CHIPS),
@@ -96,7 +96,7 @@ def row(name: str, bundle: Path, of: Mapping[str, float]) -> tuple[str, ...]:
 
 
 HEAD = (
-    "program", "dispatches", "breaks", "graphs", "copies", "commits", "MB", "GFLOP",
+    "program", "dispatches", "breaks", "graphs", "commits", "MB", "GFLOP",
     *(f"{chip.name} ms" for chip in CHIPS), "error",
 )  # fmt: skip
 

@@ -114,8 +114,6 @@ class Stream {
   virtual ~Stream() = default;
   virtual void dispatch(const std::shared_ptr<Kernel>& kernel, std::span<const Argument> arguments,
                         const Grid& grid) = 0;
-  virtual void copy(const Region& from, const Region& to, size_t bytes) = 0;
-  virtual void fill(const Region& to, size_t bytes, uint8_t value) = 0;
   virtual void matmul(const MatmulDescriptor& descriptor, const MatmulOperands& operands) = 0;
   virtual void convolution(const ConvolutionDescriptor& descriptor,
                            const ConvolutionOperands& operands) = 0;

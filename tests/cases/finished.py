@@ -106,6 +106,14 @@ for number, low, high, activation in _ACTIVATIONS:
             lambda x, _, activation=activation: activation(x),
         )  # fmt: skip
 
+# What no number is, and numbers whose powers are none.
+_EXTREMES = torch.tensor([torch.inf, -torch.inf, torch.nan, 1e30, -1e30])[:, None]
+for number, low, high, activation in _ACTIVATIONS:
+    _add(
+        f"infinities, step {number}, {low}, {high}", _matrices(_EXTREMES, torch.ones(1, 3)),
+        [(number, low, high)], lambda x, _, activation=activation: activation(x),
+    )  # fmt: skip
+
 _LAST = torch.channels_last
 _PRODUCTS = (
     ("tiles", _matrices(floats(70, 40).div(6), floats(40, 90, seed=1), floats(90)), (70, 90)),
