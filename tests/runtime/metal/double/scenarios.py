@@ -147,6 +147,16 @@ def sorting_takes_few_dispatches(device: Device) -> None:
         assert count(device, "dispatches") == before + dispatches
 
 
+def long_sums_are_ours(device: Device) -> None:
+    """What MPSGraph may compute wrong is a kernel's; four groups share 40 x 40 results."""
+    a, b = torch.randn(40, 32767), torch.randn(32767, 40)
+    before, graphs = count(device, "threads"), count(device, "graphs")
+    result = product(device, a / 181, b)
+    torch.testing.assert_close(device.value(result), a / 181 @ b, rtol=1e-4, atol=1e-4)
+    assert count(device, "graphs") == graphs
+    assert count(device, "threads") >= before + 4 * 128
+
+
 def graphs_commit(device: Device) -> None:
     """MPSGraph may commit what it finds and go on in a new root buffer."""
     tell(device, graph_commits=1)
