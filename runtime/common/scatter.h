@@ -8,7 +8,7 @@
 
 namespace menagerie {
 
-enum class Reduction : int32_t {  // as metal/kernels/scatter.metal numbers them
+enum class Reduction : int32_t {  // as metal/kernels/reductions.h numbers them
   kStore = 0,
   kAdd = 1,
   kMultiply = 2,

@@ -7,6 +7,7 @@
 #include "common/context.h"
 #include "common/copy.h"
 #include "common/error.h"
+#include "metal/bytes.h"
 #include "metal/copy.h"
 #include "metal/state.h"
 
@@ -77,7 +78,7 @@ void fill_zero(const Tensor& target) {
   if (target.empty()) return;
   if (on_device(target) && is_dense(target)) {
     const auto bytes = static_cast<size_t>(target.elements() * element_size(target.dtype));
-    return State::current().stream().fill(metal::region_of(target), bytes, 0);
+    return metal::clear_bytes(metal::region_of(target), bytes);
   }
   if (on_device(target)) finish();
   menagerie::fill_zero(target);
@@ -95,8 +96,7 @@ Tensor clone(const Tensor& source) {
 void copy_bytes(const Tensor& source, const Tensor& target, size_t bytes) {
   if (bytes == 0) return;
   if (on_device(source) && on_device(target)) {
-    return State::current().stream().copy(metal::region_of(source), metal::region_of(target),
-                                          bytes);
+    return metal::copy_bytes(metal::region_of(source), metal::region_of(target), bytes);
   }
   if (on_device(source) || on_device(target)) finish();
   std::memcpy(target.raw(), source.raw(), bytes);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "metal/bytes.h"
 #include "metal/dispatch.h"
 
 namespace menagerie::metal {
@@ -65,8 +66,8 @@ void copy(const Tensor& source, const Tensor& target) {
   const int64_t width = element_size(source.dtype);
   const bool converts = source.dtype != target.dtype;
   if (!converts && is_flat(loops)) {
-    return State::current().stream().copy(region_of(source), region_of(target),
-                                          elements * static_cast<uint64_t>(width));
+    return copy_bytes(region_of(source), region_of(target),
+                      elements * static_cast<uint64_t>(width));
   }
   Arguments arguments;
   arguments.add(source).add(target).add(loops.count);

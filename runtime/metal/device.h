@@ -114,14 +114,15 @@ class Stream {
   virtual ~Stream() = default;
   virtual void dispatch(const std::shared_ptr<Kernel>& kernel, std::span<const Argument> arguments,
                         const Grid& grid) = 0;
-  virtual void copy(const Region& from, const Region& to, size_t bytes) = 0;
-  virtual void fill(const Region& to, size_t bytes, uint8_t value) = 0;
   virtual void matmul(const MatmulDescriptor& descriptor, const MatmulOperands& operands) = 0;
   virtual void convolution(const ConvolutionDescriptor& descriptor,
                            const ConvolutionOperands& operands) = 0;
   // Runs all that was encoded and waits for it.
   virtual void synchronize() = 0;
 };
+
+// What a device may compute by graphs of its own.
+enum class Work { kProduct, kConvolution, kAttention };
 
 class MetalDevice {
  public:
@@ -136,10 +137,9 @@ class MetalDevice {
   // Compiles Metal source; fails with the compiler's first error.
   virtual std::shared_ptr<ShaderLibrary> compile(const std::string& source) = 0;
   virtual std::unique_ptr<Stream> make_stream() = 0;
-  // So many operations of a product, and the stream's own may be faster than our kernels.
-  virtual double graph_from() const = 0;
-  // The same of an attention, by its two products and a softmax between them.
-  virtual double parts_from() const = 0;
+  // From so many operations on its graphs may be faster than our kernels. An attention then is two
+  // products, and a softmax between them.
+  virtual double graph_from(Work work) const = 0;
 
   // This process's device: the build links one of the two.
   static MetalDevice& instance();

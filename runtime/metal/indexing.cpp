@@ -2,6 +2,7 @@
 // host must know is computed by the host, after the device has finished.
 #include "common/backend.h"
 #include "common/operators.h"
+#include "metal/combine.h"
 #include "metal/dispatch.h"
 #include "metal/operands.h"
 
@@ -66,11 +67,8 @@ Tensor backend::put_at(const Tensor& self, const Indices& indices, const Tensor&
   if (!from.empty()) {
     check_not_empty(first, indices);
     const Places places = places_of(into, indices);
-    Arguments arguments;
-    arguments.add(into).add(from).add(places.list).add(places.inner).add(indices.count());
-    const std::string function =
-        accumulate ? "add_" + metal_name(dtype) : "write_" + std::to_string(element_size(dtype));
-    dispatch("indexing", function, arguments, threads_for(places.inner));
+    combine_at(into, from, places.list, places.inner,
+               accumulate ? Reduction::kAdd : Reduction::kStore);
   }
   const Extents strides = strides_like(self);
   const Tensor out =

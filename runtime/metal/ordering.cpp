@@ -1,5 +1,9 @@
 // Sorting along an axis on the device. NaN counts as the largest value, equal values keep their
 // order.
+#include "metal/ordering.h"
+
+#include <algorithm>
+#include <array>
 #include <bit>
 
 #include "common/operators.h"
@@ -11,41 +15,52 @@ using namespace menagerie::metal;
 
 namespace {
 
-constexpr int64_t kLongestRow = int64_t{1} << 30;
+constexpr int64_t kLongestRow = int64_t{1} << 29;
 
 // As sort.metal has them.
-struct Step {
-  int64_t length, inner;
-  int32_t padded, block, distance, descending;
+constexpr int32_t kHeld = 1024;  // neighbours that a group of threads sorts by itself
+constexpr uint64_t kGroup = 256;
+struct Stages {
+  int64_t length, inner, total;
+  int32_t padded, block, last, distance, descending;
 };
 struct Taken {
   int64_t length, inner, kept;
   int32_t padded;
 };
 
-// For each row the positions of its elements in order, padded to a power of two.
-Tensor order_of(const Tensor& self, const Rows& rows, bool descending) {
-  require(rows.length <= kLongestRow, "a row of ", self, " is too long to be sorted");
-  const auto padded = static_cast<int32_t>(std::bit_ceil(static_cast<uint64_t>(rows.length)));
-  const Tensor keys = converted(self, wide(self.dtype));
-  const int64_t sizes[] = {rows.count(), padded};
-  const Tensor order = metal::empty_contiguous(Dtype::kInt32, sizes);
-  Arguments start;
-  start.add(order).add(padded);
-  dispatch("sort", "start_order", start, threads_for(order));
-  for (int32_t block = 2; block <= padded; block *= 2) {
-    for (int32_t distance = block / 2; distance > 0; distance /= 2) {
-      Arguments arguments;
-      arguments.add(keys).add(order);
-      arguments.add(Step{rows.length, rows.inner, padded, block, distance, descending ? 1 : 0});
-      dispatch("sort", "exchange_" + metal_name(keys.dtype), arguments,
-               threads_for(order.elements() / 2));
-    }
-  }
-  return order;
+void dispatch_stages(const std::string& function, const Tensor& keys, const Tensor& order,
+                     const Stages& stages, uint64_t threads) {
+  Arguments arguments;
+  arguments.add(keys).add(order).add(stages);
+  dispatch("sort", function + metal_name(keys.dtype), arguments,
+           Grid{{threads, 1, 1}, {std::min(threads, kGroup), 1, 1}});
 }
 
 }  // namespace
+
+Tensor metal::order_of(const Tensor& self, const Rows& rows, bool descending) {
+  require(rows.length <= kLongestRow, "a row of ", self, " is too long to be sorted");
+  const auto padded = static_cast<int32_t>(std::bit_ceil(static_cast<uint64_t>(rows.length)));
+  const Tensor keys = converted(self, wide(self.dtype));
+  const Tensor order =
+      metal::empty_contiguous(Dtype::kInt32, std::array{rows.count(), int64_t{padded}});
+  const uint64_t pairs = threads_for(order.elements()) / 2;
+  const uint64_t held =
+      quotient(order.elements(), kHeld) * std::min(std::max<uint64_t>(pairs, 1), kGroup);
+  Stages stages{
+      rows.length, rows.inner,        order.elements(), padded, 2, std::min(padded, kHeld),
+      0,           descending ? 1 : 0};
+  dispatch_stages("sort_held_", keys, order, stages, held);
+  for (stages.block = 2 * kHeld; stages.block <= padded; stages.block *= 2) {
+    stages.last = stages.block;
+    for (stages.distance = stages.block / 2; stages.distance >= kHeld; stages.distance /= 2) {
+      dispatch_stages("exchange_", keys, order, stages, pairs);
+    }
+    dispatch_stages("sort_held_", keys, order, stages, held);
+  }
+  return order;
+}
 
 Chosen backend::first_in_order(const Tensor& self, int32_t axis, int64_t kept, bool descending,
                                const Extents& strides) {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "common/shim_support.h"
+#include "metal/bytes.h"
 #include "metal/state.h"
 
 using namespace menagerie;
@@ -47,7 +48,7 @@ AOTITorchError aoti_torch_mps_memcpy(void* buffer, size_t constant_offset, size_
 AOTITorchError aoti_torch_mps_copy_buffer(void* src_buffer, void* dst_buffer, size_t data_size,
                                           size_t src_offset, size_t dst_offset) {
   return guarded(__func__, [&] {
-    State::current().stream().copy(region_at(src_buffer, src_offset, data_size),
-                                   region_at(dst_buffer, dst_offset, data_size), data_size);
+    copy_bytes(region_at(src_buffer, src_offset, data_size),
+               region_at(dst_buffer, dst_offset, data_size), data_size);
   });
 }

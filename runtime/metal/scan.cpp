@@ -9,9 +9,41 @@ using namespace menagerie::metal;
 
 namespace {
 
-std::string function_of(backend::Scan scan, Dtype dtype) {
-  if (scan == backend::Scan::kLogSumExp) return "logcumsumexp";
-  return (scan == backend::Scan::kSum ? "cumsum_" : "cumprod_") + metal_name(dtype);
+constexpr int32_t kGroup = 256;           // threads, as scan.metal has them
+constexpr int64_t kEnoughThreads = 8192;  // for a GPU to be busy
+constexpr int64_t kShort = 16;            // values that are not worth another thread
+
+// As scan.metal has them.
+struct Walks {
+  int64_t length, inner;
+  int32_t parts;
+};
+
+// As many threads a row as keep a GPU busy.
+Walks walks_of(const Rows& rows) {
+  int32_t parts = 1;
+  while (parts < kGroup && rows.count() * parts < kEnoughThreads && rows.length > parts * kShort) {
+    parts *= 2;
+  }
+  return {rows.length, rows.inner, parts};
+}
+
+void walk(const std::string& function, Arguments& arguments, const Rows& rows) {
+  const Walks walks = walks_of(rows);
+  arguments.add(walks);
+  const uint64_t threads = threads_for(rows.count() * walks.parts);
+  dispatch("scan", function, arguments, Grid{{threads, 1, 1}, {kGroup, 1, 1}});
+}
+
+std::string name_of(backend::Scan scan) {
+  switch (scan) {
+    case backend::Scan::kSum:
+      return "cumsum_";
+    case backend::Scan::kProduct:
+      return "cumprod_";
+    case backend::Scan::kLogSumExp:
+      return "logcumsumexp_";
+  }
 }
 
 }  // namespace
@@ -19,12 +51,9 @@ std::string function_of(backend::Scan scan, Dtype dtype) {
 Tensor backend::scanned(Scan scan, const Tensor& self, int32_t axis, Dtype dtype) {
   const Tensor from = converted(converted(self, dtype), wide(dtype));
   const Tensor to = metal::empty_contiguous(from.dtype, from.sizes());
-  const Rows rows = rows_along(from, axis);
   Arguments arguments;
-  arguments.add(from).add(to).add(rows.length).add(rows.inner);
-  if (!to.empty()) {
-    dispatch("scan", function_of(scan, to.dtype), arguments, threads_for(rows.count()));
-  }
+  arguments.add(from).add(to);
+  if (!to.empty()) walk(name_of(scan) + metal_name(to.dtype), arguments, rows_along(from, axis));
   return converted(to, dtype);
 }
 
@@ -32,12 +61,9 @@ Chosen backend::extremes_so_far(const Tensor& self, int32_t axis, bool largest) 
   const Tensor from = converted(self, wide(self.dtype));
   const Tensor to = metal::empty_contiguous(from.dtype, from.sizes());
   const Tensor where = metal::empty_contiguous(Dtype::kInt64, from.sizes());
-  const Rows rows = rows_along(from, axis);
-  const int32_t sign = largest ? 1 : -1;
   Arguments arguments;
-  arguments.add(from).add(to).add(where).add(rows.length).add(rows.inner).add(sign);
-  if (!to.empty()) {
-    dispatch("scan", "cumextreme_" + metal_name(to.dtype), arguments, threads_for(rows.count()));
-  }
+  arguments.add(from).add(to).add(where);
+  const std::string function = largest ? "cummax_" : "cummin_";
+  if (!to.empty()) walk(function + metal_name(to.dtype), arguments, rows_along(from, axis));
   return {converted(to, self.dtype), where};
 }

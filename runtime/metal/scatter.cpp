@@ -5,6 +5,7 @@
 #include "common/axes.h"
 #include "common/copy.h"
 #include "common/operators.h"
+#include "metal/combine.h"
 #include "metal/dispatch.h"
 #include "metal/operands.h"
 
@@ -53,9 +54,16 @@ void pass(const Scatter& scatter, const Tensor& out, const Tensor& source, Reduc
     stride[axis] = target.stride[axis];
     count *= index.size[axis];
   }
+  const Tensor values = dense(with_axis_moved(source, scatter.axis, last));
+  if (is_worth_sorting(count, rows.length)) {
+    const Tensor places = metal::empty_contiguous(Dtype::kInt64, index.sizes());
+    Arguments arguments;
+    arguments.add(places).add(index).add(rows).add(size).add(stride);
+    dispatch("scatter", "list_places", arguments, threads_for(places));
+    return combine_at(out, values, places, 1, reduction);
+  }
   Arguments arguments;
-  arguments.add(out).add(index).add(dense(with_axis_moved(source, scatter.axis, last)));
-  arguments.add(rows).add(size).add(stride);
+  arguments.add(out).add(index).add(values).add(rows).add(size).add(stride);
   dispatch("scatter", "scatter_" + metal_name(out.dtype), arguments, threads_for(count));
 }
 

@@ -21,6 +21,7 @@ _ACTIVATIONS: tuple[tuple[int, float, float, Callable[[torch.Tensor], torch.Tens
     (1, 0.1, 0, lambda x: F.leaky_relu(x, 0.1)),
     (2, -0.5, 1.5, lambda x: x.clamp(-0.5, 1.5)),
     (2, 0, torch.inf, lambda x: x.clamp(0, None)),
+    (2, 0.5, -0.5, lambda x: x.clamp(0.5, -0.5)),
     (3, 0, 0, F.gelu),
     (4, 0, 0, lambda x: F.gelu(x, approximate="tanh")),
     (5, 0, 0, F.silu),
@@ -104,6 +105,14 @@ for number, low, high, activation in _ACTIVATIONS:
             f"{name}, step {number}, {low}, {high}", given, [(number, low, high)],
             lambda x, _, activation=activation: activation(x),
         )  # fmt: skip
+
+# What no number is, and numbers whose powers are none.
+_EXTREMES = torch.tensor([torch.inf, -torch.inf, torch.nan, 1e30, -1e30])[:, None]
+for number, low, high, activation in _ACTIVATIONS:
+    _add(
+        f"infinities, step {number}, {low}, {high}", _matrices(_EXTREMES, torch.ones(1, 3)),
+        [(number, low, high)], lambda x, _, activation=activation: activation(x),
+    )  # fmt: skip
 
 _LAST = torch.channels_last
 _PRODUCTS = (

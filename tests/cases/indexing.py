@@ -78,6 +78,31 @@ TABLE.add(
 )  # fmt: skip
 
 
+def _put_in_turn(self: torch.Tensor, indices: list[Any], values: torch.Tensor, **_: Any) -> Any:
+    """Of several values for one place the last stays."""
+    result = self.clone()
+    for i, place in enumerate(indices[0].tolist()):
+        result[place] = values[i]
+    return result
+
+
+# Lists that are too long for one thread to walk.
+_LONG = _rows(1500, of=40)
+for dtype in NUMBERS:
+    for sizes in ((), (3,)):
+        given = {"self": numbers(40, *sizes, dtype=dtype), "indices": [_LONG]}
+        values = numbers(1500, *sizes, dtype=dtype, seed=1)
+        name = f"a long list, {short(dtype)}, slices {list(sizes)}"
+        TABLE.add("index_put", name, given | {"values": values, "accumulate": 0}, _put_in_turn)
+    TABLE.add(
+        "index_put", f"{name}, added", given | {"values": values, "accumulate": 1},
+        lambda self, indices, values, **_: aten.index_put(
+            self.double(), indices, values.double(), True
+        ).to(self.dtype),
+        tolerance=1e-4,
+    )  # fmt: skip
+
+
 for dtype in (*NUMBERS, torch.bool, torch.int8, torch.int16):
     parts = [numbers(2, n, 3, dtype=dtype, seed=n) for n in (4, 1, 5)]
     TABLE.add("cat", f"{short(dtype)}, middle axis", {"tensors": parts, "dim": 1}, aten.cat)
@@ -145,6 +170,26 @@ for reduce in ("sum", "prod", "mean", "amax", "amin"):
                 },
                 _scatter_reduce,
                 tolerance=3e-2 if dtype is torch.bfloat16 else None,
+            )
+for reduce in ("sum", "prod", "mean", "amax", "amin"):
+    for dtype in (torch.float32, torch.int64):
+        for dim, sizes in ((0, (300,)), (1, (3, 300)), (0, (300, 3))):
+            target = [12 if axis == dim else n for axis, n in enumerate(sizes)]
+            src = numbers(*sizes, dtype=dtype, seed=2)
+            TABLE.add(
+                "scatter_reduce_two_out",
+                f"{reduce}, {short(dtype)}, long rows along {dim} of {len(sizes)}",
+                {
+                    "out": torch.empty(target, dtype=dtype),
+                    "self": numbers(*target, dtype=dtype),
+                    "dim": dim,
+                    "index": integers(*sizes, low=0, high=11),
+                    "src": src.sign() if reduce == "prod" else src,
+                    "reduce": reduce,
+                    "include_self": dim,
+                },
+                _scatter_reduce,
+                tolerance=1e-4,
             )
 TABLE.add(
     "scatter_reduce_two_out",

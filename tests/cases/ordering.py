@@ -31,6 +31,8 @@ def _operands() -> Iterator[tuple[str, torch.Tensor, int]]:
     yield "rows of an empty axis", floats(3, 0), 0
     yield "whole numbers, empty rows", integers(4, 0, 2), 1
     yield "one row of many", integers(1, 300, low=-50, high=50).float(), 1
+    yield "rows of thousands", integers(2, 3000, low=-50, high=50).float(), 1
+    yield "columns of thousands", integers(1100, 3, low=-50, high=50).float(), 0
     for dtype in (*NUMBERS[1:], torch.float64, torch.bool):
         yield short(dtype), numbers(3, 6, dtype=dtype), 1
 
@@ -119,6 +121,25 @@ TABLE.add(
     lambda self, dim, **_: torch.cumsum(self.double(), dim).float(),
     tolerance=1e-4,
 )
+TABLE.add(
+    "cumprod",
+    "a long row",
+    {"self": floats(3, 700).exp2(), "dim": 1, "dtype": None},
+    lambda self, dim, **_: torch.cumprod(self.double(), dim).float(),
+    tolerance=1e-3,
+)
+for operator in ("cummax", "cummin"):
+    TABLE.add(
+        operator,
+        "long rows with NaN and equal values",
+        {
+            "self": integers(2, 900, low=-9)
+            .float()
+            .masked_fill(torch.arange(900) > 700, torch.nan),
+            "dim": 1,
+        },
+        getattr(aten, operator),
+    )
 TABLE.add(
     "logcumsumexp",
     "infinities",

@@ -25,6 +25,7 @@ __all__ = ["with_fused_activations"]
 aten = torch.ops.aten
 
 _IMAGE_RANK = 4
+_MATRIX = 2
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -107,7 +108,8 @@ def _fused_linear(
     editor: ProgramEditor, layer: Node, activation: _Activation, node: Node
 ) -> Node | None:
     bound = bound_arguments(layer)
-    if editor.constant(bound["weight"]) is None or layer.meta["val"].dim() < 2:  # noqa: PLR2004
+    weight = editor.constant(bound["weight"])
+    if weight is None or weight.dim() < _MATRIX or layer.meta["val"].dim() < _MATRIX:
         return None
     return editor.call(
         torch.ops.mkldnn._linear_pointwise.default,

@@ -82,6 +82,8 @@ def _is_taken(product: Node) -> bool:
     if product.target in _CONVOLUTIONS:  # of one image without a batch, its axes are others
         batched = fake_value(given["input"]).dim() == fake_value(given["weight"]).dim()
         plain = batched and not given.get("transposed", False)
+    elif product.target is aten.linear.default:  # by a weight of one row, an axis is missing
+        plain = fake_value(given["weight"]).dim() == _MATRIX
     return plain and made.dtype in _DTYPES and made.dim() >= _MATRIX
 
 

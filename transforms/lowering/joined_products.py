@@ -24,6 +24,8 @@ __all__ = ["join_products"]
 
 aten = torch.ops.aten
 
+_MATRIX = 2
+
 
 def join_products(program: ExportedProgram) -> ExportedProgram:
     """Join the linear layers of one input, where each alone reads its weight.
@@ -36,7 +38,8 @@ def join_products(program: ExportedProgram) -> ExportedProgram:
     by_input: defaultdict[tuple[Node, bool], list[Node]] = defaultdict(list)
     for node in editor.calls(aten.linear.default):
         given = bound_arguments(node)
-        if _is_own(editor, given["weight"]) and _is_own(editor, given["bias"]):
+        own = _is_own(editor, given["weight"]) and _is_own(editor, given["bias"])
+        if own and fake_value(given["weight"]).dim() == _MATRIX:  # by one row, an axis is missing
             by_input[given["input"], given["bias"] is None].append(node)
     joined = [
         layers
@@ -62,12 +65,13 @@ def _join(editor: ProgramEditor, layers: list[Node]) -> None:
     bias = None if first["bias"] is None else _stacked(editor, biases)
     with editor.graph.inserting_before(layers[0]):
         whole = editor.call(aten.linear.default, first["input"], weight, bias, like=layers[0])
-        begin = 0
+        begin, parts = 0, []
         for node in layers:
             end = begin + fake_value(node).shape[-1]
-            part = editor.call(aten.slice.Tensor, whole, -1, begin, end, like=node)
-            editor.replace(node, part)
+            parts.append(editor.call(aten.slice.Tensor, whole, -1, begin, end, like=node))
             begin = end
+    for node, part in zip(layers, parts, strict=True):  # behind the place they are put before
+        editor.replace(node, part)
 
 
 def _stacked(editor: ProgramEditor, weights: list[Node]) -> Node:

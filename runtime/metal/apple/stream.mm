@@ -25,8 +25,6 @@ constexpr size_t kFirstPieces = 40;
 constexpr size_t kFirstBytes = size_t{40} << 20;
 constexpr size_t kGrowth = 3;
 constexpr size_t kMostTimes = 16;
-// Copies of 4 GiB and more fail without a word (github.com/pytorch/pytorch, issue 124335).
-constexpr size_t kMostCopied = size_t{1} << 30;
 
 // Dispatches share one compute encoder for as long as nothing else is encoded between them.
 // Encoders of this kind run their work in order, and Metal orders the buffers' uses across
@@ -61,40 +59,6 @@ class AppleStream final : public Stream {
         bytes += argument.region.bytes;
       }
       [encoder dispatchThreads:size_of(grid.threads) threadsPerThreadgroup:size_of(grid.group)];
-      encoded(bytes);
-    });
-  }
-
-  void copy(const Region& from, const Region& to, size_t bytes) override {
-    if (bytes == 0) return;
-    in_pool("copying", [&] {
-      id<MTLBlitCommandEncoder> encoder = blit_encoder();
-      for (size_t done = 0; done < bytes; done += kMostCopied) {
-        const size_t part = std::min(kMostCopied, bytes - done);
-        const Bound source = bound({from.buffer, from.offset + done, part});
-        const Bound target = bound({to.buffer, to.offset + done, part});
-        [encoder copyFromBuffer:source.buffer
-                   sourceOffset:source.offset
-                       toBuffer:target.buffer
-              destinationOffset:target.offset
-                           size:part];
-      }
-      [encoder endEncoding];
-      keep(from);
-      encoded(2 * bytes);
-    });
-  }
-
-  void fill(const Region& to, size_t bytes, uint8_t value) override {
-    if (bytes == 0) return;
-    in_pool("filling", [&] {
-      id<MTLBlitCommandEncoder> encoder = blit_encoder();
-      for (size_t done = 0; done < bytes; done += kMostCopied) {
-        const size_t part = std::min(kMostCopied, bytes - done);
-        const Bound target = bound({to.buffer, to.offset + done, part});
-        [encoder fillBuffer:target.buffer range:NSMakeRange(target.offset, part) value:value];
-      }
-      [encoder endEncoding];
       encoded(bytes);
     });
   }
@@ -184,11 +148,6 @@ class AppleStream final : public Stream {
   id<MTLComputeCommandEncoder> compute_encoder() {
     if (encoder_ == nil) encoder_ = [command_buffer() computeCommandEncoder];
     return encoder_;
-  }
-
-  id<MTLBlitCommandEncoder> blit_encoder() {
-    end_encoder();
-    return [command_buffer() blitCommandEncoder];
   }
 
   void end_encoder() {

@@ -2,7 +2,6 @@
 #include "metal/emulated/stream.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <utility>
 #include <vector>
@@ -54,10 +53,6 @@ void check_grid(const KernelEntry& kernel, const Grid& grid) {
           " threads; the kernel takes ", most);
 }
 
-bool overlap(const std::byte* a, const std::byte* b, size_t bytes) {
-  return a < b + bytes && b < a + bytes;
-}
-
 class HostStream final : public Stream {
  public:
   void dispatch(const std::shared_ptr<Kernel>& kernel, std::span<const Argument> arguments,
@@ -69,20 +64,6 @@ class HostStream final : public Stream {
         [kernel, dispatch = Dispatch{&entry, {arguments.begin(), arguments.end()}, grid}] {
           run(dispatch);
         });
-  }
-
-  void copy(const Region& from, const Region& to, size_t bytes) override {
-    if (bytes == 0) return;
-    const std::byte* source = checked_address(from, bytes, false, "copying from");
-    std::byte* target = checked_address(to, bytes, true, "copying to");
-    require(!overlap(source, target, bytes), "copying: the two places overlap");
-    commands_.push_back([from, to, source, target, bytes] { std::memcpy(target, source, bytes); });
-  }
-
-  void fill(const Region& to, size_t bytes, uint8_t value) override {
-    if (bytes == 0) return;
-    std::byte* target = checked_address(to, bytes, true, "filling");
-    commands_.push_back([to, target, bytes, value] { std::memset(target, value, bytes); });
   }
 
   void matmul(const MatmulDescriptor& descriptor, const MatmulOperands& operands) override {

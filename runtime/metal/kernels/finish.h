@@ -33,9 +33,10 @@ struct Beside {
   int width;
 };
 
-// By comparisons, which let a NaN pass.
+// By comparisons, which let a NaN pass; of bounds that cross, the upper one counts.
 inline float bounded(float value, float low, float high) {
-  return value < low ? low : value > high ? high : value;
+  const float least = value < low ? low : value;
+  return least > high ? high : least;
 }
 
 // x times the normal distribution's share below x. The tail's error is below 1e-7 (Abramowitz and
@@ -47,7 +48,7 @@ inline float gelu(float x) {
       t * (0.254829592f +
            t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
   const float tail = 0.5f * sum * precise::exp(-z * z);
-  return x > 0 ? x - x * tail : x * tail;
+  return x > 0 ? x * (1.0f - tail) : x * tail;
 }
 
 inline float gelu_by_tanh(float x) {

@@ -1,4 +1,4 @@
-// Reading and writing slices of dense memory [places, inner] by lists of places.
+// Lists of places, and reading slices of dense memory [places, inner] by them.
 #include <metal_stdlib>
 using namespace metal;
 
@@ -19,39 +19,13 @@ kernel void read(device const T* from [[buffer(0)]], device T* to [[buffer(1)]],
   to[thread_index] = from[places[thread_index / inner] * inner + thread_index % inner];
 }
 
-// One thread an element of a slice: places that come twice are written in order.
-template <typename T>
-kernel void write(device T* to [[buffer(0)]], device const T* values [[buffer(1)]],
-                  device const long* places [[buffer(2)]], constant long& inner [[buffer(3)]],
-                  constant long& count [[buffer(4)]], uint inside [[thread_position_in_grid]]) {
-  for (long i = 0; i < count; ++i) to[places[i] * inner + inside] = values[i * inner + inside];
-}
-
-template <typename T>
-kernel void add(device T* to [[buffer(0)]], device const T* values [[buffer(1)]],
-                device const long* places [[buffer(2)]], constant long& inner [[buffer(3)]],
-                constant long& count [[buffer(4)]], uint inside [[thread_position_in_grid]]) {
-  for (long i = 0; i < count; ++i) to[places[i] * inner + inside] += values[i * inner + inside];
-}
-
 #define INSTANTIATE(T, WIDTH)                                                                  \
   template [[host_name("read_" #WIDTH)]] kernel void read<T>(                                  \
       device const T* from [[buffer(0)]], device T* to [[buffer(1)]],                          \
       device const long* places [[buffer(2)]], constant long& inner [[buffer(3)]],             \
-      uint thread_index [[thread_position_in_grid]]);                                          \
-  template [[host_name("write_" #WIDTH)]] kernel void write<T>(                                \
-      device T* to [[buffer(0)]], device const T* values [[buffer(1)]],                        \
-      device const long* places [[buffer(2)]], constant long& inner [[buffer(3)]],             \
-      constant long& count [[buffer(4)]], uint inside [[thread_position_in_grid]]);
-#define INSTANTIATE_ADD(T)                                                                     \
-  template [[host_name("add_" #T)]] kernel void add<T>(                                        \
-      device T* to [[buffer(0)]], device const T* values [[buffer(1)]],                        \
-      device const long* places [[buffer(2)]], constant long& inner [[buffer(3)]],             \
-      constant long& count [[buffer(4)]], uint inside [[thread_position_in_grid]]);
+      uint thread_index [[thread_position_in_grid]]);
 
 INSTANTIATE(uchar, 1)
 INSTANTIATE(ushort, 2)
 INSTANTIATE(uint, 4)
 INSTANTIATE(long, 8)
-INSTANTIATE_ADD(float)
-INSTANTIATE_ADD(long)

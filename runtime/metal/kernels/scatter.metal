@@ -1,11 +1,10 @@
 // Scattering along an axis of a dense result. The index and the source are dense, [rows, length];
 // the axes of the rows have the result's strides. One thread a row, so that places that come twice
-// are combined in order.
+// are combined in order, or a list of places for combine.metal.
 #include <metal_stdlib>
 using namespace metal;
 
-// As Reduction of metal/scatter.cpp numbers them.
-enum Reduction { kStore = 0, kAdd = 1, kMultiply = 2, kLargest = 3, kSmallest = 4, kCount = 5 };
+#include "reductions.h"
 
 struct Rows {
   long length;  // of a row of the index
@@ -15,22 +14,14 @@ struct Rows {
   int axes;
 };
 
-template <typename T>
-T combined(T old, T value, int reduction) {
-  switch (reduction) {
-    case kAdd:
-      return old + value;
-    case kMultiply:
-      return old * value;
-    case kLargest:
-      return old != old || (value == value && old > value) ? old : value;
-    case kSmallest:
-      return old != old || (value == value && old < value) ? old : value;
-    case kCount:
-      return old + 1;
-    default:
-      return value;
+// Where in the result a row begins.
+long start_of(long row, constant Rows& rows, constant long* size, constant long* stride) {
+  long start = 0;
+  for (int axis = rows.axes - 1; axis >= 0; --axis) {
+    start += row % size[axis] * stride[axis];
+    row /= size[axis];
   }
+  return start;
 }
 
 // An index out of range becomes the nearest one in range.
@@ -39,17 +30,23 @@ kernel void scatter(device T* to [[buffer(0)]], device const long* indices [[buf
                     device const T* source [[buffer(2)]], constant Rows& rows [[buffer(3)]],
                     constant long* size [[buffer(4)]], constant long* stride [[buffer(5)]],
                     uint row [[thread_position_in_grid]]) {
-  long rest = row;
-  for (int axis = rows.axes - 1; axis >= 0; --axis) {
-    to += rest % size[axis] * stride[axis];
-    rest /= size[axis];
-  }
+  to += start_of(row, rows, size, stride);
   for (long i = 0; i < rows.length; ++i) {
     const long at = row * rows.length + i;
     const long place = clamp(indices[at], 0L, rows.target - 1);
     device T* element = to + place * rows.stride;
     *element = combined(*element, source[at], rows.reduction);
   }
+}
+
+// The same places as a list, one thread an element of the index.
+kernel void list_places(device long* places [[buffer(0)]], device const long* indices [[buffer(1)]],
+                        constant Rows& rows [[buffer(2)]], constant long* size [[buffer(3)]],
+                        constant long* stride [[buffer(4)]],
+                        uint thread_index [[thread_position_in_grid]]) {
+  const long place = clamp(indices[thread_index], 0L, rows.target - 1);
+  const long start = start_of(thread_index / rows.length, rows, size, stride);
+  places[thread_index] = start + place * rows.stride;
 }
 
 // The mean of what was added; nothing was added where the count is nought.

@@ -87,9 +87,20 @@ def test_a_layer_stays_alone_where_more_reads_it(module: nn.Module) -> None:
     assert _targets(with_fused_activations(program)) == _targets(program)
 
 
+class _Row(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(9))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A layer whose weight is one row, so that its result lacks an axis."""
+        return nn.functional.linear(x, self.weight)
+
+
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [
+        (_Row(), (2, 3, 9)),
         (nn.Conv1d(3, 4, 3), (2, 3, 9)),
         (nn.Conv3d(3, 4, 2), (1, 3, 4, 4, 4)),
         (nn.ConvTranspose2d(3, 4, 3), (2, 3, 9, 9)),

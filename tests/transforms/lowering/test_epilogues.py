@@ -225,6 +225,24 @@ def test_what_a_kernel_cannot_is_left(name: str) -> None:
     assert calls == expected
 
 
+class Row(nn.Module):
+    """A layer whose weight is one row, so that its result lacks an axis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(N, places, 6) to (N, places)."""
+        return F.linear(x, self.weight)
+
+
+def test_layer_of_one_row_is_left() -> None:
+    """Its result is not the matrix that a kernel would make."""
+    _, calls = _fused(Following(Row(), F.relu), (torch.randn(2, 5, 6),))
+    assert calls == ["linear", "relu"]
+
+
 class Overwritten(nn.Module):
     """A buffer changes between a product that read it and what follows the product."""
 

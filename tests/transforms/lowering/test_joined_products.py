@@ -37,6 +37,20 @@ class Heads(nn.Module):
         return q @ k.transpose(-1, -2) @ v
 
 
+class Rows(nn.Module):
+    """Two layers whose weights are one row each, so that their results lack an axis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.randn(8))
+        self.second = nn.Parameter(torch.randn(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A number a place."""
+        linear = nn.functional.linear
+        return linear(x, self.first) - linear(x, self.second)
+
+
 class Overwriting(nn.Module):
     """The input of two layers changes between them."""
 
@@ -76,9 +90,32 @@ def test_layers_without_bias_are_joined_apart() -> None:
     assert _linears(_joined(Heads(value_bias=False))) == 2
 
 
+class Neighbours(nn.Module):
+    """Layers of one input with nothing between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, width) for width in (6, 3, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(N, places, 8) to (N, places, 10)."""
+        first, second, third = (layer(x) for layer in self.layers)
+        return torch.cat((second, first, third), -1)
+
+
+def test_neighbours_are_joined() -> None:
+    """Layers called one right after the other."""
+    assert _linears(_joined(Neighbours())) == 1
+
+
 def test_shared_weight_is_left() -> None:
     """A weight that two layers read stays whole, and is stored once."""
     assert _linears(_joined(Heads(tied=True))) == 3
+
+
+def test_layers_of_one_row_are_left() -> None:
+    """Weights without an axis of results do not stand one below the other."""
+    assert _linears(_joined(Rows())) == 2
 
 
 def test_layers_around_a_write_are_left() -> None:

@@ -18,7 +18,6 @@
 // What a test changes about the device, by name (menagerie_double_set).
 struct Knobs {
   int64_t most_buffer_bytes = int64_t{1} << 33;  // maxBufferLength
-  int64_t most_blit_bytes = int64_t{1} << 32;    // what is longer is not copied (pytorch 124335)
   int64_t empty_wraps = 0;        // wrapped buffers have length nought, as on virtual Macs
   int64_t no_default_device = 0;  // a process without a session at the screen
   int64_t graph_commits = 0;      // MPSGraph commits what is there and goes on in a new buffer
@@ -31,7 +30,7 @@ Knobs& knobs();
 // operands that lie in the device's own buffers, whole buffers for kernels; operations are those of
 // products and convolutions, two a term.
 struct Counts {
-  int64_t dispatches = 0, encoders = 0, blits = 0, graphs = 0, commits = 0;
+  int64_t dispatches = 0, threads = 0, encoders = 0, graphs = 0, commits = 0;
   int64_t bytes = 0, operations = 0;
 };
 Counts& counts();

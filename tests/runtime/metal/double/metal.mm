@@ -84,13 +84,9 @@ std::string said(std::exception_ptr failure) {
 extern "C" __attribute__((visibility("default"))) void menagerie_double_set(const char* name,
                                                                             int64_t value) {
   const std::pair<std::string, int64_t Knobs::*> all[] = {
-      {"most_buffer_bytes", &Knobs::most_buffer_bytes},
-      {"most_blit_bytes", &Knobs::most_blit_bytes},
-      {"empty_wraps", &Knobs::empty_wraps},
-      {"no_default_device", &Knobs::no_default_device},
-      {"graph_commits", &Knobs::graph_commits},
-      {"no_residency_sets", &Knobs::no_residency_sets},
-      {"failing_root", &Knobs::failing_root}};
+      {"most_buffer_bytes", &Knobs::most_buffer_bytes}, {"empty_wraps", &Knobs::empty_wraps},
+      {"no_default_device", &Knobs::no_default_device}, {"graph_commits", &Knobs::graph_commits},
+      {"no_residency_sets", &Knobs::no_residency_sets}, {"failing_root", &Knobs::failing_root}};
   for (const auto& [known, member] : all) {
     if (known == name) return void(knobs().*member = value);
   }
@@ -104,8 +100,8 @@ extern "C" __attribute__((visibility("default"))) void menagerie_double_reset() 
 
 extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count(const char* name) {
   const std::pair<std::string, int64_t Counts::*> all[] = {
-      {"dispatches", &Counts::dispatches}, {"encoders", &Counts::encoders},
-      {"blits", &Counts::blits},           {"graphs", &Counts::graphs},
+      {"dispatches", &Counts::dispatches}, {"threads", &Counts::threads},
+      {"encoders", &Counts::encoders},     {"graphs", &Counts::graphs},
       {"commits", &Counts::commits},       {"bytes", &Counts::bytes},
       {"operations", &Counts::operations}};
   if (std::string_view(name) == "resident") return static_cast<int64_t>(resident().size());
@@ -311,37 +307,12 @@ extern "C" __attribute__((visibility("default"))) int64_t menagerie_double_count
   const Grid grid{{threads.width, threads.height, threads.depth},
                   {group.width, group.height, group.depth}};
   ++counts().dispatches;
+  counts().threads += static_cast<int64_t>(threads.width * threads.height * threads.depth);
   counts().operations += [self operationsOf:threads];
   [buffer add:encoded([&](Stream& stream) { stream.dispatch(_pipeline->kernel, _arguments, grid); })
       keeping:_pipeline];
   for (id each : _bound) [buffer add:nullptr keeping:each];
   _bound.clear();
-}
-@end
-
-@interface DoubleBlitEncoder : DoubleEncoder <MTLBlitCommandEncoder>
-@end
-@implementation DoubleBlitEncoder
-- (void)copyFromBuffer:(id<MTLBuffer>)source
-          sourceOffset:(NSUInteger)source_offset
-              toBuffer:(id<MTLBuffer>)destination
-     destinationOffset:(NSUInteger)destination_offset
-                  size:(NSUInteger)size {
-  [self mustBeOpenFor:"copyFromBuffer"];
-  const Region from = [(DoubleBuffer*)source regionAt:source_offset length:size];
-  const Region to = [(DoubleBuffer*)destination regionAt:destination_offset length:size];
-  ++counts().blits;
-  counts().bytes += 2 * static_cast<int64_t>(size);
-  [buffer add:nullptr keeping:source];
-  [buffer add:nullptr keeping:destination];
-  if (static_cast<int64_t>(size) >= knobs().most_blit_bytes) return;  // without a word
-  [buffer add:encoded([&](Stream& stream) { stream.copy(from, to, size); }) keeping:nil];
-}
-- (void)fillBuffer:(id<MTLBuffer>)given range:(NSRange)range value:(uint8_t)value {
-  [self mustBeOpenFor:"fillBuffer"];
-  const Region to = [(DoubleBuffer*)given regionAt:range.location length:range.length];
-  ++counts().blits;
-  [buffer add:encoded([&](Stream& stream) { stream.fill(to, range.length, value); }) keeping:given];
 }
 @end
 
@@ -378,11 +349,6 @@ enum class Stage { kOpen, kCommitted, kCompleted };
 }
 - (id<MTLComputeCommandEncoder>)computeCommandEncoder {
   DoubleComputeEncoder* encoder = [[DoubleComputeEncoder alloc] init];
-  [self begin:encoder];
-  return encoder;
-}
-- (id<MTLBlitCommandEncoder>)blitCommandEncoder {
-  DoubleBlitEncoder* encoder = [[DoubleBlitEncoder alloc] init];
   [self begin:encoder];
   return encoder;
 }
@@ -576,9 +542,6 @@ NSArray<id<MTLDevice>>* MTLCopyAllDevices() {
 }
 - (id<MTLComputeCommandEncoder>)computeCommandEncoder {
   return [_root computeCommandEncoder];
-}
-- (id<MTLBlitCommandEncoder>)blitCommandEncoder {
-  return [_root blitCommandEncoder];
 }
 - (void)commit {
   [_root commit];

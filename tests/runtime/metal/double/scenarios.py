@@ -92,6 +92,71 @@ def commits_grow_rarer(device: Device) -> None:
         assert count(device, "commits") == before + 3
 
 
+def copies_share_the_encoder(device: Device) -> None:
+    """What copies and clears memory as it lies ends no encoder; of any length, from any place."""
+    shaders = Shaders(device)
+    source, target = device.place(torch.arange(1031.0)), device.place(torch.ones(1031))
+    bytes_, cleared = device.place(torch.arange(77).byte()), device.place(torch.ones(77).byte())
+    device.value(target)
+    before = count(device, "encoders")
+    shaders.launch("add_one", source, threads=1031)
+    device.raw("aoti_torch_copy_", target.pointer, source.pointer, 0)
+    part, hole, place = (
+        device.view(base, (31,), (1,), begin)
+        for base, begin in ((bytes_, 1), (cleared, 3), (cleared, 40))
+    )
+    device.raw("aoti_torch_zero_", hole.pointer)
+    device.raw("aoti_torch_copy_", place.pointer, part.pointer, 0)
+    shaders.launch("add_one", target, threads=1031)
+    torch.testing.assert_close(device.value(target), torch.arange(1031.0) + 2)
+    expected = torch.ones(77).byte()
+    expected[3:34], expected[40:71] = 0, torch.arange(1, 32).byte()
+    torch.testing.assert_close(device.value(cleared), expected)
+    assert count(device, "encoders") == before + 1
+
+
+def one_long_row_is_spread(device: Device) -> None:
+    """A thread that walked thousands of places would leave the GPU idle, or be ended by the system."""
+    length = 4096
+    row, index = torch.ones(length), torch.arange(length) % 7
+    into = {"self": torch.zeros(7), "indices": [index], "values": row, "accumulate": 1}
+    scattered = {
+        "out": torch.empty(7),
+        "self": torch.zeros(7),
+        "dim": 0,
+        "index": index,
+        "src": row,
+    }
+    for operator, arguments, threads in (
+        ("cumsum", {"self": row, "dim": 0, "dtype": None}, 256),
+        ("cummax", {"self": row, "dim": 0}, 256),
+        ("index_put", into, length),
+        ("scatter_src_out", scattered, length),
+    ):
+        before = count(device, "threads")
+        device.operate(operator, arguments)
+        assert count(device, "threads") >= before + threads, operator
+
+
+def sorting_takes_few_dispatches(device: Device) -> None:
+    """Up to 1024 neighbours are sorted by one dispatch, 8400 by 1 + 2 + 3 + 4 + 5 of them, and one takes."""
+    for length, dispatches in ((1000, 2), (8400, 16)):
+        before = count(device, "dispatches")
+        row = {"self": torch.randn(length), "k": 10, "dim": 0, "largest": 1, "sorted": 1}
+        device.operate("topk", row)
+        assert count(device, "dispatches") == before + dispatches
+
+
+def long_sums_are_ours(device: Device) -> None:
+    """What MPSGraph may compute wrong is a kernel's; four groups share 40 x 40 results."""
+    a, b = torch.randn(40, 32767), torch.randn(32767, 40)
+    before, graphs = count(device, "threads"), count(device, "graphs")
+    result = product(device, a / 181, b)
+    torch.testing.assert_close(device.value(result), a / 181 @ b, rtol=1e-4, atol=1e-4)
+    assert count(device, "graphs") == graphs
+    assert count(device, "threads") >= before + 4 * 128
+
+
 def graphs_commit(device: Device) -> None:
     """MPSGraph may commit what it finds and go on in a new root buffer."""
     tell(device, graph_commits=1)

@@ -82,20 +82,9 @@ static const MTLMathFloatingPointFunctions MTLMathFloatingPointFunctionsPrecise 
 - (void)dispatchThreads:(MTLSize)threads threadsPerThreadgroup:(MTLSize)group;
 @end
 
-// mtlblitcommandencoder
-@protocol MTLBlitCommandEncoder <MTLCommandEncoder>
-- (void)copyFromBuffer:(id<MTLBuffer>)source
-          sourceOffset:(NSUInteger)source_offset
-              toBuffer:(id<MTLBuffer>)destination
-     destinationOffset:(NSUInteger)destination_offset
-                  size:(NSUInteger)size;
-- (void)fillBuffer:(id<MTLBuffer>)buffer range:(NSRange)range value:(uint8_t)value;
-@end
-
 // mtlcommandbuffer
 @protocol MTLCommandBuffer <NSObject>
 - (id<MTLComputeCommandEncoder>)computeCommandEncoder;
-- (id<MTLBlitCommandEncoder>)blitCommandEncoder;
 - (void)commit;
 - (void)waitUntilCompleted;
 @property(readonly) NSError* error;
