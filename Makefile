@@ -109,7 +109,7 @@ double: setup # the Metal runtime of a Mac over doubles of Apple's classes, in b
 	test "$$(uname)" = Darwin || $(BIN)/python tests/runtime/metal/double/load_double.py
 
 mac-day: setup ## the first day on a Mac: operators, models and figures into build/mac-day, to send back
-	$(BIN)/python benchmarks/mac_day.py
+	$(BIN)/python -m benchmarks.mac_day
 
 check: setup ## lint and types
 	$(BIN)/ruff check .

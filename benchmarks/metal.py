@@ -6,12 +6,14 @@
 Models that the store lacks are converted first, with random weights. Counts are exact, and the same
 on a Mac: those of one run of a program in its largest golden case, made by the Apple device itself
 over doubles of Apple's classes. `breaks` are encoders that were begun, graphs included. Megabytes
-are those of all operands of all work, in buffers up to a quarter longer than their tensors, and the
-weights once. `error` is the largest difference to eager's outputs in the golden cases. The columns
-before it are the roofline: no run can be faster than the longer of bytes over bandwidth and
-operations over single-precision throughput. A second row of each program, *graphs*, has an MPSGraph
-call for every product but depthwise convolutions, as ExecuTorch's Metal backend has
-(backends/apple/metal/runtime/ops of pytorch/executorch), and before it kernels of our own.
+are those of all operands of all work, in buffers up to a quarter longer than their tensors, and
+once those of the weights that the program has. `error` is the largest difference to eager's outputs
+in the golden cases. The columns before it are the roofline: the longer of bytes over bandwidth and
+operations over single-precision throughput. What a GPU's caches keep between two kernels counts as
+read from memory, so that a run of small tensors can be faster. A second row of each program,
+*graphs*, has an MPSGraph call for every product but depthwise convolutions, as ExecuTorch's Metal
+backend has (backends/apple/metal/runtime/ops of pytorch/executorch), and before it kernels of our
+own.
 """
 
 from __future__ import annotations
@@ -26,10 +28,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from menagerie.errors import MenagerieError
+from menagerie.format.folder import open_bundle
+from menagerie.format.tensors import read_tensors
 from zoo.manifest import load_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    import numpy as np
 
 _DOUBLE = Path(__file__).parents[1] / "tests" / "runtime" / "metal" / "double"
 
@@ -82,9 +89,23 @@ def counts(bundle: Path, *, graphs: bool = False) -> Mapping[str, Mapping[str, f
     return programs
 
 
-def row(name: str, bundle: Path, of: Mapping[str, float]) -> tuple[str, ...]:
-    """A line of the table."""
-    size = of["bytes"] + sum(path.stat().st_size for path in bundle.glob("*.safetensors"))
+def bytes_of(names: Iterable[str], tensors: Mapping[str, np.ndarray]) -> int:
+    """Of the tensors of these names, each once, with the scales of those kept as integers."""
+    suffixes = ("", ".scales", ".operand", ".shape")
+    parts = {name + suffix for name in names for suffix in suffixes}
+    return sum(tensors[part].nbytes for part in parts & tensors.keys())
+
+
+def weights(bundle: Path) -> Mapping[str, int]:
+    """By program, the bytes of its weights; those that programs share count for each."""
+    manifest = open_bundle(bundle, check_hashes=False).manifest
+    tensors = read_tensors(bundle / manifest.weights.path)
+    return {each.name: bytes_of(each.constants.values(), tensors) for each in manifest.programs}
+
+
+def row(name: str, weight: int, of: Mapping[str, float]) -> tuple[str, ...]:
+    """A line of the table, of a program with so many bytes of weights."""
+    size = of["bytes"] + weight
     return (
         name,
         *(str(of[key]) for key in ("dispatches", "encoders", "graphs", "commits")),
@@ -122,7 +143,7 @@ def fetch(model: str, folder: Path) -> Path:
     if not _zoo(*words, told=False):
         _zoo("convert", model, "--target", "metal", "--random-weights", "0")
         if not _zoo(*words):
-            raise RuntimeError(model)
+            raise RuntimeError("it was neither pulled nor converted")
     return folder
 
 
@@ -133,7 +154,7 @@ def models_for_metal() -> list[str]:
 
 
 def main() -> None:
-    """Print a Markdown table, a row as soon as it is known."""
+    """Print a Markdown table, a row as soon as it is known; 1 if a model could not be counted."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -143,14 +164,25 @@ def main() -> None:
     models = models_for_metal() if wish.all else wish.models
     if not models:
         parser.error("name models, or say --all")
-    print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
-    for model in models:
-        with tempfile.TemporaryDirectory() as scratch:
+    print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}", flush=True)
+    failed = [model for model in models if not _counted(model)]
+    sys.exit(1 if failed else 0)
+
+
+def _counted(model: str) -> bool:
+    """Whether the rows of a model could be printed; else the reason is."""
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
             folder = fetch(model, Path(scratch) / "bundle")
+            held = weights(folder)
             for graphs in (False, True):
                 for program, of in counts(folder, graphs=graphs).items():
                     name = f"{model}/{program}{', graphs' if graphs else ''}"
-                    print(f"| {' | '.join(row(name, folder, of))} |", flush=True)
+                    print(f"| {' | '.join(row(name, held[program], of))} |", flush=True)
+        except (RuntimeError, MenagerieError) as error:
+            print(f"{model}: {error}", file=sys.stderr)
+            return False
+    return True
 
 
 if __name__ == "__main__":

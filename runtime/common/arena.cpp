@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
+#include <memory>
 #include <new>
 
 namespace menagerie {
@@ -20,39 +22,88 @@ size_t rounded(size_t bytes) {
 }  // namespace
 
 Arena::~Arena() {
-  for (const auto& [bytes, kept] : free_) std::free(kept.data);
+  for (const auto& [data, chunk] : chunks_) std::free(data);
+}
+
+Arena::Chunks::iterator Arena::chunk_of(char* address) {
+  return std::prev(chunks_.upper_bound(address));
+}
+
+// Of the gaps that are large enough, the one that was freed last.
+Arena::Gaps::iterator Arena::latest_gap(size_t bytes) {
+  auto latest = gaps_.end();
+  for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
+    if (gap->second.bytes < bytes) continue;
+    if (latest == gaps_.end() || gap->second.freed > latest->second.freed) latest = gap;
+  }
+  return latest;
+}
+
+// Memory of the system's as a gap, after what is kept was returned if there is no more.
+Arena::Gaps::iterator Arena::new_chunk(size_t bytes) {
+  const auto ask = [&] { return static_cast<char*>(std::aligned_alloc(kAlignment, bytes)); };
+  char* asked = ask();
+  if (asked == nullptr) {
+    drop_older_than(std::numeric_limits<uint64_t>::max());
+    asked = ask();
+  }
+  std::unique_ptr<char, decltype(&std::free)> data(asked, std::free);
+  if (data == nullptr) throw std::bad_alloc();
+  const auto chunk = chunks_.emplace(asked, Chunk{bytes, 0, run_}).first;
+  try {
+    const auto gap = gaps_.emplace(asked, Gap{bytes, releases_}).first;
+    data.release();
+    cached_ += bytes;
+    return gap;
+  } catch (...) {
+    chunks_.erase(chunk);
+    throw;
+  }
 }
 
 Arena::Block Arena::allocate(size_t bytes) {
   const size_t wanted = rounded(bytes);
   const std::lock_guard lock(mutex_);
-  Block block;
-  const auto found = free_.lower_bound(wanted);
-  if (found != free_.end() && found->first <= wanted + wanted / 4) {
-    block = {found->second.data, found->first};
-    free_.erase(found);
-    cached_ -= block.bytes;
-  } else {
-    block = {std::aligned_alloc(kAlignment, wanted), wanted};
-    if (block.data == nullptr) {
-      drop_older_than(std::numeric_limits<uint64_t>::max());
-      block.data = std::aligned_alloc(kAlignment, wanted);
-    }
-    if (block.data == nullptr) throw std::bad_alloc();
+  auto gap = latest_gap(wanted);
+  if (gap == gaps_.end()) gap = new_chunk(wanted);
+  char* data = gap->first;
+  if (gap->second.bytes > wanted) {
+    gaps_.emplace_hint(gap, data + wanted, Gap{gap->second.bytes - wanted, gap->second.freed});
   }
-  live_ += block.bytes;
-  return block;
+  gaps_.erase(gap);
+  Chunk& chunk = chunk_of(data)->second;
+  chunk.live += wanted;
+  chunk.run = run_;
+  live_ += wanted;
+  cached_ -= wanted;
+  return {data, wanted};
 }
 
 void Arena::release(Block block) noexcept {
   if (block.data == nullptr) return;
   const std::lock_guard lock(mutex_);
+  char* data = static_cast<char*>(block.data);
+  const auto chunk = chunk_of(data);
+  chunk->second.live -= block.bytes;
+  chunk->second.run = run_;
   live_ -= block.bytes;
+  Gaps::iterator gap;
   try {
-    free_.emplace(block.bytes, Kept{block.data, run_});
-    cached_ += block.bytes;
+    gap = gaps_.emplace(data, Gap{block.bytes, ++releases_}).first;
   } catch (...) {
-    std::free(block.data);  // no memory to remember it by
+    return;  // no memory to remember it by: it is lost until the chunk goes
+  }
+  cached_ += block.bytes;
+  const char* end = chunk->first + chunk->second.bytes;
+  if (const auto next = std::next(gap);
+      next != gaps_.end() && next->first == data + block.bytes && next->first < end) {
+    gap->second.bytes += next->second.bytes;
+    gaps_.erase(next);
+  }
+  if (gap == gaps_.begin() || data == chunk->first) return;
+  if (const auto before = std::prev(gap); before->first + before->second.bytes == data) {
+    before->second = {before->second.bytes + gap->second.bytes, gap->second.freed};
+    gaps_.erase(gap);
   }
 }
 
@@ -63,14 +114,18 @@ void Arena::end_run() noexcept {
 }
 
 void Arena::drop_older_than(uint64_t run) noexcept {
-  for (auto block = free_.begin(); block != free_.end();) {
-    if (block->second.run >= run) {
-      ++block;
+  for (auto chunk = chunks_.begin(); chunk != chunks_.end();) {
+    if (chunk->second.live > 0 || chunk->second.run >= run) {
+      ++chunk;
       continue;
     }
-    std::free(block->second.data);
-    cached_ -= block->first;
-    block = free_.erase(block);
+    for (auto gap = gaps_.lower_bound(chunk->first);
+         gap != gaps_.end() && gap->first < chunk->first + chunk->second.bytes;) {
+      cached_ -= gap->second.bytes;
+      gap = gaps_.erase(gap);
+    }
+    std::free(chunk->first);
+    chunk = chunks_.erase(chunk);
   }
 }
 

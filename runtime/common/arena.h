@@ -1,6 +1,7 @@
 // A caching allocator: memory that a run frees is kept for the next ones, so that only the first
-// run pays for page faults. One arena belongs to one program; it lives until its last block is
-// returned.
+// run pays for page faults. Blocks are cut out of what was freed last, which is likely still in the
+// processor's cache, and grow together again when they are freed. One arena belongs to one program;
+// it lives until its last block is returned.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@ namespace menagerie {
 class Arena {
  public:
   static constexpr size_t kAlignment = 64;
-  // A block that this many runs have not asked for goes back to the system.
+  // Memory that this many runs have not asked for goes back to the system.
   static constexpr uint64_t kKeptRuns = 4;
 
   struct Block {
@@ -38,16 +39,30 @@ class Arena {
   size_t cached() const;
 
  private:
-  struct Kept {
-    void* data;
-    uint64_t run;
+  // Memory of the system's, by its address.
+  struct Chunk {
+    size_t bytes;
+    size_t live;   // of blocks in it
+    uint64_t run;  // that used it last
   };
+  // A free part of a chunk, by its address.
+  struct Gap {
+    size_t bytes;
+    uint64_t freed;  // a count of releases
+  };
+  using Chunks = std::map<char*, Chunk>;
+  using Gaps = std::map<char*, Gap>;
 
+  Chunks::iterator chunk_of(char* address);
+  Gaps::iterator latest_gap(size_t bytes);
+  Gaps::iterator new_chunk(size_t bytes);
   void drop_older_than(uint64_t run) noexcept;
 
   mutable std::mutex mutex_;
-  std::multimap<size_t, Kept> free_;
+  Chunks chunks_;
+  Gaps gaps_;
   uint64_t run_ = 0;
+  uint64_t releases_ = 0;
   size_t live_ = 0;
   size_t cached_ = 0;
 };

@@ -1,6 +1,7 @@
 #include "common/program.h"
 
 #include <map>
+#include <set>
 
 #include "common/backend.h"
 #include "common/copy.h"
@@ -147,7 +148,11 @@ Tensors Program::compute(std::vector<TensorHandle>& inputs) {
   std::vector<TensorHandle> results(spec_.outputs.size(), nullptr);
   const auto taken = [&] {
     Tensors owned;
-    for (TensorHandle result : results) owned.emplace_back(result);
+    std::set<TensorHandle> seen;  // a tensor that is two outputs is one handle, in two places
+    for (TensorHandle result : results) {
+      const bool again = result != nullptr && !seen.insert(result).second;
+      owned.push_back(again ? std::make_unique<Tensor>(*result) : std::unique_ptr<Tensor>(result));
+    }
     return owned;
   };
   try {

@@ -166,15 +166,15 @@ void attend_whole(const Attention& a) {
 }
 
 double operations_of(const Attention& a) {
-  const auto rows = static_cast<double>(a.query.size[0] * a.query.size[1] * a.query.size[2]);
-  return 2.0 * rows * static_cast<double>(a.key.size[2] * (a.query.size[3] + a.value.size[3]));
+  return metal::operations_of(a.query.size[0] * a.query.size[1], a.query.size[2], a.key.size[2],
+                              a.query.size[3] + a.value.size[3]);
 }
 
 void attend(const Attention& a) {
   if (a.output.empty()) return;
   if (a.key.empty()) return backend::fill_zero(a.output);
-  if (is_own_attention(operations_of(a))) return attend_whole(a);
-  attend_by_parts(a);
+  if (is_worth_a_graph(Work::kAttention, operations_of(a))) return attend_by_parts(a);
+  attend_whole(a);
 }
 
 }  // namespace

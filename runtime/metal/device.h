@@ -121,6 +121,9 @@ class Stream {
   virtual void synchronize() = 0;
 };
 
+// What a device may compute by graphs of its own.
+enum class Work { kProduct, kConvolution, kAttention };
+
 class MetalDevice {
  public:
   virtual ~MetalDevice() = default;
@@ -134,10 +137,9 @@ class MetalDevice {
   // Compiles Metal source; fails with the compiler's first error.
   virtual std::shared_ptr<ShaderLibrary> compile(const std::string& source) = 0;
   virtual std::unique_ptr<Stream> make_stream() = 0;
-  // So many operations of a product, and the stream's own may be faster than our kernels.
-  virtual double graph_from() const = 0;
-  // The same of an attention, by its two products and a softmax between them.
-  virtual double parts_from() const = 0;
+  // From so many operations on its graphs may be faster than our kernels. An attention then is two
+  // products, and a softmax between them.
+  virtual double graph_from(Work work) const = 0;
 
   // This process's device: the build links one of the two.
   static MetalDevice& instance();

@@ -1,5 +1,7 @@
 #include "metal/operands.h"
 
+#include <limits>
+
 #include "common/error.h"
 
 namespace menagerie::metal {
@@ -47,6 +49,12 @@ Rows rows_along(const Tensor& tensor, int32_t axis) {
     (i < axis ? rows.outer : i > axis ? rows.inner : rows.length) *= tensor.size[i];
   }
   return rows;
+}
+
+int32_t narrow(int64_t extent) {
+  require(extent >= 0 && extent <= std::numeric_limits<int32_t>::max(), "an extent of ", extent,
+          " is more than a kernel over images counts");
+  return static_cast<int32_t>(extent);
 }
 
 uint64_t threads_for(int64_t elements) {

@@ -28,6 +28,9 @@ struct Rows {
 };
 Rows rows_along(const Tensor& tensor, int32_t axis);
 
+// An extent as kernels over images count it; fails if 32 bits do not hold it.
+int32_t narrow(int64_t extent);
+
 // One thread an element; fails if a kernel cannot count so many.
 uint64_t threads_for(const Tensor& tensor);
 uint64_t threads_for(int64_t elements);

@@ -28,12 +28,6 @@ struct Places {
   int64_t image, channel, row, column;
 };
 
-int32_t narrow(int64_t number) {
-  require(number >= 0 && number <= std::numeric_limits<int32_t>::max(),
-          "a convolution with an extent of ", number);
-  return static_cast<int32_t>(number);
-}
-
 Places places_of(const ConvolutionDescriptor& d) {
   const int64_t image = d.in_channels * d.in_height * d.in_width;
   if (d.input_layout == ImageLayout::kNchw) {
@@ -113,7 +107,8 @@ bool is_own(const ConvolutionDescriptor& d) {
                      std::max({d.out_channels, d.out_height, d.out_width}) > kWrongExtent;
   if (wrong || (d.groups > 1 && d.groups == d.in_channels)) return true;
   const ProductExtents p = extents_of(d);
-  return is_plain(d) && !is_worth_a_graph(d.batch, p.m, p.n, p.k);
+  const double operations = operations_of(d.batch, p.m, p.n, p.k);
+  return is_plain(d) && !is_worth_a_graph(Work::kConvolution, operations);
 }
 
 }  // namespace

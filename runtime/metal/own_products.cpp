@@ -25,17 +25,11 @@ struct Steps {
 };
 constexpr uint64_t kSlices = 8;  // SIMD groups that share sums
 
-// MENAGERIE_METAL_GRAPH_FROM sets it, in GFLOP: `make mac-day` tries several.
-double border(double of_device) {
-  static const char* given = std::getenv("MENAGERIE_METAL_GRAPH_FROM");
-  return given == nullptr ? of_device : std::atof(given) * 1e9;
-}
-
 bool is_own(const Tensor& out, int64_t k) {
   const int64_t m = out.size[1];
   const int64_t n = out.size[2];
   const bool wrong = k >= kWrongInner && m >= kWrongOuter && n >= kWrongOuter;
-  return wrong || !is_worth_a_graph(out.size[0], m, n, k);
+  return wrong || !is_worth_a_graph(Work::kProduct, operations_of(out.size[0], m, n, k));
 }
 
 const Tensor& addend_or(const ProductTerms& terms, const Tensor& unread) {
@@ -98,14 +92,16 @@ MatrixStrides strides_of_addend(const ProductTerms& terms) {
   return terms.addend == nullptr ? MatrixStrides{} : strides_of(*terms.addend);
 }
 
-bool is_worth_a_graph(int64_t batch, int64_t m, int64_t n, int64_t k) {
+double operations_of(int64_t batch, int64_t m, int64_t n, int64_t k) {
   return 2.0 * static_cast<double>(batch) * static_cast<double>(m) * static_cast<double>(n) *
-             static_cast<double>(k) >=
-         border(MetalDevice::instance().graph_from());
+         static_cast<double>(k);
 }
 
-bool is_own_attention(double operations) {
-  return operations < border(MetalDevice::instance().parts_from());
+// MENAGERIE_METAL_GRAPH_FROM sets the border of all work, in GFLOP: `make mac-day` tries several.
+bool is_worth_a_graph(Work work, double operations) {
+  static const char* given = std::getenv("MENAGERIE_METAL_GRAPH_FROM");
+  const double of_device = MetalDevice::instance().graph_from(work);
+  return operations >= (given == nullptr ? of_device : std::atof(given) * 1e9);
 }
 
 void product(const Tensor& out, const Tensor& a, const Tensor& b, const ProductTerms& terms) {

@@ -16,10 +16,10 @@ struct ProductTerms {
 };
 MatrixStrides strides_of_addend(const ProductTerms& terms);  // nought without one
 
-// Whether of an attention of so many operations the products are not to be computed apart.
-bool is_own_attention(double operations);
-// Whether a product is so large that the device's own kernels may be faster.
-bool is_worth_a_graph(int64_t batch, int64_t m, int64_t n, int64_t k);
+// Two a term.
+double operations_of(int64_t batch, int64_t m, int64_t n, int64_t k);
+// Whether work is so large that the device's own graphs may be faster.
+bool is_worth_a_graph(Work work, double operations);
 
 // Encodes out[B, M, N] = finish(alpha * a[1 or B, M, K] * b[1 or B, K, N] + beta * addend) on the
 // current context's stream, by whichever of the two, and what follows it: within the kernel if it

@@ -24,10 +24,10 @@ Shape shape_of(const Windows& windows) {
   Shape shape{};
   for (size_t axis = 0; axis < 3; ++axis) {
     const PooledAxis& of = windows.axes[axis];
-    shape.input[axis] = static_cast<int32_t>(of.input);
-    shape.output[axis] = static_cast<int32_t>(of.output);
-    shape.window[axis] = of.adaptive ? 0 : static_cast<int32_t>(of.window);
-    shape.stride[axis] = static_cast<int32_t>(of.stride);
+    shape.input[axis] = narrow(of.input);
+    shape.output[axis] = narrow(of.output);
+    shape.window[axis] = of.adaptive ? 0 : narrow(of.window);
+    shape.stride[axis] = narrow(of.stride);
   }
   return shape;
 }
@@ -35,8 +35,8 @@ Shape shape_of(const Windows& windows) {
 Reach reach_of(const Windows& windows) {
   Reach reach{};
   for (size_t axis = 0; axis < 3; ++axis) {
-    reach.padding[axis] = static_cast<int32_t>(windows.axes[axis].padding);
-    reach.dilation[axis] = static_cast<int32_t>(windows.axes[axis].dilation);
+    reach.padding[axis] = narrow(windows.axes[axis].padding);
+    reach.dilation[axis] = narrow(windows.axes[axis].dilation);
   }
   return reach;
 }

@@ -8,6 +8,13 @@ namespace {
 constexpr uint64_t kThreads = 128;  // of a group
 // A large tile reads its operands less often, a small one leaves less of itself empty.
 constexpr int64_t kLarge = 64, kSmall = 32;
+constexpr uint64_t kEnoughGroups = 32;  // four for each of the eight cores of an M1
+
+int64_t tile_of(const ProductExtents& p, int64_t batch) {
+  if (p.m <= kSmall || p.n <= kSmall) return kSmall;
+  const uint64_t groups = quotient(p.m, kLarge) * quotient(p.n, kLarge);
+  return groups * static_cast<uint64_t>(batch) < kEnoughGroups ? kSmall : kLarge;
+}
 
 }  // namespace
 
@@ -19,7 +26,7 @@ MatrixStrides strides_of(const Tensor& matrices) {
 void dispatch_tiles(const std::string& file, const std::string& function,
                     const Arguments& arguments, const ProductExtents& p, int64_t batch,
                     Dtype dtype) {
-  const int64_t tile = p.m > kSmall && p.n > kSmall ? kLarge : kSmall;
+  const int64_t tile = tile_of(p, batch);
   dispatch(file, function + "_" + metal_name(dtype) + "_" + std::to_string(tile), arguments,
            Grid{{quotient(p.n, tile) * kThreads, quotient(p.m, tile), static_cast<uint64_t>(batch)},
                 {kThreads, 1, 1}});

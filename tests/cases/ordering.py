@@ -72,6 +72,12 @@ for name, self_, dim in _operands():
         _topk,
         strides=True,
     )
+TABLE.add(
+    "topk",
+    "none of a number",
+    {"self": floats(), "k": 0, "dim": 0, "largest": 1, "sorted": 1},
+    _topk,
+)
 TABLE.add("sort", "rows", {"self": integers(4, 7).float(), "dim": 1, "descending": 1}, _sorted)
 
 for name, self_, dim in _operands():

@@ -1,5 +1,6 @@
 // The arena, the bounded cache, and SHA-256.
 #include <stdexcept>
+#include <vector>
 
 #include "check.h"
 #include "common/arena.h"
@@ -32,13 +33,46 @@ TEST("freed blocks are handed out again, and returned when no run wants them") {
   CHECK(arena.cached() == 0);
 }
 
-TEST("a block is not spent on a much smaller wish, and none is too large to ask for") {
+TEST("what is left of a freed block serves further wishes, and it grows together again") {
   Arena arena;
   const Arena::Block large = arena.allocate(1 << 20);
   arena.release(large);
-  const Arena::Block small = arena.allocate(64);
-  CHECK(small.bytes == 64 && arena.cached() == large.bytes);
-  arena.release(small);
+  std::vector<Arena::Block> parts;
+  for (int i = 0; i < 3; ++i) parts.push_back(arena.allocate(1 << 18));
+  for (const Arena::Block& part : parts) {
+    CHECK(part.data >= large.data && part.bytes == 1 << 18);
+    CHECK(static_cast<char*>(part.data) + part.bytes <=
+          static_cast<char*>(large.data) + large.bytes);
+  }
+  CHECK(parts[0].data != parts[1].data && parts[1].data != parts[2].data);
+  CHECK(arena.live() == 3 << 18 && arena.cached() == 1 << 18);
+  for (const size_t i : {0U, 2U, 1U}) arena.release(parts[i]);  // the last one between gaps
+  CHECK(arena.live() == 0 && arena.cached() == large.bytes);
+  CHECK(arena.allocate(1 << 20).data == large.data);
+}
+
+TEST("a wish is met by what was freed last, whatever its size") {
+  Arena arena;
+  const Arena::Block first = arena.allocate(4096), second = arena.allocate(1 << 20);
+  arena.release(first);
+  arena.release(second);
+  CHECK(arena.allocate(4096).data == second.data);
+}
+
+TEST("what recent runs have not used goes back, but not while a part of it is in use") {
+  Arena arena;
+  const Arena::Block large = arena.allocate(1 << 20);
+  arena.release(large);
+  const Arena::Block part = arena.allocate(64);
+  for (uint64_t run = 0; run <= 2 * Arena::kKeptRuns; ++run) arena.end_run();
+  CHECK(arena.live() == 64 && arena.cached() == large.bytes - 64);
+  arena.release(part);
+  for (uint64_t run = 0; run <= Arena::kKeptRuns; ++run) arena.end_run();
+  CHECK(arena.cached() == 0);
+}
+
+TEST("no block is too large to ask for") {
+  Arena arena;
   bool refused = false;
   try {
     arena.allocate(SIZE_MAX - 1);

@@ -67,6 +67,26 @@ def test_written_tensors_are_read_back(
         assert torch.equal(torch.from_numpy(loaded[name]).to(value.dtype), value)
 
 
+class Repeating(nn.Module):
+    """One result in three places, and a view of it."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Rows (4, 4)."""
+        y = x.cumsum(0)
+        return y, y, y.t(), y
+
+
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_a_tensor_may_be_several_outputs(target: str) -> None:
+    """The library gives its handle as often; the runtime lets go of it once."""
+    x = torch.arange(16.0).reshape(4, 4).half()
+    program = torch.export.export(Repeating(), (x,)).run_decompositions({})
+    for found, expected in zip(
+        run_piece(program, (x,), target=target), Repeating()(x), strict=True
+    ):
+        assert torch.equal(found, expected)
+
+
 @pytest.mark.sweep
 def test_lowered_program_of_dynamic_size_equals_eager(tmp_path: Path) -> None:
     """The real target, compiled and run: there is nothing to locate in a small network."""

@@ -6,7 +6,6 @@ while it is lowered. Nothing computes it on another device.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ import torch
 
 from transforms.editor import ProgramEditor
 from transforms.lowering.layouts import let_views_copy
+from transforms.lowering.own_operators import declare
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -36,21 +36,13 @@ def _shape(
     return query.new_empty((batch, places, heads, value.shape[-1]))
 
 
-@functools.cache
-def attention_operator() -> torch.library.Library:
+def attention_operator() -> None:
     """Declare `menagerie::attention` for the process.
 
     Its result is (batch, places, heads, width): models join the heads of a place next, and of a
     result that lies so, this is no copy.
-
-    Returns:
-        What holds the declaration, kept alive by this cache.
     """
-    library = torch.library.Library("menagerie", "FRAGMENT")  # type: ignore[no-untyped-call]
-    # The runtime reads operands by any strides.
-    library.define(_SCHEMA, tags=(torch.Tag.flexible_layout,))  # type: ignore[no-untyped-call]
-    library.impl("attention", _shape, "Meta")  # type: ignore[no-untyped-call]
-    return library
+    declare(_SCHEMA, _shape)
 
 
 def keep_attention_whole(program: ExportedProgram) -> ExportedProgram:

@@ -7,10 +7,11 @@ call them while it is lowered. Nothing computes them on another device.
 from __future__ import annotations
 
 import enum
-import functools
 from typing import TYPE_CHECKING
 
 import torch
+
+from transforms.lowering.own_operators import declare
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,13 +23,11 @@ __all__ = ["MOST_STEPS", "Step", "finished_operators"]
 MOST_STEPS = 4  # runtime/metal/finish.h
 
 _STEPS = "int[] steps, float[] low, float[] high, Tensor? other"
-_SCHEMAS = {
-    "finished_product": f"(Tensor a, Tensor b, Tensor? bias, {_STEPS}) -> Tensor",
-    "finished_convolution": (
-        "(Tensor input, Tensor? factor, Tensor weight, Tensor? bias, int[] stride, int[] padding,"
-        f" int[] dilation, int groups, {_STEPS}) -> Tensor"
-    ),
-}
+_PRODUCT = f"finished_product(Tensor a, Tensor b, Tensor? bias, {_STEPS}) -> Tensor"
+_CONVOLUTION = (
+    "finished_convolution(Tensor input, Tensor? factor, Tensor weight, Tensor? bias, int[] stride,"
+    f" int[] padding, int[] dilation, int groups, {_STEPS}) -> Tensor"
+)
 
 
 class Step(enum.IntEnum):
@@ -73,17 +72,7 @@ def _convolution_shape(  # noqa: PLR0917
     return input.new_empty(plain.shape)
 
 
-@functools.cache
-def finished_operators() -> torch.library.Library:
-    """Declare `menagerie::finished_product` and `finished_convolution` for the process.
-
-    Returns:
-        What holds the declarations, kept alive by this cache.
-    """
-    library = torch.library.Library("menagerie", "FRAGMENT")  # type: ignore[no-untyped-call]
-    shapes = {"finished_product": _product_shape, "finished_convolution": _convolution_shape}
-    for name, schema in _SCHEMAS.items():
-        # The runtime reads operands by any strides.
-        library.define(name + schema, tags=(torch.Tag.flexible_layout,))  # type: ignore[no-untyped-call]
-        library.impl(name, shapes[name], "Meta")  # type: ignore[no-untyped-call]
-    return library
+def finished_operators() -> None:
+    """Declare `menagerie::finished_product` and `finished_convolution` for the process."""
+    declare(_PRODUCT, _product_shape)
+    declare(_CONVOLUTION, _convolution_shape)

@@ -14,6 +14,7 @@ from torch.export.passes import move_to_device_pass
 
 from menagerie.format.bundle_manifest import Role
 from menagerie.shim_list import kernel_symbols
+from transforms.editor import fake_value
 from transforms.lowering import mach_toolchain
 from transforms.lowering.attention import keep_attention_whole
 from transforms.lowering.convolution_sizes import compute_sizes
@@ -29,6 +30,7 @@ from transforms.lowering.own_shims import own_shims
 from transforms.lowering.pointwise_sequences import turn_pointwise_sequences
 from transforms.lowering.portable_link import link_model_library
 from transforms.lowering.toolchain import Source, find_compiler
+from transforms.node_origin import origin
 from transforms.targets.cpu import host_requirements
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord
@@ -59,6 +61,12 @@ _FLAGS = (
 )  # fmt: skip
 _RUNTIME = "libmenagerie_metal.so"
 _HEADER = "torch/csrc/inductor/aoti_include/mps.h"
+
+aten = torch.ops.aten
+_CONVOLUTIONS = (
+    aten.conv3d.default, aten.conv3d.padding, aten.conv_transpose3d.input, aten.convolution.default,
+)  # fmt: skip
+_IMAGE = 4  # axes of its weight
 
 _FOREIGN_DTYPES = (torch.float64, torch.complex64, torch.complex128)
 
@@ -124,6 +132,7 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
 
 def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
     place = f"program {name}"
+    _refuse_volumes(place, program)
     backend = Backend("mps", MetalScheduling, MetalWrapper.of(name))
     provide_mps()
     with metal_on_any_host():
@@ -138,6 +147,17 @@ def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
     if code.generated_kernels:
         raise LoweringError(place, "a part of the program would run on the CPU")
     return code
+
+
+def _refuse_volumes(place: str, program: ExportedProgram) -> None:
+    """Raise for a convolution along three axes, which the device's kernels do not know."""
+    for node in program.graph.nodes:
+        if node.target in _CONVOLUTIONS and fake_value(node.args[1]).dim() > _IMAGE:
+            raise LoweringError(
+                place,
+                f"{node.name}, {origin(node)}, convolves along three axes, the device along two",
+                "Write it as a sum of convolutions of slices, or convert for the CPU",
+            )
 
 
 def _explained(place: str, program: ExportedProgram, error: LoweringError) -> LoweringError:

@@ -21,6 +21,7 @@ from torch._inductor.codegen.mps_device_op_overrides import MPSDeviceOpOverrides
 from torch._inductor.virtualized import V
 
 from transforms.lowering.fallback_kernels import CheckedWrapper, inserted
+from transforms.lowering.metal_functions import MetalFunctions
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ AOTIMetalKernelFunctionHandle get_{name}_handle() {{
 
 class _Kernel(mps.MetalKernel):
     """A shader without the headers that all share: they are kept once a bundle."""
+
+    overrides = MetalFunctions
 
     def codegen_kernel(self, name: str = "generated_kernel") -> str:
         with patch.object(mps, "_embed_headers", lambda *_: ""):

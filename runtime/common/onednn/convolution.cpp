@@ -6,6 +6,8 @@
 #include "common/kernels.h"
 #include "common/onednn/kernel.h"
 #include "common/onednn/winograd.h"
+#include "common/x86/depthwise.h"
+#include "common/x86/pointwise.h"
 
 namespace menagerie::onednn {
 namespace {
@@ -305,6 +307,8 @@ namespace menagerie::kernels {
 void convolution(const Tensor& input, const Tensor& weight, const Tensor* bias,
                  const ConvolutionParameters& parameters, const Epilogue& epilogue,
                  const Tensor& output) {
+  if (x86::pointwise(input, weight, bias, parameters, epilogue, output)) return;
+  if (x86::depthwise(input, weight, bias, parameters, epilogue, output)) return;
   if (onednn::winograd_pays(input, weight, parameters, epilogue, output)) {
     return onednn::winograd(input, weight, bias, parameters, epilogue, output);
   }

@@ -46,9 +46,10 @@ AOTITorchError aoti_torch_device_topk(AtenTensorHandle self, int64_t k, int64_t 
     require(k >= 0 && k <= length_along(input, axis), "k = ", k, " is not within axis ", axis,
             " of ", input);
     Extents sizes = input.size;
+    const int64_t kept = input.dimensions > 0 ? k : 1;  // a number without axes is its own first
     if (input.dimensions > 0) sizes[axis] = k;
     const Extents strides = contiguous_strides({sizes.data(), input.sizes().size()});
-    give(backend::first_in_order(input, axis, k, largest != 0, strides), ret0, ret1);
+    give(backend::first_in_order(input, axis, kept, largest != 0, strides), ret0, ret1);
   });
 }
 

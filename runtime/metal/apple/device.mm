@@ -112,9 +112,17 @@ class AppleDevice final : public MetalDevice {
 
   std::unique_ptr<Stream> make_stream() override { return make_apple_stream(device_, residency_); }
 
-  // A graph ends the encoder and begins another one; an estimate, which no Mac has measured yet.
-  double graph_from() const override { return 1e9; }
-  double parts_from() const override { return std::numeric_limits<double>::infinity(); }
+  // A graph ends the encoder and begins another one. Estimates, which no Mac has measured yet:
+  // `python -m benchmarks.mac_borders` does.
+  double graph_from(Work work) const override {
+    switch (work) {
+      case Work::kProduct:
+      case Work::kConvolution:
+        return 1e9;
+      case Work::kAttention:
+        return std::numeric_limits<double>::infinity();
+    }
+  }
 
  private:
   // Without a copy, or none: only whole pages can be wrapped. Mapped files and large allocations

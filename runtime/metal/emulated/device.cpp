@@ -25,8 +25,7 @@ class EmulatedDevice final : public MetalDevice {
   }
   std::unique_ptr<Stream> make_stream() override { return emulated::make_host_stream(); }
   // Emulated kernels check every access: a second for 0.2e9 operations (two cores of a server).
-  double graph_from() const override { return 0.02e9; }
-  double parts_from() const override { return graph_from(); }
+  double graph_from(Work) const override { return 0.02e9; }
 };
 
 }  // namespace

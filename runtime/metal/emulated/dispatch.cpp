@@ -4,6 +4,7 @@
 #include <array>
 #include <exception>
 #include <optional>
+#include <utility>
 
 #include "common/error.h"
 #include "common/platform/threads.h"
@@ -63,9 +64,16 @@ Group common_of(const Dispatch& dispatch, const Bound& bound) {
   return group;
 }
 
+// A plain pointer, which can be asked for when the thread's objects are gone already: what a stream
+// still has to do, it does at the end of the process.
+thread_local Worker* worker = nullptr;
+
 Worker& worker_of_this_thread() {
-  thread_local std::unique_ptr<Worker> worker;
-  if (worker == nullptr) worker = std::make_unique<Worker>();
+  struct Owner {
+    ~Owner() { delete std::exchange(worker, nullptr); }
+  };
+  thread_local Owner owner;
+  if (worker == nullptr) worker = new Worker;
   return *worker;
 }
 
@@ -78,15 +86,15 @@ struct Outcome {
 Outcome run_groups(const Dispatch& dispatch, const Bound& bound, const Group& common,
                    uint64_t begin, uint64_t end) {
   try {
-    Worker& worker = worker_of_this_thread();
-    worker.prepare(common, *dispatch.kernel);
+    Worker& mine = worker_of_this_thread();
+    mine.prepare(common, *dispatch.kernel);
     for (uint64_t at = begin; at < end; ++at) {
       const uint64_t row = at / common.groups[0];
-      const auto finding = worker.run_group({static_cast<unsigned>(at % common.groups[0]),
-                                             static_cast<unsigned>(row % common.groups[1]),
-                                             static_cast<unsigned>(row / common.groups[1])});
+      const auto finding = mine.run_group({static_cast<unsigned>(at % common.groups[0]),
+                                           static_cast<unsigned>(row % common.groups[1]),
+                                           static_cast<unsigned>(row / common.groups[1])});
       if (finding.has_value()) {
-        return {describe(*finding, *dispatch.kernel, worker.group(), bound.indices), nullptr};
+        return {describe(*finding, *dispatch.kernel, mine.group(), bound.indices), nullptr};
       }
     }
     return {};

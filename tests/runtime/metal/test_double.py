@@ -131,6 +131,10 @@ _MISTAKES = {
         "stream", {"      note_root();\n      encode();": "      encode();"},
         "first_error", "the GPU's error is lost",
     ),
+    "graphs of two threads": (
+        "graphs", {"const std::lock_guard lock(encoding());": ""},
+        "two_threads_at_once", "two threads encode graphs at once",
+    ),
     "level of its own": (
         "graphs", {"executionDescriptor:execution_": "executionDescriptor:nil"},
         "numbers", "may leave the GPU",

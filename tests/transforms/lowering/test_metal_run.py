@@ -127,6 +127,13 @@ def _grouped_attention(w: _Weights, x: torch.Tensor) -> torch.Tensor:
     return F.scaled_dot_product_attention(x, k, v, enable_gqa=True)
 
 
+def _rarer_functions(_: _Weights, x: torch.Tensor) -> torch.Tensor:
+    """Those of numbers that torch's generator of shaders lacks."""
+    one = torch.logical_xor(x > 0, x.flip(1) > 0.5)
+    curves = torch.stack([x.sinh(), x.cosh(), x.asinh(), (1 + x.abs()).acosh()])
+    return torch.copysign(curves, x.flip(0)) * one
+
+
 def _gated_delta_rule(_: _Weights, x: torch.Tensor) -> torch.Tensor:
     """Linear attention whose state forgets, and is mended by what it predicted wrongly.
 
@@ -211,6 +218,7 @@ _PIECES: dict[str, tuple[Callable[[_Weights, torch.Tensor], torch.Tensor], tuple
     "attention of grouped heads": (_grouped_attention, (2, 4, 5, 24)),
     "attention of grouped heads, one query": (_grouped_attention, (2, 4, 1, 24)),
     "gated delta rule": (_gated_delta_rule, (2, 2, 4, 24)),
+    "rarer functions": (_rarer_functions, _ROWS),
     "comparisons": (lambda _, x: torch.where((x > 0) & (x < 1), x, -x).clamp(-2, 2), _ROWS),
 }  # fmt: skip
 

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <thread>
 
 #include "common/dtype.h"
 #include "common/element.h"
@@ -58,6 +60,20 @@ void run(Encode&& encode) {
   encode(*stream);
   stream->synchronize();
 }
+
+// PyTorch encodes graphs by one thread at a time (pytorch: aten/src/ATen/mps/MPSStream.mm); nothing
+// says that MPSGraph is safe without.
+class OneEncodes {
+ public:
+  OneEncodes() {
+    if (busy_.exchange(true)) fault("two threads encode graphs at once");
+    std::this_thread::yield();
+  }
+  ~OneEncodes() { busy_ = false; }
+
+ private:
+  static inline std::atomic<bool> busy_ = false;
+};
 
 std::byte* bytes_of(const Value& value) {
   return static_cast<std::byte*>(value.region.buffer->contents()) + value.region.offset;
@@ -509,6 +525,7 @@ MPSGraphTensor* transposed(MPSGraphTensor* tensor, const Shape& order) {
           executionDescriptor:(MPSGraphExecutionDescriptor*)descriptor {
   [buffer.root mustBeOpenFor:"a graph"];
   [buffer.root mustHaveNoEncoderFor:"a graph"];
+  const OneEncodes alone;
   // Level 1, the default, may place work on the Neural Engine, which computes in half precision.
   const bool exact = descriptor != nil && descriptor.compilationDescriptor != nil &&
                      descriptor.compilationDescriptor.optimizationLevel == 0;

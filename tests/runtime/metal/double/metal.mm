@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <exception>
+#include <mutex>
 #include <set>
 #include <string_view>
 
@@ -39,6 +40,12 @@ constexpr NSUInteger kMostArguments = 31;
 // What attend_one of attention.metal takes for a head.
 constexpr NSUInteger kThreadsOfOne = 256;
 constexpr size_t kMostUncompleted = 64;  // mtldevice/makecommandqueue()
+
+// Of what all queues share: command buffers of several threads run one after another.
+std::recursive_mutex& running() {
+  static auto* mutex = new std::recursive_mutex;
+  return *mutex;
+}
 
 std::vector<DoubleCommandBuffer*>& committed() {
   static auto* buffers = new std::vector<DoubleCommandBuffer*>;
@@ -359,6 +366,7 @@ enum class Stage { kOpen, kCommitted, kCompleted };
 - (void)commit {
   [self mustBeOpenFor:"commit"];
   [self mustHaveNoEncoderFor:"commit"];
+  const std::lock_guard lock(running());
   _stage = Stage::kCommitted;
   ++counts().commits;
   committed().push_back(self);
@@ -368,6 +376,7 @@ enum class Stage { kOpen, kCommitted, kCompleted };
 // As late as a GPU may, and in the order of commits: whoever reads without waiting finds poison.
 - (void)waitUntilCompleted {
   if (_stage == Stage::kOpen) fault("waitUntilCompleted before commit never ends");
+  const std::lock_guard lock(running());
   while (_stage == Stage::kCommitted) [committed().front() execute];
 }
 - (void)execute {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -147,6 +148,16 @@ def sorting_takes_few_dispatches(device: Device) -> None:
         assert count(device, "dispatches") == before + dispatches
 
 
+def long_sums_are_ours(device: Device) -> None:
+    """What MPSGraph may compute wrong is a kernel's; four groups share 40 x 40 results."""
+    a, b = torch.randn(40, 32767), torch.randn(32767, 40)
+    before, graphs = count(device, "threads"), count(device, "graphs")
+    result = product(device, a / 181, b)
+    torch.testing.assert_close(device.value(result), a / 181 @ b, rtol=1e-4, atol=1e-4)
+    assert count(device, "graphs") == graphs
+    assert count(device, "threads") >= before + 4 * 128
+
+
 def graphs_commit(device: Device) -> None:
     """MPSGraph may commit what it finds and go on in a new root buffer."""
     tell(device, graph_commits=1)
@@ -232,6 +243,37 @@ def without_residency_sets(device: Device) -> None:
     Shaders(device).launch("scale", out, _lent(device, values), 2, threads=4096)
     torch.testing.assert_close(device.value(out), torch.arange(4096.0) * 2)
     assert count(device, "resident") == 0
+
+
+def two_threads_at_once(device: Device) -> None:
+    """Each has a stream of its own; graphs are encoded by one at a time."""
+    a, b = torch.randn(5, 4), torch.randn(4, 8)
+
+    def multiply(own: Device) -> list[torch.Tensor]:
+        results = [product(own, a, b) for _ in range(400)]
+        return [own.value(result) for result in results]
+
+    with ThreadPoolExecutor(2) as pool:
+        for results in pool.map(multiply, (device, Device(METAL))):
+            for result in results:
+                torch.testing.assert_close(result, a @ b)
+
+
+def changing_sizes_find_buffers_again(device: Device) -> None:
+    """A buffer that was given back serves a tensor a little smaller or larger."""
+    for size in (1000, 1010, 1020, 970):
+        device.empty((size,), (1,), torch.float32)
+        buffers = count(device, "DoubleBuffer")
+        device.empty((size,), (1,), torch.float32)
+        assert count(device, "DoubleBuffer") == buffers == 1
+
+
+def work_is_left_at_the_end(device: Device) -> None:
+    """Who has computed, and ends the process without asking for more results, ends it well."""
+    values = device.place(torch.ones(8))
+    Shaders(device).launch("add_one", values, threads=8)
+    torch.testing.assert_close(device.value(values), torch.full((8,), 2.0))
+    device.raw("aoti_torch_zero_", values.pointer)
 
 
 def nothing_left(device: Device) -> None:

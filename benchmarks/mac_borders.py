@@ -1,0 +1,217 @@
+"""From which size on MPSGraph is faster than kernels of our own, on this Mac.
+
+    python -m benchmarks.mac_borders
+
+Times products, convolutions and attention of growing sizes, in both ways, and beside them PyTorch
+on `mps` and mlx where there is one; milliseconds are medians of rounds that each wait for the GPU
+once. What the last lines say belongs into `AppleDevice::graph_from` (metal/apple/device.mm). On
+another system the smallest sizes run on the double of Apple's classes, which times nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_TESTS = Path(__file__).parents[1] / "tests"
+_ON_MAC = sys.platform == "darwin"
+_ROUNDS, _RUNS = 7, 10  # a round waits once
+WAYS = {"ours": "1e9", "MPSGraph": "0"}  # MENAGERIE_METAL_GRAPH_FROM
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One operation, in float32.
+
+    Attributes:
+        kind: what a border is for.
+        operator: ours, with the names of its operands.
+        operands: what all contenders are given.
+        rest: what our operator takes beside them.
+        eager: the same of torch's.
+        gigaflops: what it computes.
+    """
+
+    kind: str
+    operator: str
+    operands: Mapping[str, torch.Tensor]
+    rest: Mapping[str, Any]
+    eager: Callable[..., torch.Tensor]
+    gigaflops: float
+
+
+def product(size: int) -> Piece:
+    """Of two square matrices."""
+    given = {"self": torch.randn(size, size), "mat2": torch.randn(size, size)}
+    rest = {"out": torch.empty(size, size)}
+    return Piece("product", "mm_out", given, rest, torch.mm, 2 * size**3 / 1e9)
+
+
+def convolution(channels: int, side: int) -> Piece:
+    """Of 3 x 3 places, as in a residual network."""
+    given = {
+        "input": torch.randn(1, channels, side, side),
+        "weight": torch.randn(channels, channels, 3, 3),
+    }
+    rest = {
+        "bias": None, "stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "transposed": 0,
+        "output_padding": [0, 0], "groups": 1,
+    }  # fmt: skip
+    eager = partial(torch.nn.functional.conv2d, padding=1)
+    return Piece(
+        "convolution", "convolution", given, rest, eager, 18 * (channels * side) ** 2 / 1e9
+    )
+
+
+def attention(places: int) -> Piece:
+    """Of 8 heads of 64."""
+    given = {name: torch.randn(1, 8, places, 64) for name in ("query", "key", "value")}
+    rest = {"mask": None, "is_causal": 0, "scale": None}
+    eager = torch.nn.functional.scaled_dot_product_attention
+    return Piece("attention", "attention", given, rest, eager, 4 * 8 * 64 * places**2 / 1e9)
+
+
+def pieces() -> tuple[Piece, ...]:
+    """All of them; where nothing is timed the smallest of each kind."""
+    if not _ON_MAC:
+        return product(32), convolution(8, 8), attention(32)
+    return (
+        *map(product, (128, 256, 512, 1024, 2048, 4096)),
+        *(convolution(c, s) for c, s in ((64, 14), (64, 56), (128, 56), (256, 56), (512, 56))),
+        *map(attention, (64, 256, 1024, 4096)),
+    )
+
+
+def median_ms(run: Callable[[], object], wait: Callable[[], object]) -> float:
+    """Of one run, after one that is not counted."""
+    run()
+    wait()
+    rounds = []
+    for _ in range(_ROUNDS if _ON_MAC else 1):
+        begun = time.perf_counter()
+        for _ in range(_RUNS):
+            run()
+        wait()
+        rounds.append((time.perf_counter() - begun) / _RUNS)
+    return 1e3 * statistics.median(rounds)
+
+
+def ours() -> list[float]:
+    """Milliseconds of each piece, in the way that this process's environment says."""
+    sys.path += [str(_TESTS / "cases"), str(_TESTS / "runtime/metal/double")]
+    import shim_device
+
+    if not _ON_MAC:
+        from load_double import build_double, load_double
+
+        double = load_double(build_double())
+        shim_device.library = lambda _: double
+    device = shim_device.Device(next(k for k in shim_device.KINDS if k.target == "metal"))
+    mark = device.place(torch.zeros(1))
+    found = []
+    for piece in pieces():
+        given = piece.operands | piece.rest
+        placed = {n: device.place(v) if torch.is_tensor(v) else v for n, v in given.items()}
+        run = partial(device.operate, piece.operator, placed)
+        found.append(median_ms(run, partial(device.value, mark)))
+    return found
+
+
+def of_torch() -> list[float]:
+    """The same on torch's device."""
+    found = []
+    for piece in pieces():
+        run = partial(piece.eager, *(v.to("mps") for v in piece.operands.values()))
+        found.append(median_ms(run, torch.mps.synchronize))
+    return found
+
+
+def of_mlx() -> list[float]:
+    """The same by mlx (ml-explore.github.io/mlx), whose images have their channels last."""
+    import mlx.core as mx
+
+    def run_of(piece: Piece) -> Callable[[], object]:
+        given = [mx.array(value.numpy()) for value in piece.operands.values()]
+        if piece.kind == "product":
+            return lambda: mx.async_eval(given[0] @ given[1])
+        if piece.kind == "attention":
+            attend = mx.fast.scaled_dot_product_attention
+            return lambda: mx.async_eval(attend(*given, scale=64**-0.5))
+        image, weight = (value.transpose(0, 2, 3, 1) for value in given)
+        mx.eval(image, weight)
+        return lambda: mx.async_eval(mx.conv2d(image, weight, padding=1))
+
+    return [median_ms(run_of(piece), mx.synchronize) for piece in pieces()]
+
+
+def border(rows: Sequence[tuple[float, float, float]]) -> float:
+    """GFLOP from which on the second way is faster at every size; infinity: at none.
+
+    Args:
+        rows: GFLOP, and milliseconds in the two ways, by size.
+    """
+    found = float("inf")
+    for gigaflops, first, second in reversed(rows):
+        if second >= first:
+            break
+        found = gigaflops
+    return found
+
+
+def _in_a_process(which: str, graph_from: str = "") -> list[float]:
+    """Milliseconds; the ways differ by a variable that a process reads once."""
+    given = {"MENAGERIE_METAL_GRAPH_FROM": graph_from} if graph_from else {}
+    command = [sys.executable, "-m", "benchmarks.mac_borders", "--only", which]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, check=True, env=os.environ | given
+    )
+    return [float(each) for each in json.loads(done.stdout)]
+
+
+def main() -> None:
+    """A table, then a border for each kind."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    only = {"ours": ours, "torch": of_torch, "mlx": of_mlx}
+    parser.add_argument("--only", choices=only, help="print these milliseconds as JSON")
+    wish = parser.parse_args()
+    if wish.only:
+        print(json.dumps(only[wish.only]()))
+        return
+    columns = {way: _in_a_process("ours", graph_from) for way, graph_from in WAYS.items()}
+    if torch.backends.mps.is_available():
+        columns["torch"] = _in_a_process("torch")
+    if importlib.util.find_spec("mlx"):
+        columns["mlx"] = _in_a_process("mlx")
+    print(f"| kind | GFLOP | {' | '.join(columns)} |\n|---|{'---:|' * (1 + len(columns))}")
+    for piece, times in zip(pieces(), zip(*columns.values(), strict=True), strict=True):
+        cells = " | ".join(f"{each:.3f}" for each in times)
+        print(f"| {piece.kind} | {piece.gigaflops:.3f} | {cells} |")
+    if not _ON_MAC:
+        print("\nOn the double of Apple's classes: these times say nothing of a GPU.")
+        return
+    for kind in dict.fromkeys(piece.kind for piece in pieces()):
+        rows = [
+            (piece.gigaflops, *both)
+            for piece, *both in zip(pieces(), *(columns[way] for way in WAYS), strict=True)
+            if piece.kind == kind
+        ]
+        print(f"{kind}: MPSGraph from {border(rows):.3g} GFLOP on")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+// Activations of vectors, and of tiles that have just been stored. Local to the including file.
+#pragma once
+
+#include "common/x86/kernels.h"
+#include "common/x86/vectors.h"
+
+namespace menagerie::x86 {
+namespace {
+
+// e^x for -87 <= x <= 87 or NaN, to 3e-7 of itself: a power of two, and a polynomial that is
+// nearest to 2^r over -1/2 <= r <= 1/2, to 1.1e-7 of it (by iteratively weighted least squares).
+template <class Lanes>
+typename Lanes::Vector exponential(typename Lanes::Vector x) {
+  const auto log2_of_e = Lanes::all(1.44269504F);
+  const auto n = Lanes::rounded(x * log2_of_e);
+  const auto r = Lanes::multiply_add(x, log2_of_e, -n);
+  auto sum = Lanes::all(1.32647273e-3F);
+  sum = Lanes::multiply_add(sum, r, Lanes::all(9.67151299e-3F));
+  sum = Lanes::multiply_add(sum, r, Lanes::all(5.55073358e-2F));
+  sum = Lanes::multiply_add(sum, r, Lanes::all(2.40222424e-1F));
+  sum = Lanes::multiply_add(sum, r, Lanes::all(6.93147004e-1F));
+  sum = Lanes::multiply_add(sum, r, Lanes::all(1));
+  return Lanes::scaled(sum, n);
+}
+
+struct Sigmoid {
+  template <class Lanes>
+  static typename Lanes::Vector of(typename Lanes::Vector x) {
+    const auto bounded = Lanes::clamped(-x, Lanes::all(-87), Lanes::all(87));
+    return Lanes::inverse(1.0F + exponential<Lanes>(bounded));
+  }
+};
+
+struct Silu {
+  template <class Lanes>
+  static typename Lanes::Vector of(typename Lanes::Vector x) {
+    return x * Sigmoid::of<Lanes>(x);
+  }
+};
+
+struct HardSigmoid {
+  template <class Lanes>
+  static typename Lanes::Vector of(typename Lanes::Vector x) {
+    const auto line = Lanes::multiply_add(x, Lanes::all(1.0F / 6), Lanes::all(0.5F));
+    return Lanes::clamped(line, Lanes::all(0), Lanes::all(1));
+  }
+};
+
+struct HardSwish {
+  template <class Lanes>
+  static typename Lanes::Vector of(typename Lanes::Vector x) {
+    return x * HardSigmoid::of<Lanes>(x);
+  }
+};
+
+// Rows of values, and where their activations go.
+struct Stretch {
+  const float* from;
+  int64_t from_row;
+  float* to;
+  int64_t to_row;
+  int64_t rows, columns;
+};
+
+template <class Lanes, class Function>
+void each(const Stretch& s) {
+  const int64_t rest = s.columns % Lanes::kCount, whole = s.columns - rest;
+  for (int64_t i = 0; i < s.rows; ++i) {
+    const float* from = s.from + i * s.from_row;
+    float* to = s.to + i * s.to_row;
+    for (int64_t j = 0; j < whole; j += Lanes::kCount) {
+      Lanes::store(to + j, Function::template of<Lanes>(Lanes::load(from + j)));
+    }
+    if (rest == 0) continue;
+    const auto last = Lanes::load_first(from + whole, rest);
+    Lanes::store_first(to + whole, Function::template of<Lanes>(last), rest);
+  }
+}
+
+template <class Lanes>
+__attribute__((noinline)) void activate(kernels::Activation activation, const Stretch& stretch) {
+  using kernels::Activation;
+  switch (activation) {
+    case Activation::kSwish:
+      return each<Lanes, Silu>(stretch);
+    case Activation::kSigmoid:
+      return each<Lanes, Sigmoid>(stretch);
+    case Activation::kHardSwish:
+      return each<Lanes, HardSwish>(stretch);
+    case Activation::kHardSigmoid:
+      return each<Lanes, HardSigmoid>(stretch);
+    default:
+      return;
+  }
+}
+
+}  // namespace
+}  // namespace menagerie::x86

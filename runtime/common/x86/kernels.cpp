@@ -1,0 +1,57 @@
+#include "common/x86/kernels.h"
+
+#include <limits>
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "common/context.h"
+
+namespace menagerie::x86 {
+
+const Kernels& kernels() {
+  static const bool wide = [] {
+    const auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
+    return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
+  }();
+  return wide ? avx512_kernels : avx2_kernels;
+}
+
+bool finish_of(const kernels::Epilogue& epilogue, Finish& finish) {
+  using kernels::Activation;
+  if (epilogue.binary != kernels::Binary::kNone) return false;
+  switch (epilogue.activation) {
+    case Activation::kNone:
+      return true;
+    case Activation::kRelu:
+      finish.clamps = true;
+      finish.highest = std::numeric_limits<float>::infinity();
+      return true;
+    case Activation::kClamp:
+      finish.clamps = true;
+      finish.lowest = epilogue.alpha;
+      finish.highest = epilogue.beta;
+      return true;
+    case Activation::kSwish:
+    case Activation::kSigmoid:
+    case Activation::kHardSwish:
+    case Activation::kHardSigmoid:
+      finish.activation = epilogue.activation;
+      return true;
+    case Activation::kLeakyRelu:
+    case Activation::kGeluErf:
+    case Activation::kGeluTanh:
+    case Activation::kTanh:
+      return false;
+  }
+  return false;
+}
+
+bool is_exponential(const Finish& finish) {
+  using kernels::Activation;
+  return finish.activation == Activation::kSwish || finish.activation == Activation::kSigmoid;
+}
+
+void note_own_kernel() {
+  if (Profile* profile = Context::current().profile()) profile->add_work("(own kernel)", 0, 0);
+}
+
+}  // namespace menagerie::x86

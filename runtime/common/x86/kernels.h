@@ -1,0 +1,76 @@
+// Convolutions' innermost loops for x86-64, compiled for AVX2 and for AVX-512 from one text; the
+// processor at hand decides which are called.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "common/kernels.h"
+
+namespace menagerie::x86 {
+
+// What is done to sums before they are stored: activation(clamp(sum)).
+struct Finish {
+  bool clamps = false;
+  float lowest = 0, highest = 0;
+  kernels::Activation activation = kernels::Activation::kNone;  // beyond a clamp
+};
+
+// A few rows of a product: output[rows, columns] = finish(input[rows, depth] * weights + bias).
+// Rows are `input_row` and `output_row` floats apart. The weights are packed
+// [depth, width of the panel]; what lies beyond `columns` there is nought.
+struct ProductTile {
+  const float* input;
+  int64_t input_row;
+  const float* weights;
+  const float* bias;  // null for none
+  float* output;
+  int64_t output_row;
+  int64_t depth, rows, columns;
+};
+
+// Products with panels of so many columns, of `most_rows` rows at most.
+struct PanelKernel {
+  int64_t width;
+  int64_t most_rows;
+  void (*multiply)(const ProductTile&, const Finish&);
+};
+
+// Neighbouring results of a depthwise convolution, all of whose windows lie in the image as far as
+// they are read: output[p, c] = finish(sum over y, x of input[p, y, x, c] * weights[y, x, c] +
+// bias). Steps are in floats; channels are dense.
+struct WindowTile {
+  const float* input;
+  int64_t input_step, input_row, input_column;  // to the next result, window row, window column
+  const float* weights;
+  int64_t weights_row, weights_column;
+  const float* bias;  // null for none
+  float* output;
+  int64_t output_step;
+  int64_t rows, columns;  // of the window
+  int64_t count, channels;
+};
+
+inline constexpr int64_t kMostWindows = 8;  // results that a call computes
+
+struct Kernels {
+  std::span<const PanelKernel> panels;  // widest first; the last is as wide as a vector
+  void (*slide)(const WindowTile&, const Finish&);
+};
+
+extern const Kernels avx2_kernels;
+extern const Kernels avx512_kernels;
+
+// Those for this processor, or for the lesser one that ONEDNN_MAX_CPU_ISA names.
+const Kernels& kernels();
+
+// What an epilogue is for these kernels; false where they have not its activation or operation.
+bool finish_of(const kernels::Epilogue& epilogue, Finish& finish);
+
+// Whether the activation takes exponentials, which oneDNN is slow at behind a convolution.
+bool is_exponential(const Finish& finish);
+
+// Tells a profile that a convolution was computed by these kernels.
+void note_own_kernel();
+
+}  // namespace menagerie::x86

@@ -1,0 +1,16 @@
+#include "common/x86/tiles.h"
+
+namespace menagerie::x86 {
+namespace {
+
+// Sums take 12 of the 16 registers.
+constexpr PanelKernel kPanels[] = {
+    {2 * Lanes8::kCount, 6, multiply<Lanes8, 2, 6>},
+    {Lanes8::kCount, 12, multiply<Lanes8, 1, 12>},
+};
+
+}  // namespace
+
+constinit const Kernels avx2_kernels{kPanels, slide<Lanes8, kMostWindows>};
+
+}  // namespace menagerie::x86

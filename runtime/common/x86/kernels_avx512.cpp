@@ -1,0 +1,18 @@
+// Compiled for x86-64-v4: nothing in here may be called on a lesser processor.
+#include "common/x86/tiles.h"
+
+namespace menagerie::x86 {
+namespace {
+
+// Sums take 28 of the 32 registers. Few columns go to a shorter vector, not to half of a long one.
+constexpr PanelKernel kPanels[] = {
+    {2 * Lanes16::kCount, 14, multiply<Lanes16, 2, 14>},
+    {Lanes16::kCount, 14, multiply<Lanes16, 1, 14>},
+    {Lanes8::kCount, 14, multiply<Lanes8, 1, 14>},
+};
+
+}  // namespace
+
+constinit const Kernels avx512_kernels{kPanels, slide<Lanes16, kMostWindows>};
+
+}  // namespace menagerie::x86

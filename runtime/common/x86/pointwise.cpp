@@ -1,0 +1,185 @@
+#include "common/x86/pointwise.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "common/context.h"
+#include "common/kernel_cache.h"
+#include "common/platform/parallel.h"
+#include "common/x86/kernels.h"
+
+namespace menagerie::x86 {
+namespace {
+
+// Rows that are a multiple of it apart share one set of the first-level cache (64 sets of 64
+// bytes), which holds fewer lines than a tile has rows.
+constexpr int64_t kOneSet = 4096;
+constexpr int64_t kBlockRows = 56;         // four tiles, whose results stay in the first two levels
+constexpr int64_t kNearWeights = 1 << 18;  // bytes that stay in the second level beside a block
+constexpr int64_t kTask = 1 << 19;         // multiplications that are worth another thread
+
+constexpr int64_t kFewProducts = 1 << 16;  // that take less time than a call of the library
+constexpr int64_t kLibraryColumns = 16;
+constexpr int64_t kDeep = 64;  // sums so long that storing them does not matter
+
+// Columns that one kernel multiplies with, and where their weights lie.
+struct Panel {
+  const PanelKernel* kernel;
+  int64_t first, columns;
+  const float* weights;
+};
+
+// The widest panels that waste less than a narrowest one.
+std::vector<Panel> panels_of(int64_t columns) {
+  const std::span<const PanelKernel> kernels = x86::kernels().panels;
+  const int64_t narrowest = kernels.back().width;
+  std::vector<Panel> panels;
+  for (int64_t first = 0; first < columns;) {
+    const int64_t left = columns - first;
+    const auto fits = [&](const PanelKernel& kernel) { return left > kernel.width - narrowest; };
+    const PanelKernel& kernel = *std::ranges::find_if(kernels, fits);
+    panels.push_back({&kernel, first, std::min(left, kernel.width), nullptr});
+    first += kernel.width;
+  }
+  return panels;
+}
+
+// The weights of a convolution, panel by panel.
+class PackedPanels : public Prepared {
+ public:
+  explicit PackedPanels(const Tensor& weight) : panels_(panels_of(weight.size[0])) {
+    const int64_t depth = weight.size[1];
+    int64_t width = 0;
+    for (const Panel& panel : panels_) width += panel.kernel->width;
+    weights_.resize(static_cast<size_t>(width * depth));
+    float* to = weights_.data();
+    for (Panel& panel : panels_) {
+      panel.weights = to;
+      const float* from = weight.data<float>() + panel.first * weight.stride[0];
+      for (int64_t k = 0; k < depth; ++k, to += panel.kernel->width) {
+        for (int64_t j = 0; j < panel.columns; ++j) {
+          to[j] = from[j * weight.stride[0] + k * weight.stride[1]];
+        }
+      }
+    }
+  }
+  size_t bytes() const override { return weights_.size() * sizeof(float); }
+  std::span<const Panel> panels() const { return panels_; }
+
+ private:
+  std::vector<Panel> panels_;
+  std::vector<float> weights_;
+};
+
+std::shared_ptr<PackedPanels> packed(const Tensor& weight) {
+  Key key("pointwise");
+  key.add(weight.raw()).add(weight.size[0]).add(weight.size[1]);
+  key.add(weight.stride[0]).add(weight.stride[1]);
+  return Context::current().kernels().get<PackedPanels>(
+      key, [&] { return std::make_shared<PackedPanels>(weight); });
+}
+
+// The pixels of a batch of images as rows of a matrix with dense channels: floats from one to the
+// next; nothing where they do not lie so.
+std::optional<int64_t> row_of_pixels(const Tensor& images) {
+  if (images.dtype != Dtype::kFloat32) return std::nullopt;
+  if (images.size[1] > 1 && images.stride[1] != 1) return std::nullopt;
+  int64_t row = images.size[1], count = 1;
+  for (int32_t axis = images.dimensions - 1; axis >= 0; --axis) {
+    if (axis == 1 || images.size[axis] == 1) continue;
+    if (count == 1) row = images.stride[axis];
+    if (images.stride[axis] != row * count) return std::nullopt;
+    count *= images.size[axis];
+  }
+  return row;
+}
+
+// Operands as matrices.
+struct Matrices {
+  const float* input;
+  const float* bias;
+  float* output;
+  int64_t input_row, output_row;
+  int64_t rows, depth, columns;
+};
+
+void multiply_block(const Matrices& m, const Panel& panel, int64_t first, int64_t rows,
+                    const Finish& finish) {
+  const int64_t most = panel.kernel->most_rows;
+  int64_t tiles = (rows + most - 1) / most;
+  for (int64_t row = first; tiles > 0; --tiles) {
+    const int64_t now = (first + rows - row + tiles - 1) / tiles;
+    panel.kernel->multiply(
+        {m.input + row * m.input_row, m.input_row, panel.weights,
+         m.bias == nullptr ? nullptr : m.bias + panel.first,
+         m.output + row * m.output_row + panel.first, m.output_row, m.depth, now, panel.columns},
+        finish);
+    row += now;
+  }
+}
+
+// Blocks of rows by runs of panels are the tasks. Weights that do not stay in the cache are read
+// once for all rows that a task has.
+void multiply_all(const Matrices& m, std::span<const Panel> panels, const Finish& finish) {
+  const int64_t threads = Context::current().threads();
+  const bool near = m.depth * m.columns * int64_t{sizeof(float)} <= kNearWeights;
+  const int64_t block = near ? kBlockRows : std::max(kBlockRows, m.rows / threads);
+  const int64_t blocks = (m.rows + block - 1) / block;
+  const auto count = static_cast<int64_t>(panels.size());
+  const int64_t runs = std::clamp<int64_t>(threads > 1 ? 2 * threads / blocks : 1, 1, count);
+  const int64_t tasks = blocks * runs;
+  const int64_t chunk = kTask * tasks / (m.rows * m.depth * m.columns) + 1;
+  threads::share_out(static_cast<size_t>(tasks), static_cast<size_t>(chunk), [&](auto& left) {
+    for (size_t next = 0, end = 0; left.take(next, end);) {
+      for (; next < end; ++next) {
+        const int64_t first = static_cast<int64_t>(next) / runs * block;
+        const int64_t run = static_cast<int64_t>(next) % runs;
+        const int64_t rows = std::min(block, m.rows - first);
+        for (int64_t p = run * count / runs; p < (run + 1) * count / runs; ++p) {
+          multiply_block(m, panels[static_cast<size_t>(p)], first, rows, finish);
+        }
+      }
+    }
+  });
+}
+
+// Where ours were measured to be the faster ones; infra/adr/0019 has the figures.
+bool pays(const Matrices& m, const Finish& finish) {
+  if (m.rows > 1 && m.input_row * int64_t{sizeof(float)} % kOneSet == 0) return false;
+  const int64_t rest = m.columns % kLibraryColumns;
+  const bool half_empty = rest > 0 && rest <= kLibraryColumns / 2;  // the library's last vectors
+  return is_exponential(finish) || (half_empty && m.depth >= kDeep) ||
+         m.rows * m.depth * m.columns <= kFewProducts;
+}
+
+bool is_pointwise(const Tensor& weight, const kernels::ConvolutionParameters& p) {
+  bool plain = !p.transposed && p.groups == 1 && weight.storage->is_constant();
+  for (size_t i = 0; i < p.spatial; ++i) {
+    plain = plain && weight.size[i + 2] == 1 && p.stride[i] == 1 && p.padding[i] == 0;
+  }
+  return plain;
+}
+
+}  // namespace
+
+bool pointwise(const Tensor& input, const Tensor& weight, const Tensor* bias,
+               const kernels::ConvolutionParameters& parameters, const kernels::Epilogue& epilogue,
+               const Tensor& output) {
+  Finish finish;
+  if (!is_pointwise(weight, parameters) || !finish_of(epilogue, finish)) return false;
+  const auto input_row = row_of_pixels(input), output_row = row_of_pixels(output);
+  if (!input_row || !output_row) return false;
+  const int64_t columns = output.size[1];
+  const Matrices matrices{input.data<float>(),  bias == nullptr ? nullptr : bias->data<float>(),
+                          output.data<float>(), *input_row,
+                          *output_row,          output.elements() / columns,
+                          input.size[1],        columns};
+  if (!pays(matrices, finish)) return false;
+  note_own_kernel();
+  const auto weights = packed(weight);
+  multiply_all(matrices, weights->panels(), finish);
+  return true;
+}
+
+}  // namespace menagerie::x86

@@ -1,0 +1,105 @@
+"""The first day on a Mac: no step is lost, none stops the others, and each command exists."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.mac_borders import border
+from benchmarks.mac_day import GRAPH_FROM, Step, empty, run, run_all, steps
+
+_MODELS = ("mobilenet_v3_small", "parakeet_tdt_small")
+
+
+def test_a_step_that_fails_is_noted_and_the_next_one_begins(tmp_path: Path) -> None:
+    """The report has a row for each, and what each said stands in a file of its name."""
+    told = "import os; print(os.environ['MENAGERIE_METAL_GRAPH_FROM'])"
+    wanted = (
+        Step("bad", (sys.executable, "-c", "raise SystemExit(3)")),
+        Step("good", (sys.executable, "-c", told), graph_from="0.1"),
+    )
+    assert run_all(wanted, tmp_path, ["| step |"]) == 1
+    head, *rows = (tmp_path / "report.md").read_text().splitlines()
+    assert head == "| step |"
+    assert ["FAILED with 3" in row for row in rows] == [True, False]
+    assert (tmp_path / "good.txt").read_text().endswith("\n0.1\n")
+
+
+@pytest.mark.parametrize("on_mac", [True, False])
+def test_every_model_is_converted_confirmed_and_compared(tmp_path: Path, on_mac: bool) -> None:
+    """And on a Mac timed at every border; each step's output has a file of its own."""
+    wanted = steps(_MODELS, tmp_path, on_mac=on_mac)
+    names = [step.name for step in wanted]
+    assert len(set(names)) == len(names)
+    for model in _MODELS:
+        assert {f"{kind}-{model}" for kind in ("confirm", "pull", "contenders", "report")} <= {
+            *names
+        }
+        timed = [each for each in wanted if each.name.startswith(f"bench-{model}")]
+        assert [each.graph_from for each in timed] == (list(GRAPH_FROM) if on_mac else [])
+    assert {"doctor", "operators", "borders", "convert"} <= {*names}
+
+
+def test_every_command_exists(tmp_path: Path) -> None:
+    """Each names files that there are, and options that its command has."""
+    asked = set()
+    for on_mac in (True, False):
+        for step in steps(_MODELS[:1], tmp_path, on_mac=on_mac):
+            program, *words = step.command
+            if Path(program).name == "zoo":
+                asked |= {(words[0], word) for word in words if word.startswith("-")}
+            paths = [word for word in words if word.startswith("tests/")]
+            assert all(Path(path).exists() for path in paths), paths
+    for command in sorted({command for command, _ in asked}):
+        zoo = Path(sys.executable).with_name("zoo")
+        said = subprocess.run([zoo, command, "--help"], capture_output=True, text=True, check=True)
+        for _, option in (each for each in asked if each[0] == command):
+            assert option in said.stdout, (command, option)
+
+
+def test_a_border_is_where_the_second_way_begins_to_win() -> None:
+    """At every size from there on; a win at a small size alone is chance."""
+    assert border([(0.1, 1.0, 0.5), (1.0, 2.0, 3.0), (2.0, 9.0, 5.0), (4.0, 9.0, 6.0)]) == 2.0
+    assert border([(0.1, 1.0, 2.0)]) == float("inf")
+
+
+def test_what_an_earlier_day_left_is_removed(tmp_path: Path) -> None:
+    """Its bundles too: no bundle is pulled to where one is."""
+    (tmp_path / "report.md").write_text("Device: a Mac")
+    (tmp_path / "a_model").mkdir()
+    (tmp_path / "a_model" / "manifest.json").write_text("{}")
+    assert list(empty(tmp_path).iterdir()) == []
+
+
+def test_a_folder_of_something_else_is_left(tmp_path: Path) -> None:
+    """Nothing is removed that no such day wrote."""
+    letter = tmp_path / "letter.txt"
+    letter.write_text("dear")
+    with pytest.raises(SystemExit, match="Choose another with -o"):
+        empty(tmp_path)
+    with pytest.raises(SystemExit, match="Choose another with -o"):
+        empty(letter)
+    assert letter.read_text() == "dear"
+
+
+def test_a_relative_folder_is_the_callers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands run in the checkout: they are told the whole path."""
+    monkeypatch.chdir(tmp_path)
+    assert empty(Path("day")) == tmp_path / "day"
+    assert (tmp_path / "day").is_dir()
+
+
+def test_a_command_that_is_absent_is_a_failed_step(tmp_path: Path) -> None:
+    """The next step begins all the same."""
+    assert "FAILED with 127" in run(Step("none", (str(tmp_path / "absent"),)), tmp_path)
+    assert "absent" in (tmp_path / "none.txt").read_text()
+
+
+def test_any_bytes_are_noted(tmp_path: Path) -> None:
+    """A step that says what is no text passes, and its exit code counts."""
+    code = "import sys; sys.stdout.buffer.write(b'\\xff ok')"
+    assert "passed" in run(Step("bytes", (sys.executable, "-c", code)), tmp_path)
+    assert (tmp_path / "bytes.txt").read_text().endswith("ok")
