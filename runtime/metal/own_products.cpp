@@ -5,6 +5,7 @@
 #include "metal/copy.h"
 #include "metal/graph_product.h"
 #include "metal/operands.h"
+#include "metal/split_product.h"
 #include "metal/tiles.h"
 
 namespace menagerie::metal {
@@ -79,6 +80,8 @@ void encode(const Tensor& out, const Tensor& left, const Tensor& right, const Pr
   const Tensor b = in_pieces(right);
   if (out.size[1] == 1 || out.size[2] == 1) return encode_vectors(out, a, b, terms);
   const ProductExtents p{out.size[1], out.size[2], a.size[2], terms.alpha, terms.beta};
+  const Parts parts = parts_of(p, out.size[0]);
+  if (!parts.is_whole()) return split_product(out, a, b, p, parts, terms);
   Arguments arguments;
   arguments.add(out).add(a).add(b).add(addend_or(terms, a));  // is not read
   arguments.add(p).add(strides_of(a)).add(strides_of(b)).add(strides_of_addend(terms));

@@ -8,12 +8,11 @@ namespace {
 constexpr uint64_t kThreads = 128;  // of a group
 // A large tile reads its operands less often, a small one leaves less of itself empty.
 constexpr int64_t kLarge = 64, kSmall = 32;
-constexpr uint64_t kEnoughGroups = 32;  // four for each of the eight cores of an M1
 
 int64_t tile_of(const ProductExtents& p, int64_t batch) {
   if (p.m <= kSmall || p.n <= kSmall) return kSmall;
-  const uint64_t groups = quotient(p.m, kLarge) * quotient(p.n, kLarge);
-  return groups * static_cast<uint64_t>(batch) < kEnoughGroups ? kSmall : kLarge;
+  const auto groups = static_cast<int64_t>(quotient(p.m, kLarge) * quotient(p.n, kLarge)) * batch;
+  return groups < kEnoughGroups ? kSmall : kLarge;
 }
 
 }  // namespace

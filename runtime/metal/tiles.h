@@ -8,6 +8,9 @@
 
 namespace menagerie::metal {
 
+// For a GPU to be busy: four for each of the eight cores of an M1.
+inline constexpr int64_t kEnoughGroups = 32;
+
 // As the kernels have them.
 struct ProductExtents {
   int64_t m, n, k;

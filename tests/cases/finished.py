@@ -123,6 +123,16 @@ _PRODUCTS = (
     ("a batch", _matrices(floats(2, 9, 6), floats(2, 6, 5, seed=1)), (2, 9, 5)),
     ("a batch of rows", _matrices(floats(2, 1, 6), floats(2, 6, 5, seed=1)), (2, 1, 5)),
     ("a batch of columns", _matrices(floats(2, 9, 6), floats(2, 6, 1, seed=1)), (2, 9, 1)),
+    (
+        "shared terms",
+        _matrices(floats(9, 2055).div(45), floats(2055, 40, seed=1), floats(40)),
+        (9, 40),
+    ),
+    (
+        "a batch of shared terms",
+        _matrices(floats(2, 3, 2600).div(51), floats(2, 5, 2600, seed=1).mT),
+        (2, 3, 5),
+    ),
     ("no terms", _matrices(floats(3, 0), floats(0, 4), floats(4)), (3, 4)),
     ("nothing", _matrices(floats(0, 3), floats(3, 4), floats(4)), (0, 4)),
 )

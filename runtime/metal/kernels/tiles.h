@@ -83,8 +83,8 @@ struct Quarter {
 };
 
 // out[M, N] = finish(alpha * a * b + beta * addend), the tile `group` of it.
-template <typename T, int Tile, typename Left, typename Right>
-void multiply_tile(device T* out, Left a, Right b, Matrix<T> addend, Extents p, Finisher<T> finish,
+template <typename T, int Tile, typename Out, typename Left, typename Right, typename Finishing>
+void multiply_tile(device Out* out, Left a, Right b, Matrix<T> addend, Extents p, Finishing finish,
                    threadgroup float* memory, uint2 group, uint index, uint simd) {
   constexpr int kMine = Tile * Tile / kThreads;
   threadgroup float* left = memory;                   // [Tile, kDepth]
@@ -127,6 +127,6 @@ void multiply_tile(device T* out, Left a, Right b, Matrix<T> addend, Extents p, 
     float result = p.alpha * totals[i];
     // A NaN in an addend that does not count is not seen.
     if (p.beta != 0) result += p.beta * addend.at(row, column);
-    out[row * p.n + column] = static_cast<T>(finish(result, row, column));
+    out[row * p.n + column] = static_cast<Out>(finish(result, row, column));
   }
 }
