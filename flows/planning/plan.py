@@ -102,7 +102,11 @@ def plan(
         for error in refused.values():
             raise error
         asked = " or ".join(targets)
-        step = f"Add `targets: [{', '.join(targets)}]` to an entry; `{manifest.listing}` shows them"
+        given = sorted({target for name in chosen for target in manifest.spec(name).targets})
+        step = (
+            f"Say `--target {given[0]}`, which they are for, or add `targets: "
+            f"[{', '.join(targets)}]` to an entry; `{manifest.listing}` shows them"
+        )
         raise UsageError(asked, "no selected model is for this target", step)
 
     def one(pair: tuple[str, str]) -> PlannedModel:

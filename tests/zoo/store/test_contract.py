@@ -155,6 +155,8 @@ def test_releases_are_chosen_by_model_and_target(place: Any, tmp_path: Path) -> 
     assert [(r.model, r.target) for r in store.releases(target="cpu")] == [names[0], names[2]]
     with pytest.raises(NotInStore, match=r"no release of three for cpu. It has one/cpu, one/metal"):
         store.find("three", "cpu")
+    with pytest.raises(NotInStore, match=r"of two for metal. It has one for cpu: .* --target"):
+        store.find("two", "metal")
     with pytest.raises(NotInStore, match="no release cdcd"):
         store.find("one", "cpu", "cd" * 32)
 
