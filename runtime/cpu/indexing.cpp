@@ -5,6 +5,7 @@
 #include "common/copy.h"
 #include "common/element.h"
 #include "common/operators.h"
+#include "cpu/widened.h"
 
 using namespace menagerie;
 
@@ -70,6 +71,10 @@ Tensor backend::read_at(const Tensor& self, const Indices& indices) {
 Tensor backend::put_at(const Tensor& self, const Indices& indices, const Tensor& values,
                        bool accumulate) {
   const Tensor out = menagerie::clone(self);
+  if (accumulate && is_half(self.dtype)) {
+    menagerie::assign(put_at(widened(self), indices, widened(values), true), out);
+    return out;
+  }
   const Tensor from = contiguous(values);
   with_type(out.dtype, [&]<class T>(T) {
     for_each_named(out, indices, [&](int64_t offset, int64_t number) {
