@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from image_modules import assert_eagers, assert_threads_agree, bundle_for_images, kernels_noted
 from torch import nn
 
-from menagerie.profile import profile
 from menagerie.session import Session
 
 if TYPE_CHECKING:
@@ -79,13 +79,7 @@ def bundle(
     tmp_path_factory: pytest.TempPathFactory, bundle_of: Callable[..., Path], stack: Stack
 ) -> Path:
     """The stack, for images of any of these sizes."""
-    return bundle_of(
-        tmp_path_factory.mktemp("stack") / "b",
-        stack,
-        {"image": torch.randn(2, 3, 24, 16)},
-        {"batch": (1, 3, 1), "height": (*_SIDES, 1), "width": (*_SIDES, 1)},
-        {"image": ("batch", 3, "height", "width")},
-    )
+    return bundle_for_images(tmp_path_factory.mktemp("stack"), bundle_of, stack, _SIDES)
 
 
 @pytest.fixture(scope="module")
@@ -102,28 +96,17 @@ def test_values_are_eagers_whatever_the_image(
 ) -> None:
     """Images down to three pixels, of whose windows most lie outside."""
     image = 3 * torch.randn(batch, 3, height, width, generator=torch.Generator().manual_seed(seed))
-    with torch.no_grad():
-        expected = stack(image)
-    actual = torch.from_numpy(session.run({"image": image.numpy()})["out0"])
-    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+    assert_eagers(session, stack, image, rtol=1e-5, atol=1e-5)
 
 
 def test_one_thread_and_two_agree_to_the_bit(bundle: Path) -> None:
     """Each result is summed up in one order, whoever does it."""
-    image = np.random.default_rng(0).standard_normal((3, 3, 33, 29)).astype(np.float32)
-    results = []
-    for threads in (1, 2):
-        with Session(bundle, threads=threads) as opened:
-            results.append(opened.run({"image": image})["out0"])
-    assert np.array_equal(*results)
+    assert_threads_agree(bundle)
 
 
 def test_the_profile_says_which_are_our_own(bundle: Path) -> None:
     """Those with an exponential, and the narrow one; not the first, which the library is faster at."""
-    image = np.zeros((1, 3, 40, 40), np.float32)
-    with Session(bundle, threads=1) as opened:
-        found = profile(opened, lambda: opened.run({"image": image}), threads=1, seconds=0.0)
-    own = {kernel.kernel for kernel in found.kernels if "(own kernel)" in kernel.kernel}
+    own = set(kernels_noted(bundle, "(own kernel)"))
     assert len(own) == 6
     assert not any("19x3x1x1" in name for name in own)
 
@@ -190,20 +173,14 @@ def test_small_products_end_with_each_activation(
     """Also far out, where an exponential is nought or beyond all floats."""
     generator = torch.Generator().manual_seed(seed)
     image = scale * torch.randn(1, 1, height, width, generator=generator)
-    with torch.no_grad():
-        expected = few(image)
-    actual = torch.from_numpy(few_session.run({"image": image.numpy()})["out0"])
-    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+    assert_eagers(few_session, few, image, rtol=1e-5, atol=1e-5)
 
 
 def test_nan_and_infinity_spread_as_in_eager(few_session: Session, few: Few) -> None:
     """Over all channels of their own pixel, and no further."""
     image = torch.tensor([np.nan, np.inf, -np.inf, 1e30, -1e30, 0.0, 1e-38, -1.0])
     image = image.reshape(1, 1, 2, 4)
-    with torch.no_grad():
-        expected = few(image)
-    actual = torch.from_numpy(few_session.run({"image": image.numpy()})["out0"])
-    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6, equal_nan=True)
+    assert_eagers(few_session, few, image, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
 @pytest.mark.skipif(_PROCESSOR in os.environ, reason="this is the process without AVX-512")

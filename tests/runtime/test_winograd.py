@@ -5,14 +5,13 @@ from __future__ import annotations
 import platform
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from image_modules import assert_eagers, assert_threads_agree, bundle_for_images, kernels_noted
 from torch import nn
 
-from menagerie.profile import profile
 from menagerie.session import Session
 
 if TYPE_CHECKING:
@@ -56,13 +55,7 @@ def bundle(
     tmp_path_factory: pytest.TempPathFactory, bundle_of: Callable[..., Path], stack: Stack
 ) -> Path:
     """The stack, for images of any of these sizes."""
-    return bundle_of(
-        tmp_path_factory.mktemp("stack") / "b",
-        stack,
-        {"image": torch.randn(2, 3, 24, 16)},
-        {"batch": (1, 3, 1), "height": (*_SIDES, 1), "width": (*_SIDES, 1)},
-        {"image": ("batch", 3, "height", "width")},
-    )
+    return bundle_for_images(tmp_path_factory.mktemp("stack"), bundle_of, stack, _SIDES)
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +72,7 @@ def test_values_are_eagers_whatever_the_image(
 ) -> None:
     """Sides that tiles of four do and do not divide, one image or several."""
     image = torch.randn(batch, 3, height, width, generator=torch.Generator().manual_seed(seed))
-    with torch.no_grad():
-        expected = stack(image)
-    actual = torch.from_numpy(session.run({"image": image.numpy()})["out0"])
-    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=2e-5)
+    assert_eagers(session, stack, image, rtol=1e-4, atol=2e-5)
 
 
 def test_the_error_is_of_float32s_size(session: Session, stack: Stack) -> None:
@@ -98,19 +88,11 @@ def test_the_error_is_of_float32s_size(session: Session, stack: Stack) -> None:
 
 def test_one_thread_and_two_agree_to_the_bit(bundle: Path) -> None:
     """Each tile is computed the same way, whoever does it."""
-    image = np.random.default_rng(0).standard_normal((3, 3, 33, 29)).astype(np.float32)
-    results = []
-    for threads in (1, 2):
-        with Session(bundle, threads=threads) as opened:
-            results.append(opened.run({"image": image})["out0"])
-    assert np.array_equal(*results)
+    assert_threads_agree(bundle)
 
 
 def test_all_four_are_computed_by_it(bundle: Path) -> None:
     """As the profile names it; the convolution of 1 x 1 is not."""
-    image = np.zeros((1, 3, 40, 40), np.float32)
-    with Session(bundle, threads=1) as opened:
-        found = profile(opened, lambda: opened.run({"image": image}), threads=1, seconds=0.0)
-    named = [kernel.kernel for kernel in found.kernels if "(Winograd)" in kernel.kernel]
+    named = kernels_noted(bundle, "(Winograd)")
     assert len(named) == 4
     assert not any("x1x1" in name for name in named)

@@ -272,14 +272,15 @@ class ReleaseReader:
             fact = f"no release of {model} for {platform}"
             advice = f"It has {', '.join(elsewhere)}: name one with --platform to get it"
             return NotInStore(self.url, fact, advice)
+        return NotInStore(self.url, f"no release of {model} for {target}", self._advice(model))
+
+    def _advice(self, model: str) -> str:
+        """What to do where a model has no release for the target."""
         if self._reader.list_keys(releases_prefix()) is None:
-            advice = "Check the model's name: this store cannot be listed"
-            return NotInStore(self.url, f"no release of {model} for {target}", advice)
+            return "Check the model's name: this store cannot be listed"
         listed = [(m, t) for m, t, _ in self._listed(releases_prefix())]
         if targets := sorted({t for m, t in listed if m == model}):
-            advice = f"It has one for {' and '.join(targets)}: name it with --target"
-            return NotInStore(self.url, f"no release of {model} for {target}", advice)
+            return f"It has one for {' and '.join(targets)}: name it with --target"
         others = sorted({f"{m}/{t}" for m, t in listed})
         listing = ", ".join(others[:8]) + (", ..." if len(others) > 8 else "")  # noqa: PLR2004
-        advice = f"It has {listing}" if others else "It is empty: publish with `zoo convert`"
-        return NotInStore(self.url, f"no release of {model} for {target}", advice)
+        return f"It has {listing}" if others else "It is empty: publish with `zoo convert`"
