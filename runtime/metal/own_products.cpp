@@ -33,10 +33,6 @@ bool is_own(const Tensor& out, int64_t k) {
   return wrong || !is_worth_a_graph(Work::kProduct, operations_of(out.size[0], m, n, k));
 }
 
-const Tensor& addend_or(const ProductTerms& terms, const Tensor& unread) {
-  return terms.addend == nullptr ? unread : *terms.addend;
-}
-
 // Of two vectors or a matrix and one: the matrix is always `b`, whose columns give the results.
 void encode_vectors(const Tensor& out, const Tensor& a, const Tensor& b,
                     const ProductTerms& terms) {
@@ -90,6 +86,10 @@ void encode(const Tensor& out, const Tensor& left, const Tensor& right, const Pr
 }
 
 }  // namespace
+
+const Tensor& addend_or(const ProductTerms& terms, const Tensor& unread) {
+  return terms.addend == nullptr ? unread : *terms.addend;
+}
 
 MatrixStrides strides_of_addend(const ProductTerms& terms) {
   return terms.addend == nullptr ? MatrixStrides{} : strides_of(*terms.addend);

@@ -14,6 +14,8 @@ struct ProductTerms {
   float alpha = 1, beta = 0;
   const Finishing& finishing;
 };
+// The addend, or what stands in its place without one.
+const Tensor& addend_or(const ProductTerms& terms, const Tensor& unread);
 MatrixStrides strides_of_addend(const ProductTerms& terms);  // nought without one
 
 // Two a term.

@@ -8,8 +8,6 @@
 namespace menagerie::metal {
 namespace {
 
-constexpr int64_t kTile = 32;  // as split_product.metal has it
-constexpr uint64_t kThreads = 128;
 constexpr int64_t kBlock = 512;  // as tiles.h has it: parts end where its sums do
 // Fewer terms are summed before another kernel has begun.
 constexpr int64_t kFewest = 2 * kBlock;
@@ -17,8 +15,7 @@ constexpr int64_t kFewest = 2 * kBlock;
 }  // namespace
 
 Parts parts_of(const ProductExtents& p, int64_t batch) {
-  const auto tiles = static_cast<int64_t>(quotient(p.m, kTile) * quotient(p.n, kTile)) * batch;
-  const int64_t count = std::min(kEnoughGroups / tiles, p.k / kFewest);
+  const int64_t count = std::min(kEnoughGroups / tiles_of(p, batch, kSmallTile), p.k / kFewest);
   if (count < 2) return {1, p.k};
   const int64_t length = static_cast<int64_t>(quotient(p.k, count * kBlock)) * kBlock;
   return {static_cast<int64_t>(quotient(p.k, length)), length};
@@ -33,11 +30,9 @@ void split_product(const Tensor& out, const Tensor& a, const Tensor& b, const Pr
   Arguments multiplied;
   multiplied.add(sums).add(a).add(b).add(p).add(strides_of(a)).add(strides_of(b)).add(parts);
   dispatch("split_product", "multiply_parts_" + type, multiplied,
-           Grid{{quotient(p.n, kTile) * kThreads, quotient(p.m, kTile),
-                 static_cast<uint64_t>(batch * parts.count)},
-                {kThreads, 1, 1}});
+           grid_of_tiles(p, batch * parts.count, kSmallTile));
   Arguments added;
-  added.add(out).add(sums).add(terms.addend == nullptr ? a : *terms.addend);  // or is not read
+  added.add(out).add(sums).add(addend_or(terms, a));
   added.add(p).add(strides_of_addend(terms)).add(parts);
   add_finish(added, terms.finishing, region_of(a));
   dispatch("split_product", "add_parts_" + type, added, threads_for(out));
