@@ -113,7 +113,7 @@ def test_messages_name_commands_with_the_manifest_given(zoo: Run, tmp_path: Path
     assert f"`zoo list --manifest '{folder}'`" in " ".join(err.split())
     code, _, err = zoo("convert", "ant", "--manifest", folder, "-t", "metal")
     assert code == 2
-    assert "Add `targets: [metal]` to an entry" in " ".join(err.split())
+    assert "or add `targets: [metal]` to an entry" in " ".join(err.split())
 
 
 def test_the_lines_of_contributing_run_as_they_stand(tmp_path: Path) -> None:
