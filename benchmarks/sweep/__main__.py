@@ -3,6 +3,7 @@
     python -m benchmarks.sweep                         # what is missing, for the CPU
     python -m benchmarks.sweep 'vit*' --target metal   # some, for Metal
     python -m benchmarks.sweep --again                 # also those that were not proven
+    python -m benchmarks.sweep --jobs 4                # as many at a time
 
 Each case has a process of its own with a limit of time and memory. Results are kept after each, so
 that a run that was ended goes on where it was.
@@ -12,11 +13,13 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import os
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from benchmarks.sweep.attempt import Bounds, run
 from benchmarks.sweep.catalogue import catalogue
-from benchmarks.sweep.record import Results
+from benchmarks.sweep.record import Record, Results
 from benchmarks.sweep.table import write_table
 
 
@@ -32,6 +35,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--anew", action="store_true", help="also what was proven")
     parser.add_argument("--minutes", type=float, default=10.0, help="of one case; default: 10")
     parser.add_argument("--gigabytes", type=float, default=8.0, help="of one process; default: 8")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=max(1, (os.cpu_count() or 1) // 2),
+        help="cases at a time; default: half of the processors, as each compiles with two",
+    )
     parser.add_argument("--only-table", action="store_true", help="write the table, run nothing")
     return parser.parse_args()
 
@@ -43,19 +52,34 @@ def main() -> None:
     bounds = Bounds(wish.minutes * 60, wish.gigabytes)
     patterns = wish.models or ["*"]
     chosen = [name for p in patterns for name in cases if fnmatch.fnmatch(name.lower(), p.lower())]
-    for target in [] if wish.only_table else wish.target or ["cpu"]:
-        for name in dict.fromkeys(chosen):
-            before = results.records.get(target, {}).get(name)
-            if before and not wish.anew and (before.state == "proven" or not wish.again):
-                continue
-            record = run(name, target, bounds)
+    lacking = [
+        (target, name)
+        for target in ([] if wish.only_table else wish.target or ["cpu"])
+        for name in dict.fromkeys(chosen)
+        if _lacks(results.records.get(target, {}).get(name), again=wish.again, anew=wish.anew)
+    ]
+    with ThreadPoolExecutor(wish.jobs) as pool:
+        running = {
+            pool.submit(run, name, target, bounds): (target, name) for target, name in lacking
+        }
+        for ended, done in enumerate(as_completed(running), 1):
+            target, name = running[done]
+            record = done.result()
             results.add(target, name, record)
             write_table(cases, results)
             clock = time.strftime("%H:%M:%S")
-            print(f"{clock} {target} {name}: {record.state}, {record.seconds:.0f} s", flush=True)
+            of = f"{ended}/{len(lacking)}"
+            print(
+                f"{clock} {of} {target} {name}: {record.state}, {record.seconds:.0f} s", flush=True
+            )
             if record.text:
                 print(f"    {record.text.splitlines()[0][:160]}", flush=True)
     write_table(cases, results)
+
+
+def _lacks(before: Record | None, *, again: bool, anew: bool) -> bool:
+    """Whether a case is to be run: what was proven only `anew`, what was not only `again`."""
+    return before is None or anew or (again and before.state != "proven")
 
 
 if __name__ == "__main__":
