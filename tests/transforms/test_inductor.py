@@ -7,20 +7,23 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
 from torch import nn
 from torch._dynamo.device_interface import get_interface_for_device
 from torch._inductor import codecache
-from torch._inductor.codegen import mps
+from torch._inductor.codegen import cpp, mps
 from torch._inductor.fx_passes import fuse_attention, joint_graph
 from torch._inductor.graph import GraphLowering
 from torch._inductor.utils import get_gpu_type
 from torch.utils import _cpp_embed_headers
 
+from transforms.lowering import inductor
 from transforms.lowering.coverage import check_kernels
 from transforms.lowering.cpu import BACKEND
+from transforms.lowering.index_strides import stride_in_range
 from transforms.lowering.inductor import generate_code, metal_header, metal_on_any_host
 from zoo.errors import UnsupportedKernels
 
@@ -64,6 +67,14 @@ def test_patterns_of_attention_are_registered_through_what_we_replace() -> None:
     source = inspect.getsource(joint_graph.lazy_init)
     assert "from .fuse_attention import _sfdp_init" in source
     assert hasattr(fuse_attention, "_sfdp_init")
+
+
+def test_strides_are_asked_through_what_we_replace() -> None:
+    """Vectorized loops call `stride_at_vec_range(index, variable, length)` by that name."""
+    assert "stride_at_vec_range(" in inspect.getsource(cpp.CppVecKernel)
+    assert "stride_at_vec_range(" in inspect.getsource(cpp.TilingSelect)
+    names = list(inspect.signature(cpp.stride_at_vec_range).parameters)
+    assert names == ["index", "var", "vec_length"]
 
 
 # The key lies as (S, B, E): this looks like attention and is none.
@@ -133,6 +144,13 @@ def test_code_and_constants_come_out() -> None:
     assert set(code.constants) == {"0.weight", "0.bias"}
     assert torch.equal(code.constants["0.weight"], module[0].weight)
     assert code.generated_kernels == code.kernels.count('extern "C"')
+
+
+def test_code_generation_asks_us_for_strides() -> None:
+    """Of the loop that it weighs vectors for."""
+    with patch.object(inductor, "stride_in_range", wraps=stride_in_range) as asked:
+        _generate(nn.ReLU(), torch.randn(4, 64))
+    assert asked.called
 
 
 def test_missing_kernels_are_listed_with_module_and_line() -> None:

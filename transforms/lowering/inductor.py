@@ -18,6 +18,7 @@ The rest is private to TorchInductor, and each part is named here with its reaso
 - `graph.normalize_name` and `codegen.cpp_wrapper_cpu.normalize_name`: give a constant the name of
   its variable in the wrapper, which for a parameter of the model itself is what the model calls it:
   `operator`, or `buf0` like one of the wrapper's own. Ours begin with `constant_`.
+- `codegen.cpp.stride_at_vec_range`: takes minutes for long indexes (index_strides.py).
 
 One of its options is set for programs that keep state in buffers: `joint_graph_constant_folding`
 off. It takes a buffer of one element, such as a count of calls, for a constant (torch's
@@ -51,12 +52,13 @@ from unittest.mock import patch
 import torch
 from torch._inductor import codecache
 from torch._inductor import graph as graph_module
-from torch._inductor.codegen import common, cpp_wrapper_cpu
+from torch._inductor.codegen import common, cpp, cpp_wrapper_cpu
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 from torch._inductor.fx_passes import fuse_attention
 from torch._inductor.utils import get_gpu_type, normalize_name
 from torch.utils import _cpp_embed_headers
 
+from transforms.lowering.index_strides import stride_in_range
 from transforms.node_origin import origin
 from transforms.state import state_of
 from zoo.errors import LoweringError
@@ -150,6 +152,7 @@ def generate_code(
             patch.object(fuse_attention, "_sfdp_init", lambda *_: None),
             patch.object(graph_module, "normalize_name", _constant_name),
             patch.object(cpp_wrapper_cpu, "normalize_name", _constant_name),
+            patch.object(cpp, "stride_at_vec_range", stride_in_range),
             backend.registered(),
             warnings.catch_warnings(),
         ):

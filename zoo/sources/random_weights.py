@@ -37,6 +37,7 @@ _BIAS_STD = 0.1
 _OFFSET = 1.0
 _SCALES = (0.5, 1.5)
 _WEAK_GAIN = 0.5
+_FAINTEST = 0.25  # of its layer's mean second moment, that of a channel: twice the gain
 _FEWEST = 2  # elements of which one can say that they are all alike
 
 
@@ -145,12 +146,15 @@ def _set_statistics(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
     """Mean and second moment of every channel of the input (batch, channels, ...).
 
     The second moment stands for the variance: it is larger by the mean's square, so a channel that
-    hardly varies is not blown up together with its rounding errors. bfloat16's 8 bits keep the
-    last bits, in which machines differ, out of the weights.
+    hardly varies is not blown up together with its rounding errors. Nor is one that a ReLU lets
+    nothing through: `_FAINTEST` bounds by how much more than its layer a channel grows. bfloat16's
+    8 bits keep the last bits, in which machines differ, out of the weights.
     """
     values = arguments[0]
     axes = [axis for axis in range(values.dim()) if axis != 1]
-    moments = {"running_mean": values.mean(axes), "running_var": values.square().mean(axes)}
+    square = values.square().mean(axes)
+    square = square.clamp(min=_FAINTEST * float(square.mean()))
+    moments = {"running_mean": values.mean(axes), "running_var": square}
     for name, moment in moments.items():
         statistic = getattr(layer, name)
         if statistic is not None:
