@@ -79,8 +79,8 @@ void rounded_convolution(const Tensor& input, const Tensor& weight, const Intege
 // row of a is rounded.
 void rounded_product(const Product& product, const IntegerWeight& integers, const Tensor& output);
 
-// A plain single-threaded c = alpha * a * b (+ c if accumulate) over row-major matrices with
-// leading dimensions in elements, for use inside parallel regions; b is [N, K] if transposed.
+// A plain single-threaded c = a * b over row-major matrices with leading dimensions in elements,
+// for use inside parallel regions; b is [N, K] if transposed.
 struct SmallProduct {
   int64_t m, n, k;
   const float* a;
@@ -90,10 +90,34 @@ struct SmallProduct {
   bool b_transposed;
   float* c;
   int64_t ldc;
-  float alpha;
-  bool accumulate;
 };
 void small_product(const SmallProduct& product);
+
+// A right operand b[depth, columns] that is packed once for many products of few rows, for use
+// inside parallel regions.
+class PackedRight {
+ public:
+  PackedRight(int64_t depth, int64_t columns) : depth_(depth), columns_(columns) {}
+
+  // Floats that it takes packed.
+  int64_t size() const;
+  // Packs the elements at k * row + j * column, of k < depth and j < columns; one of the steps
+  // is 1.
+  void pack(const float* b, int64_t row, int64_t column, float* to) const;
+  // c[rows, columns] = a * b, the rows of a and c so many floats apart.
+  void multiply(const float* a, int64_t a_row, int64_t rows, const float* packed, float* c,
+                int64_t c_row) const;
+
+ private:
+  int64_t depth_, columns_;
+};
+
+// The largest of n values; -infinity for none.
+float maximum(const float* values, int64_t n);
+
+// Replaces each of the n values by e^(value - highest), nought below e^-87, and returns their sum.
+// No value may exceed highest.
+float exponentials(float* values, int64_t n, float highest);
 
 // Name and version of the kernel library.
 std::string library_version();

@@ -1,5 +1,6 @@
 // Scaled dot-product attention in blocks of queries and keys: the scores of a block stay in the
 // cache, and a running maximum and sum make their softmax exact (Dao et al., FlashAttention, 2022).
+// Keys and values of a head with many queries are packed once for all of its blocks.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,15 +10,16 @@
 #include "common/kernels.h"
 #include "common/platform/parallel.h"
 #include "common/shim_support.h"
-#include "cpu/vector_math.h"
 #include "cpu/work.h"
 
 using namespace menagerie;
 
 namespace {
 
-constexpr int64_t kQueryBlock = 64;
+constexpr int64_t kQueryBlock = 56;
 constexpr int64_t kKeyBlock = 512;
+constexpr int64_t kScoreRow = kKeyBlock + 16;  // not a power of two: rows share no set of the cache
+constexpr int64_t kManyQueries = 32;           // that packing pays for
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 struct Problem {
@@ -51,14 +53,81 @@ struct Block {
   }
 };
 
+// The keys and values of every head, packed by blocks of keys; nothing where queries are few.
+class PackedHeads {
+ public:
+  explicit PackedHeads(const Problem& p)
+      : p_(p), blocks_((p.key.size[2] + kKeyBlock - 1) / kKeyBlock) {
+    if (p.query.size[2] < kManyQueries) return;
+    each_ = keys_of(kKeyBlock).size() + values_of(kKeyBlock).size();
+    const int64_t heads = p.key.size[0] * p.key.size[1];
+    const int64_t floats[] = {heads * blocks_ * each_};
+    packed_ = empty_contiguous(Dtype::kFloat32, floats);
+    threads::share_out(static_cast<size_t>(heads * blocks_), 1, [&](threads::Tasks& left) {
+      for (size_t next = 0, end = 0; left.take(next, end);) pack(static_cast<int64_t>(next));
+    });
+  }
+
+  // rows of queries, dense, times the keys from `key` on; scores lie kScoreRow apart.
+  void score(const Block& block, int64_t key, int64_t keys, const float* queries,
+             float* scores) const {
+    const int64_t width = p_.query.size[3];
+    if (each_ != 0) {
+      const float* packed = place(block.batch * p_.key.size[1] + block.head, key / kKeyBlock);
+      return keys_of(keys).multiply(queries, width, block.rows, packed, scores, kScoreRow);
+    }
+    kernels::small_product({block.rows, keys, width, queries, std::max<int64_t>(width, 1),
+                            block.row<float>(p_.key, key), leading_dimension(p_.key), true, scores,
+                            kScoreRow});
+  }
+
+  // Weights, as the scores lie, times the values from `key` on.
+  void sum(const Block& block, int64_t key, int64_t keys, const float* weights, float* sums) const {
+    const int64_t width = p_.value.size[3];
+    if (each_ != 0) {
+      const float* packed = place(block.batch * p_.key.size[1] + block.head, key / kKeyBlock);
+      packed += keys_of(keys).size();
+      return values_of(keys).multiply(weights, kScoreRow, block.rows, packed, sums, width);
+    }
+    kernels::small_product({block.rows, width, keys, weights, kScoreRow,
+                            block.row<float>(p_.value, key), leading_dimension(p_.value), false,
+                            sums, std::max<int64_t>(width, 1)});
+  }
+
+ private:
+  kernels::PackedRight keys_of(int64_t keys) const { return {p_.key.size[3], keys}; }
+  kernels::PackedRight values_of(int64_t keys) const { return {keys, p_.value.size[3]}; }
+  float* place(int64_t head, int64_t index) const {
+    return packed_.data<float>() + (head * blocks_ + index) * each_;
+  }
+
+  void pack(int64_t task) const {
+    const int64_t head = task / blocks_, first = task % blocks_ * kKeyBlock;
+    const int64_t keys = std::min(kKeyBlock, p_.key.size[2] - first);
+    const Block block{p_, head / p_.key.size[1], head % p_.key.size[1], 0, 0};
+    float* to = place(head, task % blocks_);
+    keys_of(keys).pack(block.row<float>(p_.key, first), 1, leading_dimension(p_.key), to);
+    to += keys_of(keys).size();
+    values_of(keys).pack(block.row<float>(p_.value, first), leading_dimension(p_.value), 1, to);
+  }
+
+  const Problem& p_;
+  int64_t blocks_;
+  int64_t each_ = 0;  // floats of a block's keys and values
+  Tensor packed_;
+};
+
 // What a thread needs for a block.
 struct Workspace {
   explicit Workspace(int64_t width)
-      : scores(kQueryBlock * kKeyBlock),
+      : queries(kQueryBlock * width),
+        scores(kQueryBlock * kScoreRow),
+        fresh(kQueryBlock * width),
         sums(kQueryBlock * width),
         maximum(kQueryBlock),
-        total(kQueryBlock) {}
-  std::vector<float> scores, sums, maximum, total;
+        total(kQueryBlock),
+        rescale(kQueryBlock) {}
+  std::vector<float> queries, scores, fresh, sums, maximum, total, rescale;
 };
 
 void add_mask(const Block& block, int64_t key, int64_t keys, float* scores) {
@@ -68,7 +137,7 @@ void add_mask(const Block& block, int64_t key, int64_t keys, float* scores) {
   const int64_t key_stride = stride_or_nought(mask, 3);
   for (int64_t i = 0; i < block.rows; ++i) {
     const int64_t start = base + (block.first + i) * stride_or_nought(mask, 2) + key * key_stride;
-    float* row = scores + i * kKeyBlock;
+    float* row = scores + i * kScoreRow;
     if (mask.dtype == Dtype::kBool) {
       const bool* keep = mask.data<bool>() + start;
       for (int64_t j = 0; j < keys; ++j) row[j] = keep[j * key_stride] ? row[j] : kNothing;
@@ -82,58 +151,65 @@ void add_mask(const Block& block, int64_t key, int64_t keys, float* scores) {
 void hide_future(const Block& block, int64_t key, int64_t keys, float* scores) {
   for (int64_t i = 0; i < block.rows; ++i) {
     const int64_t visible = std::clamp<int64_t>(block.first + i + 1 - key, 0, keys);
-    std::fill(scores + i * kKeyBlock + visible, scores + i * kKeyBlock + keys, kNothing);
+    std::fill(scores + i * kScoreRow + visible, scores + i * kScoreRow + keys, kNothing);
   }
 }
 
-// Turns a row of scores into weights against the new maximum and rescales what was summed before.
-void soften_row(float* scores, int64_t keys, float& running, float& total, float* sums,
-                int64_t width) {
-  const float highest = std::max(running, maximum(scores, keys));
+// Turns a row of scores into weights against the new maximum; what was summed before is to be
+// multiplied by the result.
+float soften_row(float* scores, int64_t keys, float& running, float& total) {
+  const float highest = std::max(running, kernels::maximum(scores, keys));
   if (highest == kNothing) {
     std::fill(scores, scores + keys, 0.0F);
-    return;
+    return 1;
   }
-  const float block_total = exp_of_difference(scores, keys, highest);
+  const float block_total = kernels::exponentials(scores, keys, highest);
   const float rescale = std::exp(running - highest);
   total = total * rescale + block_total;
   running = highest;
-  if (rescale != 1) {
-    for (int64_t d = 0; d < width; ++d) sums[d] *= rescale;
+  return rescale;
+}
+
+// The block's queries times the scale, dense.
+void scale_queries(const Block& block, float* to) {
+  const int64_t width = block.p.query.size[3];
+  for (int64_t i = 0; i < block.rows; ++i) {
+    const float* from = block.row<float>(block.p.query, block.first + i);
+    for (int64_t d = 0; d < width; ++d) to[i * width + d] = from[d] * block.p.scale;
   }
 }
 
-void attend(const Block& block, Workspace& work) {
+void attend(const Block& block, const PackedHeads& heads, Workspace& work) {
   const Problem& p = block.p;
-  const int64_t width = p.query.size[3];
-  const int64_t value_width = p.value.size[3];
+  const int64_t width = p.value.size[3];
   const int64_t all_keys = p.key.size[2];
   const int64_t keys_seen = p.causal ? std::min(all_keys, block.first + block.rows) : all_keys;
   std::fill(work.sums.begin(), work.sums.end(), 0.0F);
   std::fill(work.maximum.begin(), work.maximum.end(), kNothing);
   std::fill(work.total.begin(), work.total.end(), 0.0F);
+  scale_queries(block, work.queries.data());
   for (int64_t key = 0; key < keys_seen; key += kKeyBlock) {
-    const int64_t keys = std::min(kKeyBlock, keys_seen - key);
-    kernels::small_product({block.rows, keys, width, block.row<float>(p.query, block.first),
-                            leading_dimension(p.query), block.row<float>(p.key, key),
-                            leading_dimension(p.key), true, work.scores.data(), kKeyBlock, p.scale,
-                            false});
-    if (p.mask != nullptr) add_mask(block, key, keys, work.scores.data());
-    if (p.causal) hide_future(block, key, keys, work.scores.data());
+    const int64_t keys = std::min(kKeyBlock, all_keys - key);
+    float* scores = work.scores.data();
+    heads.score(block, key, keys, work.queries.data(), scores);
+    if (p.mask != nullptr) add_mask(block, key, keys, scores);
+    if (p.causal) hide_future(block, key, keys, scores);
     for (int64_t i = 0; i < block.rows; ++i) {
-      soften_row(&work.scores[i * kKeyBlock], keys, work.maximum[i], work.total[i],
-                 &work.sums[i * value_width], value_width);
+      work.rescale[i] = soften_row(scores + i * kScoreRow, keys, work.maximum[i], work.total[i]);
     }
-    kernels::small_product({block.rows, value_width, keys, work.scores.data(), kKeyBlock,
-                            block.row<float>(p.value, key), leading_dimension(p.value), false,
-                            work.sums.data(), value_width, 1, true});
+    heads.sum(block, key, keys, scores, work.fresh.data());
+    for (int64_t i = 0; i < block.rows; ++i) {
+      for (int64_t d = i * width; d < (i + 1) * width; ++d) {
+        work.sums[d] = work.sums[d] * work.rescale[i] + work.fresh[d];
+      }
+    }
   }
   for (int64_t i = 0; i < block.rows; ++i) {
     // A query that may see no key attends to nothing.
     const float inverse = work.total[i] == 0 ? 0 : 1 / work.total[i];
     float* out = block.row<float>(p.output, block.first + i);
-    for (int64_t d = 0; d < value_width; ++d) {
-      out[d * p.output.stride[3]] = work.sums[i * value_width + d] * inverse;
+    for (int64_t d = 0; d < width; ++d) {
+      out[d * p.output.stride[3]] = work.sums[i * width + d] * inverse;
     }
     *block.row<float>(p.log_sum, block.first + i) = work.maximum[i] + std::log(work.total[i]);
   }
@@ -145,6 +221,7 @@ void attention(const Problem& p) {
   const int64_t queries = p.query.size[2];
   const int64_t blocks = (queries + kQueryBlock - 1) / kQueryBlock;
   const int64_t tasks = batches * heads * blocks;
+  const PackedHeads packed(p);
   threads::share_out(static_cast<size_t>(tasks), 1, [&](threads::Tasks& left) {
     Workspace work(p.value.size[3]);
     for (size_t next = 0, end = 0; left.take(next, end);) {
@@ -152,7 +229,7 @@ void attention(const Problem& p) {
       const int64_t first = task % blocks * kQueryBlock;
       attend({p, task / blocks / heads, task / blocks % heads, first,
               std::min(kQueryBlock, queries - first)},
-             work);
+             packed, work);
     }
   });
 }

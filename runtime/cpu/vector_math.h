@@ -66,11 +66,4 @@ inline Float8 tanh8(Float8 x) {
   return size < kNear ? near : x < 0.0F ? -far : far;
 }
 
-// The largest of n values; -infinity for none.
-float maximum(const float* values, int64_t n);
-
-// Replaces each of the n values by e^(value - highest), nought below e^-87, and returns their sum.
-// No value may exceed highest.
-float exp_of_difference(float* values, int64_t n, float highest);
-
 }  // namespace menagerie

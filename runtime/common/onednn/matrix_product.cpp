@@ -233,9 +233,8 @@ void rounded_product(const Product& product, const IntegerWeight& integers, cons
 }
 
 void small_product(const SmallProduct& p) {
-  const dnnl_status_t status =
-      dnnl_sgemm('N', p.b_transposed ? 'T' : 'N', p.m, p.n, p.k, p.alpha, p.a, p.lda, p.b, p.ldb,
-                 p.accumulate ? 1.0F : 0.0F, p.c, p.ldc);
+  const dnnl_status_t status = dnnl_sgemm('N', p.b_transposed ? 'T' : 'N', p.m, p.n, p.k, 1, p.a,
+                                          p.lda, p.b, p.ldb, 0, p.c, p.ldc);
   require(status == dnnl_success, "sgemm failed with status ", static_cast<int>(status));
 }
 

@@ -30,19 +30,6 @@ struct Matrix {
   }
 };
 
-// Packs rows of elements at i * row + k * column as panels [depth, kTileRows], as PackLeft says.
-void pack_rows(const float* data, int64_t rows, int64_t row, int64_t depth, int64_t column,
-               float* to) {
-  for (int64_t begin = 0; begin < rows; begin += kTileRows, to += depth * kTileRows) {
-    const int64_t here = std::min(kTileRows, rows - begin);
-    if (here < kTileRows) std::fill(to, to + depth * kTileRows, 0.0F);
-    for (int64_t i = 0; i < here; ++i) {
-      const float* source = data + (begin + i) * row;
-      for (int64_t k = 0; k < depth; ++k) to[k * kTileRows + i] = source[k * column];
-    }
-  }
-}
-
 PackLeft packing_of(const Matrix& left) {
   return [left](int64_t first, int64_t rows, int64_t from, int64_t depth, float* to) {
     const float* begin = left.data + first * left.row + from * left.column;
@@ -96,33 +83,11 @@ void rounded_product(const Product& product, const IntegerWeight& integers, cons
 }
 
 void small_product(const SmallProduct& p) {
-  thread_local std::vector<float> left, right, sums;
-  const int64_t width = panels(p.n, kTileColumns) * kTileColumns;
-  const int64_t height = panels(p.m, kTileRows) * kTileRows;
-  right.resize(static_cast<size_t>(p.k * width));
-  left.resize(static_cast<size_t>(p.k * kTileRows));
-  sums.resize(static_cast<size_t>(kTileRows * width));
-  const int64_t row = p.b_transposed ? 1 : p.ldb;
-  const int64_t column = p.b_transposed ? p.ldb : 1;
-  for (int64_t begin = 0; begin < width; begin += kTileColumns) {
-    pack_panel(p.b + begin * column, p.k, std::min(kTileColumns, p.n - begin), row, column,
-               &right[begin * p.k]);
-  }
-  for (int64_t first = 0; first < height; first += kTileRows) {
-    const int64_t here = std::min(kTileRows, p.m - first);
-    pack_rows(p.a + first * p.lda, here, p.lda, p.k, 1, left.data());
-    std::fill(sums.begin(), sums.end(), 0.0F);
-    for (int64_t begin = 0; begin < width; begin += kTileColumns) {
-      multiply_tile(p.k, left.data(), &right[begin * p.k], &sums[begin], width);
-    }
-    for (int64_t i = 0; i < here; ++i) {
-      float* to = p.c + (first + i) * p.ldc;
-      const float* from = &sums[i * width];
-      for (int64_t j = 0; j < p.n; ++j) {
-        to[j] = p.alpha * from[j] + (p.accumulate ? to[j] : 0.0F);
-      }
-    }
-  }
+  thread_local std::vector<float> packed;
+  const PackedRight right(p.k, p.n);
+  packed.resize(static_cast<size_t>(right.size()));
+  right.pack(p.b, p.b_transposed ? 1 : p.ldb, p.b_transposed ? p.ldb : 1, packed.data());
+  right.multiply(p.a, p.lda, p.m, packed.data(), p.c, p.ldc);
 }
 
 std::string library_version() { return "portable kernels"; }

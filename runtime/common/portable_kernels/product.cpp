@@ -45,6 +45,18 @@ void pack_panel(const float* data, int64_t depth, int64_t width, int64_t row, in
   }
 }
 
+void pack_rows(const float* data, int64_t rows, int64_t row, int64_t depth, int64_t column,
+               float* to) {
+  for (int64_t begin = 0; begin < rows; begin += kTileRows, to += depth * kTileRows) {
+    const int64_t here = std::min(kTileRows, rows - begin);
+    if (here < kTileRows) std::fill(to, to + depth * kTileRows, 0.0F);
+    for (int64_t i = 0; i < here; ++i) {
+      const float* source = data + (begin + i) * row;
+      for (int64_t k = 0; k < depth; ++k) to[k * kTileRows + i] = source[k * column];
+    }
+  }
+}
+
 RightPanels::RightPanels(const float* data, int64_t depth, int64_t columns, int64_t row,
                          int64_t column)
     : depth_(depth),

@@ -17,6 +17,10 @@ namespace menagerie::portable {
 void pack_panel(const float* data, int64_t depth, int64_t width, int64_t row, int64_t column,
                 float* to);
 
+// Packs rows of elements at i * row + k * column as panels [depth, kTileRows], as PackLeft says.
+void pack_rows(const float* data, int64_t rows, int64_t row, int64_t depth, int64_t column,
+               float* to);
+
 // A right operand [k, n] as tiles read it: blocks of kDepth, in each the panels of its columns.
 class RightPanels : public Prepared {
  public:

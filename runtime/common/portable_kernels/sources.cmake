@@ -4,7 +4,9 @@ set(kernel_sources
     common/portable_kernels/depthwise.cpp
     common/portable_kernels/finish.cpp
     common/portable_kernels/matrix_product.cpp
+    common/portable_kernels/packed_right.cpp
     common/portable_kernels/product.cpp
+    common/portable_kernels/softmax.cpp
     common/portable_kernels/tile.cpp
     common/portable_kernels/window.cpp)
 set(kernel_libraries)

@@ -15,6 +15,17 @@ const Kernels& kernels() {
   return wide ? avx512_kernels : avx2_kernels;
 }
 
+void multiply_rows(const PanelKernel& kernel, ProductTile tile, const Finish& finish) {
+  int64_t left = tile.rows;
+  for (int64_t tiles = (left + kernel.most_rows - 1) / kernel.most_rows; tiles > 0; --tiles) {
+    tile.rows = (left + tiles - 1) / tiles;
+    kernel.multiply(tile, finish);
+    tile.input += tile.rows * tile.input_row;
+    tile.output += tile.rows * tile.output_row;
+    left -= tile.rows;
+  }
+}
+
 bool finish_of(const kernels::Epilogue& epilogue, Finish& finish) {
   using kernels::Activation;
   if (epilogue.binary != kernels::Binary::kNone) return false;

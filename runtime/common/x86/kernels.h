@@ -1,5 +1,5 @@
-// Convolutions' innermost loops for x86-64, compiled for AVX2 and for AVX-512 from one text; the
-// processor at hand decides which are called.
+// The innermost loops of convolutions and attention for x86-64, compiled for AVX2 and for AVX-512
+// from one text; the processor at hand decides which are called.
 #pragma once
 
 #include <cstdint>
@@ -56,6 +56,8 @@ inline constexpr int64_t kMostWindows = 8;  // results that a call computes
 struct Kernels {
   std::span<const PanelKernel> panels;  // widest first; the last is as wide as a vector
   void (*slide)(const WindowTile&, const Finish&);
+  float (*maximum)(const float* values, int64_t n);
+  float (*exponentials)(float* values, int64_t n, float highest);
 };
 
 extern const Kernels avx2_kernels;
@@ -63,6 +65,24 @@ extern const Kernels avx512_kernels;
 
 // Those for this processor, or for the lesser one that ONEDNN_MAX_CPU_ISA names.
 const Kernels& kernels();
+
+// Calls take(kernel, first column, columns) for the widest panels that waste less than a narrowest
+// one, from the first column to the last.
+template <class Take>
+void each_panel(int64_t columns, const Take& take) {
+  const std::span<const PanelKernel> panels = kernels().panels;
+  const int64_t narrowest = panels.back().width;
+  for (int64_t first = 0; first < columns;) {
+    const int64_t left = columns - first;
+    auto kernel = panels.begin();
+    while (left <= kernel->width - narrowest) ++kernel;
+    take(*kernel, first, left < kernel->width ? left : kernel->width);
+    first += kernel->width;
+  }
+}
+
+// A product of any number of rows with one panel, in tiles of nearly equal heights.
+void multiply_rows(const PanelKernel& kernel, ProductTile tile, const Finish& finish);
 
 // What an epilogue is for these kernels; false where they have not its activation or operation.
 bool finish_of(const kernels::Epilogue& epilogue, Finish& finish);

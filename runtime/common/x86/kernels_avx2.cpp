@@ -1,3 +1,4 @@
+#include "common/x86/softmax.h"
 #include "common/x86/tiles.h"
 
 namespace menagerie::x86 {
@@ -11,6 +12,7 @@ constexpr PanelKernel kPanels[] = {
 
 }  // namespace
 
-constinit const Kernels avx2_kernels{kPanels, slide<Lanes8, kMostWindows>};
+constinit const Kernels avx2_kernels{kPanels, slide<Lanes8, kMostWindows>, row_maximum<Lanes8>,
+                                     row_exponentials<Lanes8>};
 
 }  // namespace menagerie::x86

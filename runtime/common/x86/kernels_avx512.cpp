@@ -1,4 +1,5 @@
 // Compiled for x86-64-v4: nothing in here may be called on a lesser processor.
+#include "common/x86/softmax.h"
 #include "common/x86/tiles.h"
 
 namespace menagerie::x86 {
@@ -13,6 +14,7 @@ constexpr PanelKernel kPanels[] = {
 
 }  // namespace
 
-constinit const Kernels avx512_kernels{kPanels, slide<Lanes16, kMostWindows>};
+constinit const Kernels avx512_kernels{kPanels, slide<Lanes16, kMostWindows>, row_maximum<Lanes16>,
+                                       row_exponentials<Lanes16>};
 
 }  // namespace menagerie::x86

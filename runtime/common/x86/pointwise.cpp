@@ -30,28 +30,16 @@ struct Panel {
   const float* weights;
 };
 
-// The widest panels that waste less than a narrowest one.
-std::vector<Panel> panels_of(int64_t columns) {
-  const std::span<const PanelKernel> kernels = x86::kernels().panels;
-  const int64_t narrowest = kernels.back().width;
-  std::vector<Panel> panels;
-  for (int64_t first = 0; first < columns;) {
-    const int64_t left = columns - first;
-    const auto fits = [&](const PanelKernel& kernel) { return left > kernel.width - narrowest; };
-    const PanelKernel& kernel = *std::ranges::find_if(kernels, fits);
-    panels.push_back({&kernel, first, std::min(left, kernel.width), nullptr});
-    first += kernel.width;
-  }
-  return panels;
-}
-
 // The weights of a convolution, panel by panel.
 class PackedPanels : public Prepared {
  public:
-  explicit PackedPanels(const Tensor& weight) : panels_(panels_of(weight.size[0])) {
+  explicit PackedPanels(const Tensor& weight) {
     const int64_t depth = weight.size[1];
     int64_t width = 0;
-    for (const Panel& panel : panels_) width += panel.kernel->width;
+    each_panel(weight.size[0], [&](const PanelKernel& kernel, int64_t first, int64_t columns) {
+      panels_.push_back({&kernel, first, columns, nullptr});
+      width += kernel.width;
+    });
     weights_.resize(static_cast<size_t>(width * depth));
     float* to = weights_.data();
     for (Panel& panel : panels_) {
@@ -106,17 +94,12 @@ struct Matrices {
 
 void multiply_block(const Matrices& m, const Panel& panel, int64_t first, int64_t rows,
                     const Finish& finish) {
-  const int64_t most = panel.kernel->most_rows;
-  int64_t tiles = (rows + most - 1) / most;
-  for (int64_t row = first; tiles > 0; --tiles) {
-    const int64_t now = (first + rows - row + tiles - 1) / tiles;
-    panel.kernel->multiply(
-        {m.input + row * m.input_row, m.input_row, panel.weights,
-         m.bias == nullptr ? nullptr : m.bias + panel.first,
-         m.output + row * m.output_row + panel.first, m.output_row, m.depth, now, panel.columns},
-        finish);
-    row += now;
-  }
+  multiply_rows(
+      *panel.kernel,
+      {m.input + first * m.input_row, m.input_row, panel.weights,
+       m.bias == nullptr ? nullptr : m.bias + panel.first,
+       m.output + first * m.output_row + panel.first, m.output_row, m.depth, rows, panel.columns},
+      finish);
 }
 
 // Blocks of rows by runs of panels are the tasks. Weights that do not stay in the cache are read

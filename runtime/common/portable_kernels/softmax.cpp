@@ -1,9 +1,11 @@
-#include "cpu/vector_math.h"
-
+// Rows of a softmax in vectors of eight.
 #include <algorithm>
 #include <cstring>
 
-namespace menagerie {
+#include "common/kernels.h"
+#include "cpu/vector_math.h"
+
+namespace menagerie::kernels {
 namespace {
 
 constexpr int64_t kLanes = 8;
@@ -51,7 +53,7 @@ float maximum(const float* values, int64_t n) {
   return result;
 }
 
-float exp_of_difference(float* values, int64_t n, float highest) {
+float exponentials(float* values, int64_t n, float highest) {
   Float8 sums{};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
@@ -69,4 +71,4 @@ float exp_of_difference(float* values, int64_t n, float highest) {
   return total;
 }
 
-}  // namespace menagerie
+}  // namespace menagerie::kernels

@@ -1,0 +1,72 @@
+// Rows of a softmax, in vectors of one width. Local to the including file.
+#pragma once
+
+#include <limits>
+
+#include "common/x86/vectors.h"
+
+namespace menagerie::x86 {
+namespace {
+
+// e^x for x <= 0 to 1 ULP, nought below e^-87: x = n ln 2 + r (Cody and Waite), and a minimax
+// polynomial of e^r.
+template <class Lanes>
+typename Lanes::Vector exponential_of_negative(typename Lanes::Vector x) {
+  const auto bounded = Lanes::clamped(x, Lanes::all(-87), Lanes::all(0));
+  const auto n = Lanes::rounded(bounded * 1.44269504F);
+  auto r = Lanes::multiply_add(n, Lanes::all(-0.693145752F), bounded);
+  r = Lanes::multiply_add(n, Lanes::all(-1.42860682e-6F), r);
+  auto sum = Lanes::all(1.9856975e-4F);
+  sum = Lanes::multiply_add(sum, r, Lanes::all(1.3938361e-3F));
+  sum = Lanes::multiply_add(sum, r, Lanes::all(8.3333310e-3F));
+  sum = Lanes::multiply_add(sum, r, Lanes::all(4.1666520e-2F));
+  sum = Lanes::multiply_add(sum, r, Lanes::all(1.6666666e-1F));
+  sum = Lanes::multiply_add(sum, r, Lanes::all(0.5F));
+  const auto power = Lanes::scaled(Lanes::multiply_add(sum * r, r, r + 1.0F), n);
+  return x < -87.0F ? Lanes::all(0) : power;
+}
+
+template <class Lanes>
+float row_maximum(const float* values, int64_t n) {
+  constexpr int64_t kChains = 4;  // under way at once, as each waits for its last comparison
+  constexpr float kNothing = -std::numeric_limits<float>::infinity();
+  typename Lanes::Vector most[kChains];
+  for (auto& chain : most) chain = Lanes::all(kNothing);
+  int64_t i = 0;
+  for (; i + kChains * Lanes::kCount <= n; i += kChains * Lanes::kCount) {
+#pragma GCC unroll 4
+    for (int64_t j = 0; j < kChains; ++j) {
+      most[j] = Lanes::larger(most[j], Lanes::load(values + i + j * Lanes::kCount));
+    }
+  }
+  float result = kNothing;
+  for (; i < n; ++i) result = values[i] > result ? values[i] : result;
+  for (const auto& chain : most) {
+    for (int64_t lane = 0; lane < Lanes::kCount; ++lane) {
+      result = chain[lane] > result ? chain[lane] : result;
+    }
+  }
+  return result;
+}
+
+template <class Lanes>
+float row_exponentials(float* values, int64_t n, float highest) {
+  const int64_t rest = n % Lanes::kCount, whole = n - rest;
+  auto sums = Lanes::all(0);
+  for (int64_t i = 0; i < whole; i += Lanes::kCount) {
+    const auto x = exponential_of_negative<Lanes>(Lanes::load(values + i) - highest);
+    Lanes::store(values + i, x);
+    sums += x;
+  }
+  float total = 0;
+  for (int64_t lane = 0; lane < Lanes::kCount; ++lane) total += sums[lane];
+  if (rest == 0) return total;
+  float* last = values + whole;
+  const auto x = exponential_of_negative<Lanes>(Lanes::load_first(last, rest) - highest);
+  Lanes::store_first(last, x, rest);
+  for (int64_t i = 0; i < rest; ++i) total += last[i];
+  return total;
+}
+
+}  // namespace
+}  // namespace menagerie::x86
