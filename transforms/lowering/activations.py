@@ -25,6 +25,7 @@ __all__ = ["with_fused_activations"]
 aten = torch.ops.aten
 
 _IMAGE_RANK = 4
+_SEQUENCE_RANK = 3
 _MATRIX = 2
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -49,10 +50,12 @@ _PLAIN: dict[OpOverload, _Activation] = {
 
 
 def with_fused_activations(program: ExportedProgram) -> ExportedProgram:
-    """Let convolutions of images and linear layers apply the activation that alone reads them.
+    """Let convolutions and linear layers apply the activation that alone reads them.
 
-    Only layers whose weights are constants are fused: the kernels pack those once. A fused
-    convolution's result is channels-last, so a program that reads memory by strides stays as it is.
+    A convolution of sequences becomes one of images a row high, as torch has fused kernels for
+    those alone. Only layers whose weights are constants are fused: the kernels pack those once. A
+    fused convolution's result is channels-last, so a program that reads memory by strides stays as
+    it is.
     """
     if reads_by_strides(program):
         return program
@@ -84,6 +87,8 @@ def _fused(editor: ProgramEditor, layer: Node, activation: _Activation, node: No
     """A call of the fused kernel in front of `node`; None where there is none for the layer."""
     if layer.target is aten.conv2d.default:
         return _fused_convolution(editor, layer, activation, node)
+    if layer.target is aten.conv1d.default:
+        return _fused_sequence(editor, layer, activation, node)
     if layer.target is aten.linear.default:
         return _fused_linear(editor, layer, activation, node)
     return None
@@ -102,6 +107,26 @@ def _fused_convolution(
         bound["groups"], *_written(activation),
         like=node,
     )  # fmt: skip
+
+
+def _fused_sequence(
+    editor: ProgramEditor, layer: Node, activation: _Activation, node: Node
+) -> Node | None:
+    bound = bound_arguments(layer)
+    if layer.meta["val"].dim() != _SEQUENCE_RANK or editor.constant(bound["weight"]) is None:
+        return None
+    row, weight = (
+        editor.call(aten.unsqueeze.default, bound[name], 2, like=node)
+        for name in ("input", "weight")
+    )
+    image = editor.call(
+        torch.ops.mkldnn._convolution_pointwise.default,
+        row, weight, bound["bias"],
+        [0, *bound["padding"]], [1, *bound["stride"]], [1, *bound["dilation"]],
+        bound["groups"], *_written(activation),
+        like=node,
+    )  # fmt: skip
+    return editor.call(aten.squeeze.dim, image, 2, like=node)
 
 
 def _fused_linear(

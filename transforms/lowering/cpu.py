@@ -14,6 +14,7 @@ from transforms.lowering.coverage import check_kernels, check_library
 from transforms.lowering.inductor import Backend, generate_code
 from transforms.lowering.layouts import with_claimed_weights
 from transforms.lowering.lowered import LoweredProgram
+from transforms.lowering.pointwise_sequences import turn_pointwise_sequences
 from transforms.lowering.portable_link import link_model_library
 from transforms.lowering.recurrent import with_recurrent_kernels
 from transforms.lowering.timed_kernels import TimedWrapper
@@ -104,7 +105,8 @@ def lower(
     started = time.perf_counter()
     place = f"program {name}"
     baseline = _baseline()
-    claimed = with_claimed_weights(with_recurrent_kernels(program, place))
+    turned = turn_pointwise_sequences(program, of_turned_inputs=True)
+    claimed = with_claimed_weights(with_recurrent_kernels(turned, place))
     prepared = with_fused_activations(claimed)
     code = generate_code(prepared, {**_OPTIONS, "cpp.simdlen": baseline.vector_bits}, BACKEND)
     check_kernels(place, code.kernel_uses, "cpu")

@@ -1,8 +1,9 @@
-"""Pointwise convolutions of sequences become linear layers where their result is turned at once.
+"""Pointwise convolutions of sequences become linear layers where what they read or write is turned.
 
 A convolution writes channels before places. A transposition behind it, as before a layer norm, then
 leaves every kernel that follows reading across memory, and Inductor splits such a norm into five.
-A linear layer writes what the transposition would give.
+A linear layer writes what the transposition would give. On the CPU it is the faster product, too,
+and what is turned in front of a convolution lies as the linear layer reads it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from transforms.editor import ProgramEditor, fake_value
+from transforms.lowering.layouts import reads_by_strides
 from transforms.operators import bound_arguments
 
 if TYPE_CHECKING:
@@ -24,15 +26,30 @@ aten = torch.ops.aten
 _RANK = 3  # of a batch of sequences: batch, channels, places
 
 
-def turn_pointwise_sequences(program: ExportedProgram) -> ExportedProgram:
-    """Put a linear layer in place of each pointwise conv1d that only a transposition reads."""
+def turn_pointwise_sequences(
+    program: ExportedProgram, *, of_turned_inputs: bool = False
+) -> ExportedProgram:
+    """Put a linear layer in place of each pointwise conv1d that only a transposition reads.
+
+    Args:
+        program: exported, as its target prepares it.
+        of_turned_inputs: also of each that reads a transposition; its result then lies turned.
+            A program that reads memory by strides keeps those.
+    """
     editor = ProgramEditor(program)
+    also_inputs = of_turned_inputs and not reads_by_strides(program)
     for node in editor.calls(aten.conv1d.default):
-        if not _is_pointwise(node) or len(node.users) != 1:
+        if not _is_pointwise(node):
             continue
-        (turned,) = node.users
-        if _is_transposition(turned):
-            _turn(editor, node, turned)
+        users = list(node.users)
+        if len(users) == 1 and _is_transposition(users[0]):
+            editor.replace(users[0], _linear(editor, node))
+            editor.graph.erase_node(node)
+        elif also_inputs and _is_transposition(bound_arguments(node)["input"]):
+            linear = _linear(editor, node)
+            with editor.graph.inserting_after(linear):
+                turned = editor.call(aten.transpose.int, linear, 1, 2, like=node)
+            editor.replace(node, turned)
     return editor.finish()
 
 
@@ -52,12 +69,11 @@ def _is_transposition(node: Node) -> bool:
     return {given["dim0"] % _RANK, given["dim1"] % _RANK} == {1, 2}
 
 
-def _turn(editor: ProgramEditor, convolution: Node, turned: Node) -> None:
+def _linear(editor: ProgramEditor, convolution: Node) -> Node:
+    """What the convolution computes with places before channels, in front of it."""
     given = bound_arguments(convolution)
     with editor.graph.inserting_before(convolution):
         places = editor.call(aten.transpose.int, given["input"], 1, 2, like=convolution)
         weight = editor.call(aten.squeeze.dim, given["weight"], -1, like=convolution)
         operands = (places, weight, given["bias"])
-        linear = editor.call(aten.linear.default, *operands, like=convolution)
-    editor.replace(turned, linear)
-    editor.graph.erase_node(convolution)
+        return editor.call(aten.linear.default, *operands, like=convolution)
