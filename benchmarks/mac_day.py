@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 # All products by MPSGraph, those from 0.1, 1 and 10 GFLOP on, none: the fastest is to be shipped.
+LIMIT = 3600.0  # seconds that a step may take: a hanging GPU ends a step, not the day
+_TIMED_OUT = 124  # as timeout(1) has it
 GRAPH_FROM = ("0", "0.1", "1", "10", "1e9")
 
 _ROOT = Path(__file__).parents[1]
@@ -98,25 +100,29 @@ def _counts(python: str, models: Sequence[str]) -> tuple[Step, ...]:
     return (Step("counts", (python, "-m", "benchmarks.metal", *models)),)
 
 
-def run(step: Step, folder: Path) -> str:
-    """A line of the report."""
+def run(step: Step, folder: Path, limit: float = LIMIT) -> str:
+    """A line of the report, of a step that may take so many seconds."""
     begun = time.monotonic()
-    told, code = _told(step)
+    told, code = _told(step, limit)
     (folder / f"{step.name}.txt").write_text(f"$ {' '.join(step.command)}\n{told}")
     outcome = "passed" if code == 0 else f"FAILED with {code}"
     return f"| {step.name} | {outcome} | {time.monotonic() - begun:.0f} s |"
 
 
-def _told(step: Step) -> tuple[str, int]:
+def _told(step: Step, limit: float) -> tuple[str, int]:
     """What a command says, whatever bytes that is, and its exit code: the shell's if it is none."""
     given = {"MENAGERIE_METAL_GRAPH_FROM": step.graph_from} if step.graph_from else {}
     try:
         done = subprocess.run(
             step.command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             errors="replace", check=False, stdin=subprocess.DEVNULL, env=os.environ | given,
+            timeout=limit,
         )  # fmt: skip
     except OSError as error:
         return f"{error}\n", 127
+    except subprocess.TimeoutExpired as late:
+        told = (late.stdout or b"").decode(errors="replace")
+        return f"{told}\nended after {limit:.0f} s\n", _TIMED_OUT
     return done.stdout, done.returncode
 
 

@@ -39,7 +39,7 @@ def bench(
     - `zoo bench out --profile`
     - `zoo bench out --profile --json`
     """
-    from menagerie.latency import measure, measure_kernels
+    from menagerie.latency import EMULATED, is_emulated, measure, measure_kernels
 
     if profile:
         kernels = measure_kernels(bundle, program, threads=threads, seconds=seconds)
@@ -49,10 +49,13 @@ def bench(
             _print_kernels(program, kernels, most)
         return
     timed = measure(bundle, program, threads=threads, seconds=seconds)
+    emulated = is_emulated(bundle)
     if as_json:
-        emit(asdict(timed))
-    else:
-        _print_times(program, timed)
+        emit({**asdict(timed), "emulated": emulated})
+        return
+    _print_times(program, timed)
+    if emulated:
+        results().print(EMULATED)
 
 
 def _print_times(program: str, timed: "Measurement") -> None:

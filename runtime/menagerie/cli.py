@@ -253,7 +253,7 @@ def _run(order: argparse.Namespace) -> int:
 
 def _bench(order: argparse.Namespace) -> int:
     from menagerie.figures import count, milliseconds
-    from menagerie.latency import measure, measure_kernels
+    from menagerie.latency import EMULATED, is_emulated, measure, measure_kernels
     from menagerie.typed_json import plain
 
     if order.profile:
@@ -272,7 +272,10 @@ def _bench(order: argparse.Namespace) -> int:
     if found.processor_ms is not None:
         text += f", processor {milliseconds(found.processor_ms)}"
     text += f", {count(found.runs, 'run')} on {count(found.threads, 'thread')}"
-    _say(order, text, **plain(found))
+    emulated = is_emulated(order.bundle)
+    if emulated:
+        text += f"\n{EMULATED}"
+    _say(order, text, **plain(found), emulated=emulated)
     return 0
 
 

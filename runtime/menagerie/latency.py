@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from menagerie.errors import UsageError
 from menagerie.format.folder import open_bundle
+from menagerie.platforms import emulates
 from menagerie.profile import profile
 from menagerie.session import Session
 from menagerie.validation.checks import from_the_start
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
     from menagerie.validation.records import Measurement, Profile
 
-__all__ = ["measure", "measure_kernels"]
+__all__ = ["EMULATED", "is_emulated", "measure", "measure_kernels"]
+
+EMULATED = "emulated: the times are of this machine's processor, and say nothing of a GPU's"
 
 
 def measure(
@@ -66,6 +69,15 @@ def measure_kernels(
     with Session(folder, program, threads, allow_unsigned=allow_unsigned) as session:
         run = from_the_start(session, inputs)
         return profile(session, run, threads=threads, seconds=seconds)
+
+
+def is_emulated(folder: Path) -> bool:
+    """Whether this machine emulates the device of a bundle, so that times are the emulator's.
+
+    Raises:
+        ArtifactError: the bundle breaks the format.
+    """
+    return emulates(open_bundle(folder, check_hashes=False).manifest.requires)
 
 
 def _largest(folder: Path, program: str) -> tuple[int, dict[str, np.ndarray]]:

@@ -7,7 +7,7 @@ import platform
 from menagerie.abi import RUNTIME_ABI
 from menagerie.format.bundle_manifest import Requirements, platform_name
 
-__all__ = ["INSTRUCTIONS", "host_platform", "runnable_platforms"]
+__all__ = ["INSTRUCTIONS", "emulates", "host_platform", "runnable_platforms"]
 
 # What the runtime and its CPU artifacts are compiled for, by machine, in /proc/cpuinfo's words.
 INSTRUCTIONS = {"x86_64": ("avx2", "bmi2", "f16c", "fma"), "arm64": (), "aarch64": ()}
@@ -22,6 +22,11 @@ def host_platform(target: str) -> str:
         system=platform.system().lower(), machine=platform.machine(), runtime_abi=RUNTIME_ABI
     )
     return platform_name(target, here)
+
+
+def emulates(needs: Requirements) -> bool:
+    """Whether this machine is not the kind that a bundle is for, but one that emulates it."""
+    return platform.system().lower() != needs.system
 
 
 def runnable_platforms(target: str) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 #include "metal/own_products.h"
 
 #include <cstdlib>
+#include <optional>
 
 #include "metal/copy.h"
 #include "metal/graph_product.h"
@@ -85,6 +86,17 @@ void encode(const Tensor& out, const Tensor& left, const Tensor& right, const Pr
   dispatch_tiles("matrix_product", "multiply", arguments, p, out.size[0], out.dtype);
 }
 
+// MENAGERIE_METAL_GRAPH_FROM sets the border of all work, in GFLOP: `make mac-day` tries several.
+std::optional<double> given_border() {
+  const char* given = std::getenv("MENAGERIE_METAL_GRAPH_FROM");
+  if (given == nullptr) return std::nullopt;
+  char* end = nullptr;
+  const double border = std::strtod(given, &end);
+  require(end != given && *end == '\0' && border >= 0, "MENAGERIE_METAL_GRAPH_FROM is '", given,
+          "': it takes a number of GFLOP, such as 1");
+  return border * 1e9;
+}
+
 }  // namespace
 
 const Tensor& addend_or(const ProductTerms& terms, const Tensor& unread) {
@@ -100,11 +112,9 @@ double operations_of(int64_t batch, int64_t m, int64_t n, int64_t k) {
          static_cast<double>(k);
 }
 
-// MENAGERIE_METAL_GRAPH_FROM sets the border of all work, in GFLOP: `make mac-day` tries several.
 bool is_worth_a_graph(Work work, double operations) {
-  static const char* given = std::getenv("MENAGERIE_METAL_GRAPH_FROM");
-  const double of_device = MetalDevice::instance().graph_from(work);
-  return operations >= (given == nullptr ? of_device : std::atof(given) * 1e9);
+  static const std::optional<double> given = given_border();
+  return operations >= (given ? *given : MetalDevice::instance().graph_from(work));
 }
 
 void product(const Tensor& out, const Tensor& a, const Tensor& b, const ProductTerms& terms) {

@@ -28,6 +28,14 @@ def test_a_step_that_fails_is_noted_and_the_next_one_begins(tmp_path: Path) -> N
     assert (tmp_path / "good.txt").read_text().endswith("\n0.1\n")
 
 
+def test_a_step_that_hangs_is_ended(tmp_path: Path) -> None:
+    """With what it had said; the day goes on."""
+    said = "import time; print('so far', flush=True); time.sleep(600)"
+    row = run(Step("hanging", (sys.executable, "-c", said)), tmp_path, limit=2.0)
+    assert "FAILED with 124" in row
+    assert (tmp_path / "hanging.txt").read_text().endswith("so far\n\nended after 2 s\n")
+
+
 @pytest.mark.parametrize("on_mac", [True, False])
 def test_every_model_is_converted_confirmed_and_compared(tmp_path: Path, on_mac: bool) -> None:
     """And on a Mac timed at every border; each step's output has a file of its own."""

@@ -286,36 +286,71 @@ TEST("portable convolutions over many channels, and with operations behind them"
   check_convolution({1, 6, 7, 9}, 4, 3, parameters(2, 2, 1, 1, false, 2), sum, order);
 }
 
-TEST("a small product overwrites or accumulates, its right operand as it lies or transposed") {
-  for (const bool transposed : {false, true}) {
-    for (const bool accumulate : {false, true}) {
-      const Tensor a = scattered({13, 9}, {0, 1});
-      const Tensor b = transposed ? scattered({21, 9}, {0, 1}) : scattered({9, 21}, {0, 1});
-      // Dense rows: the last axis has stride 1.
-      const auto dense = [](const Tensor& tensor) {
-        Tensor made = empty_contiguous(Dtype::kFloat32, tensor.sizes());
-        int64_t place = 0;
-        for_each_index(tensor.sizes(), [&](std::span<const int64_t> index) {
-          made.data<float>()[place++] = static_cast<float>(element(tensor, index));
-        });
-        return made;
-      };
-      const Tensor left = dense(a), right = dense(b), out = dense(scattered({13, 21}, {0, 1}));
-      const std::vector<float> before(out.data<float>(), out.data<float>() + 13 * 21);
-      kernels::small_product({13, 21, 9, left.data<float>(), 9, right.data<float>(),
-                              transposed ? 9 : 21, transposed, out.data<float>(), 21, 0.5F,
-                              accumulate});
-      bool equal = true;
-      for_each_index(out.sizes(), [&](std::span<const int64_t> index) {
-        double sum = 0;
-        for (int64_t k = 0; k < 9; ++k) {
-          sum += element(left, Numbers{index[0], k}) *
-                 element(right, transposed ? Numbers{index[1], k} : Numbers{k, index[1]});
-        }
-        const double old = accumulate ? before[index[0] * 21 + index[1]] : 0;
-        equal = equal && near(element(out, index), 0.5 * sum + old);
-      });
-      CHECK(equal);
+// Values of normal distribution in dense rows.
+Tensor dense(const Numbers& sizes) {
+  const Tensor from = scattered(sizes, {0, 1});
+  Tensor made = empty_contiguous(Dtype::kFloat32, from.sizes());
+  int64_t place = 0;
+  for_each_index(from.sizes(), [&](std::span<const int64_t> index) {
+    made.data<float>()[place++] = static_cast<float>(element(from, index));
+  });
+  return made;
+}
+
+// Whether out is left [m, k] times right, [k, n] or, transposed, [n, k].
+bool is_product(const Tensor& out, const Tensor& left, const Tensor& right, bool transposed) {
+  bool equal = true;
+  for_each_index(out.sizes(), [&](std::span<const int64_t> index) {
+    double sum = 0;
+    for (int64_t k = 0; k < left.size[1]; ++k) {
+      sum += element(left, Numbers{index[0], k}) *
+             element(right, transposed ? Numbers{index[1], k} : Numbers{k, index[1]});
     }
+    equal = equal && near(element(out, index), sum);
+  });
+  return equal;
+}
+
+TEST("a small product takes its right operand as it lies or transposed") {
+  for (const bool transposed : {false, true}) {
+    const Tensor left = dense({13, 9}), out = dense({13, 21});
+    const Tensor right = transposed ? dense({21, 9}) : dense({9, 21});
+    kernels::small_product({13, 21, 9, left.data<float>(), 9, right.data<float>(),
+                            transposed ? 9 : 21, transposed, out.data<float>(), 21});
+    CHECK(is_product(out, left, right, transposed));
+  }
+}
+
+TEST("a packed operand serves products of any number of rows") {
+  for (const bool transposed : {false, true}) {
+    for (const int64_t columns : {1, 16, 37}) {
+      const Tensor right = transposed ? dense({columns, 9}) : dense({9, columns});
+      const kernels::PackedRight layout(9, columns);
+      std::vector<float> packed(static_cast<size_t>(layout.size()));
+      layout.pack(right.data<float>(), transposed ? 1 : columns, transposed ? 9 : 1, packed.data());
+      for (const int64_t rows : {1, 6, 14}) {
+        const Tensor left = dense({rows, 9}), out = dense({rows, columns});
+        layout.multiply(left.data<float>(), 9, rows, packed.data(), out.data<float>(), columns);
+        CHECK(is_product(out, left, right, transposed));
+      }
+    }
+  }
+}
+
+TEST("a row's exponentials are of its distance from the highest, and nought far below it") {
+  for (const int64_t n : {1, 8, 13}) {
+    std::vector<float> row;
+    for (int64_t i = 0; i < n; ++i) row.push_back(1.5F - static_cast<float>(i * i));
+    const std::vector<float> given = row;
+    const float highest = kernels::maximum(row.data(), n);
+    CHECK(highest == 1.5F);
+    double sum = 0;
+    const float total = kernels::exponentials(row.data(), n, highest);
+    for (size_t i = 0; i < row.size(); ++i) {
+      const double exact = std::exp(double{given[i]} - double{highest});
+      CHECK(near(row[i], given[i] - highest < -87 ? 0 : exact));
+      sum += row[i];
+    }
+    CHECK(near(total, sum));
   }
 }

@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import math
 import os
-import platform
 import resource
 import sys
 import threading
@@ -26,6 +25,7 @@ from menagerie.errors import ArtifactError, MenagerieError, SessionError
 from menagerie.format.bundle_manifest import Role
 from menagerie.format.document import parse_manifest
 from menagerie.format.folder import open_bundle, read_manifest
+from menagerie.platforms import emulates
 from menagerie.session import Session
 from menagerie.speech.recipe import read_recipe
 from menagerie.validation.checks import (
@@ -49,7 +49,7 @@ from menagerie.validation.records import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from menagerie.format.bundle_manifest import BundleManifest, BundleProgram
+    from menagerie.format.bundle_manifest import BundleProgram
 
 __all__ = ["main"]
 
@@ -134,11 +134,6 @@ def _but_for(slack: int, what: str) -> str:
     return f", but for {slack} {what}" if slack else ""
 
 
-def _emulated(manifest: BundleManifest) -> bool:
-    """Whether this machine is not the one that the bundle is for, but one that emulates it."""
-    return platform.system().lower() != manifest.requires.system
-
-
 def _version(bundle: Path) -> str:
     """Version of the runtime that a bundle is for, and its device; empty where neither can be told.
 
@@ -184,7 +179,7 @@ class _Trial:
             load_ms=load_ms,
             peak_memory_bytes=peak,
             second_model_coexists=all(beside),
-            emulated=_emulated(manifest),
+            emulated=emulates(manifest.requires),
             machine=machine(),
             runtime=_version(self._bundle.folder),
         )
@@ -211,7 +206,7 @@ class _Trial:
             manifest.tolerances,
             step=self._sender.step,
             # An emulated device's latency is nobody's business but the emulator's.
-            seconds=0.0 if _emulated(manifest) else self._order.measure_seconds,
+            seconds=0.0 if emulates(manifest.requires) else self._order.measure_seconds,
             threads=self._order.threads,
         )
         self._note(fact)
