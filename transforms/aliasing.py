@@ -3,7 +3,8 @@
 A may-analysis: nodes that it tells apart never share memory; nodes that it puts together may.
 Sharing comes from the alias annotations of the operators' schemas. Composite operators need not
 declare what they return (`einsum("ij->ji", x)` returns a view), so they are run on fake tensors and
-their storages compared; Python functions and higher-order operators are assumed to share all.
+their storages compared, but for those that always compute (`FRESH`): a run takes milliseconds, and
+every pass asks. Python functions and higher-order operators are assumed to share all.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensor
     from torch.fx import Graph, Node
 
-__all__ = ["Aliasing", "is_written_between", "writes_of"]
+__all__ = ["FRESH", "Aliasing", "is_written_between", "writes_of"]
 
 # Views in truth, though their schemas declare none.
 _UNDECLARED = frozenset(
@@ -39,6 +40,19 @@ _UNDECLARED = frozenset(
         "aten::unsafe_split_with_sizes",
         "aten::native_dropout",
         "aten::_conj_physical",
+    }
+)
+
+# Composite, and what they return is new memory whatever their arguments.
+FRESH = frozenset(
+    {
+        "aten::linear",
+        "aten::matmul",
+        "aten::conv1d",
+        "aten::conv2d",
+        "aten::conv3d",
+        "aten::layer_norm",
+        "aten::scaled_dot_product_attention",
     }
 )
 
@@ -152,8 +166,11 @@ def _shared_with(node: Node) -> list[Node]:
         return []
     schema = schema_of(node.target)
     sources = [n for n in node.all_input_nodes if _holds_tensor(n)]
-    if schema is None or qualified_name(node.target) in _UNDECLARED:
+    name = qualified_name(node.target)
+    if schema is None or name in _UNDECLARED:
         return sources
+    if name in FRESH:
+        return []
     if any(r.alias_info for r in schema.returns):
         bound = bound_arguments(node)
         marked = [bound.get(a.name) for a in schema.arguments if a.alias_info]

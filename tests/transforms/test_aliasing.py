@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from transforms.aliasing import FRESH
 from transforms.editor import ProgramEditor
 
 if TYPE_CHECKING:
@@ -36,6 +37,30 @@ def _node(editor: ProgramEditor, name: str) -> Node:
     return next(n for n in editor.graph.nodes if n.name == name)
 
 
+_ONE = torch.ones(1, 1, 1)
+# Calls by which nothing changes, so that an operator might hand back what it was given.
+_IDENTITIES: dict[str, list[tuple[torch.Tensor, ...]]] = {
+    "linear": [(_ONE, _ONE[0]), (_ONE[0, 0], _ONE[0])],
+    "matmul": [(_ONE, _ONE), (_ONE[0, 0], _ONE[0, 0]), (_ONE[0], _ONE[0, 0])],
+    "conv1d": [(_ONE, _ONE)],
+    "conv2d": [(_ONE[None], _ONE[None])],
+    "conv3d": [(_ONE[None, None], _ONE[None, None])],
+    "scaled_dot_product_attention": [(_ONE[None], _ONE[None], _ONE[None])],
+}
+
+
+@pytest.mark.parametrize("name", sorted({name.removeprefix("aten::") for name in FRESH}))
+def test_what_is_called_fresh_never_returns_what_it_was_given(name: str) -> None:
+    """With weights of one and no bias, of one element and of several axes or none left."""
+    if name == "layer_norm":
+        x = torch.tensor([[-1.0, 1.0]])
+        assert nn.functional.layer_norm(x, (2,)).data_ptr() != x.data_ptr()
+        return
+    for arguments in _IDENTITIES[name]:
+        result = getattr(torch.ops.aten, name)(*arguments)
+        assert result.untyped_storage().data_ptr() != _ONE.untyped_storage().data_ptr()
+
+
 @pytest.mark.parametrize(
     ("function", "name", "shares"),
     [
@@ -47,6 +72,7 @@ def _node(editor: ProgramEditor, name: str) -> Node:
         (lambda _, x: nn.functional.dropout(x.exp(), training=False), "dropout", True),
         (lambda _, x: torch.ops.aten.view_copy(x.exp(), [6]), "view_copy", False),
         (lambda _, x: nn.functional.linear(x.exp(), x), "linear", False),
+        (lambda _, x: nn.functional.layer_norm(x.exp(), (3,)), "layer_norm", False),
         (lambda _, x: x.exp().relu_(), "relu_", True),
     ],
 )
