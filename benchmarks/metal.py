@@ -176,7 +176,8 @@ def _counted(model: str) -> bool:
             folder = fetch(model, Path(scratch) / "bundle")
             held = weights(folder)
             for graphs in (False, True):
-                print(f"{model}: counting, minutes for a large one", file=sys.stderr, flush=True)
+                way = "by graphs" if graphs else "by our kernels"
+                print(f"{model}: counting {way}", file=sys.stderr, flush=True)
                 for program, of in counts(folder, graphs=graphs).items():
                     name = f"{model}/{program}{', graphs' if graphs else ''}"
                     print(f"| {' | '.join(row(name, held[program], of))} |", flush=True)
