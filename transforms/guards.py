@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
+
+from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.export import ExportedProgram
 
-__all__ = ["no_new_guards", "transforms_of_any_length"]
+__all__ = [
+    "dynamic_sizes_kept", "no_new_guards", "surely_equal", "transforms_of_any_length",
+]  # fmt: skip
 
 _LOUD = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
 
@@ -26,6 +32,41 @@ def no_new_guards(mode: FakeTensorMode) -> Iterator[None]:
     guarded = contextlib.nullcontext() if env is None else env.error_on_new_guards()
     with mode, torch.no_grad(), guarded, _quiet():
         yield
+
+
+def surely_equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether sizes are equal whatever the dynamic ones are; `==` would fix those to make it so."""
+    return len(one) == len(other) and statically_known_true(sym_eq(tuple(one), tuple(other)))
+
+
+@contextlib.contextmanager
+def dynamic_sizes_kept(place: str, program: ExportedProgram) -> Iterator[None]:
+    """Raise if what is done inside the block has assumed a value of an input's dynamic size.
+
+    A question such as `a.shape == b.shape` fixes a symbol behind everybody's back, and what is
+    generated then is for the example's size alone.
+
+    Args:
+        place: what is lowered, for the message.
+        program: its inputs are looked at.
+
+    Raises:
+        LoweringError: one has; at the end of the block.
+    """
+    sizes = [
+        (node.name, axis, size, str(size.node.expr))
+        for node in program.graph.find_nodes(op="placeholder")
+        for axis, size in enumerate(getattr(node.meta.get("val"), "shape", ()))
+        if isinstance(size, torch.SymInt)
+    ]
+    yield
+    for name, axis, size, before in sizes:
+        if str(size.node.expr) != before:
+            raise LoweringError(
+                place,
+                f"axis {axis} of {name} is dynamic, and lowering took it for {size.node.expr}",
+                "Give it a fixed size, and report it: it is a fault of Menagerie's or of torch's",
+            )
 
 
 def transforms_of_any_length() -> contextlib.AbstractContextManager[object]:

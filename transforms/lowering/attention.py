@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from transforms.editor import ProgramEditor
+from transforms.guards import surely_equal
 from transforms.lowering.layouts import let_views_copy
 from transforms.lowering.own_operators import declare
 
@@ -101,7 +102,7 @@ def attention(  # noqa: PLR0917
 
 def _with_heads(operand: torch.Tensor, heads: int) -> torch.Tensor:
     """As many heads, of which one that is alone stands for all."""
-    if operand.shape[_HEADS] == heads:
+    if surely_equal([operand.shape[_HEADS]], [heads]):
         return operand
     return operand.expand(*operand.shape[:_HEADS], heads, *operand.shape[_HEADS + 1 :])
 
@@ -121,6 +122,6 @@ def _of_equal_heads(
 def _batched(operand: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
     """(batch, heads, places, width) of an operand whose axes before heads are any."""
     batch = math.prod(sizes[:_HEADS])
-    if operand.dim() == _RANK and operand.shape[0] == batch:
+    if operand.dim() == _RANK and surely_equal([operand.shape[0]], [batch]):
         return operand
     return operand.expand(sizes).reshape(batch, *sizes[_HEADS:])

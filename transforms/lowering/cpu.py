@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from menagerie.library import library_path
+from transforms.guards import dynamic_sizes_kept
 from transforms.lowering.activations import with_fused_activations
 from transforms.lowering.checked_loops import FAULTS, CheckedScheduling
 from transforms.lowering.coverage import check_kernels, check_library
@@ -105,10 +106,11 @@ def lower(
     started = time.perf_counter()
     place = f"program {name}"
     baseline = _baseline()
-    turned = turn_pointwise_sequences(program, of_turned_inputs=True)
-    claimed = with_claimed_weights(with_recurrent_kernels(turned, place))
-    prepared = with_fused_activations(claimed)
-    code = generate_code(prepared, {**_OPTIONS, "cpp.simdlen": baseline.vector_bits}, BACKEND)
+    with dynamic_sizes_kept(place, program):
+        turned = turn_pointwise_sequences(program, of_turned_inputs=True)
+        claimed = with_claimed_weights(with_recurrent_kernels(turned, place))
+        prepared = with_fused_activations(claimed)
+        code = generate_code(prepared, {**_OPTIONS, "cpp.simdlen": baseline.vector_bits}, BACKEND)
     check_kernels(place, code.kernel_uses, "cpu")
     flags = (*_FLAGS, *baseline.flags)
     sources = [

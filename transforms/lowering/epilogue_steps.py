@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from transforms.editor import fake_value
+from transforms.guards import surely_equal
 from transforms.lowering.finished import Step
 from transforms.operators import bound_arguments
 
@@ -49,7 +50,7 @@ def calls_of(node: Node, value: Node) -> list[Call] | None:
     if node.op != "call_function" or not isinstance(fake_value(node), torch.Tensor):
         return None
     made, before = fake_value(node), fake_value(value)
-    if made.dtype != before.dtype or made.shape != before.shape:
+    if made.dtype != before.dtype or not surely_equal(made.shape, before.shape):
         return None
     if node.target in _PLAIN:
         return [Call(_PLAIN[node.target])]

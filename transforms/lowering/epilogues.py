@@ -14,6 +14,7 @@ import torch
 
 from transforms.aliasing import is_written_between
 from transforms.editor import ProgramEditor, fake_value
+from transforms.guards import surely_equal
 from transforms.lowering.epilogue_steps import Call, calls_of
 from transforms.lowering.finished import MOST_STEPS, finished_operators
 from transforms.lowering.input_factors import input_and_factor
@@ -120,7 +121,8 @@ def _is_reached(other: Node, product: Node) -> bool:
     if product.target in _CONVOLUTIONS:
         return True
     read, made = fake_value(other), fake_value(product)
-    return bool(read.dim() <= 1 or read.shape == made.shape or made.shape[:-2].numel() == 1)
+    is_matrix = surely_equal(made.shape[:-2], [1] * (made.dim() - _MATRIX))
+    return read.dim() <= 1 or surely_equal(read.shape, made.shape) or is_matrix
 
 
 def _fuse(editor: ProgramEditor, chain: _Chain) -> None:

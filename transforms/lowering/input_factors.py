@@ -8,6 +8,7 @@ import torch
 
 from transforms.aliasing import is_written_between
 from transforms.editor import fake_value
+from transforms.guards import surely_equal
 from transforms.operators import bound_arguments
 
 if TYPE_CHECKING:
@@ -60,10 +61,11 @@ def _is_of_channels(factor: Node | float, images: Node | float) -> bool:
     of_channels, of_images = fake_value(factor), fake_value(images)
     if of_channels.dim() != _IMAGE or of_images.dim() != _IMAGE:
         return False
+    batch, channels, *window = of_channels.shape
     return bool(
         of_channels.dtype == of_images.dtype
-        and tuple(of_channels.shape[2:]) == (1, 1)
-        and of_channels.shape[1] == of_images.shape[1]
-        and of_channels.shape[0] in (1, of_images.shape[0])
-        and of_images.shape[2:] != of_channels.shape[2:]
+        and surely_equal(window, (1, 1))
+        and surely_equal([channels], [of_images.shape[1]])
+        and (surely_equal([batch], [1]) or surely_equal([batch], [of_images.shape[0]]))
+        and not surely_equal(of_images.shape[2:], window)
     )

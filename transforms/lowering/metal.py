@@ -15,6 +15,7 @@ from torch.export.passes import move_to_device_pass
 from menagerie.format.bundle_manifest import Role
 from menagerie.shim_list import kernel_symbols
 from transforms.editor import fake_value
+from transforms.guards import dynamic_sizes_kept
 from transforms.lowering import mach_toolchain
 from transforms.lowering.attention import keep_attention_whole
 from transforms.lowering.convolution_sizes import compute_sizes
@@ -135,7 +136,7 @@ def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
     _refuse_volumes(place, program)
     backend = Backend("mps", MetalScheduling, MetalWrapper.of(name))
     provide_mps()
-    with metal_on_any_host():
+    with metal_on_any_host(), dynamic_sizes_kept(place, program):
         shaped = compute_sizes(turn_pointwise_sequences(program))
         finished = join_products(fuse_epilogues(shaped))
         plain = with_plain_weights(keep_attention_whole(finished))
