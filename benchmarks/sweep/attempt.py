@@ -8,6 +8,7 @@ import json
 import math
 import multiprocessing
 import os
+import re
 import resource
 import signal
 import sys
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
 
     from benchmarks.sweep.case import Case, Sample
 
-__all__ = ["Bounds", "attempt", "run"]
+__all__ = ["Bounds", "attempt", "run", "without_folders"]
 
 _CLOCK = 6
+_FOLDERS = re.compile(r"/[^\s'\":]*/(?:site-packages|menagerie-sweep-[^/]+(?:/\.bundle\.[^/]+)?)/")
 _TEXT = 1500  # characters of an error that are kept
 
 
@@ -190,8 +192,17 @@ def _told(found: Record, error: Exception) -> Record:
         state = "wrong" if isinstance(error, ValidationError) else "refused" if ours else "failed"
     missing = tuple(sorted(error.uses)) if isinstance(error, UnsupportedKernels) else ()
     return dataclasses.replace(
-        found, state=state, missing=missing, error=type(error).__name__, text=str(error)[:_TEXT]
+        found,
+        state=state,
+        missing=missing,
+        error=type(error).__name__,
+        text=without_folders(str(error))[:_TEXT],
     )
+
+
+def without_folders(text: str) -> str:
+    """A message without where this machine has its packages and the case its bundle."""
+    return _FOLDERS.sub("", text)
 
 
 def _named(sample: Sample, wanted: set[str]) -> str:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks.sweep import attempt
-from benchmarks.sweep.attempt import Bounds, run
+from benchmarks.sweep.attempt import Bounds, run, without_folders
 from benchmarks.sweep.case import Case, Sample
 from benchmarks.sweep.record import Record, Results
 from benchmarks.sweep.table import README, TABLE, sentence, table, with_sentence
@@ -86,3 +86,13 @@ def test_a_case_that_takes_too_long_is_ended(seconds: float) -> None:
     """Its process goes, and the row says so."""
     record = run("resnet18", "cpu", Bounds(seconds, 8.0))
     assert record.state == "out of time"
+
+
+def test_a_kept_message_names_no_folder_of_the_machine() -> None:
+    """Neither where packages are nor where a case had its bundle."""
+    said = (
+        "a branch at /srv/ab/.venv/lib/python3.11/site-packages/transformers/x.py:3, and "
+        "/tmp/menagerie-sweep-a1_/.bundle.x9/bundle/programs/main/model.so: failed"
+    )
+    kept = without_folders(said)
+    assert kept == "a branch at transformers/x.py:3, and bundle/programs/main/model.so: failed"
