@@ -27,9 +27,9 @@ from benchmarks.metal import models_for_metal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-# All products by MPSGraph, those from 0.1, 1 and 10 GFLOP on, none: the fastest is to be shipped.
 LIMIT = 3600.0  # seconds that a step may take: a hanging GPU ends a step, not the day
 _TIMED_OUT = 124  # as timeout(1) has it
+# All products by MPSGraph, those from 0.1, 1 and 10 GFLOP on, none: the fastest is to be shipped.
 GRAPH_FROM = ("0", "0.1", "1", "10", "1e9")
 
 _ROOT = Path(__file__).parents[1]

@@ -24,8 +24,11 @@ __all__ = ["with_fused_activations"]
 
 aten = torch.ops.aten
 
-_IMAGE_RANK = 4
 _SEQUENCE_RANK = 3
+_CONVOLUTION_RANKS: dict[Any, int] = {
+    aten.conv1d.default: _SEQUENCE_RANK,
+    aten.conv2d.default: 4,
+}  # in batches
 _MATRIX = 2
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -85,10 +88,8 @@ def _activation(node: Node) -> _Activation:
 
 def _fused(editor: ProgramEditor, layer: Node, activation: _Activation, node: Node) -> Node | None:
     """A call of the fused kernel in front of `node`; None where there is none for the layer."""
-    if layer.target is aten.conv2d.default:
+    if layer.target in _CONVOLUTION_RANKS:
         return _fused_convolution(editor, layer, activation, node)
-    if layer.target is aten.conv1d.default:
-        return _fused_sequence(editor, layer, activation, node)
     if layer.target is aten.linear.default:
         return _fused_linear(editor, layer, activation, node)
     return None
@@ -98,35 +99,23 @@ def _fused_convolution(
     editor: ProgramEditor, layer: Node, activation: _Activation, node: Node
 ) -> Node | None:
     bound = bound_arguments(layer)
-    if layer.meta["val"].dim() != _IMAGE_RANK or editor.constant(bound["weight"]) is None:
+    rank = layer.meta["val"].dim()
+    if rank != _CONVOLUTION_RANKS[layer.target] or editor.constant(bound["weight"]) is None:
         return None
-    return editor.call(
+    images, weight = bound["input"], bound["weight"]
+    window = [_pair(bound[name]) for name in ("padding", "stride", "dilation")]
+    is_sequence = rank == _SEQUENCE_RANK
+    if is_sequence:
+        images, weight = (
+            editor.call(aten.unsqueeze.default, each, 2, like=node) for each in (images, weight)
+        )
+        window = [[0, *bound["padding"]], [1, *bound["stride"]], [1, *bound["dilation"]]]
+    fused = editor.call(
         torch.ops.mkldnn._convolution_pointwise.default,
-        bound["input"], bound["weight"], bound["bias"],
-        *(_pair(bound[name]) for name in ("padding", "stride", "dilation")),
-        bound["groups"], *_written(activation),
+        images, weight, bound["bias"], *window, bound["groups"], *_written(activation),
         like=node,
     )  # fmt: skip
-
-
-def _fused_sequence(
-    editor: ProgramEditor, layer: Node, activation: _Activation, node: Node
-) -> Node | None:
-    bound = bound_arguments(layer)
-    if layer.meta["val"].dim() != _SEQUENCE_RANK or editor.constant(bound["weight"]) is None:
-        return None
-    row, weight = (
-        editor.call(aten.unsqueeze.default, bound[name], 2, like=node)
-        for name in ("input", "weight")
-    )
-    image = editor.call(
-        torch.ops.mkldnn._convolution_pointwise.default,
-        row, weight, bound["bias"],
-        [0, *bound["padding"]], [1, *bound["stride"]], [1, *bound["dilation"]],
-        bound["groups"], *_written(activation),
-        like=node,
-    )  # fmt: skip
-    return editor.call(aten.squeeze.dim, image, 2, like=node)
+    return editor.call(aten.squeeze.dim, fused, 2, like=node) if is_sequence else fused
 
 
 def _fused_linear(
