@@ -38,6 +38,8 @@ const std::vector<std::string> kPreprocess = {"-E",
                                               "-D__METAL_MACOS__=1"};
 
 // - Half and bfloat round after every operation.
+// - Any function may hold a barrier or an operation of a SIMD group, as on a GPU: without that, a
+//   call of one that does is doubled into both branches of the `if` before it.
 // - Nothing is contracted or vectorised: results are the same everywhere, and the instrumentation
 //   of memory accesses sees each of them, which it does only up to 16 bytes.
 const std::vector<std::string> kCompile = {"-c",
@@ -54,6 +56,8 @@ const std::vector<std::string> kCompile = {"-c",
                                            "-fno-rtti",
                                            "-fno-math-errno",
                                            "-ffp-contract=off",
+                                           "-Xclang",
+                                           "-fconvergent-functions",
                                            "-fno-vectorize",
                                            "-fno-slp-vectorize",
                                            "-fno-stack-protector",

@@ -254,6 +254,23 @@ kernel void reductions(device float* out, constant float* in, constant long* who
 }
 """
 
+# As Inductor writes a softmax: thread 0 alone stores between two reductions.
+SOFTMAX = """
+kernel void softmax(device float* maxima, device float* sums, constant float* in,
+                    uint2 at [[thread_position_in_grid]]) {
+  threadgroup float most[32];
+  threadgroup float totals[32];
+  const long row = at.x;
+  const long place = at.y;
+  const float x = in[place + 16 * row];
+  const float maximum = c10::metal::threadgroup_max(most, x, place * 1, 16);
+  if (place == 0) maxima[row] = maximum;
+  const float power = metal::precise::exp(x - maximum);
+  const float sum = c10::metal::threadgroup_sum(totals, power, place * 1, 16);
+  if (place == 0) sums[row] = sum;
+}
+"""
+
 # name -> eager, over positive values
 SPECIAL = {
     "erf": torch.erf,
@@ -286,7 +303,7 @@ def lowered(emulated: EmulatedDevice) -> Library:
         " uint t [[thread_position_in_grid]]) {\n  const float x = in[t];\n" + calls + "\n}\n"
     )
     headers = c10("utils", "special_math", "reduction_utils", "indexing", "atomic", "random")
-    return emulated.compile(headers + FUSED + REDUCTIONS + special)
+    return emulated.compile(headers + FUSED + REDUCTIONS + SOFTMAX + special)
 
 
 def test_fused_kernel_of_a_lowered_model(lowered: Library, emulated: EmulatedDevice) -> None:
@@ -302,6 +319,18 @@ def test_fused_kernel_of_a_lowered_model(lowered: Library, emulated: EmulatedDev
         torch.from_numpy(shift),
     )
     np.testing.assert_allclose(out.read(F32).reshape(40, 32), eager.numpy(), atol=2e-6)
+
+
+def test_what_one_thread_stores_between_reductions(
+    lowered: Library, emulated: EmulatedDevice
+) -> None:
+    """The threads of a SIMD group meet in the second reduction, whoever stored before it."""
+    x = torch.from_numpy(random(5, 16))
+    maxima, sums = emulated.buffer(5 * 4), emulated.buffer(5 * 4)
+    lowered.run("softmax", [maxima, sums, emulated.buffer(x.numpy())], [5, 16], [1, 16])
+    most = x.amax(1, keepdim=True)
+    assert (maxima.read(F32) == most[:, 0].numpy()).all()
+    np.testing.assert_allclose(sums.read(F32), (x - most).exp().sum(1).numpy(), rtol=1e-6)
 
 
 def test_reductions_of_torch(lowered: Library, emulated: EmulatedDevice) -> None:
