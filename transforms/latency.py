@@ -22,7 +22,7 @@ __all__ = ["ProgramTimes", "measure_beside_eager"]
 
 ProgramTimes = tuple[tuple[str, "Measurement"], ...]  # by program
 
-_SECONDS = 2.0  # for an artifact and eager together
+_SECONDS = 1.0  # for an artifact and eager together
 
 _log = logging.getLogger(__name__)
 

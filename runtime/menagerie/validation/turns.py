@@ -39,6 +39,7 @@ __all__ = ["Partner", "Turn", "artifact", "serve", "take_turn", "time_in_turns"]
 
 _TURN_SECONDS = 0.04  # longer than the threads of the side before spin, and soon over
 _FEWEST_TURNS = 3
+_PATIENCE = 5  # times as long as was asked for, until fewer turns must do
 _MOST_SECONDS = 300.0  # that an answer is waited for
 
 
@@ -68,15 +69,16 @@ def time_in_turns(
 
     Args:
         sides: take a turn each.
-        seconds: how long to go on; three rounds are made at least.
+        seconds: how long to go on; at least one round, and three unless they take five times as
+            long: calls of many seconds differ little from each other.
         threads: how many threads each uses; noted only.
         case: the golden case whose inputs are used; noted only.
     """
     for side in sides:
         side()
     rounds: list[list[Turn]] = []
-    end = time.perf_counter() + seconds
-    while len(rounds) < _FEWEST_TURNS or time.perf_counter() < end:
+    begun = time.perf_counter()
+    while _more_rounds(len(rounds), time.perf_counter() - begun, seconds):
         rounds.append([side() for side in sides])
     return [
         measurement(
@@ -87,6 +89,12 @@ def time_in_turns(
         )
         for turns in zip(*rounds, strict=True)
     ]
+
+
+def _more_rounds(made: int, passed: float, seconds: float) -> bool:
+    if made < _FEWEST_TURNS:
+        return made == 0 or passed < _PATIENCE * seconds
+    return passed < seconds
 
 
 class Partner:

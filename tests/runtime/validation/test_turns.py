@@ -26,19 +26,48 @@ def spin() -> None:
         continue
 
 
-def test_sides_alternate_and_the_first_round_is_not_counted() -> None:
+class Clock:
+    """Stands still but for what a turn takes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+
+
+@pytest.mark.parametrize(
+    ("turn_seconds", "seconds", "rounds"),
+    [(0.25, 0, 1), (0.25, 1, 3), (0.25, 4, 8), (2.5, 2, 2), (6, 1, 1)],
+)
+def test_long_calls_are_repeated_less(
+    monkeypatch: pytest.MonkeyPatch, turn_seconds: float, seconds: float, rounds: int
+) -> None:
+    """At least one round and the time asked for; three unless they take five times that."""
+    clock = Clock(monkeypatch)
+
+    def turn() -> Turn:
+        clock.now += turn_seconds
+        return Turn((turn_seconds * 1e3,), 0.0)
+
+    first, second = time_in_turns([turn, turn], seconds=seconds, threads=1)
+    assert (first.runs, second.runs) == (rounds, rounds)
+
+
+def test_sides_alternate_and_the_first_round_is_not_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Both take as many turns, one after the other, whatever they cost."""
-    called: list[str] = []
+    clock, called = Clock(monkeypatch), list[str]()
 
     def side(name: str, wall: float) -> Callable[[], Turn]:
         def turn() -> Turn:
+            clock.now += wall / 1e3
             called.append(name)
             first = called.count(name) == 1
             return Turn((1e6,) if first else (wall, 3 * wall), 4 * wall)
 
         return turn
 
-    fast, slow = time_in_turns([side("a", 10.0), side("b", 20.0)], seconds=0, threads=2, case=1)
+    fast, slow = time_in_turns([side("a", 10.0), side("b", 20.0)], seconds=0.08, threads=2, case=1)
     assert called == ["a", "b"] * 4
     assert (fast.runs, fast.minimum_ms, fast.median_ms) == (6, 10.0, 20.0)
     assert (slow.runs, slow.minimum_ms, slow.median_ms) == (6, 20.0, 40.0)
