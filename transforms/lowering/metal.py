@@ -31,6 +31,7 @@ from transforms.lowering.own_shims import own_shims
 from transforms.lowering.pointwise_sequences import turn_pointwise_sequences
 from transforms.lowering.portable_link import link_model_library
 from transforms.lowering.toolchain import Source, find_compiler
+from transforms.lowering.volumes import turn_volumes_into_images
 from transforms.node_origin import origin
 from transforms.targets.cpu import host_requirements
 from zoo.errors import LoweringError
@@ -53,6 +54,9 @@ _OPTIONS: dict[str, object] = {
     # Torch's Welford for Metal has each thread of a group read all values one after another: for a
     # layer norm of 384, 384 x 384 reads a row. A mean and a variance by it are two quick sums.
     "mtia.disable_welford_reduction": True,
+    # A kernel takes 31 buffers (Metal Feature Set Tables, "Buffer argument table"); of these some
+    # are dynamic sizes, one each, and one may be for messages.
+    "max_fusion_unique_io_buffers": 24,
 }
 
 _FLAGS = (
@@ -133,11 +137,12 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
 
 def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
     place = f"program {name}"
-    _refuse_volumes(place, program)
     backend = Backend("mps", MetalScheduling, MetalWrapper.of(name))
     provide_mps()
     with metal_on_any_host(), dynamic_sizes_kept(place, program):
-        shaped = compute_sizes(turn_pointwise_sequences(program))
+        images = turn_volumes_into_images(program)
+        _refuse_volumes(place, images)
+        shaped = compute_sizes(turn_pointwise_sequences(images))
         finished = join_products(fuse_epilogues(shaped))
         plain = with_plain_weights(keep_attention_whole(finished))
         options = _OPTIONS | {"aot_inductor.custom_ops_to_c_shims": own_shims(plain)}
@@ -151,13 +156,13 @@ def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
 
 
 def _refuse_volumes(place: str, program: ExportedProgram) -> None:
-    """Raise for a convolution along three axes, which the device's kernels do not know."""
+    """Raise for a convolution that is still along three axes, which no kernel of the device is."""
     for node in program.graph.nodes:
         if node.target in _CONVOLUTIONS and fake_value(node.args[1]).dim() > _IMAGE:
             raise LoweringError(
                 place,
                 f"{node.name}, {origin(node)}, convolves along three axes, the device along two",
-                "Write it as a sum of convolutions of slices, or convert for the CPU",
+                "Fix the batch or the depth, or convert for the CPU; transposed ones are the CPU's",
             )
 
 

@@ -17,6 +17,7 @@ from transforms.lowering.inductor import metal_header
 from transforms.lowering.mach_o import read_library
 from transforms.targets.cpu import host_requirements
 from zoo.errors import LoweringError, UnsupportedKernels
+from zoo.sources.operators import torchvision_operators
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,8 +158,10 @@ class Unwritten(nn.Module):
     [
         (lambda x: x.double().sum(), "_to_copy.* is of torch.float64, which Metal does not know"),
         (
-            lambda x: nn.functional.conv3d(x.view(1, 1, 2, 2, 1), torch.ones(1, 1, 1, 2, 1)),
-            "conv3d, .*test_metal.py.*, convolves along three axes",
+            lambda x: nn.functional.conv_transpose3d(
+                x.view(1, 1, 2, 2, 1), torch.ones(1, 1, 1, 2, 1)
+            ),
+            "conv_transpose3d, .*test_metal.py.*, convolves along three axes",
         ),
         (lambda x: torch.hypot(x, x), "code generation failed: .*hypot"),
     ],
@@ -195,6 +198,18 @@ def test_shapes_that_vary_are_arguments_of_the_kernels() -> None:
     ).run_decompositions({})
     code = metal._generate("main", program)
     assert "aoti_torch_mps_set_arg_int(" in code.wrapper
+
+
+def test_no_kernel_has_more_buffers_than_metal_knows() -> None:
+    """A layer of DenseNet is copied into the input of each that follows it, by one kernel."""
+    with torchvision_operators():
+        from torchvision.models.densenet import DenseNet
+    model = DenseNet(growth_rate=4, block_config=(36,), num_init_features=4)
+    program = torch.export.export(model.eval(), (torch.randn(1, 3, 32, 32),), strict=False)
+    code = metal._generate("main", program.run_decompositions({}))
+    heads = re.findall(r"kernel void \w+\((.*?)\)\s*\{", "".join(code.shaders.values()), re.S)
+    buffers = [len(re.findall(r"\b(?:device|constant) ", head)) for head in heads]
+    assert 16 < max(buffers) <= 31  # Metal Feature Set Tables, "Buffer argument table"
 
 
 def test_no_thread_of_a_layer_norm_walks_over_its_row() -> None:

@@ -36,6 +36,7 @@ class _Weights(nn.Module):
         self.pointwise = nn.Conv2d(32, 16, 1)
         self.up = nn.ConvTranspose2d(16, 8, 3, stride=2, padding=1, output_padding=1)
         self.line = nn.Conv1d(16, 8, 3, padding=1)
+        self.volume = nn.Conv3d(4, 6, (2, 3, 3), stride=(2, 1, 1), padding=1, groups=2)
         self.norm, self.group_norm = nn.LayerNorm(16), nn.GroupNorm(4, 16)
         self.sppf_in, self.sppf_out = nn.Conv2d(16, 8, 1), nn.Conv2d(32, 16, 1)
         self.matrix = nn.Parameter(torch.randn(16, 12))
@@ -167,6 +168,7 @@ _PIECES: dict[str, tuple[Callable[[_Weights, torch.Tensor], torch.Tensor], tuple
     "dilated convolution": (lambda w, x: w.dilated(x), _IMAGE),
     "transposed convolution": (lambda w, x: w.up(x), _IMAGE),
     "convolution in 1-D": (lambda w, x: w.line(x.transpose(1, 2)), _TOKENS),
+    "convolution of a volume": (lambda w, x: w.volume(x), (2, 4, 5, 8, 8)),
     "channels-last convolution": (
         lambda w, x: w.dense(x.contiguous(memory_format=torch.channels_last)), _IMAGE,
     ),

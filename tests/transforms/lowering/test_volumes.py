@@ -1,0 +1,74 @@
+"""Convolutions of volumes as convolutions of images: the same numbers, whatever the window."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+
+from transforms.editor import fake_value
+from transforms.lowering.volumes import turn_volumes_into_images
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+_SHAPE = (2, 4, 17, 11, 12)
+_CONVOLUTIONS = {
+    "dense": nn.Conv3d(4, 6, 3),
+    "places alone": nn.Conv3d(4, 6, (1, 3, 3), stride=(1, 2, 2), padding=(0, 1, 1)),
+    "depth alone": nn.Conv3d(4, 6, (3, 1, 1), padding=(1, 0, 0)),
+    "patches": nn.Conv3d(4, 8, (2, 4, 4), stride=(2, 4, 4)),
+    "depthwise": nn.Conv3d(4, 8, 3, padding=1, groups=4),
+    "each axis otherwise": nn.Conv3d(
+        4, 6, (2, 3, 4), stride=(2, 1, 3), padding=(2, 1, 0), dilation=(3, 2, 1), groups=2,
+        bias=False,
+    ),
+    "same": nn.Conv3d(4, 4, (4, 3, 2), padding="same", dilation=(1, 2, 1)),
+    "valid": nn.Conv3d(4, 4, (2, 3, 4), padding="valid"),
+}  # fmt: skip
+
+
+def _exported(module: nn.Module, sizes: dict[int, Dim] | None = None) -> ExportedProgram:
+    example = (torch.randn(_SHAPE),)
+    shapes = (sizes or {},)
+    program = torch.export.export(module.eval(), example, dynamic_shapes=shapes, strict=False)
+    return program.run_decompositions({})
+
+
+def _convolves_volumes(program: ExportedProgram) -> bool:
+    weights = [n.args[1] for n in program.graph.nodes if "conv" in str(n.target)]
+    assert weights, "no convolution at all"
+    return any(fake_value(weight).dim() == 5 for weight in weights)
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even")  # torch's, once
+@pytest.mark.parametrize("kind", _CONVOLUTIONS)
+@pytest.mark.parametrize("sizes", [{}, {0: Dim("batch", max=50)}, {2: Dim("depth", min=8, max=40)}])
+def test_each_is_one_of_images_and_gives_the_same(kind: str, sizes: dict[int, Dim]) -> None:
+    """At the example's sizes and at others, and no range of a dynamic size has become narrower."""
+    module = _CONVOLUTIONS[kind]
+    program = _exported(module, sizes)
+    turned = turn_volumes_into_images(program)
+    assert not _convolves_volumes(turned)
+    assert turned.range_constraints == program.range_constraints
+    other = tuple(31 if axis in sizes else size for axis, size in enumerate(_SHAPE))
+    for shape in (_SHAPE, other):
+        x = torch.randn(shape)
+        torch.testing.assert_close(turned.module()(x), module(x), atol=1e-5, rtol=1e-5)
+
+
+def test_transposed_ones_and_those_of_no_fixed_size_stay() -> None:
+    """What cannot be turned is left for lowering to refuse."""
+    assert _convolves_volumes(turn_volumes_into_images(_exported(nn.ConvTranspose3d(4, 6, 3))))
+    free = {0: Dim("batch", max=50), 2: Dim("depth", min=8, max=40)}
+    assert _convolves_volumes(turn_volumes_into_images(_exported(nn.Conv3d(4, 6, 3), free)))
+
+
+def test_convolutions_of_images_are_left_alone() -> None:
+    """Their weights have four axes."""
+    program = torch.export.export(nn.Conv2d(4, 6, 3), (torch.randn(1, 4, 8, 8),), strict=False)
+    before = [str(node.target) for node in program.graph.nodes]
+    assert [str(n.target) for n in turn_volumes_into_images(program).graph.nodes] == before

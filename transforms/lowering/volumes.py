@@ -1,0 +1,107 @@
+"""Convolutions along three axes become convolutions of images, which a GPU's kernels know.
+
+What a window of K places along the first axis sees are K images. Laid one behind the other as
+channels they are one image with K times the channels, and the weight, with its first two axes taken
+for one, is that image's as it lies in memory, whatever the groups:
+
+    (O, C / groups, K, KH, KW)  =  (O, C / groups * K, KH, KW)
+
+So a batch of N volumes with D' windows each is a batch of N D' images.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from transforms.editor import ProgramEditor, fake_value
+from transforms.operators import bound_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+__all__ = ["turn_volumes_into_images"]
+
+aten = torch.ops.aten
+
+_CONVOLUTIONS = (aten.conv3d.default, aten.conv3d.padding, aten.convolution.default)
+_RANK = 5  # of volumes: batch, channels, depth, height, width
+_DEPTH = 2
+
+
+def turn_volumes_into_images(program: ExportedProgram) -> ExportedProgram:
+    """Put a convolution of images in place of each convolution of a batch of volumes.
+
+    Transposed ones stay, and those of which neither the batch nor the windows' number is fixed.
+
+    Args:
+        program: exported, as its target prepares it.
+    """
+    editor = ProgramEditor(program)
+    for node in editor.calls(*_CONVOLUTIONS):
+        given = bound_arguments(node)
+        if _can_be_turned(node, given):
+            with editor.graph.inserting_before(node):
+                editor.replace(node, _turned(editor, node, given))
+    return editor.finish()
+
+
+def _can_be_turned(node: Node, given: Mapping[str, Any]) -> bool:
+    shape, images = fake_value(given["weight"]).shape, fake_value(given["input"])
+    if len(shape) != _RANK or images.dim() != _RANK or given.get("transposed", False):
+        return False
+    return any(isinstance(fake_value(node).shape[axis], int) for axis in (0, _DEPTH))
+
+
+def _turned(editor: ProgramEditor, node: Node, given: Mapping[str, Any]) -> Node:
+    """The same numbers by a convolution of images, in front of `node`."""
+
+    def call(target: Any, *args: Any) -> Node:
+        return editor.call(target, *args, like=node)
+
+    weight = given["weight"]
+    taps = fake_value(weight).shape[_DEPTH]
+    stride, dilation = _of_each(given["stride"]), _of_each(given["dilation"])
+    before, behind, around = _paddings(given["padding"], taps, dilation[0])
+    volumes = given["input"]
+    if before or behind:
+        volumes = call(aten.constant_pad_nd.default, volumes, [0, 0, 0, 0, before, behind])
+    reach = (taps - 1) * dilation[0] + 1
+    windows = call(aten.unfold.default, volumes, _DEPTH, reach, stride[0])  # N C D' H W reach
+    if dilation[0] > 1:
+        windows = call(aten.slice.Tensor, windows, -1, 0, reach, dilation[0])
+    windows = call(aten.permute.default, windows, [0, 2, 1, 5, 3, 4])  # N D' C K H W
+    images = call(aten.flatten.using_ints, call(aten.flatten.using_ints, windows, 2, 3), 0, 1)
+    plain = call(aten.flatten.using_ints, weight, 1, 2)
+    convolve = aten.conv2d.padding if isinstance(around, str) else aten.conv2d.default
+    rest = (stride[1:], around, dilation[1:], given["groups"])
+    with _unasked(editor):
+        found = call(convolve, images, plain, given["bias"], *rest)
+    batch, _, depth, *_ = fake_value(node).shape
+    sizes = [batch, -1] if isinstance(batch, int) else [-1, depth]
+    return call(aten.transpose.int, call(aten.unflatten.int, found, 0, sizes), 1, 2)
+
+
+def _unasked(editor: ProgramEditor) -> contextlib.AbstractContextManager[object]:
+    """Torch looks for a CPU's kernel by the number of images and would note what it found of it."""
+    env = editor.fake_mode.shape_env
+    return contextlib.nullcontext() if env is None else env.suppress_guards()
+
+
+def _of_each(values: list[int]) -> list[int]:
+    """One number for each axis; torch lets one stand for all."""
+    return list(values) * 3 if len(values) == 1 else list(values)
+
+
+def _paddings(given: list[int] | str, taps: int, dilation: int) -> tuple[int, int, list[int] | str]:
+    """Of the depth in front and behind, and of the two other axes as conv2d takes it."""
+    if isinstance(given, str):
+        reach = dilation * (taps - 1) if given == "same" else 0
+        return reach // 2, reach - reach // 2, given  # torch puts the odd place behind
+    depth, *others = _of_each(given)
+    return depth, depth, others
