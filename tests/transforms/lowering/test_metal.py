@@ -207,7 +207,7 @@ def test_no_kernel_has_more_buffers_than_metal_knows() -> None:
     model = DenseNet(growth_rate=4, block_config=(36,), num_init_features=4)
     program = torch.export.export(model.eval(), (torch.randn(1, 3, 32, 32),), strict=False)
     code = metal._generate("main", program.run_decompositions({}))
-    heads = re.findall(r"kernel void \w+\((.*?)\)\s*\{", "".join(code.shaders.values()), re.S)
+    heads = re.findall(r"kernel void \w+\((.*?)\)\s*\{", "".join(code.shaders.values()), re.DOTALL)
     buffers = [len(re.findall(r"\b(?:device|constant) ", head)) for head in heads]
     assert 16 < max(buffers) <= 31  # Metal Feature Set Tables, "Buffer argument table"
 
