@@ -12,7 +12,6 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.utils._pytree import tree_map
 
@@ -192,8 +191,7 @@ class ProgramEditor:
             lambda a: fake_value(a) if isinstance(a, torch.fx.Node) else a,
             (node.args, node.kwargs),
         )
-        # Torch's own decompositions of C++ operators ask dynamic sizes for their values.
-        with self.fake_mode, enable_python_dispatcher(), torch.no_grad():
+        with self.fake_mode, torch.no_grad():
             node.meta["val"] = node.target(*args, **kwargs)  # type: ignore[operator]
         node.meta.pop("tensor_meta", None)
 

@@ -15,6 +15,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 
 from transforms.editor import ProgramEditor, fake_value
 from transforms.operators import bound_arguments
@@ -62,7 +63,8 @@ def _turned(editor: ProgramEditor, node: Node, given: Mapping[str, Any]) -> Node
     """The same numbers by a convolution of images, in front of `node`."""
 
     def call(target: Any, *args: Any) -> Node:
-        return editor.call(target, *args, like=node)
+        with enable_python_dispatcher():  # padding in C++ asks dynamic sizes for their values
+            return editor.call(target, *args, like=node)
 
     weight = given["weight"]
     taps = fake_value(weight).shape[_DEPTH]
