@@ -27,6 +27,8 @@ from zoo.errors import LoweringError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    import sympy
+
 __all__ = ["SHADER_SCHEME", "MetalCode", "MetalScheduling", "MetalWrapper", "metal_code"]
 
 # What the wrapper calls its shaders when it asks the runtime for them; see FORMAT.md, rule 10.
@@ -120,6 +122,17 @@ class _Kernel(mps.MetalKernel):
     """A shader without the headers that all share: they are kept once a bundle."""
 
     overrides = MetalFunctions
+
+    def check_bounds(
+        self,
+        expr: sympy.Expr,
+        size: sympy.Expr,
+        lower: bool,
+        upper: bool,
+    ) -> None:
+        """As torch's, which does not declare an index that nothing else asks for."""
+        if lower or upper:
+            super().check_bounds(self.prepare_indexing(expr), size, lower, upper)
 
     def codegen_kernel(self, name: str = "generated_kernel") -> str:
         with patch.object(mps, "_embed_headers", lambda *_: ""):

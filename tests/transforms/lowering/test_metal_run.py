@@ -279,3 +279,24 @@ def test_half_precision_is_within_1e_2_of_eager(half: Results, piece: str) -> No
     """Each element of the piece's result, absolutely where it is small, relatively where not."""
     found, expected = half[piece]
     torch.testing.assert_close(found, expected, atol=1e-2, rtol=1e-2)
+
+
+class _Places(nn.Module):
+    """Words with a learned vector for each place, as most text models begin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(100, 32), nn.Embedding(64, 32)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """A row for each word."""
+        return self.words(ids) + self.places(torch.arange(ids.shape[1]))
+
+
+def test_places_of_a_dynamic_length_are_looked_up() -> None:
+    """Nothing is read or written by a place but the check that the table has it."""
+    module, ids = _Places().eval(), torch.randint(0, 100, (3, 11))
+    sizes = {0: torch.export.Dim("batch", max=4), 1: torch.export.Dim("length", max=24)}
+    program = torch.export.export(module, (ids,), dynamic_shapes=(sizes,), strict=False)
+    [found] = run_piece(program.run_decompositions({}), (ids,), target="metal")
+    torch.testing.assert_close(found, module(ids), atol=0, rtol=0)
