@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 __all__ = [
-    "dynamic_sizes_kept", "no_new_guards", "surely_equal", "transforms_of_any_length",
+    "dynamic_sizes_kept", "guards_not_noted", "no_new_guards", "surely_equal",
+    "transforms_of_any_length",
 ]  # fmt: skip
 
 _LOUD = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
@@ -32,6 +33,12 @@ def no_new_guards(mode: FakeTensorMode) -> Iterator[None]:
     guarded = contextlib.nullcontext() if env is None else env.error_on_new_guards()
     with mode, torch.no_grad(), guarded, _quiet():
         yield
+
+
+def guards_not_noted(mode: FakeTensorMode) -> contextlib.AbstractContextManager[object]:
+    """Inside, what torch asks of a dynamic size does not narrow its range."""
+    env = mode.shape_env
+    return contextlib.nullcontext() if env is None else env.suppress_guards()
 
 
 def surely_equal(one: Sequence[Any], other: Sequence[Any]) -> bool:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from torch.fx import Node
 
 __all__ = [
     "bound_arguments",
+    "for_each_axis",
     "has_effect",
     "is_elementwise",
     "is_functional",
@@ -92,6 +93,11 @@ def bound_arguments(node: Node) -> dict[str, Any]:
     bound.update(zip(positional, node.args, strict=False))
     bound.update(node.kwargs)
     return bound
+
+
+def for_each_axis(values: Sequence[int], axes: int) -> list[int]:
+    """A number of a window for each axis; a convolution takes one for all."""
+    return list(values) * axes if len(values) == 1 else list(values)
 
 
 def written_arguments(node: Node) -> Iterator[Node]:

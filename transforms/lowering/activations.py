@@ -13,7 +13,7 @@ import torch
 
 from transforms.editor import ProgramEditor
 from transforms.lowering.layouts import reads_by_strides
-from transforms.operators import bound_arguments
+from transforms.operators import bound_arguments, for_each_axis
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -29,6 +29,7 @@ _CONVOLUTION_RANKS: dict[Any, int] = {
     aten.conv1d.default: _SEQUENCE_RANK,
     aten.conv2d.default: 4,
 }  # in batches
+_IMAGE_AXES = 2
 _MATRIX = 2
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -103,7 +104,7 @@ def _fused_convolution(
     if rank != _CONVOLUTION_RANKS[layer.target] or editor.constant(bound["weight"]) is None:
         return None
     images, weight = bound["input"], bound["weight"]
-    window = [_pair(bound[name]) for name in ("padding", "stride", "dilation")]
+    window = [for_each_axis(bound[name], _IMAGE_AXES) for name in ("padding", "stride", "dilation")]
     is_sequence = rank == _SEQUENCE_RANK
     if is_sequence:
         images, weight = (
@@ -134,7 +135,3 @@ def _fused_linear(
 
 def _written(activation: _Activation) -> tuple[Any, ...]:
     return activation.name, list(activation.scalars), activation.algorithm
-
-
-def _pair(value: list[int]) -> list[int]:
-    return list(value) * 2 if len(value) == 1 else list(value)

@@ -11,14 +11,14 @@ So a batch of N volumes with D' windows each is a batch of N D' images.
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 
 from transforms.editor import ProgramEditor, fake_value
-from transforms.operators import bound_arguments
+from transforms.guards import guards_not_noted
+from transforms.operators import bound_arguments, for_each_axis
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +33,7 @@ aten = torch.ops.aten
 _CONVOLUTIONS = (aten.conv3d.default, aten.conv3d.padding, aten.convolution.default)
 _RANK = 5  # of volumes: batch, channels, depth, height, width
 _DEPTH = 2
+_AXES = 3  # of a window
 
 
 def turn_volumes_into_images(program: ExportedProgram) -> ExportedProgram:
@@ -68,7 +69,7 @@ def _turned(editor: ProgramEditor, node: Node, given: Mapping[str, Any]) -> Node
 
     weight = given["weight"]
     taps = fake_value(weight).shape[_DEPTH]
-    stride, dilation = _of_each(given["stride"]), _of_each(given["dilation"])
+    stride, dilation = (for_each_axis(given[name], _AXES) for name in ("stride", "dilation"))
     before, behind, around = _paddings(given["padding"], taps, dilation[0])
     volumes = given["input"]
     if before or behind:
@@ -82,22 +83,12 @@ def _turned(editor: ProgramEditor, node: Node, given: Mapping[str, Any]) -> Node
     plain = call(aten.flatten.using_ints, weight, 1, 2)
     convolve = aten.conv2d.padding if isinstance(around, str) else aten.conv2d.default
     rest = (stride[1:], around, dilation[1:], given["groups"])
-    with _unasked(editor):
+    # Torch looks for a CPU's kernel by the number of images.
+    with guards_not_noted(editor.fake_mode):
         found = call(convolve, images, plain, given["bias"], *rest)
     batch, _, depth, *_ = fake_value(node).shape
     sizes = [batch, -1] if isinstance(batch, int) else [-1, depth]
     return call(aten.transpose.int, call(aten.unflatten.int, found, 0, sizes), 1, 2)
-
-
-def _unasked(editor: ProgramEditor) -> contextlib.AbstractContextManager[object]:
-    """Torch looks for a CPU's kernel by the number of images and would note what it found of it."""
-    env = editor.fake_mode.shape_env
-    return contextlib.nullcontext() if env is None else env.suppress_guards()
-
-
-def _of_each(values: list[int]) -> list[int]:
-    """One number for each axis; torch lets one stand for all."""
-    return list(values) * 3 if len(values) == 1 else list(values)
 
 
 def _paddings(given: list[int] | str, taps: int, dilation: int) -> tuple[int, int, list[int] | str]:
@@ -105,5 +96,5 @@ def _paddings(given: list[int] | str, taps: int, dilation: int) -> tuple[int, in
     if isinstance(given, str):
         reach = dilation * (taps - 1) if given == "same" else 0
         return reach // 2, reach - reach // 2, given  # torch puts the odd place behind
-    depth, *others = _of_each(given)
+    depth, *others = for_each_axis(given, _AXES)
     return depth, depth, others
