@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "common/integer_rows.h"
@@ -75,7 +76,25 @@ void matrix_product(const Product& product, const Tensor& output);
 void rounded_convolution(const Tensor& input, const Tensor& weight, const IntegerWeight& integers,
                          const Tensor* bias, const ConvolutionParameters& parameters,
                          const Epilogue& epilogue, const Tensor& output);
-// And of a product [M, K] * [K, N] with the factors 1 and 0, where b is the weight transposed: each
+
+// A depthwise convolution of images behind one of 1 x 1: an inverted residual block's first two
+// (arXiv:1801.04381).
+struct Expanded {
+  const Tensor& input;
+  const Tensor& expansion;  // a weight [O, C, 1, 1]
+  std::optional<IntegerWeight> integers;  // that it stands for
+  const Tensor* expansion_bias;
+  Epilogue expansion_epilogue;
+  const Tensor& weight;  // [O, 1, height, width]
+  const Tensor* bias;
+  ConvolutionParameters parameters;  // of the depthwise one
+  Epilogue epilogue;
+};
+// Computes both without a trip of the expanded image through memory; false, with nothing done,
+// where one after the other is as fast.
+bool expanded_depthwise(const Expanded& call, const Tensor& output);
+
+// A rounded product [M, K] * [K, N] with the factors 1 and 0, where b is the weight transposed: each
 // row of a is rounded.
 void rounded_product(const Product& product, const IntegerWeight& integers, const Tensor& output);
 

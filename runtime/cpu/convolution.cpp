@@ -1,5 +1,7 @@
 // Convolutions, also with fused operations: choosing the output's layout; the kernel library
 // computes.
+#include "cpu/convolution.h"
+
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -37,9 +39,6 @@ Tensor empty_output(const Tensor& input, std::span<const int64_t> sizes, bool ch
   return empty_strided(input.dtype, sizes, {strides.data(), sizes.size()});
 }
 
-void compute(const Tensor& input, const Tensor& weight, const Tensor* bias,
-             const ConvolutionParameters& p, const Epilogue& epilogue, const Tensor& output);
-
 void compute_widened(const Tensor& input, const Tensor& weight, const Tensor* bias,
                      const ConvolutionParameters& p, const Epilogue& epilogue,
                      const Tensor& output) {
@@ -48,33 +47,9 @@ void compute_widened(const Tensor& input, const Tensor& weight, const Tensor* bi
   const Tensor other = epilogue.other == nullptr ? Tensor() : widened(*epilogue.other);
   Epilogue wide = epilogue;
   if (epilogue.other != nullptr) wide.other = &other;
-  compute(widened(input), widened(weight), bias == nullptr ? nullptr : &wide_bias, p, wide, result);
+  convolve(widened(input), widened(weight), bias == nullptr ? nullptr : &wide_bias, p, wide,
+           result);
   assign(result, output);
-}
-
-void compute(const Tensor& input, const Tensor& weight, const Tensor* bias,
-             const ConvolutionParameters& p, const Epilogue& epilogue, const Tensor& output) {
-  if (output.empty()) return;
-  if (is_half(output.dtype)) {
-    return compute_widened(input, weight, bias, p, epilogue, output);
-  }
-  if (input.empty() || weight.empty()) {
-    require(epilogue.binary == kernels::Binary::kNone &&
-                epilogue.activation == kernels::Activation::kNone,
-            "an empty convolution with a fused operation is not supported");
-    return fill_with_bias(output, bias);
-  }
-  const bool bias_dense = bias == nullptr || bias->is_contiguous();
-  const Tensor dense_bias = bias_dense ? Tensor() : contiguous(*bias);
-  const Tensor* plain_bias = bias_dense ? bias : &dense_bias;
-  note_convolution(input, weight, p.transposed, output);
-  if (p.groups == 1 && !p.transposed) {
-    if (const auto integers = integers_behind(weight)) {
-      return kernels::rounded_convolution(input, weight, *integers, plain_bias, p, epilogue,
-                                          output);
-    }
-  }
-  kernels::convolution(input, weight, plain_bias, p, epilogue, output);
 }
 
 // Operands of torch's fused convolutions, which the compiler always has answer channels-last.
@@ -113,6 +88,32 @@ void check_other(const Tensor& other, std::span<const int64_t> sizes) {
 
 }  // namespace
 
+void menagerie::convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
+                         const ConvolutionParameters& p, const Epilogue& epilogue,
+                         const Tensor& output) {
+  if (output.empty()) return;
+  if (is_half(output.dtype)) {
+    return compute_widened(input, weight, bias, p, epilogue, output);
+  }
+  if (input.empty() || weight.empty()) {
+    require(epilogue.binary == kernels::Binary::kNone &&
+                epilogue.activation == kernels::Activation::kNone,
+            "an empty convolution with a fused operation is not supported");
+    return fill_with_bias(output, bias);
+  }
+  const bool bias_dense = bias == nullptr || bias->is_contiguous();
+  const Tensor dense_bias = bias_dense ? Tensor() : contiguous(*bias);
+  const Tensor* plain_bias = bias_dense ? bias : &dense_bias;
+  note_convolution(input, weight, p.transposed, output);
+  if (p.groups == 1 && !p.transposed) {
+    if (const auto integers = integers_behind(weight)) {
+      return kernels::rounded_convolution(input, weight, *integers, plain_bias, p, epilogue,
+                                          output);
+    }
+  }
+  kernels::convolution(input, weight, plain_bias, p, epilogue, output);
+}
+
 Tensor backend::empty_convolution(const Tensor& input, const Tensor& weight,
                                   std::span<const int64_t> sizes) {
   return empty_output(input, sizes, answers_channels_last(input, weight));
@@ -120,7 +121,7 @@ Tensor backend::empty_convolution(const Tensor& input, const Tensor& weight,
 
 void backend::convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
                        const ConvolutionParameters& p, const Tensor& output) {
-  compute(input, weight, bias, p, {}, output);
+  convolve(input, weight, bias, p, {}, output);
 }
 
 AOTITorchError aoti_torch_cpu_mkldnn__convolution_pointwise(
@@ -134,7 +135,7 @@ AOTITorchError aoti_torch_cpu_mkldnn__convolution_pointwise(
     const Epilogue epilogue =
         activation_named(attr, list(scalars, scalars_len_), word_or_none(algorithm));
     const Tensor output = empty_output(call.input, call.sizes(), /*channels_last=*/true);
-    compute(call.input, call.weight, call.bias, call.parameters, epilogue, output);
+    convolve(call.input, call.weight, call.bias, call.parameters, epilogue, output);
     *ret0 = to_handle(output);
   });
 }
@@ -154,7 +155,7 @@ AOTITorchError aoti_torch_cpu_mkldnn__convolution_pointwise_binary(
         binary_epilogue(operand(other), binary_attr, alpha, unary_attr,
                         list(unary_scalars, unary_scalars_len_), unary_algorithm);
     const Tensor output = empty_output(call.input, sizes, /*channels_last=*/true);
-    compute(call.input, call.weight, call.bias, call.parameters, epilogue, output);
+    convolve(call.input, call.weight, call.bias, call.parameters, epilogue, output);
     *ret0 = to_handle(output);
   });
 }
@@ -176,7 +177,7 @@ AOTITorchError aoti_torch_cpu_mkldnn__convolution_pointwise_binary_(
     const bool sum = epilogue.binary == kernels::Binary::kAdd;
     const Tensor factor = sum ? Tensor() : clone(target);
     if (!sum) epilogue.other = &factor;
-    compute(call.input, call.weight, call.bias, call.parameters, epilogue, target);
+    convolve(call.input, call.weight, call.bias, call.parameters, epilogue, target);
     if (ret0 != nullptr) *ret0 = to_handle(target);
   });
 }

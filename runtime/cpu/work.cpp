@@ -20,11 +20,17 @@ std::string sizes_text(const Tensor& tensor) {
   return text;
 }
 
-void note(const Tensor& left, const Tensor& right, const Tensor& output, double flops) {
+void note(const Tensor& left, const Tensor& right, const Tensor& output, double flops,
+          const Tensor* third = nullptr) {
   Profile* profile = Context::current().profile();
   if (profile == nullptr) return;
-  profile->add_work(sizes_text(left) + " by " + sizes_text(right), flops,
-                    bytes_of(left) + bytes_of(right) + bytes_of(output));
+  std::string text = sizes_text(left) + " by " + sizes_text(right);
+  double bytes = bytes_of(left) + bytes_of(right) + bytes_of(output);
+  if (third != nullptr) {
+    text += " by " + sizes_text(*third);
+    bytes += bytes_of(*third);
+  }
+  profile->add_work(text, flops, bytes);
 }
 
 }  // namespace
@@ -37,6 +43,13 @@ void note_convolution(const Tensor& input, const Tensor& weight, bool transposed
                       const Tensor& output) {
   const double each = double(weight.elements()) / double(weight.size[0]);
   note(input, weight, output, 2.0 * each * double((transposed ? input : output).elements()));
+}
+
+void note_expanded(const Tensor& input, const Tensor& expansion, const Tensor& weight,
+                   const Tensor& output) {
+  const double products = double(input.elements()) * double(expansion.size[0]) +
+                          double(output.elements()) * double(weight.size[2] * weight.size[3]);
+  note(input, expansion, output, 2.0 * products, &weight);
 }
 
 void note_attention(const Tensor& q, const Tensor& k, const Tensor& output) {

@@ -158,3 +158,40 @@ for change, fact in (
     ({"weight": _W.half()}, "dtype"),
 ):
     TABLE.refuse("convolution", fact, **(_arguments(_X, _W) | change))
+
+
+def _expanded(**given: Any) -> torch.Tensor:
+    """By eager, one after the other."""
+    functions = {"none": lambda x: x, "relu": torch.relu, "swish": F.silu, "tanh": torch.tanh}
+    functions["hardtanh"] = lambda x: F.hardtanh(x, 0.0, 1.5)
+    inner = F.conv2d(given["input"], given["expansion"], given["expansion_bias"])
+    inner = functions[given["expansion_activation"]](inner)
+    window = [given[name] for name in ("stride", "padding", "dilation")]
+    outer = F.conv2d(inner, given["weight"], given["bias"], *window, inner.shape[1])
+    return functions[given["activation"]](outer)
+
+
+# Weights that are no constants are multiplied one convolution after the other.
+_BLOCK: dict[str, Any] = {
+    "input": _X.to(memory_format=_LAST), "expansion": floats(9, 4, 1, 1),
+    "expansion_bias": floats(9), "expansion_activation": "hardtanh",
+    "expansion_scalars": [0.0, 1.5], "weight": floats(9, 1, 3, 3), "bias": floats(9, seed=1),
+    "stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "activation": "relu", "scalars": [],
+}  # fmt: skip
+_SILU = {"expansion_activation": "swish", "expansion_scalars": [], "activation": "swish"}
+for name, changed in (
+    ("plain", {}),
+    ("no bias", {"expansion_bias": None, "bias": None}),
+    ("steps", {"stride": [2, 3], "padding": [2, 0], "dilation": [1, 2]}),
+    ("silu", _SILU),
+    ("none, tanh", {"expansion_activation": "none", "expansion_scalars": [], "activation": "tanh"}),
+    ("of rows", {"input": _X}),
+):
+    TABLE.add("expanded_depthwise", name, _BLOCK | changed, _expanded, tolerance=1e-4, targets=_CPU)
+for fact, changed in (
+    ("do not fit", {"expansion": floats(9, 5, 1, 1)}),
+    ("do not fit", {"weight": floats(7, 1, 3, 3)}),
+    ("the bias must have 9 elements", {"bias": floats(8)}),
+    ("is larger than input", {"weight": floats(9, 1, 12, 3)}),
+):
+    TABLE.refuse("expanded_depthwise", fact, **(_BLOCK | changed))

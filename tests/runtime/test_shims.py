@@ -18,6 +18,7 @@ from menagerie.library import library, library_path
 from menagerie.shim_list import RUNTIME_ABI, kernel_symbols, supported_symbols
 from menagerie.shims import SHIMS_FILE, header, load, main, table
 from transforms.lowering.attention import attention_operator
+from transforms.lowering.expanded_depthwise import expanded_operator
 from transforms.lowering.finished import finished_operators
 from transforms.packed_linear import declare_packed_linear
 
@@ -94,11 +95,12 @@ def test_every_declaration_is_torchs_or_sleefs() -> None:
     declare_packed_linear()
     finished_operators()
     attention_operator()
+    expanded_operator()
     include = Path(torch.__file__).parent / "include"
     folder = include / "torch/csrc/inductor/aoti_torch"
     declared = "\n".join(path.read_text() for path in folder.rglob("*.h"))
     for shim in SHIMS:
-        operator = shim.name.removeprefix("aoti_torch_mps_")
+        operator = re.sub("^aoti_torch_(cpu|mps)_", "", shim.name)
         own = hasattr(torch.ops.torchao, operator) or hasattr(torch.ops.menagerie, operator)
         own = own or shim.name.startswith("menagerie_")
         assert own or shim.name.startswith("Sleef_") or re.search(rf"\b{shim.name}\b", declared), (

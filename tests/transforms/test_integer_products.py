@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,7 @@ from flows.request.parameters import ConversionOptions
 from menagerie.errors import MenagerieError
 from menagerie.format.document import parse_manifest
 from menagerie.format.folder import seal
+from menagerie.profile import profile
 from menagerie.session import Session
 from transforms import convert
 from transforms.pipeline import run_passes
@@ -29,7 +31,6 @@ from zoo.spec import PassChoice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -284,3 +285,41 @@ def test_metal_refuses_and_says_what_to_take(net: _Net, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Take int8-weight-only"):
         plan(["digits_cnn"], ["metal"], options, precisions=[Precision.INT8])
     assert not (tmp_path / "out").exists()
+
+
+class _Inverted(nn.Module):
+    """An inverted residual's first layers, whose expanded image is larger than the cache."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.wide, self.slid = nn.Conv2d(36, 403, 1), nn.Conv2d(403, 403, 3, 2, 1, groups=403)
+
+    def forward(self, places: torch.Tensor) -> torch.Tensor:
+        """(N, 403, H / 2, W / 2) of (N, H, W, 36)."""
+        image = places.permute(0, 3, 1, 2)
+        return torch.relu(self.slid(nn.functional.relu6(self.wide(image))))
+
+
+def test_an_expansion_of_integers_is_computed_with_what_slides_over_it(tmp_path: Path) -> None:
+    """Each image of a batch is rounded by itself; sums of integers are exact."""
+    block = _Inverted().eval().requires_grad_(requires_grad=False)
+    places = torch.randn(2, 44, 43, 36)
+    places[1] *= 40
+    made = convert(block, (places,), precision="int8", out=tmp_path / "out", measure_seconds=0)
+    with Session(made.folder, threads=2) as session:
+        given = {"places": places.numpy()}
+        [actual] = session.run(given).values()
+        found = profile(session, lambda: session.run(given), threads=1, seconds=0)
+    w = _weights(made.folder)
+    image = places.permute(0, 3, 1, 2).numpy()
+    wide = _convolution(image, w["wide.weight"], w["wide.bias"]).clip(0, 6)
+    slid = nn.functional.conv2d(
+        torch.from_numpy(wide), w["slid.weight"], w["slid.bias"], stride=2, padding=1, groups=403
+    )
+    difference = np.abs(actual - torch.relu(slid).numpy())
+    # A number half way between two integers may be rounded to the other one.
+    assert np.quantile(difference, 0.999) < 1e-4
+    vnni = "avx512_vnni" in Path("/proc/cpuinfo").read_text(encoding="ascii")
+    together = [k for k in found.kernels if "by 403x36x1x1 by 403x1x3x3" in k.kernel]
+    assert len(together) == (1 if vnni else 0)

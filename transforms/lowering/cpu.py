@@ -12,9 +12,11 @@ from transforms.guards import dynamic_sizes_kept
 from transforms.lowering.activations import with_fused_activations
 from transforms.lowering.checked_loops import FAULTS, CheckedScheduling
 from transforms.lowering.coverage import check_kernels, check_library
+from transforms.lowering.expanded_depthwise import join_expansions
 from transforms.lowering.inductor import Backend, generate_code
 from transforms.lowering.layouts import with_claimed_weights
 from transforms.lowering.lowered import LoweredProgram
+from transforms.lowering.own_shims import own_shims
 from transforms.lowering.pointwise_sequences import turn_pointwise_sequences
 from transforms.lowering.portable_link import link_model_library
 from transforms.lowering.recurrent import with_recurrent_kernels
@@ -109,8 +111,12 @@ def lower(
     with dynamic_sizes_kept(place, program):
         turned = turn_pointwise_sequences(program, of_turned_inputs=True)
         claimed = with_claimed_weights(with_recurrent_kernels(turned, place))
-        prepared = with_fused_activations(claimed)
-        code = generate_code(prepared, {**_OPTIONS, "cpp.simdlen": baseline.vector_bits}, BACKEND)
+        prepared = join_expansions(with_fused_activations(claimed))
+        options = _OPTIONS | {
+            "cpp.simdlen": baseline.vector_bits,
+            "aot_inductor.custom_ops_to_c_shims": own_shims(prepared, "cpu"),
+        }
+        code = generate_code(prepared, options, BACKEND)
     check_kernels(place, code.kernel_uses, "cpu")
     flags = (*_FLAGS, *baseline.flags)
     sources = [

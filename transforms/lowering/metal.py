@@ -145,7 +145,7 @@ def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
         shaped = compute_sizes(turn_pointwise_sequences(images))
         finished = join_products(fuse_epilogues(shaped))
         plain = with_plain_weights(keep_attention_whole(finished))
-        options = _OPTIONS | {"aot_inductor.custom_ops_to_c_shims": own_shims(plain)}
+        options = _OPTIONS | {"aot_inductor.custom_ops_to_c_shims": own_shims(plain, "mps")}
         try:
             code = generate_code(move_to_device_pass(plain, _DEVICE), options, backend)
         except LoweringError as error:

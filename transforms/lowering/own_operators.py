@@ -1,4 +1,4 @@
-"""Operators that Metal's runtime alone computes, declared so that a program can call them."""
+"""Operators that a runtime of ours alone computes, declared so that a program can call them."""
 
 from __future__ import annotations
 

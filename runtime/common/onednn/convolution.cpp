@@ -7,6 +7,7 @@
 #include "common/onednn/kernel.h"
 #include "common/onednn/winograd.h"
 #include "common/x86/depthwise.h"
+#include "common/x86/expansion.h"
 #include "common/x86/pointwise.h"
 
 namespace menagerie::onednn {
@@ -327,6 +328,10 @@ void rounded_convolution(const Tensor& input, const Tensor& weight, const Intege
   }
   convolution(rounded_and_back(input, integers.operand), weight, bias, parameters, epilogue,
               output);
+}
+
+bool expanded_depthwise(const Expanded& call, const Tensor& output) {
+  return x86::expanded_depthwise(call, output);
 }
 
 }  // namespace menagerie::kernels

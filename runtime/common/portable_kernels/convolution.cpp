@@ -116,4 +116,6 @@ void rounded_convolution(const Tensor& input, const Tensor& weight, const Intege
               output);
 }
 
+bool expanded_depthwise(const Expanded&, const Tensor&) { return false; }
+
 }  // namespace menagerie::kernels

@@ -7,12 +7,23 @@
 
 namespace menagerie::x86 {
 
+namespace {
+
+bool has(dnnl::cpu_isa wanted) {
+  const auto bits = static_cast<unsigned>(wanted);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & bits) == bits;
+}
+
+}  // namespace
+
 const Kernels& kernels() {
-  static const bool wide = [] {
-    const auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
-    return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
-  }();
+  static const bool wide = has(dnnl::cpu_isa::avx512_core);
   return wide ? avx512_kernels : avx2_kernels;
+}
+
+const IntegerKernel* integer_kernel() {
+  static const bool can = has(dnnl::cpu_isa::avx512_core_vnni);
+  return can ? &vnni_kernel : nullptr;
 }
 
 void multiply_rows(const PanelKernel& kernel, ProductTile tile, const Finish& finish) {

@@ -36,12 +36,35 @@ struct PanelKernel {
   void (*multiply)(const ProductTile&, const Finish&);
 };
 
+// The same of integers: output = finish((input * weights + start) * factor + bias), the product and
+// its start in 32 bits. The weights are packed [depth / 4, width of the panel, 4], `depth` is a
+// multiple of 4, and `start`, `factor` and `bias` are as long as the panel is wide.
+struct IntegerTile {
+  const uint8_t* input;
+  int64_t input_row;
+  const int8_t* weights;
+  const int32_t* start;
+  const float* factor;
+  const float* bias;
+  float* output;
+  int64_t output_row;
+  int64_t depth, rows, columns;
+};
+
+// Products of integers with panels of so many columns, of `most_rows` rows at most.
+struct IntegerKernel {
+  int64_t width;
+  int64_t most_rows;
+  void (*multiply)(const IntegerTile&, const Finish&);
+};
+
 // Neighbouring results of a depthwise convolution, all of whose windows lie in the image as far as
 // they are read: output[p, c] = finish(sum over y, x of input[p, y, x, c] * weights[y, x, c] +
 // bias). Steps are in floats; channels are dense.
 struct WindowTile {
-  const float* input;
-  int64_t input_step, input_row, input_column;  // to the next result, window row, window column
+  const float* const* input;         // of each window row, the image's row
+  int64_t left;                      // floats from there to the first window
+  int64_t input_step, input_column;  // to the next result, window column
   const float* weights;
   int64_t weights_row, weights_column;
   const float* bias;  // null for none
@@ -51,7 +74,8 @@ struct WindowTile {
   int64_t count, channels;
 };
 
-inline constexpr int64_t kMostWindows = 8;  // results that a call computes
+inline constexpr int64_t kMostWindows = 8;      // results that a call computes
+inline constexpr int64_t kMostWindowRows = 16;  // of a window
 
 struct Kernels {
   std::span<const PanelKernel> panels;  // widest first; the last is as wide as a vector
@@ -62,6 +86,11 @@ struct Kernels {
 
 extern const Kernels avx2_kernels;
 extern const Kernels avx512_kernels;
+
+extern const IntegerKernel vnni_kernel;
+
+// What multiplies integers here; null where the processor has not the instruction.
+const IntegerKernel* integer_kernel();
 
 // Those for this processor, or for the lesser one that ONEDNN_MAX_CPU_ISA names.
 const Kernels& kernels();

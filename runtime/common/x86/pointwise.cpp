@@ -1,13 +1,10 @@
 #include "common/x86/pointwise.h"
 
 #include <algorithm>
-#include <optional>
-#include <vector>
 
 #include "common/context.h"
-#include "common/kernel_cache.h"
 #include "common/platform/parallel.h"
-#include "common/x86/kernels.h"
+#include "common/x86/packed_panels.h"
 
 namespace menagerie::x86 {
 namespace {
@@ -22,66 +19,6 @@ constexpr int64_t kTask = 1 << 19;         // multiplications that are worth ano
 constexpr int64_t kFewProducts = 1 << 16;  // that take less time than a call of the library
 constexpr int64_t kLibraryColumns = 16;
 constexpr int64_t kDeep = 64;  // sums so long that storing them does not matter
-
-// Columns that one kernel multiplies with, and where their weights lie.
-struct Panel {
-  const PanelKernel* kernel;
-  int64_t first, columns;
-  const float* weights;
-};
-
-// The weights of a convolution, panel by panel.
-class PackedPanels : public Prepared {
- public:
-  explicit PackedPanels(const Tensor& weight) {
-    const int64_t depth = weight.size[1];
-    int64_t width = 0;
-    each_panel(weight.size[0], [&](const PanelKernel& kernel, int64_t first, int64_t columns) {
-      panels_.push_back({&kernel, first, columns, nullptr});
-      width += kernel.width;
-    });
-    weights_.resize(static_cast<size_t>(width * depth));
-    float* to = weights_.data();
-    for (Panel& panel : panels_) {
-      panel.weights = to;
-      const float* from = weight.data<float>() + panel.first * weight.stride[0];
-      for (int64_t k = 0; k < depth; ++k, to += panel.kernel->width) {
-        for (int64_t j = 0; j < panel.columns; ++j) {
-          to[j] = from[j * weight.stride[0] + k * weight.stride[1]];
-        }
-      }
-    }
-  }
-  size_t bytes() const override { return weights_.size() * sizeof(float); }
-  std::span<const Panel> panels() const { return panels_; }
-
- private:
-  std::vector<Panel> panels_;
-  std::vector<float> weights_;
-};
-
-std::shared_ptr<PackedPanels> packed(const Tensor& weight) {
-  Key key("pointwise");
-  key.add(weight.raw()).add(weight.size[0]).add(weight.size[1]);
-  key.add(weight.stride[0]).add(weight.stride[1]);
-  return Context::current().kernels().get<PackedPanels>(
-      key, [&] { return std::make_shared<PackedPanels>(weight); });
-}
-
-// The pixels of a batch of images as rows of a matrix with dense channels: floats from one to the
-// next; nothing where they do not lie so.
-std::optional<int64_t> row_of_pixels(const Tensor& images) {
-  if (images.dtype != Dtype::kFloat32) return std::nullopt;
-  if (images.size[1] > 1 && images.stride[1] != 1) return std::nullopt;
-  int64_t row = images.size[1], count = 1;
-  for (int32_t axis = images.dimensions - 1; axis >= 0; --axis) {
-    if (axis == 1 || images.size[axis] == 1) continue;
-    if (count == 1) row = images.stride[axis];
-    if (images.stride[axis] != row * count) return std::nullopt;
-    count *= images.size[axis];
-  }
-  return row;
-}
 
 // Operands as matrices.
 struct Matrices {
@@ -136,14 +73,6 @@ bool pays(const Matrices& m, const Finish& finish) {
          m.rows * m.depth * m.columns <= kFewProducts;
 }
 
-bool is_pointwise(const Tensor& weight, const kernels::ConvolutionParameters& p) {
-  bool plain = !p.transposed && p.groups == 1 && weight.storage->is_constant();
-  for (size_t i = 0; i < p.spatial; ++i) {
-    plain = plain && weight.size[i + 2] == 1 && p.stride[i] == 1 && p.padding[i] == 0;
-  }
-  return plain;
-}
-
 }  // namespace
 
 bool pointwise(const Tensor& input, const Tensor& weight, const Tensor* bias,
@@ -160,7 +89,7 @@ bool pointwise(const Tensor& input, const Tensor& weight, const Tensor* bias,
                           input.size[1],        columns};
   if (!pays(matrices, finish)) return false;
   note_own_kernel();
-  const auto weights = packed(weight);
+  const auto weights = packed_panels(weight);
   multiply_all(matrices, weights->panels(), finish);
   return true;
 }

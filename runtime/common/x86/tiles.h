@@ -107,7 +107,7 @@ void slide_channels(const WindowTile& t, const Finish& finish, int64_t first) {
   sums.begin(t.bias == nullptr ? nullptr : t.bias + first);
   for (int64_t y = 0; y < t.rows; ++y) {
     const float* weights = t.weights + y * t.weights_row + first;
-    const float* input = t.input + y * t.input_row + first;
+    const float* input = t.input[y] + t.left + first;
     for (int64_t x = 0; x < t.columns; ++x) {
 #pragma GCC unroll 8
       for (int j = 0; j < kVectors; ++j) {

@@ -1,0 +1,162 @@
+#include "common/x86/expanding.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "common/context.h"
+#include "common/copy.h"
+#include "common/x86/packed_panels.h"
+
+namespace menagerie::x86 {
+namespace {
+
+using kernels::Expanded;
+
+class FloatExpander : public Expander {
+ public:
+  FloatExpander(const Expanded& call, int64_t row, const Finish& finish)
+      : input_(call.input),
+        row_(row),
+        bias_(call.expansion_bias == nullptr ? nullptr : call.expansion_bias->data<float>()),
+        finish_(finish),
+        weights_(packed_panels(call.expansion)) {
+    for (const Panel& panel : weights_->panels()) {
+      panels_.push_back({panel.first, panel.columns, panel.kernel->width});
+    }
+  }
+
+  std::span<const Channels> panels() const override { return panels_; }
+  void expand(int64_t image, int64_t y, size_t panel, float* to) const override {
+    const int64_t width = input_.size[3], pixel = (image * input_.size[2] + y) * width;
+    const Panel& p = weights_->panels()[panel];
+    multiply_rows(*p.kernel,
+                  {input_.data<float>() + pixel * row_, row_, p.weights,
+                   bias_ == nullptr ? nullptr : bias_ + p.first, to, p.kernel->width,
+                   input_.size[1], width, p.columns},
+                  finish_);
+  }
+
+ private:
+  const Tensor& input_;
+  int64_t row_;
+  const float* bias_;
+  const Finish& finish_;
+  std::shared_ptr<PackedPanels> weights_;
+  std::vector<Channels> panels_;
+};
+
+constexpr int64_t kGroup = 4;  // integers that one instruction multiplies and adds up
+
+// The integers of a weight, panel by panel: [depth / 4, width, 4], nought beyond the last column.
+class PackedIntegers : public Prepared {
+ public:
+  PackedIntegers(const Tensor& values, int64_t width) {
+    const int64_t columns = values.size[0], depth = values.size[1];
+    for (int64_t first = 0; first < columns; first += width) {
+      panels_.push_back({first, std::min(width, columns - first), width});
+    }
+    const auto padded = panels_.size() * static_cast<size_t>(width);
+    weights_.resize(padded * static_cast<size_t>(depth));
+    sums_.resize(padded);
+    for (int64_t o = 0; o < columns; ++o) {
+      const int8_t* from = values.data<int8_t>() + o * depth;
+      int8_t* to = weights_.data() + o / width * width * depth + o % width * kGroup;
+      for (int64_t k = 0; k < depth; ++k) {
+        to[k / kGroup * width * kGroup + k % kGroup] = from[k];
+        sums_[static_cast<size_t>(o)] += from[k];
+      }
+    }
+  }
+  size_t bytes() const override { return weights_.size() + sums_.size() * sizeof(int32_t); }
+  std::span<const Channels> panels() const { return panels_; }
+  const int8_t* weights() const { return weights_.data(); }
+  std::span<const int32_t> sums() const { return sums_; }  // of each column's integers
+
+ private:
+  std::vector<Channels> panels_;
+  std::vector<int8_t> weights_;
+  std::vector<int32_t> sums_;
+};
+
+std::shared_ptr<PackedIntegers> packed_integers(const Tensor& values, int64_t width) {
+  Key key("pointwise integers");
+  key.add(values.raw()).add(values.size[0]).add(values.size[1]);
+  return Context::current().kernels().get<PackedIntegers>(
+      key, [&] { return std::make_shared<PackedIntegers>(values, width); });
+}
+
+// Rounds the images first, each by itself, and multiplies integers.
+class IntegerExpander : public Expander {
+ public:
+  IntegerExpander(const Expanded& call, const IntegerKernel& kernel, const Finish& finish)
+      : kernel_(kernel),
+        finish_(finish),
+        weights_(packed_integers(call.integers->values, kernel.width)),
+        rounded_(empty_strided(Dtype::kUInt8, call.input.sizes(), call.input.strides())) {
+    const int64_t images = call.input.size[0];
+    const std::vector<Rounding> how =
+        round_slices(call.input.data<float>(), images, call.input.elements() / images,
+                     call.integers->operand, rounded_.data<uint8_t>());
+    const auto columns = static_cast<size_t>(call.expansion.size[0]);
+    bias_.resize(weights_->sums().size());
+    if (call.expansion_bias != nullptr) {
+      std::copy_n(call.expansion_bias->data<float>(), columns, bias_.data());
+    }
+    for (const Rounding& image : how) {
+      for (size_t o = 0; o < bias_.size(); ++o) {
+        start_.push_back(-image.zero * weights_->sums()[o]);
+        factor_.push_back(o < columns ? image.scale * call.integers->scales[o] : 0);
+      }
+    }
+  }
+
+  std::span<const Channels> panels() const override { return weights_->panels(); }
+  void expand(int64_t image, int64_t y, size_t panel, float* to) const override {
+    const int64_t width = rounded_.size[3], depth = rounded_.size[1];
+    const Channels& channels = panels()[panel];
+    const size_t column = static_cast<size_t>(channels.first);
+    const size_t number = static_cast<size_t>(image) * bias_.size() + column;
+    IntegerTile tile{rounded_.data<uint8_t>() + (image * rounded_.size[2] + y) * width * depth,
+                     depth,
+                     weights_->weights() + channels.first * depth,
+                     start_.data() + number,
+                     factor_.data() + number,
+                     bias_.data() + column,
+                     to,
+                     channels.width,
+                     depth,
+                     0,
+                     channels.count};
+    for (int64_t left = width; left > 0; left -= tile.rows) {
+      tile.rows = std::min(left, kernel_.most_rows);
+      kernel_.multiply(tile, finish_);
+      tile.input += tile.rows * depth;
+      tile.output += tile.rows * channels.width;
+    }
+  }
+
+ private:
+  const IntegerKernel& kernel_;
+  const Finish& finish_;
+  std::shared_ptr<PackedIntegers> weights_;
+  Tensor rounded_;
+  std::vector<float> bias_;     // of each column, as wide as all panels
+  std::vector<int32_t> start_;  // of each image's columns
+  std::vector<float> factor_;
+};
+
+}  // namespace
+
+std::unique_ptr<Expander> expander_of(const Expanded& call, const Finish& finish) {
+  const auto row = row_of_pixels(call.input);
+  if (!row) return nullptr;
+  if (call.integers.has_value()) {
+    const IntegerKernel* kernel = integer_kernel();
+    const int64_t depth = call.input.size[1];
+    if (kernel == nullptr || *row != depth || depth % kGroup != 0) return nullptr;
+    return std::make_unique<IntegerExpander>(call, *kernel, finish);
+  }
+  return std::make_unique<FloatExpander>(call, *row, finish);
+}
+
+}  // namespace menagerie::x86

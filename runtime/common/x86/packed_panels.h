@@ -1,0 +1,45 @@
+// The weights of convolutions of 1 x 1, packed for the panel kernels, and pixels as rows.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "common/kernel_cache.h"
+#include "common/tensor.h"
+#include "common/x86/kernels.h"
+
+namespace menagerie::x86 {
+
+// Columns that one kernel multiplies with, and where their weights lie.
+struct Panel {
+  const PanelKernel* kernel;
+  int64_t first, columns;
+  const float* weights;
+};
+
+// The weights of a convolution, panel by panel.
+class PackedPanels : public Prepared {
+ public:
+  explicit PackedPanels(const Tensor& weight);
+
+  size_t bytes() const override { return weights_.size() * sizeof(float); }
+  std::span<const Panel> panels() const { return panels_; }
+
+ private:
+  std::vector<Panel> panels_;
+  std::vector<float> weights_;
+};
+
+// Those of a constant weight [columns, depth, 1, 1], packed once.
+std::shared_ptr<PackedPanels> packed_panels(const Tensor& weight);
+
+// The pixels of a batch of images as rows of a matrix with dense channels: elements from one to the
+// next; nothing where they do not lie so.
+std::optional<int64_t> row_of_pixels(const Tensor& images);
+
+// Whether a convolution multiplies each pixel by one constant matrix.
+bool is_pointwise(const Tensor& weight, const kernels::ConvolutionParameters& parameters);
+
+}  // namespace menagerie::x86

@@ -1,0 +1,90 @@
+#include "common/x86/sliding.h"
+
+#include <algorithm>
+
+#include "common/context.h"
+
+namespace menagerie::x86 {
+namespace {
+
+Reach reach_down(const Sliding& s, int64_t y) {
+  const auto& p = s.parameters;
+  return {y * p.stride[0] - p.padding[0], p.dilation[0], s.window_height, s.height};
+}
+
+void slide(const Sliding& s, int64_t y, const Reach& down, const Stretch& stretch,
+           const float* const* rows) {
+  const auto& p = s.parameters;
+  const Reach& across = stretch.across;
+  const int64_t row = s.window_width * s.windows_column;
+  const int64_t left = stretch.first * p.stride[1] - p.padding[1] + across.first * p.dilation[1];
+  WindowTile tile;
+  tile.input = rows;
+  tile.left = left * s.input_column;
+  tile.input_step = p.stride[1] * s.input_column;
+  tile.input_column = p.dilation[1] * s.input_column;
+  tile.weights = s.windows + down.first * row + across.first * s.windows_column;
+  tile.weights_row = row;
+  tile.weights_column = s.windows_column;
+  tile.bias = s.bias;
+  tile.output = s.output + y * s.output_row + stretch.first * s.output_column;
+  tile.output_step = s.output_column;
+  tile.rows = down.count();
+  tile.columns = across.count();
+  tile.count = stretch.count;
+  tile.channels = s.channels;
+  kernels().slide(tile, s.finish);
+}
+
+}  // namespace
+
+Reach::Reach(int64_t at, int64_t step, int64_t window, int64_t size)
+    : first(at >= 0 ? 0 : (-at + step - 1) / step),
+      last(std::min(window, size > at ? (size - at + step - 1) / step : 0)) {}
+
+PackedWindows::PackedWindows(const Tensor& weight) {
+  values.resize(static_cast<size_t>(weight.elements()));
+  float* to = values.data();
+  for (int64_t y = 0; y < weight.size[2]; ++y) {
+    for (int64_t x = 0; x < weight.size[3]; ++x) {
+      const float* from = weight.data<float>() + y * weight.stride[2] + x * weight.stride[3];
+      for (int64_t c = 0; c < weight.size[0]; ++c) *to++ = from[c * weight.stride[0]];
+    }
+  }
+}
+
+std::shared_ptr<PackedWindows> packed_windows(const Tensor& weight) {
+  Key key("depthwise");
+  key.add(weight.raw()).add(weight.sizes()).add(weight.strides());
+  return Context::current().kernels().get<PackedWindows>(
+      key, [&] { return std::make_shared<PackedWindows>(weight); });
+}
+
+std::vector<Stretch> stretches(const kernels::ConvolutionParameters& p, int64_t image,
+                               int64_t window, int64_t results) {
+  const auto reach = [&](int64_t x) {
+    return Reach(x * p.stride[1] - p.padding[1], p.dilation[1], window, image);
+  };
+  std::vector<Stretch> made;
+  for (int64_t x = 0; x < results; ++x) {
+    const Reach across = reach(x);
+    if (made.empty() || made.back().count == kMostWindows || made.back().across != across) {
+      made.push_back({x, 0, across});
+    }
+    ++made.back().count;
+  }
+  return made;
+}
+
+void slide_row(const Sliding& s, int64_t y) {
+  const auto& p = s.parameters;
+  const Reach down = reach_down(s, y);
+  const float* rows[kMostWindowRows];
+  for (int64_t i = 0; i < down.count(); ++i) {
+    const int64_t place = y * p.stride[0] - p.padding[0] + (down.first + i) * p.dilation[0];
+    rows[i] = s.input + place % s.rows_held * s.input_row;
+  }
+  for (const Stretch& stretch : s.across) slide(s, y, down, stretch, rows);
+}
+
+}  // namespace menagerie::x86

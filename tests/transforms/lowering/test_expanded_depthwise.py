@@ -1,0 +1,63 @@
+"""A depthwise convolution and the expansion that it alone reads become one call."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from transforms.lowering.activations import with_fused_activations
+from transforms.lowering.expanded_depthwise import join_expansions
+
+
+class _Block(nn.Module):
+    """An inverted residual's first layers, which `changed` makes something else."""
+
+    def __init__(self, changed: str = "") -> None:
+        super().__init__()
+        self.changed = changed
+        kernel = 3 if changed == "window" else 1
+        self.expand = nn.Conv2d(4, 12, kernel, stride=2 if changed == "step" else 1)
+        groups = 4 if changed == "groups" else 12
+        self.slide = nn.Conv2d(12, 12, 3, padding=1, groups=groups)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        """12 channels of 4."""
+        wide = nn.functional.relu6(self.expand(image))
+        if self.changed == "gelu":
+            return nn.functional.gelu(self.slide(wide))
+        made = nn.functional.silu(self.slide(wide))
+        return made + wide if self.changed == "read twice" else made
+
+
+def _calls(block: nn.Module) -> tuple[list[str], torch.Tensor, torch.Tensor]:
+    """The heavy operators after the pass, the result's fake value, and eager's."""
+    image = torch.randn(2, 4, 9, 8)
+    program = join_expansions(with_fused_activations(torch.export.export(block.eval(), (image,))))
+    heavy = [node for node in program.graph.nodes if "conv" in str(node.target) or
+             "depthwise" in str(node.target)]  # fmt: skip
+    names = [str(node.target).split(".")[1] for node in heavy]
+    return names, heavy[-1].meta["val"], block(image)
+
+
+def test_one_call_has_what_both_said() -> None:
+    """Its result's sizes are eager's, and it lies channels-last as the runtime makes it."""
+    names, fake, eager = _calls(_Block())
+    assert names == ["expanded_depthwise"]
+    assert fake.shape == eager.shape
+    assert fake.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("changed", ["window", "step", "groups", "gelu", "read twice"])
+def test_what_is_no_such_pair_stays(changed: str) -> None:
+    """Two calls, as activations alone make them."""
+    names, _, _ = _calls(_Block(changed))
+    assert names == ["_convolution_pointwise"] * 2
+
+
+def test_half_precision_stays() -> None:
+    """The runtime computes it wider, one convolution after the other."""
+    block = _Block().half().eval()
+    image = torch.randn(2, 4, 9, 8).half()
+    program = join_expansions(with_fused_activations(torch.export.export(block, (image,))))
+    assert "expanded" not in str(program.graph)
