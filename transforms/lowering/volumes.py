@@ -45,11 +45,13 @@ def turn_volumes_into_images(program: ExportedProgram) -> ExportedProgram:
         program: exported, as its target prepares it.
     """
     editor = ProgramEditor(program)
-    for node in editor.calls(*_CONVOLUTIONS):
-        given = bound_arguments(node)
-        if _can_be_turned(node, given):
-            with editor.graph.inserting_before(node):
-                editor.replace(node, _turned(editor, node, given))
+    turned = [n for n in editor.calls(*_CONVOLUTIONS) if _can_be_turned(n, bound_arguments(n))]
+    for node in turned:
+        with editor.graph.inserting_before(node):
+            editor.replace(node, _turned(editor, node, bound_arguments(node)))
+    if turned:  # results lie window by window, of which not every shape is a view
+        for view in editor.calls(aten.view.default):
+            view.target = aten.reshape.default
     return editor.finish()
 
 

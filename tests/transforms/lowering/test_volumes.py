@@ -60,6 +60,14 @@ def test_each_is_one_of_images_and_gives_the_same(kind: str, sizes: dict[int, Di
         torch.testing.assert_close(turned.module()(x), module(x), atol=1e-5, rtol=1e-5)
 
 
+def test_a_view_of_the_result_is_still_one_shape_of_it() -> None:
+    """As in a video transformer, whose patches become a sequence."""
+    module = nn.Sequential(nn.Conv3d(4, 6, 3), nn.ReLU(), nn.Flatten(2))
+    turned = turn_volumes_into_images(_exported(module, {0: Dim("batch", max=50)}))
+    x = torch.randn(5, *_SHAPE[1:])
+    torch.testing.assert_close(turned.module()(x), module(x), atol=1e-5, rtol=1e-5)
+
+
 def test_transposed_ones_and_those_of_no_fixed_size_stay() -> None:
     """What cannot be turned is left for lowering to refuse."""
     assert _convolves_volumes(turn_volumes_into_images(_exported(nn.ConvTranspose3d(4, 6, 3))))
