@@ -81,7 +81,7 @@ void rounded_convolution(const Tensor& input, const Tensor& weight, const Intege
 // (arXiv:1801.04381).
 struct Expanded {
   const Tensor& input;
-  const Tensor& expansion;  // a weight [O, C, 1, 1]
+  const Tensor& expansion;                // a weight [O, C, 1, 1]
   std::optional<IntegerWeight> integers;  // that it stands for
   const Tensor* expansion_bias;
   Epilogue expansion_epilogue;
@@ -94,8 +94,8 @@ struct Expanded {
 // where one after the other is as fast.
 bool expanded_depthwise(const Expanded& call, const Tensor& output);
 
-// A rounded product [M, K] * [K, N] with the factors 1 and 0, where b is the weight transposed: each
-// row of a is rounded.
+// A rounded product [M, K] * [K, N] with the factors 1 and 0, where b is the weight transposed:
+// each row of a is rounded.
 void rounded_product(const Product& product, const IntegerWeight& integers, const Tensor& output);
 
 // A plain single-threaded c = a * b over row-major matrices with leading dimensions in elements,
