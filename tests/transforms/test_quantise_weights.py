@@ -117,27 +117,34 @@ def test_a_weight_that_is_not_finite_is_none() -> None:
 
 
 class _Net(nn.Module):
-    """A wide convolution, a depthwise one, a layer, a table, a transposed product and a buffer.
+    """Convolutions, one depthwise, a layer, a table, a transposed product and a buffer.
 
-    Rows of 27, 9, 64, 48 and 32 numbers: the first two are too short for a scale of their own.
+    Windows of 27 and 9 numbers are too short for a scale of their own, and so are the 15 channels
+    that `pointwise` reads; the 16 that `expansion` reads are not.
     """
 
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.first, self.depthwise = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3, groups=16)
-        self.wide = nn.Conv2d(16, 64, 3)
+        self.wide, self.thin = nn.Conv2d(16, 64, 3), nn.Conv2d(64, 15, 1)
+        self.pointwise = nn.Conv2d(15, 16, 1)
+        self.expansion = nn.Conv2d(16, 64, 1)
         self.table, self.linear = nn.Embedding(5, 48), nn.Linear(64, 48)
         self.factor = nn.Parameter(torch.randn(48, 33) / 7)
         self.register_buffer("basis", torch.randn(33, 40))
 
     def forward(self, x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """(batch, 40)."""
-        mean = self.wide(self.depthwise(self.first(x))).mean((2, 3))
+        features = self.wide(self.depthwise(self.first(x)))
+        features = self.expansion(self.pointwise(self.thin(features)))
+        mean = features.mean((2, 3))
         return (self.linear(mean) + self.table(rows)) @ self.factor @ self.basis
 
 
-_ROUNDED = ("wide.weight", "table.weight", "linear.weight", "factor")
+_ROUNDED = (
+    "wide.weight", "thin.weight", "expansion.weight", "table.weight", "linear.weight", "factor",
+)  # fmt: skip
 
 
 def _net() -> tuple[_Net, tuple[torch.Tensor, torch.Tensor]]:
@@ -160,7 +167,7 @@ def test_parameters_of_products_are_rounded_and_nothing_else(bits: int) -> None:
     module, inputs = _net()
     choice = PassChoice(name="quantise_weights", options={"precision": _BITS[bits].value})
     made, log = run_passes(torch.export.export(module, inputs), [choice])
-    assert log.records[0].changes == (f"rounded 4 weights to {_BITS[bits]}, to compute in float32",)
+    assert log.records[0].changes == (f"rounded 6 weights to {_BITS[bits]}, to compute in float32",)
     _round(module, bits)
     assert torch.equal(module(*inputs), made.module()(*inputs))
 

