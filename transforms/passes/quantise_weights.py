@@ -37,10 +37,10 @@ _PRODUCTS = frozenset({
 
 def may_quantise(value: torch.Tensor) -> bool:
     """Whether a weight is long enough: float32, of at least 16 numbers a row, 32 of a window."""
-    if value.dtype is not torch.float32 or value.dim() < 2 or not value.numel():
-        return False
-    columns = value[0].numel()
-    return columns >= (_FEWEST_COLUMNS if columns == value.shape[1] else _FEWEST_OF_WINDOW)
+    columns = value.shape[1:].numel()
+    is_window = columns != value.shape[1:2].numel()
+    long_enough = columns >= (_FEWEST_OF_WINDOW if is_window else _FEWEST_COLUMNS)
+    return value.dtype is torch.float32 and value.numel() > 0 and long_enough
 
 
 class QuantiseWeights(GraphPass):
