@@ -24,11 +24,8 @@ __all__ = ["with_fused_activations"]
 
 aten = torch.ops.aten
 
-_SEQUENCE_RANK = 3
-_CONVOLUTION_RANKS: dict[Any, int] = {
-    aten.conv1d.default: _SEQUENCE_RANK,
-    aten.conv2d.default: 4,
-}  # in batches
+_CONVOLUTIONS = (aten.conv1d.default, aten.conv2d.default, aten.convolution.default)
+_SEQUENCE_RANK, _IMAGE_RANK = 3, 4  # of weights, and of inputs in batches
 _IMAGE_AXES = 2
 _MATRIX = 2
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -89,7 +86,7 @@ def _activation(node: Node) -> _Activation:
 
 def _fused(editor: ProgramEditor, layer: Node, activation: _Activation, node: Node) -> Node | None:
     """A call of the fused kernel in front of `node`; None where there is none for the layer."""
-    if layer.target in _CONVOLUTION_RANKS:
+    if layer.target in _CONVOLUTIONS:
         return _fused_convolution(editor, layer, activation, node)
     if layer.target is aten.linear.default:
         return _fused_linear(editor, layer, activation, node)
@@ -100,10 +97,13 @@ def _fused_convolution(
     editor: ProgramEditor, layer: Node, activation: _Activation, node: Node
 ) -> Node | None:
     bound = bound_arguments(layer)
-    rank = layer.meta["val"].dim()
-    if rank != _CONVOLUTION_RANKS[layer.target] or editor.constant(bound["weight"]) is None:
-        return None
     images, weight = bound["input"], bound["weight"]
+    constant = editor.constant(weight)
+    if constant is None or bound.get("transposed", False):
+        return None
+    rank = constant.dim()
+    if rank not in {_SEQUENCE_RANK, _IMAGE_RANK} or layer.meta["val"].dim() != rank:
+        return None
     window = [for_each_axis(bound[name], _IMAGE_AXES) for name in ("padding", "stride", "dilation")]
     is_sequence = rank == _SEQUENCE_RANK
     if is_sequence:

@@ -30,13 +30,26 @@ def _targets(program: ExportedProgram) -> list[str]:
     return [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
 
 
+class _General(nn.Module):
+    def __init__(self, *, transposed: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8, 1, 1))
+        self._transposed = transposed
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A convolution by the operator that stands for all kinds, as graph passes write it."""
+        geometry = ([1, 1], [0, 0], [1, 1], self._transposed, [0, 0], 1)
+        return torch.ops.aten.convolution.default(x, self.weight, None, *geometry)
+
+
 @pytest.mark.parametrize("name", _ACTIVATIONS)
-@pytest.mark.parametrize("kind", ["convolution", "sequence", "linear"])
+@pytest.mark.parametrize("kind", ["convolution", "general", "sequence", "linear"])
 def test_an_activation_goes_into_the_layer_before_it(name: str, kind: str) -> None:
     """One call is left, and torch's own fused kernel computes what the two computed."""
     torch.manual_seed(0)
     layer, shape = {
         "convolution": (nn.Conv2d(3, 8, 3, stride=2, padding=1, dilation=2), (2, 3, 9, 9)),
+        "general": (_General(transposed=False), (2, 8, 5, 5)),
         "sequence": (nn.Conv1d(4, 6, 3, stride=2, padding=2, dilation=2, groups=2), (2, 4, 13)),
         "linear": (nn.Linear(9, 5), (2, 3, 9, 9)),
     }[kind]
@@ -105,6 +118,7 @@ class _Row(nn.Module):
         (nn.Conv1d(3, 4, 3), (3, 9)),
         (nn.Conv3d(3, 4, 2), (1, 3, 4, 4, 4)),
         (nn.ConvTranspose2d(3, 4, 3), (2, 3, 9, 9)),
+        (_General(transposed=True), (2, 8, 5, 5)),
         (nn.Conv2d(3, 4, 3), (3, 9, 9)),
         (nn.Linear(9, 4), (9,)),
         (nn.Linear(9, 4).double(), (2, 9)),
