@@ -51,24 +51,33 @@ void transform_output(Vector* m, int64_t step) {
 
 constexpr int64_t kWindow = 3;
 
-// G g G^T of one pair of channels, in double: rounded once, where it is stored.
-using Window = std::array<std::array<double, kPatch>, kPatch>;
-Window transformed_window(const float* g, int64_t down, int64_t across) {
+// In double: the transformed weights are rounded once, where they are stored.
+typedef double Doubles __attribute__((vector_size(kLanes * sizeof(double))));
+using Windows = std::array<std::array<Doubles, kPatch>, kPatch>;
+
+// The weights at one place of the windows of kLanes output channels.
+Doubles of_channels(const float* from, int64_t channel) {
+  Doubles values;
+  for (int64_t lane = 0; lane < kLanes; ++lane) values[lane] = double{from[lane * channel]};
+  return values;
+}
+
+// G g G^T of kLanes windows, which begin `channel` apart.
+Windows transformed_windows(const float* g, int64_t channel, int64_t down, int64_t across) {
   constexpr double kG[kPatch][kWindow] = {{1.0 / 4, 0, 0},
                                           {-1.0 / 6, -1.0 / 6, -1.0 / 6},
                                           {-1.0 / 6, 1.0 / 6, -1.0 / 6},
                                           {1.0 / 24, 1.0 / 12, 1.0 / 6},
                                           {1.0 / 24, -1.0 / 12, 1.0 / 6},
                                           {0, 0, 1}};
-  double rows[kPatch][kWindow];
-  for (int64_t y = 0; y < kPatch; ++y) {
-    for (int64_t x = 0; x < kWindow; ++x) {
-      const float* column = g + x * across;
-      rows[y][x] = kG[y][0] * double{column[0]} + kG[y][1] * double{column[down]} +
-                   kG[y][2] * double{column[2 * down]};
-    }
+  Doubles rows[kPatch][kWindow];
+  for (int64_t x = 0; x < kWindow; ++x) {
+    const float* column = g + x * across;
+    const Doubles g0 = of_channels(column, channel), g1 = of_channels(column + down, channel),
+                  g2 = of_channels(column + 2 * down, channel);
+    for (int64_t y = 0; y < kPatch; ++y) rows[y][x] = kG[y][0] * g0 + kG[y][1] * g1 + kG[y][2] * g2;
   }
-  Window made;
+  Windows made;
   for (size_t y = 0; y < kPatch; ++y) {
     for (size_t x = 0; x < kPatch; ++x) {
       made[y][x] = rows[y][0] * kG[x][0] + rows[y][1] * kG[x][1] + rows[y][2] * kG[x][2];
@@ -87,12 +96,13 @@ Tensor transformed_weights(const Tensor& weight) {
   threads::share_out(static_cast<size_t>(in), 1, [&](threads::Tasks& tasks) {
     for (size_t next = 0, end = 0; tasks.take(next, end);) {
       const auto c = static_cast<int64_t>(next);
-      for (int64_t o = 0; o < out; ++o) {
+      for (int64_t o = 0; o < out; o += kLanes) {
         const float* g = from + o * weight.stride[0] + c * weight.stride[1];
-        const Window window = transformed_window(g, weight.stride[2], weight.stride[3]);
+        const Windows windows =
+            transformed_windows(g, weight.stride[0], weight.stride[2], weight.stride[3]);
         for (int64_t place = 0; place < kPlaces; ++place) {
-          const double value = window[size_t(place / kPatch)][size_t(place % kPatch)];
-          to[(place * in + c) * out + o] = static_cast<float>(value);
+          const Doubles& values = windows[size_t(place / kPatch)][size_t(place % kPatch)];
+          store(to + (place * in + c) * out + o, __builtin_convertvector(values, Vector));
         }
       }
     }
