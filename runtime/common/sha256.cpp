@@ -5,21 +5,11 @@
 #include <cstdint>
 #include <cstring>
 
+#include "common/sha256_blocks.h"
+
 namespace menagerie {
+namespace sha256_blocks {
 namespace {
-
-constexpr size_t kBlock = 64;
-using State = std::array<uint32_t, 8>;
-
-constexpr std::array<uint32_t, 64> kRound = {
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
 void compress(State& state, const std::byte* block) {
   std::array<uint32_t, 64> w;
@@ -48,21 +38,31 @@ void compress(State& state, const std::byte* block) {
 
 }  // namespace
 
+void add_plainly(State& state, const std::byte* blocks, size_t count) {
+  for (; count > 0; --count, blocks += kBytes) compress(state, blocks);
+}
+
+}  // namespace sha256_blocks
+
 std::string sha256(std::span<const std::byte> bytes) {
-  State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  const size_t whole = bytes.size() / kBlock * kBlock;
-  for (size_t i = 0; i < whole; i += kBlock) compress(state, bytes.data() + i);
+  using sha256_blocks::kBytes;
+  const sha256_blocks::Add instructions = sha256_blocks::by_instructions();
+  const sha256_blocks::Add add =
+      instructions == nullptr ? sha256_blocks::add_plainly : instructions;
+  sha256_blocks::State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  const size_t whole = bytes.size() / kBytes;
+  add(state, bytes.data(), whole);
 
   // The rest, a one bit, zeros, and the length in bits, big-endian.
-  std::array<std::byte, 2 * kBlock> tail{};
-  const size_t rest = bytes.size() - whole;
-  if (rest > 0) std::memcpy(tail.data(), bytes.data() + whole, rest);
+  std::array<std::byte, 2 * kBytes> tail{};
+  const size_t rest = bytes.size() % kBytes;
+  if (rest > 0) std::memcpy(tail.data(), bytes.data() + whole * kBytes, rest);
   tail[rest] = std::byte{0x80};
-  const size_t padded = rest + 9 <= kBlock ? kBlock : 2 * kBlock;
+  const size_t padded = rest + 9 <= kBytes ? kBytes : 2 * kBytes;
   const uint64_t bits = __builtin_bswap64(static_cast<uint64_t>(bytes.size()) * 8);
   std::memcpy(tail.data() + padded - 8, &bits, 8);
-  for (size_t i = 0; i < padded; i += kBlock) compress(state, tail.data() + i);
+  add(state, tail.data(), padded / kBytes);
 
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
