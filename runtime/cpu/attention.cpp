@@ -130,6 +130,23 @@ struct Workspace {
   std::vector<float> queries, scores, fresh, sums, maximum, total, rescale;
 };
 
+// Scores of one query under its row of a mask.
+void mask_row(const bool* keep, int64_t step, int64_t keys, float* row) {
+  if (step == 1) {  // a loop that vectors take
+    for (int64_t j = 0; j < keys; ++j) row[j] = keep[j] ? row[j] : kNothing;
+  } else {
+    for (int64_t j = 0; j < keys; ++j) row[j] = keep[j * step] ? row[j] : kNothing;
+  }
+}
+
+void mask_row(const float* add, int64_t step, int64_t keys, float* row) {
+  if (step == 1) {
+    for (int64_t j = 0; j < keys; ++j) row[j] += add[j];
+  } else {
+    for (int64_t j = 0; j < keys; ++j) row[j] += add[j * step];
+  }
+}
+
 void add_mask(const Block& block, int64_t key, int64_t keys, float* scores) {
   const Tensor& mask = *block.p.mask;
   const int64_t base =
@@ -139,11 +156,9 @@ void add_mask(const Block& block, int64_t key, int64_t keys, float* scores) {
     const int64_t start = base + (block.first + i) * stride_or_nought(mask, 2) + key * key_stride;
     float* row = scores + i * kScoreRow;
     if (mask.dtype == Dtype::kBool) {
-      const bool* keep = mask.data<bool>() + start;
-      for (int64_t j = 0; j < keys; ++j) row[j] = keep[j * key_stride] ? row[j] : kNothing;
+      mask_row(mask.data<bool>() + start, key_stride, keys, row);
     } else {
-      const float* add = mask.data<float>() + start;
-      for (int64_t j = 0; j < keys; ++j) row[j] += add[j * key_stride];
+      mask_row(mask.data<float>() + start, key_stride, keys, row);
     }
   }
 }

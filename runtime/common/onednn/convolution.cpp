@@ -9,6 +9,7 @@
 #include "common/x86/depthwise.h"
 #include "common/x86/expansion.h"
 #include "common/x86/pointwise.h"
+#include "common/x86/sequence.h"
 
 namespace menagerie::onednn {
 namespace {
@@ -309,6 +310,7 @@ void convolution(const Tensor& input, const Tensor& weight, const Tensor* bias,
                  const ConvolutionParameters& parameters, const Epilogue& epilogue,
                  const Tensor& output) {
   if (x86::pointwise(input, weight, bias, parameters, epilogue, output)) return;
+  if (x86::sequence(input, weight, bias, parameters, epilogue, output)) return;
   if (x86::depthwise(input, weight, bias, parameters, epilogue, output)) return;
   if (onednn::winograd_pays(input, weight, parameters, epilogue, output)) {
     return onednn::winograd(input, weight, bias, parameters, epilogue, output);

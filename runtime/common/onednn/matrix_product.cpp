@@ -6,6 +6,7 @@
 #include "common/kernels.h"
 #include "common/onednn/kernel.h"
 #include "common/platform/parallel.h"
+#include "common/x86/dense_product.h"
 
 namespace menagerie::onednn {
 namespace {
@@ -209,7 +210,8 @@ void matrix_product(const Product& product, const Tensor& output) {
   const Tensor left = packs && !a.is_contiguous() ? contiguous(a) : a;
   const Tensor right = packs ? product.b : onednn::gathered(product.b);
   const Product dense{left, right, product.bias, product.alpha, product.beta, product.epilogue};
-  return packs ? onednn::run_inner_product(dense, target) : onednn::run_matmul(dense, target);
+  if (!packs) return onednn::run_matmul(dense, target);
+  if (!x86::dense_product(dense, target)) onednn::run_inner_product(dense, target);
 }
 
 void rounded_product(const Product& product, const IntegerWeight& integers, const Tensor& output) {

@@ -56,10 +56,10 @@ bool finish_of(const kernels::Epilogue& epilogue, Finish& finish) {
     case Activation::kSigmoid:
     case Activation::kHardSwish:
     case Activation::kHardSigmoid:
+    case Activation::kGeluErf:
       finish.activation = epilogue.activation;
       return true;
     case Activation::kLeakyRelu:
-    case Activation::kGeluErf:
     case Activation::kGeluTanh:
     case Activation::kTanh:
       return false;

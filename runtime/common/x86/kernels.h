@@ -34,6 +34,8 @@ struct PanelKernel {
   int64_t width;
   int64_t most_rows;
   void (*multiply)(const ProductTile&, const Finish&);
+  // The same of an input [depth, rows], whose rows are packed; null where nobody asks for it.
+  void (*multiply_packed)(const ProductTile&, const Finish&) = nullptr;
 };
 
 // The same of integers: output = finish((input * weights + start) * factor + bias), the product and

@@ -7,9 +7,9 @@ namespace {
 
 // Sums take 28 of the 32 registers. Few columns go to a shorter vector, not to half of a long one.
 constexpr PanelKernel kPanels[] = {
-    {2 * Lanes16::kCount, 14, multiply<Lanes16, 2, 14>},
-    {Lanes16::kCount, 14, multiply<Lanes16, 1, 14>},
-    {Lanes8::kCount, 14, multiply<Lanes8, 1, 14>},
+    {2 * Lanes16::kCount, 14, multiply<Lanes16, 2, 14>, multiply<Lanes16, 2, 14, true>},
+    {Lanes16::kCount, 14, multiply<Lanes16, 1, 14>, multiply<Lanes16, 1, 14, true>},
+    {Lanes8::kCount, 14, multiply<Lanes8, 1, 14>, multiply<Lanes8, 1, 14, true>},
 };
 
 }  // namespace

@@ -1,35 +1,39 @@
 #include "common/x86/packed_panels.h"
 
 #include "common/context.h"
+#include "common/x86/panel_packing.h"
 
 namespace menagerie::x86 {
 
-PackedPanels::PackedPanels(const Tensor& weight) {
-  const int64_t depth = weight.size[1];
+PackedPanels::PackedPanels(const PanelSource& source) {
   int64_t width = 0;
-  each_panel(weight.size[0], [&](const PanelKernel& kernel, int64_t first, int64_t columns) {
+  each_panel(source.columns, [&](const PanelKernel& kernel, int64_t first, int64_t columns) {
     panels_.push_back({&kernel, first, columns, nullptr});
     width += kernel.width;
   });
-  weights_.resize(static_cast<size_t>(width * depth));
+  weights_.resize(static_cast<size_t>(width * source.taps * source.depth));
   float* to = weights_.data();
   for (Panel& panel : panels_) {
     panel.weights = to;
-    const float* from = weight.data<float>() + panel.first * weight.stride[0];
-    for (int64_t k = 0; k < depth; ++k, to += panel.kernel->width) {
-      for (int64_t j = 0; j < panel.columns; ++j) {
-        to[j] = from[j * weight.stride[0] + k * weight.stride[1]];
-      }
+    const float* from = source.data + panel.first * source.column;
+    for (int64_t tap = 0; tap < source.taps; ++tap, to += source.depth * panel.kernel->width) {
+      pack_panel({from + tap * source.tap, source.step, source.column}, source.depth, panel.columns,
+                 panel.kernel->width, to);
     }
   }
 }
 
-std::shared_ptr<PackedPanels> packed_panels(const Tensor& weight) {
-  Key key("pointwise");
-  key.add(weight.raw()).add(weight.size[0]).add(weight.size[1]);
-  key.add(weight.stride[0]).add(weight.stride[1]);
+std::shared_ptr<PackedPanels> packed_panels(const PanelSource& source) {
+  Key key("panels");
+  key.add(source.data).add(source.columns).add(source.taps).add(source.depth);
+  key.add(source.column).add(source.tap).add(source.step);
   return Context::current().kernels().get<PackedPanels>(
-      key, [&] { return std::make_shared<PackedPanels>(weight); });
+      key, [&] { return std::make_shared<PackedPanels>(source); });
+}
+
+std::shared_ptr<PackedPanels> packed_panels(const Tensor& weight) {
+  return packed_panels({weight.data<float>(), weight.size[0], 1, weight.size[1], weight.stride[0],
+                        0, weight.stride[1]});
 }
 
 std::optional<int64_t> row_of_pixels(const Tensor& images) {

@@ -1,4 +1,4 @@
-// The weights of convolutions of 1 x 1, packed for the panel kernels, and pixels as rows.
+// Constant weights, packed for the panel kernels, and pixels as rows.
 #pragma once
 
 #include <memory>
@@ -19,10 +19,17 @@ struct Panel {
   const float* weights;
 };
 
-// The weights of a convolution, panel by panel.
+// Weights [columns, taps, depth] and where they lie; a product sums up all taps.
+struct PanelSource {
+  const float* data;
+  int64_t columns, taps, depth;
+  int64_t column, tap, step;  // floats to the next of each
+};
+
+// Weights, panel by panel.
 class PackedPanels : public Prepared {
  public:
-  explicit PackedPanels(const Tensor& weight);
+  explicit PackedPanels(const PanelSource& source);
 
   size_t bytes() const override { return weights_.size() * sizeof(float); }
   std::span<const Panel> panels() const { return panels_; }
@@ -32,7 +39,9 @@ class PackedPanels : public Prepared {
   std::vector<float> weights_;
 };
 
-// Those of a constant weight [columns, depth, 1, 1], packed once.
+// Those of constant weights, packed once.
+std::shared_ptr<PackedPanels> packed_panels(const PanelSource& source);
+// The same of a weight [columns, depth] or [columns, depth, 1, 1].
 std::shared_ptr<PackedPanels> packed_panels(const Tensor& weight);
 
 // The pixels of a batch of images as rows of a matrix with dense channels: elements from one to the

@@ -64,7 +64,7 @@ struct Sums {
   }
 };
 
-template <class Lanes, int kVectors, int kRows, bool kWhole>
+template <class Lanes, int kVectors, int kRows, bool kPacked, bool kWhole>
 void multiply_all(const ProductTile& t, const Finish& finish) {
   using V = typename Lanes::Vector;
   Sums<Lanes, kRows, kVectors, kWhole> sums(t.columns);
@@ -76,7 +76,7 @@ void multiply_all(const ProductTile& t, const Finish& finish) {
     for (int j = 0; j < kVectors; ++j) right[j] = Lanes::load(weights + j * Lanes::kCount);
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
-      const V left = Lanes::all(t.input[i * t.input_row + k]);
+      const V left = Lanes::all(kPacked ? t.input[k * kRows + i] : t.input[i * t.input_row + k]);
 #pragma GCC unroll 8
       for (int j = 0; j < kVectors; ++j) {
         sums.sum[i][j] = Lanes::multiply_add(left, right[j], sums.sum[i][j]);
@@ -87,15 +87,15 @@ void multiply_all(const ProductTile& t, const Finish& finish) {
 }
 
 // Of 1 to kMostRows rows.
-template <class Lanes, int kVectors, int kMostRows>
+template <class Lanes, int kVectors, int kMostRows, bool kPacked = false>
 void multiply(const ProductTile& t, const Finish& finish) {
   if constexpr (kMostRows > 1) {
-    if (t.rows < kMostRows) return multiply<Lanes, kVectors, kMostRows - 1>(t, finish);
+    if (t.rows < kMostRows) return multiply<Lanes, kVectors, kMostRows - 1, kPacked>(t, finish);
   }
   if (t.columns == kVectors * Lanes::kCount) {
-    return multiply_all<Lanes, kVectors, kMostRows, true>(t, finish);
+    return multiply_all<Lanes, kVectors, kMostRows, kPacked, true>(t, finish);
   }
-  multiply_all<Lanes, kVectors, kMostRows, false>(t, finish);
+  multiply_all<Lanes, kVectors, kMostRows, kPacked, false>(t, finish);
 }
 
 // Channels from `first` on, kVectors vectors of them, of kCount results; the one vector that is not

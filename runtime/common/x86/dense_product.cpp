@@ -1,0 +1,100 @@
+#include "common/x86/dense_product.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "common/context.h"
+#include "common/platform/parallel.h"
+#include "common/x86/panel_packing.h"
+
+namespace menagerie::x86 {
+namespace {
+
+constexpr int64_t kFewestRows = 56;         // that packing pays for
+constexpr int64_t kBlockFloats = 700'000;   // of packed rows: what the last cache has room for
+constexpr int64_t kFarWeights = 1'500'000;  // numbers that do not stay in the second-level cache
+constexpr int64_t kBlocksEach = 4;          // of a thread, so that none waits long for the last
+
+// Rows in tiles of nearly equal heights.
+struct Tiling {
+  int64_t rows, tiles;
+
+  Tiling(int64_t count, int64_t most) : rows(count), tiles((count + most - 1) / most) {}
+  int64_t begin(int64_t tile) const { return tile * rows / tiles; }
+};
+
+// A block of rows: packed tile by tile, then multiplied with each panel in turn, so that a panel is
+// read from afar once a block.
+void multiply_block(const ManyRows& p, const PackedPanels& weights, const Finish& finish,
+                    float* packed) {
+  const Tiling tiling(p.rows, weights.panels().front().kernel->most_rows);
+  for (int64_t tile = 0; tile < tiling.tiles; ++tile) {
+    const int64_t first = tiling.begin(tile), rows = tiling.begin(tile + 1) - first;
+    pack_panel({p.input + first * p.input_row, 1, p.input_row}, p.depth, rows, rows,
+               packed + first * p.depth);
+  }
+  for (const Panel& panel : weights.panels()) {
+    const float* bias = p.bias == nullptr ? nullptr : p.bias + panel.first;
+    for (int64_t tile = 0; tile < tiling.tiles; ++tile) {
+      const int64_t first = tiling.begin(tile), rows = tiling.begin(tile + 1) - first;
+      panel.kernel->multiply_packed({packed + first * p.depth, 0, panel.weights, bias,
+                                     p.output + first * p.output_row + panel.first, p.output_row,
+                                     p.depth, rows, panel.columns},
+                                    finish);
+    }
+  }
+}
+
+// How many rows are packed at once: as many for each thread, if they are many a few times over.
+int64_t rows_of_block(const ManyRows& p, int64_t threads) {
+  const int64_t most = std::max(kBlockFloats / p.depth, kFewestRows);
+  const int64_t shares = p.rows > most * threads ? kBlocksEach * threads : threads;
+  const int64_t blocks = (p.rows + most * shares - 1) / (most * shares) * shares;
+  const int64_t block = std::max((p.rows + blocks - 1) / blocks, kFewestRows / 2);
+  const int64_t tile = kernels().panels.front().most_rows;
+  return blocks > threads ? (block + tile - 1) / tile * tile : block;
+}
+
+}  // namespace
+
+bool takes_many_rows(int64_t rows) {
+  return rows >= kFewestRows && kernels().panels.front().multiply_packed != nullptr;
+}
+
+void multiply_many_rows(const ManyRows& p, const PackedPanels& weights, const Finish& finish) {
+  const int64_t threads = Context::current().threads();
+  const int64_t block = rows_of_block(p, threads);
+  const int64_t blocks = (p.rows + block - 1) / block;
+  const int64_t space[] = {std::min(threads, blocks), block * p.depth};
+  const Tensor packed = empty_contiguous(Dtype::kFloat32, space);
+  std::atomic<int64_t> workers = 0;
+  threads::share_out(static_cast<size_t>(blocks), 1, [&](threads::Tasks& left) {
+    float* own = packed.data<float>() + workers++ * space[1];
+    for (size_t next = 0, end = 0; left.take(next, end);) {
+      const int64_t first = static_cast<int64_t>(next) * block;
+      ManyRows rows = p;
+      rows.input += first * p.input_row;
+      rows.output += first * p.output_row;
+      rows.rows = std::min(block, p.rows - first);
+      multiply_block(rows, weights, finish, own);
+    }
+  });
+}
+
+bool dense_product(const kernels::Product& p, const Tensor& output) {
+  Finish finish;
+  const int64_t rows = output.size[0], depth = p.a.size[1], columns = output.size[1];
+  const bool far = depth * columns >= kFarWeights;
+  if (!far || !takes_many_rows(rows) || p.alpha != 1 || p.beta != 0) return false;
+  if (p.a.dtype != Dtype::kFloat32 || !finish_of(p.epilogue, finish)) return false;
+  note_own_kernel();
+  const auto weights =
+      packed_panels({p.b.data<float>(), columns, 1, depth, p.b.stride[1], 0, p.b.stride[0]});
+  multiply_many_rows(
+      {p.a.data<float>(), p.a.stride[0], p.bias == nullptr ? nullptr : p.bias->data<float>(),
+       output.data<float>(), output.stride[0], rows, depth},
+      *weights, finish);
+  return true;
+}
+
+}  // namespace menagerie::x86

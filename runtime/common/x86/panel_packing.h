@@ -1,0 +1,19 @@
+// How panels of columns are laid out for the panel kernels: [depth, width], what lies past the last
+// column nought.
+#pragma once
+
+#include <cstdint>
+
+namespace menagerie::x86 {
+
+// Where a matrix [depth, columns] lies, in floats from one number to the next.
+struct Laid {
+  const float* data;
+  int64_t row;     // to the next of the depth
+  int64_t column;  // to the next column
+};
+
+// Copies so many columns into a panel of that width.
+void pack_panel(const Laid& from, int64_t depth, int64_t columns, int64_t width, float* to);
+
+}  // namespace menagerie::x86

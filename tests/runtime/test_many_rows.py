@@ -1,0 +1,185 @@
+"""Products of many rows and convolutions of sequences by kernels of our own: eager's values."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from menagerie.profile import profile
+from menagerie.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(
+    platform.machine() not in {"x86_64", "AMD64"}, reason="the kernels are for x86-64"
+)
+
+_PROCESSOR = "ONEDNN_MAX_CPU_ISA"
+_HAS_KERNELS = _PROCESSOR not in os.environ and "AVX512" in torch.backends.cpu.get_cpu_capability()
+_WIDTH, _WIDER = 1030, 1500  # neither fills panels of columns, nor squares of the packing
+_LENGTHS = (1, 70)
+_SAMPLES = (400, 3000)
+_NOTE = "(own kernel)"
+
+
+class Layers(nn.Module):
+    """Linear layers with too many weights for the second-level cache, stored by rows and columns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.Linear(_WIDTH, _WIDER)
+        self.narrow = nn.Linear(_WIDER, _WIDTH, bias=False)
+        self.turned = nn.Parameter(torch.randn(_WIDTH, _WIDER) / _WIDTH**0.5)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """(N, L, 1500) of rows (N, L, 1030)."""
+        hidden = F.gelu(self.wide(rows))
+        return F.silu(self.narrow(hidden)) @ self.turned
+
+
+class Windows(nn.Module):
+    """Convolutions of samples as speech models begin with, whose windows overlap or stand apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(1, 24, 10, stride=5)
+        self.second = nn.Conv1d(24, 41, 3, stride=2, bias=False)
+        self.third = nn.Conv1d(41, 17, 2, stride=1)
+        self.last = nn.Conv1d(17, 33, 2, stride=3)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """(N, 33, about a thirtieth) of samples (N, 1, samples)."""
+        x = self.third(F.silu(self.second(F.gelu(self.first(rows)))))
+        return torch.relu(self.last(x))
+
+
+def _made(module: type[nn.Module]) -> nn.Module:
+    torch.manual_seed(0)
+    return module().eval()
+
+
+@pytest.fixture(scope="module")
+def layers(tmp_path_factory: pytest.TempPathFactory, bundle_of: Callable[..., Path]) -> Path:
+    """For up to three batches of these lengths."""
+    return bundle_of(
+        tmp_path_factory.mktemp("layers") / "b",
+        _made(Layers),
+        {"rows": torch.randn(2, 40, _WIDTH)},
+        {"batch": (1, 3, 1), "length": (*_LENGTHS, 1)},
+        {"rows": ("batch", "length", _WIDTH)},
+    )
+
+
+@pytest.fixture(scope="module")
+def windows(tmp_path_factory: pytest.TempPathFactory, bundle_of: Callable[..., Path]) -> Path:
+    """For up to three batches of so many samples."""
+    return bundle_of(
+        tmp_path_factory.mktemp("windows") / "b",
+        _made(Windows),
+        {"rows": torch.randn(2, 1, 1000)},
+        {"batch": (1, 3, 1), "samples": (*_SAMPLES, 1)},
+        {"rows": ("batch", 1, "samples")},
+    )
+
+
+@pytest.fixture(scope="module")
+def layers_session(layers: Path) -> Iterator[Session]:
+    """On two threads."""
+    with Session(layers, threads=2) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def windows_session(windows: Path) -> Iterator[Session]:
+    """On two threads."""
+    with Session(windows, threads=2) as opened:
+        yield opened
+
+
+def _assert_eagers(session: Session, module: type[nn.Module], rows: torch.Tensor) -> None:
+    with torch.no_grad():
+        expected = _made(module)(rows)
+    actual = torch.from_numpy(session.run({"rows": rows.numpy()})["out0"])
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=2e-5, equal_nan=True)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 3), st.integers(*_LENGTHS), st.floats(0.1, 30), st.integers(0, 2**31))
+def test_layers_are_eagers_whatever_the_rows(
+    layers_session: Session, batch: int, length: int, scale: float, seed: int
+) -> None:
+    """Few rows, which are the library's, and many; values at which GELU has come to its ends."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = scale * torch.randn(batch, length, _WIDTH, generator=generator)
+    _assert_eagers(layers_session, Layers, rows)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 3), st.integers(*_SAMPLES), st.integers(0, 2**31))
+def test_windows_are_eagers_whatever_the_length(
+    windows_session: Session, batch: int, samples: int, seed: int
+) -> None:
+    """Also where the last samples fill no window."""
+    generator = torch.Generator().manual_seed(seed)
+    _assert_eagers(windows_session, Windows, torch.randn(batch, 1, samples, generator=generator))
+
+
+@pytest.mark.skipif(not _HAS_KERNELS, reason="the library's activations make numbers of NaN")
+def test_nan_and_infinity_reach_the_windows_that_hold_them(windows_session: Session) -> None:
+    """And no other."""
+    samples = torch.randn(1, 1, 2000)
+    samples[..., 700] = torch.nan
+    samples[..., 1400] = torch.inf
+    _assert_eagers(windows_session, Windows, samples)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"), [("layers", (3, 67, _WIDTH)), ("windows", (3, 1, 2999))]
+)
+def test_one_thread_and_two_agree_to_the_bit(
+    request: pytest.FixtureRequest, kind: str, shape: tuple[int, ...]
+) -> None:
+    """Each result is summed up in one order, whoever does it."""
+    rows = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    results = []
+    for threads in (1, 2):
+        with Session(request.getfixturevalue(kind), threads=threads) as opened:
+            results.append(opened.run({"rows": rows})["out0"])
+    assert np.array_equal(*results)
+
+
+@pytest.mark.skipif(not _HAS_KERNELS, reason="without AVX-512 they are the library's")
+@pytest.mark.parametrize(
+    ("kind", "shape", "own"), [("layers", (3, 67, _WIDTH), 3), ("windows", (1, 1, 2999), 3)]
+)
+def test_the_profile_says_which_are_our_own(
+    request: pytest.FixtureRequest, kind: str, shape: tuple[int, ...], own: int
+) -> None:
+    """All layers, and all convolutions but the third: without an activation it answers row-major."""
+    rows = np.zeros(shape, np.float32)
+    with Session(request.getfixturevalue(kind), threads=1) as opened:
+        found = profile(opened, lambda: opened.run({"rows": rows}), threads=1, seconds=0.0)
+    assert sum(_NOTE in kernel.kernel for kernel in found.kernels) == own
+
+
+@pytest.mark.skipif(_PROCESSOR in os.environ, reason="this is the process without AVX-512")
+def test_all_of_it_holds_without_avx512() -> None:
+    """The same tests in a process that may use AVX2 alone."""
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", __file__]
+    ran = subprocess.run(
+        command, env={**os.environ, _PROCESSOR: "AVX2"}, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout
