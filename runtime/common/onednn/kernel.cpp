@@ -1,7 +1,6 @@
 #include "common/onednn/kernel.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
+#include "common/pages.h"
 
 namespace menagerie::onednn {
 namespace {
@@ -12,23 +11,10 @@ std::shared_ptr<Storage> scratch(size_t bytes) {
   return Storage::allocate(Context::current().arena(), bytes);
 }
 
-// The whole pages between two addresses, for madvise.
-void advise(const void* from, size_t bytes, int advice) {
-  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(from);
-  const uintptr_t first = (begin + page - 1) / page * page;
-  const uintptr_t last = (begin + bytes) / page * page;
-  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, advice);
-}
-
-// MADV_POPULATE_WRITE of Linux 5.14: pages come in one call instead of by a fault each. Systems
-// before it refuse, and nothing is lost.
-constexpr int kPopulate = 23;
-
 // A constant in a kernel's layout, in memory of its own: it stays, so the arena is not for it.
 struct Packed : Prepared {
   explicit Packed(const Desc& desc) : memory(desc, engine()), size(desc.get_size()) {
-    advise(memory.get_data_handle(), size, kPopulate);
+    populate(memory.get_data_handle(), size);
   }
   size_t bytes() const override { return size; }
 
@@ -36,12 +22,7 @@ struct Packed : Prepared {
   size_t size;
 };
 
-// The file's pages behind a packed constant are not needed soon; the system may take them back.
-// Memory of our own would come back empty, and another size of input packs it once more.
-void release_pages(const Storage& storage) {
-  if (storage.is_mapped()) advise(storage.data(), storage.bytes(), MADV_DONTNEED);
-}
-
+// Its file's pages are let go of; another size of input packs it once more.
 std::shared_ptr<Packed> packed(const Tensor& tensor, const Desc& given, const Desc& wanted) {
   Context& context = Context::current();
   Key key("packed");

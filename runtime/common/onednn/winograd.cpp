@@ -7,6 +7,7 @@
 #include <array>
 
 #include "common/onednn/kernel.h"
+#include "common/pages.h"
 #include "common/platform/parallel.h"
 
 namespace menagerie::onednn {
@@ -118,6 +119,7 @@ Desc dense(std::span<const int64_t> sizes) {
 // The 36 products of so many tiles: [places, tiles, in] * [places, in, out].
 std::shared_ptr<Kernel> make_products(const Tensor& weight, int64_t tiles) {
   const Tensor right = transformed_weights(weight);
+  release_pages(*weight.storage);
   const int64_t left_sizes[] = {kPlaces, tiles, right.size[1]};
   const int64_t result_sizes[] = {kPlaces, tiles, right.size[2]};
   const Desc left = dense(left_sizes), result = dense(result_sizes);

@@ -88,8 +88,7 @@ bool dense_product(const kernels::Product& p, const Tensor& output) {
   if (!far || !takes_many_rows(rows) || p.alpha != 1 || p.beta != 0) return false;
   if (p.a.dtype != Dtype::kFloat32 || !finish_of(p.epilogue, finish)) return false;
   note_own_kernel();
-  const auto weights =
-      packed_panels({p.b.data<float>(), columns, 1, depth, p.b.stride[1], 0, p.b.stride[0]});
+  const auto weights = packed_panels(p.b, {columns, 1, depth, p.b.stride[1], 0, p.b.stride[0]});
   multiply_many_rows(
       {p.a.data<float>(), p.a.stride[0], p.bias == nullptr ? nullptr : p.bias->data<float>(),
        output.data<float>(), output.stride[0], rows, depth},

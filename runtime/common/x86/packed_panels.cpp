@@ -1,39 +1,46 @@
 #include "common/x86/packed_panels.h"
 
 #include "common/context.h"
+#include "common/pages.h"
 #include "common/x86/panel_packing.h"
 
 namespace menagerie::x86 {
 
-PackedPanels::PackedPanels(const PanelSource& source) {
+PackedPanels::PackedPanels(const float* weights, const PanelLayout& layout) {
   int64_t width = 0;
-  each_panel(source.columns, [&](const PanelKernel& kernel, int64_t first, int64_t columns) {
+  each_panel(layout.columns, [&](const PanelKernel& kernel, int64_t first, int64_t columns) {
     panels_.push_back({&kernel, first, columns, nullptr});
     width += kernel.width;
   });
-  weights_.resize(static_cast<size_t>(width * source.taps * source.depth));
-  float* to = weights_.data();
+  const auto floats = static_cast<size_t>(width * layout.taps * layout.depth);
+  bytes_ = floats * sizeof(float);
+  weights_ = std::make_unique_for_overwrite<float[]>(floats);
+  populate(weights_.get(), bytes_);
+  float* to = weights_.get();
   for (Panel& panel : panels_) {
     panel.weights = to;
-    const float* from = source.data + panel.first * source.column;
-    for (int64_t tap = 0; tap < source.taps; ++tap, to += source.depth * panel.kernel->width) {
-      pack_panel({from + tap * source.tap, source.step, source.column}, source.depth, panel.columns,
+    const float* from = weights + panel.first * layout.column;
+    for (int64_t tap = 0; tap < layout.taps; ++tap, to += layout.depth * panel.kernel->width) {
+      pack_panel({from + tap * layout.tap, layout.step, layout.column}, layout.depth, panel.columns,
                  panel.kernel->width, to);
     }
   }
 }
 
-std::shared_ptr<PackedPanels> packed_panels(const PanelSource& source) {
+std::shared_ptr<PackedPanels> packed_panels(const Tensor& weight, const PanelLayout& layout) {
   Key key("panels");
-  key.add(source.data).add(source.columns).add(source.taps).add(source.depth);
-  key.add(source.column).add(source.tap).add(source.step);
-  return Context::current().kernels().get<PackedPanels>(
-      key, [&] { return std::make_shared<PackedPanels>(source); });
+  key.add(weight.raw()).add(layout.columns).add(layout.taps).add(layout.depth);
+  key.add(layout.column).add(layout.tap).add(layout.step);
+  return Context::current().kernels().get<PackedPanels>(key, [&] {
+    auto made = std::make_shared<PackedPanels>(weight.data<float>(), layout);
+    release_pages(*weight.storage);
+    return made;
+  });
 }
 
 std::shared_ptr<PackedPanels> packed_panels(const Tensor& weight) {
-  return packed_panels({weight.data<float>(), weight.size[0], 1, weight.size[1], weight.stride[0],
-                        0, weight.stride[1]});
+  return packed_panels(weight,
+                       {weight.size[0], 1, weight.size[1], weight.stride[0], 0, weight.stride[1]});
 }
 
 std::optional<int64_t> row_of_pixels(const Tensor& images) {

@@ -19,9 +19,8 @@ struct Panel {
   const float* weights;
 };
 
-// Weights [columns, taps, depth] and where they lie; a product sums up all taps.
-struct PanelSource {
-  const float* data;
+// How weights are read as [columns, taps, depth]: a product sums up all taps.
+struct PanelLayout {
   int64_t columns, taps, depth;
   int64_t column, tap, step;  // floats to the next of each
 };
@@ -29,18 +28,19 @@ struct PanelSource {
 // Weights, panel by panel.
 class PackedPanels : public Prepared {
  public:
-  explicit PackedPanels(const PanelSource& source);
+  PackedPanels(const float* weights, const PanelLayout& layout);
 
-  size_t bytes() const override { return weights_.size() * sizeof(float); }
+  size_t bytes() const override { return bytes_; }
   std::span<const Panel> panels() const { return panels_; }
 
  private:
   std::vector<Panel> panels_;
-  std::vector<float> weights_;
+  size_t bytes_;
+  std::unique_ptr<float[]> weights_;
 };
 
-// Those of constant weights, packed once.
-std::shared_ptr<PackedPanels> packed_panels(const PanelSource& source);
+// Those of a constant weight, packed once.
+std::shared_ptr<PackedPanels> packed_panels(const Tensor& weight, const PanelLayout& layout);
 // The same of a weight [columns, depth] or [columns, depth, 1, 1].
 std::shared_ptr<PackedPanels> packed_panels(const Tensor& weight);
 

@@ -37,8 +37,8 @@ bool sequence(const Tensor& input, const Tensor& weight, const Tensor* bias,
   if (!takes_many_rows(output.size[last])) return false;
   note_own_kernel();
   const int64_t channels = input.size[1], taps = weight.size[last];
-  const auto panels = packed_panels({weight.data<float>(), weight.size[0], taps, channels,
-                                     weight.stride[0], weight.stride[last], weight.stride[1]});
+  const auto panels = packed_panels(weight, {weight.size[0], taps, channels, weight.stride[0],
+                                             weight.stride[last], weight.stride[1]});
   for (int64_t i = 0; i < input.size[0]; ++i) {
     multiply_many_rows(
         {input.data<float>() + i * input.stride[0], p.stride[p.spatial - 1] * channels,
