@@ -46,7 +46,7 @@ void add_plainly(State& state, const std::byte* blocks, size_t count) {
 
 std::string sha256(std::span<const std::byte> bytes) {
   using sha256_blocks::kBytes;
-  const sha256_blocks::Add instructions = sha256_blocks::by_instructions();
+  static const sha256_blocks::Add instructions = sha256_blocks::by_instructions();
   const sha256_blocks::Add add =
       instructions == nullptr ? sha256_blocks::add_plainly : instructions;
   sha256_blocks::State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,

@@ -1,6 +1,8 @@
 // SHA-256 against the published examples, and the processor's instructions against plain code.
 #include <random>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "check.h"
 #include "common/sha256.h"

@@ -30,7 +30,8 @@ pytestmark = pytest.mark.skipif(
 _PROCESSOR = "ONEDNN_MAX_CPU_ISA"
 _HAS_KERNELS = _PROCESSOR not in os.environ and "AVX512" in torch.backends.cpu.get_cpu_capability()
 _WIDTH, _WIDER = 1030, 1500  # neither fills panels of columns, nor squares of the packing
-_LENGTHS = (1, 70)
+_LENGTHS = (1, 700)
+_BLOCKS = (2, 700, _WIDTH)  # so many rows that threads pack several blocks of them
 _SAMPLES = (400, 3000)
 _NOTE = "(own kernel)"
 
@@ -117,7 +118,7 @@ def _assert_eagers(session: Session, module: type[nn.Module], rows: torch.Tensor
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(1, 3), st.integers(*_LENGTHS), st.floats(0.1, 30), st.integers(0, 2**31))
+@given(st.integers(1, 3), st.integers(1, 70), st.floats(0.1, 30), st.integers(0, 2**31))
 def test_layers_are_eagers_whatever_the_rows(
     layers_session: Session, batch: int, length: int, scale: float, seed: int
 ) -> None:
@@ -125,6 +126,11 @@ def test_layers_are_eagers_whatever_the_rows(
     generator = torch.Generator().manual_seed(seed)
     rows = scale * torch.randn(batch, length, _WIDTH, generator=generator)
     _assert_eagers(layers_session, Layers, rows)
+
+
+def test_layers_are_eagers_over_many_blocks(layers_session: Session) -> None:
+    """Rows that each thread takes in several goes."""
+    _assert_eagers(layers_session, Layers, torch.randn(*_BLOCKS))
 
 
 @settings(max_examples=25, deadline=None)

@@ -123,6 +123,7 @@ _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "hardswish": F.hardswish,
     "hardsigmoid": F.hardsigmoid,
     "tanh": torch.tanh,
+    "gelu": F.gelu,
 }
 
 

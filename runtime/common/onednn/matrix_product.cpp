@@ -1,5 +1,6 @@
 // Matrix products by oneDNN: a constant right-hand side runs as an inner product over packed
-// weights, which is its fastest path; everything else as a matmul over strided operands.
+// weights, which is its fastest path, unless kernels of our own are faster still; everything else
+// as a matmul over strided operands.
 #include <algorithm>
 
 #include "common/copy.h"

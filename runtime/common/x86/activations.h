@@ -54,7 +54,8 @@ struct HardSwish {
 };
 
 // x * P(X <= x) of a normal X. What lies above 1/2 is an odd rational function, fitted over |x| <=
-// 5.2 by iteratively weighted least squares to 6e-8; farther out it is 1/2 to 1e-7.
+// 5.2 by iteratively weighted least squares to 6e-8; farther out it is 1/2 to 1.4e-7. All x below
+// -5.2, minus infinity with them, give -7e-7.
 struct Gelu {
   template <class Lanes>
   static typename Lanes::Vector of(typename Lanes::Vector x) {

@@ -11,7 +11,9 @@ namespace menagerie::x86 {
 namespace {
 
 constexpr int64_t kFewestRows = 56;         // that packing pays for
-constexpr int64_t kBlockFloats = 700'000;   // of packed rows: what the last cache has room for
+constexpr int64_t kFewestOfThread = 28;     // below it a thread's share is the library's to divide
+constexpr int64_t kBlockFloats = 700'000;   // of packed rows, and half of their results: what the
+                                            // last cache has room for
 constexpr int64_t kFarWeights = 1'500'000;  // numbers that do not stay in the second-level cache
 constexpr int64_t kBlocksEach = 4;          // of a thread, so that none waits long for the last
 
@@ -45,12 +47,13 @@ void multiply_block(const ManyRows& p, const PackedPanels& weights, const Finish
   }
 }
 
-// How many rows are packed at once: as many for each thread, if they are many a few times over.
-int64_t rows_of_block(const ManyRows& p, int64_t threads) {
-  const int64_t most = std::max(kBlockFloats / p.depth, kFewestRows);
-  const int64_t shares = p.rows > most * threads ? kBlocksEach * threads : threads;
+// How many rows are packed at once: as many for each thread.
+int64_t rows_of_block(const ManyRows& p, int64_t columns, int64_t threads) {
+  const int64_t most =
+      std::max(std::min(kBlockFloats / p.depth, 2 * kBlockFloats / columns), kFewestRows);
+  const int64_t shares = threads > 1 && p.rows > most * threads ? kBlocksEach * threads : threads;
   const int64_t blocks = (p.rows + most * shares - 1) / (most * shares) * shares;
-  const int64_t block = std::max((p.rows + blocks - 1) / blocks, kFewestRows / 2);
+  const int64_t block = (p.rows + blocks - 1) / blocks;
   const int64_t tile = kernels().panels.front().most_rows;
   return blocks > threads ? (block + tile - 1) / tile * tile : block;
 }
@@ -58,12 +61,14 @@ int64_t rows_of_block(const ManyRows& p, int64_t threads) {
 }  // namespace
 
 bool takes_many_rows(int64_t rows) {
-  return rows >= kFewestRows && kernels().panels.front().multiply_packed != nullptr;
+  const int64_t shared = kFewestOfThread * Context::current().threads();
+  return rows >= std::max(kFewestRows, shared) &&
+         kernels().panels.front().multiply_packed != nullptr;
 }
 
 void multiply_many_rows(const ManyRows& p, const PackedPanels& weights, const Finish& finish) {
   const int64_t threads = Context::current().threads();
-  const int64_t block = rows_of_block(p, threads);
+  const int64_t block = rows_of_block(p, weights.columns(), threads);
   const int64_t blocks = (p.rows + block - 1) / block;
   const int64_t space[] = {std::min(threads, blocks), block * p.depth};
   const Tensor packed = empty_contiguous(Dtype::kFloat32, space);

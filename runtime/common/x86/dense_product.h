@@ -18,7 +18,7 @@ struct ManyRows {
   int64_t rows, depth;
 };
 
-// Whether this processor has kernels for packed rows, and the rows are enough for them.
+// Whether this processor has kernels for packed rows, and the rows are enough for all threads.
 bool takes_many_rows(int64_t rows);
 
 void multiply_many_rows(const ManyRows& product, const PackedPanels& weights, const Finish& finish);

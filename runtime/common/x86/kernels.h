@@ -1,5 +1,5 @@
-// The innermost loops of convolutions and attention for x86-64, compiled for AVX2 and for AVX-512
-// from one text; the processor at hand decides which are called.
+// The innermost loops of products, convolutions and attention for x86-64, compiled for AVX2 and for
+// AVX-512 from one text; the processor at hand decides which are called.
 #pragma once
 
 #include <cstdint>
@@ -121,7 +121,7 @@ bool finish_of(const kernels::Epilogue& epilogue, Finish& finish);
 // Whether the activation takes exponentials, which oneDNN is slow at behind a convolution.
 bool is_exponential(const Finish& finish);
 
-// Tells a profile that a convolution was computed by these kernels.
+// Tells a profile that an operator was computed by these kernels.
 void note_own_kernel();
 
 }  // namespace menagerie::x86

@@ -11,6 +11,9 @@ constexpr PanelKernel kPanels[] = {
     {Lanes16::kCount, 14, multiply<Lanes16, 1, 14>, multiply<Lanes16, 1, 14, true>},
     {Lanes8::kCount, 14, multiply<Lanes8, 1, 14>, multiply<Lanes8, 1, 14, true>},
 };
+// Rows are packed once for all panels.
+static_assert(kPanels[0].most_rows == kPanels[1].most_rows &&
+              kPanels[0].most_rows == kPanels[2].most_rows);
 
 }  // namespace
 

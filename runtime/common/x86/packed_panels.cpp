@@ -2,29 +2,37 @@
 
 #include "common/context.h"
 #include "common/pages.h"
+#include "common/platform/parallel.h"
 #include "common/x86/panel_packing.h"
 
 namespace menagerie::x86 {
 
 PackedPanels::PackedPanels(const float* weights, const PanelLayout& layout) {
+  const int64_t depth = layout.taps * layout.depth;
   int64_t width = 0;
   each_panel(layout.columns, [&](const PanelKernel& kernel, int64_t first, int64_t columns) {
     panels_.push_back({&kernel, first, columns, nullptr});
     width += kernel.width;
   });
-  const auto floats = static_cast<size_t>(width * layout.taps * layout.depth);
-  bytes_ = floats * sizeof(float);
-  weights_ = std::make_unique_for_overwrite<float[]>(floats);
+  bytes_ = static_cast<size_t>(width * depth) * sizeof(float);
+  weights_ = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(width * depth));
   populate(weights_.get(), bytes_);
-  float* to = weights_.get();
+  const float* next = weights_.get();
   for (Panel& panel : panels_) {
-    panel.weights = to;
-    const float* from = weights + panel.first * layout.column;
-    for (int64_t tap = 0; tap < layout.taps; ++tap, to += layout.depth * panel.kernel->width) {
-      pack_panel({from + tap * layout.tap, layout.step, layout.column}, layout.depth, panel.columns,
-                 panel.kernel->width, to);
-    }
+    panel.weights = next;
+    next += depth * panel.kernel->width;
   }
+  threads::share_out(panels_.size(), 1, [&](threads::Tasks& left) {
+    for (size_t index = 0, end = 0; left.take(index, end);) {
+      const Panel& panel = panels_[index];
+      const float* from = weights + panel.first * layout.column;
+      float* to = weights_.get() + (panel.weights - weights_.get());
+      for (int64_t tap = 0; tap < layout.taps; ++tap, to += layout.depth * panel.kernel->width) {
+        pack_panel({from + tap * layout.tap, layout.step, layout.column}, layout.depth,
+                   panel.columns, panel.kernel->width, to);
+      }
+    }
+  });
 }
 
 std::shared_ptr<PackedPanels> packed_panels(const Tensor& weight, const PanelLayout& layout) {

@@ -32,6 +32,7 @@ class PackedPanels : public Prepared {
 
   size_t bytes() const override { return bytes_; }
   std::span<const Panel> panels() const { return panels_; }
+  int64_t columns() const { return panels_.back().first + panels_.back().columns; }
 
  private:
   std::vector<Panel> panels_;

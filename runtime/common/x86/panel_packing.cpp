@@ -17,8 +17,8 @@ void transpose_square(const float* from, int64_t from_row, float* to, int64_t to
   for (int64_t i = 0; i < kSquare; ++i) _mm_storeu_ps(to + i * to_row, row[i]);
 }
 
-// A panel [depth, width] of columns that are dense in memory; columns past the last are nought. The
-// last square of columns begins where it ends with them, so it may write some twice.
+// A panel [depth, width] of columns that are dense in memory; columns past the last are nought.
+// Squares go from the last column down, and the first begins at nought: it may write some twice.
 void pack_columns(const float* from, int64_t column, int64_t depth, int64_t columns, int64_t width,
                   float* to) {
   const int64_t deep = columns < kSquare ? 0 : depth / kSquare * kSquare;
