@@ -37,6 +37,8 @@ def main(hold: Callable[[Job], ModelHolder] | None = None) -> None:
 
         hold = ModelStages
     job = Job.model_validate_json(requests.get())
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(job.threads)  # more wait for each other where cores are busy
     model = hold(job)
     while True:
         answer = _answer(model, Request.model_validate_json(requests.get()), job.model)
