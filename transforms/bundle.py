@@ -28,6 +28,7 @@ from menagerie.typed_json import document
 from transforms.export import WRAPPER_PREFIX
 from transforms.lowering.lowered import LoweredFile
 from transforms.lowering.toolchain import find_compiler
+from transforms.noted_tensors import save_noted
 from transforms.passes.narrow_weights import may_narrow
 from transforms.passes.quantise_weights import may_quantise
 from transforms.quantised import Quantised, Scheme, quantised, scheme_of
@@ -207,7 +208,7 @@ def _entry(folder: Path, parts: ProgramParts, weights: _Weights) -> BundleProgra
     signature = parts.exported.signature
     golden = parts.lowered.library.parent / "golden.safetensors"
     kinds = {str(number): case.kind.value for number, case in enumerate(parts.goldens)}
-    save_file(_golden_tensors(parts.goldens) | dict(parts.exact), golden, metadata=kinds)
+    save_noted(_golden_tensors(parts.goldens) | dict(parts.exact), golden, kinds)
     files = {
         Role.LIBRARY: LoweredFile(parts.lowered.library),
         Role.GOLDEN: LoweredFile(golden),
