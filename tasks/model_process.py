@@ -94,14 +94,15 @@ class ModelProcess:
         self._send(job.model_dump_json())
 
     @classmethod
-    def warm_up(cls, folder: Path) -> None:
+    def warm_up(cls, folder: Path, kind: str) -> None:
         """Start the next process now, while its job is still being prepared.
 
         Args:
             folder: where the logs lie.
+            kind: of the source that the model will likely be of, whose library is loaded as well.
         """
         log = folder / f"starting.{os.getpid()}.log"
-        cls._spare = _Spare(_start(_COMMAND, log), log)
+        cls._spare = _Spare(_start((*_COMMAND, kind), log), log)
 
     @classmethod
     def stop_all(cls) -> None:

@@ -1,4 +1,4 @@
-"""The process behind `tasks.model_process.ModelProcess`: `python -m tasks.serve_model`."""
+"""The process behind `tasks.model_process.ModelProcess`: `python -m tasks.serve_model [KIND]`."""
 
 from __future__ import annotations
 
@@ -33,15 +33,29 @@ def main(hold: Callable[[Job], ModelHolder] | None = None) -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     requests = _lines(sys.stdin)
     if hold is None:
-        from tasks.model_stages import ModelStages  # torch comes while the job is not there yet
-
-        hold = ModelStages
+        hold = _model_stages()
     job = Job.model_validate_json(requests.get())
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(job.threads)  # more wait for each other where cores are busy
     model = hold(job)
     while True:
         answer = _answer(model, Request.model_validate_json(requests.get()), job.model)
         answers.write(answer.model_dump_json() + "\n")
         answers.flush()
+
+
+def _model_stages() -> Callable[[Job], ModelHolder]:
+    """The real stages; their libraries come while the job is not there yet.
+
+    The command may name the kind of source that the model will likely be of.
+    """
+    import transforms.lowering.cpu  # noqa: F401 - Inductor takes a second
+    from tasks.model_stages import ModelStages
+    from zoo.sources import load_library
+
+    for kind in sys.argv[1:]:
+        load_library(kind)
+    return ModelStages
 
 
 def _answer(model: ModelHolder, request: Request, name: str) -> Answer:

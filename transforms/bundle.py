@@ -28,6 +28,7 @@ from menagerie.typed_json import document
 from transforms.export import WRAPPER_PREFIX
 from transforms.lowering.lowered import LoweredFile
 from transforms.lowering.toolchain import find_compiler
+from transforms.noted_tensors import save_noted
 from transforms.passes.narrow_weights import may_narrow
 from transforms.passes.quantise_weights import may_quantise
 from transforms.quantised import Quantised, Scheme, quantised, scheme_of
@@ -63,7 +64,7 @@ class ProgramParts:
     lowered: LoweredProgram
     goldens: Sequence[GoldenCase]
     calls: int = 1  # that follow each other in the golden cases of a program with state
-    exact: Mapping[str, torch.Tensor] = field(default_factory=dict)  # case 0 in float64
+    exact: Mapping[str, torch.Tensor] = field(default_factory=dict)  # float64, by golden tensor
     operand_ranges: Mapping[str, Range] = field(default_factory=dict)  # of what meets a weight
 
 
@@ -206,9 +207,8 @@ def content_digest(value: torch.Tensor) -> bytes:
 def _entry(folder: Path, parts: ProgramParts, weights: _Weights) -> BundleProgram:
     signature = parts.exported.signature
     golden = parts.lowered.library.parent / "golden.safetensors"
-    exact = {f"0/exact/{name}": value.contiguous() for name, value in parts.exact.items()}
     kinds = {str(number): case.kind.value for number, case in enumerate(parts.goldens)}
-    save_file(_golden_tensors(parts.goldens) | exact, golden, metadata=kinds)
+    save_noted(_golden_tensors(parts.goldens) | dict(parts.exact), golden, kinds)
     files = {
         Role.LIBRARY: LoweredFile(parts.lowered.library),
         Role.GOLDEN: LoweredFile(golden),

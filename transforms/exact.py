@@ -1,4 +1,8 @@
-"""What a program gives in float64: the truth beside which eager and artifact are measured."""
+"""What a program gives in float64: the truth beside which eager and artifact are measured.
+
+It is that of the case that looks like data, which has the smallest sizes that show something; of
+the first where none does.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from menagerie.validation.records import CaseKind
 from zoo.sources.random_weights import one_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from transforms.golden import GoldenCase
 
@@ -18,26 +23,30 @@ if TYPE_CHECKING:
 
 __all__ = ["exact_outputs"]
 
+_LIFELIKE = frozenset({CaseKind.PICTURE, CaseKind.SPEECH, CaseKind.SAMPLE})
 _MOST_PARAMETERS = 200_000_000  # their float64 copy takes 1.6 GB
 _MOST_BYTES = 2**24  # of an output that a bundle carries for this
 _LEAST_SNR = 1e3  # eager's norm over its error: below it the float64 model is another one
 
 
 def exact_outputs(
-    model: torch.nn.Module, case: GoldenCase, call: Callable[[torch.nn.Module], Call]
+    model: torch.nn.Module, cases: Sequence[GoldenCase], call: Callable[[torch.nn.Module], Call]
 ) -> dict[str, torch.Tensor]:
-    """The outputs of a golden case with weights, inputs and arithmetic in float64.
+    """The outputs of one golden case with weights, inputs and arithmetic in float64.
 
     Args:
         model: in float32; not changed.
-        case: the golden case; its floating inputs are widened, so both see the same numbers.
+        cases: all; the floating inputs of one are widened, so both see the same numbers.
         call: how the program, which keeps no state, is called; given the model in float64.
 
     Returns:
-        Float64 outputs by name. Left out is what the model does not allow: one that is large or
-        fails in float64; an output that is not floating, stays float32, or differs from eager's by
-        more than a thousandth, since something in the model then depends on the dtype.
+        Float64 outputs by their names in the golden file. Left out is what the model does not
+        allow: one that is large or fails in float64; an output that is not floating, stays float32,
+        or differs from eager's by more than a thousandth, since something in the model then depends
+        on the dtype.
     """
+    number = next((n for n, case in enumerate(cases) if case.kind in _LIFELIKE), 0)
+    case = cases[number]
     if sum(p.numel() for p in model.parameters()) > _MOST_PARAMETERS:
         return {}
     if any(v.dtype not in (torch.float32, torch.float64) for v in _floating(case.inputs)):
@@ -50,7 +59,11 @@ def exact_outputs(
     except Exception:  # noqa: BLE001 - whatever a model has against float64, there is no truth then
         return {}
     truth = {name: value.detach() for name, value in found.items()}  # a parameter may be an output
-    return {n: value for n, value in truth.items() if _tells(value, case.outputs[n].detach())}
+    return {
+        f"{number}/exact/{name}": value.contiguous()
+        for name, value in truth.items()
+        if _tells(value, case.outputs[name].detach())
+    }
 
 
 def _floating(tensors: dict[str, torch.Tensor]) -> list[torch.Tensor]:

@@ -15,6 +15,7 @@ inputs are drawn in the same way.
 from __future__ import annotations
 
 import hashlib
+import time
 from typing import TYPE_CHECKING
 
 import torch
@@ -127,8 +128,10 @@ def _case(
     nth: str,
 ) -> GoldenCase:
     try:
+        began = time.perf_counter()
         with torch.no_grad(), one_thread():
             results = eager({name: tensor.clone() for name, tensor in inputs.items()})
+        seconds = time.perf_counter() - began
         outputs = {name: value.clone() for name, value in results.items()}
     except Exception as error:
         sizes = planned.dimensions
@@ -138,7 +141,7 @@ def _case(
             "Narrow the ranges, or give inputs whose values fit every size"
             + (", or fewer `calls`" if nth else ""),
         ) from error
-    return GoldenCase(planned.dimensions, inputs, outputs, planned.kind)
+    return GoldenCase(planned.dimensions, inputs, outputs, planned.kind, seconds)
 
 
 def resized(example: torch.Tensor, shape: Sequence[int], *, seed: str) -> torch.Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,7 @@ class GoldenCase:
     inputs: dict[str, torch.Tensor]
     outputs: dict[str, torch.Tensor]
     kind: CaseKind = CaseKind.GIVEN
+    seconds: float = 0.0  # that eager took, in one thread
 
 
 @dataclass(frozen=True)
@@ -172,8 +174,10 @@ def make_goldens(
             first.restore()
         try:
             inputs = _inputs(spec, planned, seed, dtype, real)
+            began = time.perf_counter()
             with torch.no_grad(), one_thread():
                 results = module(*(t.clone() for t in inputs.values()))
+            seconds = time.perf_counter() - began
             outputs = {name: value.clone() for name, value in results.items()}
         except ExportError:
             raise
@@ -185,7 +189,7 @@ def make_goldens(
                 f"eager PyTorch fails at {sizes}{nth}: {error}",
                 f"Mend the inputs, arguments{', calls' if nth else ''} or ranges in the manifest",
             ) from error
-        cases.append(GoldenCase(dict(planned.dimensions), inputs, outputs, planned.kind))
+        cases.append(GoldenCase(dict(planned.dimensions), inputs, outputs, planned.kind, seconds))
     first.restore()
     check_outputs(f"program {spec.name}", cases)
     return cases

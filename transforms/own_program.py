@@ -83,7 +83,7 @@ def prepare_own(name: str, program: Program) -> Prepared:
     eager = _eager(original, call, outputs)
     if not state_of(exported):
         goldens = example_goldens(place, signature, example, eager)
-        exact = exact_outputs(original, goldens[0], lambda wide: _eager(wide, call, outputs))
+        exact = exact_outputs(original, goldens, lambda wide: _eager(wide, call, outputs))
         return Prepared(name, Exported(exported, signature), goldens, eager, exact=exact)
     first = FirstState(original)
     goldens = example_goldens(

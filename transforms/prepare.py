@@ -33,7 +33,7 @@ class Prepared:
     goldens: list[GoldenCase]
     eager: Callable[[dict[str, torch.Tensor]], object]
     calls: int = 1
-    exact: dict[str, torch.Tensor] = field(default_factory=dict)  # of the first case, in float64
+    exact: dict[str, torch.Tensor] = field(default_factory=dict)  # float64, by golden tensor
     operand_ranges: dict[str, Range] = field(default_factory=dict)  # if static, by parameter
 
 
@@ -66,7 +66,7 @@ def prepare(
     goldens = make_goldens(model, spec, dtype=model_dtype(model), real=real)
     exported = export_program(model, spec, goldens[0].inputs)
     if not exported.state:
-        exact = exact_outputs(model, goldens[0], lambda wide: called_as(wide, spec))
+        exact = exact_outputs(model, goldens, lambda wide: called_as(wide, spec))
         return Prepared(spec.name, exported, goldens, called_as(model, spec), exact=exact)
     goldens = make_goldens(model, spec, dtype=model_dtype(model), calls=spec.calls)
     module = CallableProgram(model, spec)

@@ -36,7 +36,8 @@ def run_flow(
         MenagerieError: if Prefect's API cannot be had.
     """
     embedded = not os.environ.get("PREFECT_API_URL")
-    with LiveDisplay() as display, prefect_api(display.status, lambda: _load(embedded=embedded)):
+    first = work[0].spec.source.kind if embedded and work else ""
+    with LiveDisplay() as display, prefect_api(display.status, lambda: _load(first)):
         from flows.running.services import Services, use_services
         from flows.running.settings import without_heartbeats
 
@@ -69,10 +70,14 @@ def _run(work: Sequence[PlannedModel], options: ConversionOptions, jobs: int) ->
     return state_error(state)
 
 
-def _load(*, embedded: bool) -> None:
-    """Import Prefect, and let the first model's process import torch, while the API starts."""
+def _load(first: str) -> None:
+    """Import Prefect, and let the first model's process import its libraries, as the API starts.
+
+    Args:
+        first: the kind of source of that model; none: it is converted elsewhere.
+    """
     from tasks.model_process import ModelProcess
 
-    if embedded:
-        ModelProcess.warm_up(home() / "logs")
+    if first:
+        ModelProcess.warm_up(home() / "logs", first)
     importlib.import_module("flows.convert_zoo")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from torch import nn
 
+from menagerie.validation.records import CaseKind
 from transforms.exact import exact_outputs
 from transforms.golden import make_goldens
 from transforms.prepare import called_as
@@ -64,19 +66,29 @@ def _call(module: nn.Module) -> Callable[[dict[str, torch.Tensor]], dict[str, to
 
 def _exact(module: nn.Module) -> dict[str, torch.Tensor]:
     module = module.eval().requires_grad_(requires_grad=False)
-    return exact_outputs(module, make_goldens(module, _SPEC)[0], _call)
+    return exact_outputs(module, make_goldens(module, _SPEC), _call)
 
 
 def test_it_is_what_float64_gives() -> None:
     """By numpy, from the same float32 weights and inputs; the model stays in float32."""
     module = _Layer().eval().requires_grad_(requires_grad=False)
-    case = make_goldens(module, _SPEC)[0]
-    [value] = exact_outputs(module, case, _call).values()
+    cases = make_goldens(module, _SPEC)
+    [(name, value)] = exact_outputs(module, cases, _call).items()
+    assert name == "0/exact/output"
+    case = cases[0]
     layer = module.linear
     x, weight, bias = (t.double() for t in (case.inputs["x"], layer.weight, layer.bias))
     expected = torch.tanh((x[:, None, :] * weight).sum(-1) + bias)
     torch.testing.assert_close(value, expected, rtol=1e-13, atol=1e-15)
     assert layer.weight.dtype is torch.float32
+
+
+def test_it_is_of_the_case_that_looks_like_data() -> None:
+    """The others, in noise, can be of sizes that take many seconds."""
+    module = _Layer().eval().requires_grad_(requires_grad=False)
+    noise = make_goldens(module, _SPEC)[:2]
+    speech = replace(noise[1], kind=CaseKind.SPEECH)
+    assert list(exact_outputs(module, [noise[0], speech], _call)) == ["1/exact/output"]
 
 
 @pytest.mark.parametrize("module", [_Casting(), _Branching(), _Refusing()])

@@ -25,6 +25,7 @@ from transforms.lowering.coverage import check_kernels
 from transforms.lowering.cpu import BACKEND
 from transforms.lowering.index_strides import stride_in_range
 from transforms.lowering.inductor import generate_code, metal_header, metal_on_any_host
+from transforms.lowering.interface import interface
 from zoo.errors import UnsupportedKernels
 
 _OPTIONS = {"aot_inductor.package": True, "cpp.vec_isa_ok": True, "cpp.simdlen": 256}
@@ -144,6 +145,13 @@ def test_code_and_constants_come_out() -> None:
     assert set(code.constants) == {"0.weight", "0.bias"}
     assert torch.equal(code.constants["0.weight"], module[0].weight)
     assert code.generated_kernels == code.kernels.count('extern "C"')
+
+
+def test_the_interface_is_apart() -> None:
+    """No wrapper defines what is the same for all; torch's own file does."""
+    code = _generate(nn.ReLU(), torch.randn(2, 3))
+    assert "AOTInductorModelContainerRun" not in code.wrapper
+    assert "AOTInductorModelContainerRun(" in interface()
 
 
 def test_code_generation_asks_us_for_strides() -> None:

@@ -71,3 +71,19 @@ def test_precompiled_header_is_made_once(tmp_path: Path) -> None:
     compiler.link_library([source], tmp_path / "b.so", [])
     assert [h.stat().st_mtime_ns for h in headers] == stamp
     assert len(headers) == 1
+
+
+def test_what_is_kept_is_compiled_once(tmp_path: Path) -> None:
+    """The second library has the first one's object; other text or flags are other objects."""
+    text = 'extern "C" int two() { return NUMBER; } const char* file() { return __FILE__; }'
+    kept = Source("kept", text, ("-fPIC", "-DNUMBER=2"), kept=True)
+    find_compiler().link_library([kept], tmp_path / "a.so", [])
+    [found] = (tmp_path / "home" / "headers").rglob("*.o")
+    made = found.stat().st_mtime_ns
+    find_compiler().link_library([kept], tmp_path / "b.so", [])
+    assert found.stat().st_mtime_ns == made
+    assert ctypes.CDLL(str(tmp_path / "b.so")).two() == 2
+    assert str(tmp_path).encode() not in (tmp_path / "b.so").read_bytes()
+    other = Source("kept", text, ("-fPIC", "-DNUMBER=3"), kept=True)
+    find_compiler().link_library([other], tmp_path / "c.so", [])
+    assert ctypes.CDLL(str(tmp_path / "c.so")).two() == 3

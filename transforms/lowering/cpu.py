@@ -14,6 +14,7 @@ from transforms.lowering.checked_loops import FAULTS, CheckedScheduling
 from transforms.lowering.coverage import check_kernels, check_library
 from transforms.lowering.expanded_depthwise import join_expansions
 from transforms.lowering.inductor import Backend, generate_code
+from transforms.lowering.interface import HEADER, interface
 from transforms.lowering.layouts import with_claimed_weights
 from transforms.lowering.lowered import LoweredProgram
 from transforms.lowering.own_shims import own_shims
@@ -122,12 +123,8 @@ def lower(
     sources = [
         Source("kernels", FAULTS + code.kernels, flags, header="torch/csrc/inductor/cpp_prefix.h"),
         # The wrapper runs once a call and only calls: -O1 compiles it three times as fast.
-        Source(
-            "wrapper",
-            code.wrapper,
-            (*flags, "-O1"),
-            header="torch/csrc/inductor/aoti_include/cpu.h",
-        ),
+        Source("wrapper", code.wrapper, (*flags, "-O1"), header=HEADER),
+        Source("interface", interface(), (*flags, "-O1"), kept=True),
         Source("constants", _NO_CONSTANTS, flags),
     ]
     # The shim functions bear libtorch's names; naming their library makes a model find ours also

@@ -18,6 +18,8 @@ The rest is private to TorchInductor, and each part is named here with its reaso
 - `graph.normalize_name` and `codegen.cpp_wrapper_cpu.normalize_name`: give a constant the name of
   its variable in the wrapper, which for a parameter of the model itself is what the model calls it:
   `operator`, or `buf0` like one of the wrapper's own. Ours begin with `constant_`.
+- `CppWrapperCpu._write_aoti_interface_header`: writes AOTInductor's interface into each wrapper. On
+  the CPU it is compiled once instead (interface.py).
 - `codegen.cpp.stride_at_vec_range`: takes minutes for long indexes (index_strides.py).
 
 One of its options is set for programs that keep state in buffers: `joint_graph_constant_folding`

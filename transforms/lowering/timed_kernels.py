@@ -1,5 +1,6 @@
-"""The CPU's wrapper, which tells the runtime of each generated kernel's begin and end.
+"""The CPU's wrapper: without AOTInductor's interface, and telling of each generated kernel.
 
+The runtime is told when a kernel begins and ends.
 Fallback kernels are the runtime's own, and it knows of them; see timed_kernels.h.
 """
 
@@ -13,6 +14,7 @@ from torch._inductor.codegen.cpp_utils import cexpr
 from torch._inductor.virtualized import V
 
 from transforms.lowering.fallback_kernels import CheckedWrapper, inserted
+from transforms.lowering.interface import DECLARED_ELSEWHERE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +32,10 @@ class TimedWrapper(CheckedWrapper):
         super().write_header()
         if not V.graph.is_const_graph:
             self.header.splice(inserted(Path(__file__).with_suffix(".h")))
+
+    def _write_aoti_interface_header(self) -> None:
+        """No interface: it is compiled apart (interface.py)."""
+        self.header.splice(DECLARED_ELSEWHERE)
 
     def _generate_kernel_call_helper(
         self, kernel_name: str, call_args: Sequence[Any], **keywords: Any

@@ -17,7 +17,7 @@ from torch.utils import cpp_extension
 
 from menagerie.home import home
 from menagerie.host_compiler import find_host_compiler
-from transforms.lowering.precompiled_header import precompiled_header
+from transforms.lowering.compiled_once import kept_object, precompiled_header
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
@@ -28,12 +28,16 @@ __all__ = ["Compiler", "Source", "find_compiler"]
 
 @dataclass(frozen=True)
 class Source:
-    """One C++ file to compile: its text, its own flags, and the header to precompile for it."""
+    """One C++ file to compile: its text, its own flags, and the header to precompile for it.
+
+    What is `kept` is the same for every model, and compiled once.
+    """
 
     name: str
     text: str
     flags: tuple[str, ...]
     header: str | None = None
+    kept: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,12 @@ class Compiler:
             partial.replace(output)
 
     def _compile(self, source: Source, folder: Path) -> Path:
+        if source.kept:
+            place = self._place(source, source.text)
+            flags = [*source.flags, *_include_flags(), f"-ffile-prefix-map={place}=."]
+            return kept_object(
+                place, source.text, lambda arguments: self._run([*flags, *arguments])
+            )
         text, target = folder / f"{source.name}.cpp", folder / f"{source.name}.o"
         text.write_text(source.text)
         header = self._precompiled(source)
@@ -84,20 +94,20 @@ class Compiler:
         return target
 
     def _precompiled(self, source: Source) -> list[str]:
-        """Flags that use a precompiled header, one for each compiler, its flags and torch."""
+        """Flags that use a precompiled header."""
         if source.header is None:
             return []
-        key = hashlib.sha256(
-            "\0".join(
-                [self.version, *self.arguments, *source.flags, *_include_flags(), source.header]
-            ).encode()
-        ).hexdigest()[:32]
         header = precompiled_header(
-            home() / "headers" / key,
+            self._place(source, source.header),
             source.header,
             lambda arguments: self._run([*source.flags, *_include_flags(), *arguments]),
         )
         return ["-include", str(header)]
+
+    def _place(self, source: Source, what: str) -> Path:
+        """Where something is kept compiled, for each compiler, its flags and torch."""
+        facts = [self.version, *self.arguments, *source.flags, *_include_flags(), what]
+        return home() / "headers" / hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
 
     def _run(self, arguments: Sequence[str], cwd: Path | None = None) -> None:
         result = subprocess.run(

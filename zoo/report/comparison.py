@@ -134,6 +134,8 @@ def _too_large(first: Side, second: Side, limits: RegressionLimits) -> str:
 
 def _too_slow(first: Side, second: Side, limits: RegressionLimits) -> str:
     before, after = _of_eager(first), _of_eager(second)
+    if _timed(first) and _timed(second) and _timed(first) != _timed(second):
+        return ""  # other sizes: their shares of eager's time differ whatever the artifacts do
     if before is None or second.manifest.state is ReleaseState.EMULATED:
         return ""  # an emulated release takes no measured one's place anyway
     if after is None:
@@ -306,6 +308,16 @@ def _accuracy(side: Side) -> float | None:
     if found.accuracy is not None:
         return found.accuracy.artifact
     return min((1 - each.rate for each in found.word_errors), default=None)
+
+
+def _timed(side: Side) -> dict[str, list[dict[str, int]]]:
+    """The sizes at which each program was timed."""
+    programs = () if side.report is None else side.report.validation.programs
+    return {
+        p.program: [dict(c.dimensions) for c in p.cases if c.case == p.latency.case]
+        for p in programs
+        if p.latency is not None
+    }
 
 
 def _of_eager(side: Side) -> float | None:

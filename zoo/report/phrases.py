@@ -90,7 +90,7 @@ def proof(report: ConversionReport) -> str:
     return (
         f"{count(len(outputs), 'output tensor')} of {count(len(cases), 'golden case')} "
         f"{f'({told}) ' if told else ''}reproduced, "
-        "twice with the same bits, in a fresh process without PyTorch."
+        "in a fresh process without PyTorch; what was run again gave the same bits."
     )
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from zoo.spec import ModelSpec, SourceSpec
 
-__all__ = ["LoadedModel", "load"]
+__all__ = ["LoadedModel", "load", "load_library"]
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,13 @@ def _random(spec: ModelSpec, context: Context, seed: int) -> nn.Module:
         module: nn.Module = _kind(spec.source).untrained(spec.source, context).float().eval()
         enliven(module, spec, context.model)
     return module
+
+
+def load_library(kind: str) -> None:
+    """Import the library that models of a kind of source are built by, where there is one."""
+    module = importlib.import_module(f"zoo.sources.{kind}")
+    if hasattr(module, "library"):
+        module.library()
 
 
 def _kind(source: SourceSpec) -> ModuleType:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from zoo.sources.context import Context
     from zoo.spec import TorchvisionSource
 
-__all__ = ["trained", "untrained"]
+__all__ = ["library", "trained", "untrained"]
 
 _FILE_HASH = re.compile(r"-([0-9a-f]{8,64})\.pth$")
 _patching = threading.Lock()
@@ -51,7 +51,7 @@ def trained(source: TorchvisionSource, context: Context) -> nn.Module:
         SourceRefused: if torchvision publishes no hash for them.
     """
     builder = _builder(source, context)
-    known = {str(member): member for member in _torchvision().models.get_model_weights(builder)}
+    known = {str(member): member for member in library().models.get_model_weights(builder)}
     if source.weights not in known:
         fact = f"{source.builder} has no weights {source.weights}"
         step = advice(source.weights, known, f"It has: {', '.join(known)}")
@@ -62,7 +62,8 @@ def trained(source: TorchvisionSource, context: Context) -> nn.Module:
 
 
 @functools.cache
-def _torchvision() -> ModuleType:
+def library() -> ModuleType:
+    """The library itself."""
     with torchvision_operators():
         import torchvision
 
@@ -71,7 +72,7 @@ def _torchvision() -> ModuleType:
 
 
 def _builder(source: TorchvisionSource, context: Context) -> Any:
-    models = _torchvision().models
+    models = library().models
     try:
         return models.get_model_builder(source.builder)
     except ValueError as error:
@@ -87,7 +88,7 @@ def _weights_through_us(sha256: str | None, context: Context) -> Iterator[None]:
     A builder sets its own options to fit its weights, so the builder must do the loading; but
     torchvision's loader unpickles whatever the file holds. All builders share one function for it.
     """
-    api = _torchvision().models._api  # noqa: SLF001 (where all builders load)
+    api = library().models._api  # noqa: SLF001 (where all builders load)
 
     def load(url: str, *_: object, **__: object) -> Mapping[str, Tensor]:
         found = _FILE_HASH.search(url)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from zoo.sources.context import Context
     from zoo.spec import TransformersSource
 
-__all__ = ["trained", "untrained"]
+__all__ = ["library", "trained", "untrained"]
 
 _PREPROCESSOR = "preprocessor_config.json"
 # Experts as plain batches of products; what transformers chooses is a kernel that no target has.
@@ -80,23 +80,25 @@ def trained(source: TransformersSource, context: Context) -> nn.Module:
 
 
 @functools.cache
-def _library() -> ModuleType:
+def library() -> ModuleType:
+    """The library itself, with what all its models are made of."""
     with torchvision_operators():
         import transformers
+        import transformers.modeling_utils
 
     # Its notes and bars would land in the middle of ours; what matters is raised or checked.
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    library: ModuleType = transformers
-    return library
+    found: ModuleType = transformers
+    return found
 
 
 def _architecture(source: TransformersSource, context: Context) -> Any:
-    library = _library()
-    found = getattr(library, source.architecture, None)
-    if not isinstance(found, type) or not issubclass(found, library.PreTrainedModel):
+    known = library()
+    found = getattr(known, source.architecture, None)
+    if not isinstance(found, type) or not issubclass(found, known.PreTrainedModel):
         fact = f"transformers has no model class {source.architecture}"
-        step = advice(source.architecture, dir(library), "Mend `architecture`")
+        step = advice(source.architecture, dir(known), "Mend `architecture`")
         raise SourceError(context.model, fact, step)
     return found
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +25,7 @@ from menagerie.validation.records import (
     ProgramValidation,
     WordErrors,
 )
+from menagerie.validation.stand_in import is_quick, stand_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from menagerie.validation.goldens import GoldenCases
 
 __all__ = [
+    "Judged",
     "LoadedProgram",
     "accuracy",
     "coexists",
@@ -77,34 +80,96 @@ def _differing(left: Mapping[str, Array], right: Mapping[str, Array]) -> str:
     return next((name for name in left if not same_bits(left[name], right[name])), "")
 
 
-def _judge_case(
-    program: LoadedProgram, case: int, tolerances: Mapping[Dtype, Tolerance]
-) -> tuple[dict[str, Array], tuple[OutputParity, ...], str]:
-    """Runs a case twice; returns its outputs, their parities, and which differed in the second."""
-    first = program.run(case)
-    second = program.run(case)
+@dataclass(frozen=True)
+class Judged:
+    """A program's judgement, the first fact that speaks against it (or empty), and its stand-in.
+
+    That is the case on which all is done that is done again and again, and its outputs.
+    """
+
+    validation: ProgramValidation
+    fact: str
+    case: int
+    outputs: Mapping[str, Array]
+
+
+@dataclass
+class _Findings:
+    """What the cases say, one after another."""
+
+    program: LoadedProgram
+    tolerances: Mapping[Dtype, Tolerance]
+    took: list[float] = field(default_factory=list)  # seconds
+    parity: list[OutputParity] = field(default_factory=list)
+    exactness: list[Exactness] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)
+    deterministic: bool = True
+    case: int = 0  # the stand-in so far
+    outputs: Mapping[str, Array] = field(default_factory=dict)
+
+    def run(self, case: int) -> None:
+        """Compares a case's outputs with eager's; runs it twice where it is quick."""
+        began = time.perf_counter()
+        outputs = self.program.run(case)
+        self.took.append(time.perf_counter() - began)
+        compared = _parity(self.program, case, outputs, self.tolerances)
+        self.parity += compared
+        self.facts += [
+            f"{_place(self.program, case)}, output {p.output}: {p.fact}"
+            for p in compared
+            if not p.passed
+        ]
+        self.exactness += _exactness(self.program, case, outputs)
+        if is_quick(self.took[case]):
+            self._run_again(case, outputs)
+        if stand_in(self.program.goldens.elements(), self.took) == case:
+            self.case, self.outputs = case, outputs
+
+    def finish(self) -> None:
+        """Runs the stand-in twice even where it is not quick."""
+        if not is_quick(self.took[self.case]):
+            self._run_again(self.case, self.outputs)
+
+    def _run_again(self, case: int, before: Mapping[str, Array]) -> None:
+        if name := _differing(before, self.program.run(case)):
+            self.deterministic = False
+            place = _place(self.program, case)
+            self.facts.append(f"{place}, output {name}: two runs of one input differ")
+
+
+def _place(program: LoadedProgram, case: int) -> str:
+    return f"program {program.entry.name}, case {case}"
+
+
+def _parity(
+    program: LoadedProgram,
+    case: int,
+    outputs: Mapping[str, Array],
+    tolerances: Mapping[Dtype, Tolerance],
+) -> list[OutputParity]:
     eager = program.goldens.outputs(case)
-    parity = tuple(
+    return [
         compare(
             eager[spec.name],
-            first[spec.name],
+            outputs[spec.name],
             spec.dtype,
             tolerances.get(spec.dtype),
             case=case,
             name=spec.name,
         )
         for spec in program.entry.outputs
-    )
-    return first, parity, _differing(first, second)
+    ]
 
 
-def _exactness(program: LoadedProgram, found: Mapping[str, Array]) -> tuple[Exactness, ...]:
-    """Of those of case 0's outputs `found` that have a truth; it judges nothing."""
-    eager = program.goldens.outputs(0)
+def _exactness(
+    program: LoadedProgram, case: int, found: Mapping[str, Array]
+) -> tuple[Exactness, ...]:
+    """Of those of a case's outputs `found` that have a truth; it judges nothing."""
+    eager = program.goldens.outputs(case)
     truths = {
         spec: truth
         for spec in program.entry.outputs
-        if (truth := program.goldens.exact(spec.name)) is not None
+        if (truth := program.goldens.exact(case, spec.name)) is not None
         and truth.shape == eager[spec.name].shape
     }
     return tuple(
@@ -124,8 +189,10 @@ def judge_program(
     step: Callable[[str], None],
     seconds: float,
     threads: int,
-) -> tuple[ProgramValidation, str]:
-    """Runs every golden case twice, compares with eager, and times the largest case.
+) -> Judged:
+    """Compares every golden case with eager, runs some of them twice, and times one.
+
+    Which ones, `menagerie.validation.stand_in` says.
 
     Args:
         program: what to judge.
@@ -133,49 +200,34 @@ def judge_program(
         step: told where the judgement is, before anything can go wrong there.
         seconds: how long to measure the latency; 0 leaves it out.
         threads: how many threads the session uses.
-
-    Returns:
-        The judgement, and the first fact that speaks against the program (or empty).
     """
-    parity: list[OutputParity] = []
-    facts: list[str] = []
-    exactness: tuple[Exactness, ...] = ()
-    deterministic = True
-    for case in range(len(program.goldens)):
-        place = f"program {program.entry.name}, case {case}"
-        step(place)
-        outputs, compared, differing = _judge_case(program, case, tolerances)
-        parity += compared
-        facts += [f"{place}, output {p.output}: {p.fact}" for p in compared if not p.passed]
-        if differing:
-            deterministic = False
-            facts.append(f"{place}, output {differing}: two runs of one input differ")
-        if case == 0:
-            exactness = _exactness(program, outputs)
+    goldens, found = program.goldens, _Findings(program, tolerances)
+    for case in range(len(goldens)):
+        step(_place(program, case))
+        found.run(case)
+    step(_place(program, found.case))
+    found.finish()
     timed = profiled = None
     if seconds > 0:
-        case = program.goldens.largest()
-        step(f"program {program.entry.name}, timing case {case}")
-        inputs = program.goldens.inputs(case)
-        run = from_the_start(program.session, inputs)
-        timed = latency(run, seconds=seconds, threads=threads, case=case)
+        step(f"program {program.entry.name}, timing case {found.case}")
+        run = from_the_start(program.session, goldens.inputs(found.case))
+        timed = latency(run, seconds=seconds, threads=threads, case=found.case)
         if program.session.can_be_profiled:
             profiled = profile(program.session, run, threads=threads, seconds=seconds / 4)
-    goldens = program.goldens
     judgement = ProgramValidation(
         program=program.entry.name,
         cases=tuple(
             CaseShape(case=c, dimensions=goldens.dimensions(c), kind=goldens.kind(c))
             for c in range(len(goldens))
         ),
-        parity=tuple(parity),
-        deterministic=deterministic,
+        parity=tuple(found.parity),
+        deterministic=found.deterministic,
         latency=timed,
-        passed=not facts,
-        exactness=exactness,
+        passed=not found.facts,
+        exactness=tuple(found.exactness),
         profile=profiled,
     )
-    return judgement, facts[0] if facts else ""
+    return Judged(judgement, found.facts[0] if found.facts else "", found.case, found.outputs)
 
 
 def from_the_start(session: Session, inputs: Mapping[str, Array]) -> Callable[[], object]:
@@ -188,26 +240,28 @@ def from_the_start(session: Session, inputs: Mapping[str, Array]) -> Callable[[]
     return run if session.keeps_state else lambda: session.run(inputs)
 
 
-def coexists(program: LoadedProgram, open_again: Callable[[], Session]) -> str:
+def coexists(program: LoadedProgram, judged: Judged, open_again: Callable[[], Session]) -> str:
     """Opens the program a second time beside the first, runs both, closes the second.
 
-    A program that keeps state is run to the end of a golden run of calls, but for the last call
-    while the second session runs: it must neither see nor move the first one's state.
+    They run the judgement's stand-in. A program that keeps state is run to the end of a golden run
+    of calls, but for the last call while the second session runs: it must neither see nor move the
+    first one's state.
 
     Returns:
-        The fact that speaks against it; empty when all three runs gave the same bits.
+        The fact that speaks against it; empty when all runs gave the bits of the judgement.
     """
     place = f"program {program.entry.name}"
-    state = program.entry.state
-    last = state.calls - 1 if state else 0
-    before = program.run(last)
+    calls = program.entry.state.calls if program.entry.state else 1
+    last = judged.case - judged.case % calls + calls - 1
+    before = judged.outputs if last == judged.case else program.run(last)
     with open_again() as session:
-        if last:
+        if calls > 1:
             program.run(last - 1)
         beside = run_case(session, program.goldens, last)
         if name := _differing(before, beside):
             return f"{place}, output {name}: a second session beside the first gives other bits"
-        after = program.session.run(program.goldens.inputs(last)) if last else program.run(last)
+        inputs = program.goldens.inputs(last)
+        after = program.session.run(inputs) if calls > 1 else program.run(last)
         if name := _differing(before, after):
             return f"{place}, output {name}: the first session changes when a second is open"
     if name := _differing(before, program.run(last)):

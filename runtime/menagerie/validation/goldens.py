@@ -55,9 +55,9 @@ class GoldenCases:
         state = self._program.state
         return range(case - case % state.calls if state else case, case + 1)
 
-    def exact(self, name: str) -> Array | None:
-        """An output of the first case as eager gives it in float64, where the bundle has it."""
-        found = self._tensors.get(f"0/exact/{name}")
+    def exact(self, case: int, name: str) -> Array | None:
+        """An output of a case as eager gives it in float64, where the bundle has it."""
+        found = self._tensors.get(f"{case}/exact/{name}")
         return None if found is None or found.dtype != np.float64 else np.array(found)
 
     def inputs(self, case: int) -> dict[str, Array]:
@@ -84,12 +84,16 @@ class GoldenCases:
         told = self._notes.get(str(case))
         return next((kind for kind in CaseKind if kind.value == told), None)
 
-    def largest(self) -> int:
-        """The case with the most input elements, the first of equals: the one that is timed."""
-        elements = [
+    def elements(self) -> list[int]:
+        """How many each case's inputs have together."""
+        return [
             sum(self._input(case, spec.name).size for spec in self._program.inputs)
             for case in range(len(self))
         ]
+
+    def largest(self) -> int:
+        """The case with the most input elements, the first of equals."""
+        elements = self.elements()
         return elements.index(max(elements))
 
     def _input(self, case: int, name: str) -> Array:

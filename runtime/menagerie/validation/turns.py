@@ -39,7 +39,7 @@ __all__ = ["Partner", "Turn", "artifact", "serve", "take_turn", "time_in_turns"]
 
 _TURN_SECONDS = 0.04  # longer than the threads of the side before spin, and soon over
 _FEWEST_TURNS = 3
-_PATIENCE = 5  # times as long as was asked for, until fewer turns must do
+_PATIENCE = 2  # times as long as was asked for, until fewer turns must do
 _MOST_SECONDS = 300.0  # that an answer is waited for
 
 
@@ -69,7 +69,7 @@ def time_in_turns(
 
     Args:
         sides: take a turn each.
-        seconds: how long to go on; at least one round, and three unless they take five times as
+        seconds: how long to go on; at least one round, and three unless they take twice as
             long: calls of many seconds differ little from each other.
         threads: how many threads each uses; noted only.
         case: the golden case whose inputs are used; noted only.

@@ -29,6 +29,7 @@ from menagerie.platforms import emulates
 from menagerie.session import Session
 from menagerie.speech.recipe import read_recipe
 from menagerie.validation.checks import (
+    Judged,
     LoadedProgram,
     accuracy,
     coexists,
@@ -40,7 +41,6 @@ from menagerie.validation.machine import foreign_libraries, machine, peak_memory
 from menagerie.validation.protocol import Sender
 from menagerie.validation.records import (
     AccuracyResult,
-    ProgramValidation,
     ValidationReport,
     Verdict,
     WordErrors,
@@ -163,9 +163,9 @@ class _Trial:
             sessions = {p.name: stack.enter_context(self._open(p)) for p in manifest.programs}
             load_ms = (time.perf_counter() - start) * 1e3
             programs = {p.name: self._loaded(p, sessions[p.name]) for p in manifest.programs}
-            judgements = tuple(self._judge(program) for program in programs.values())
+            judgements = {name: self._judge(program) for name, program in programs.items()}
             peak = peak_memory_bytes()  # before a second session doubles it
-            beside = tuple(self._coexists(program) for program in programs.values())
+            beside = [self._coexists(program, judgements[n]) for n, program in programs.items()]
             accurate = self._accuracy(programs)
             words = self._word_errors(programs)
             self._refuse_torch()
@@ -173,7 +173,7 @@ class _Trial:
         return ValidationReport(
             verdict=Verdict.DIVERGED if self._facts else Verdict.PASSED,
             detail=self._facts[0] if self._facts else "",
-            programs=judgements,
+            programs=tuple(each.validation for each in judgements.values()),
             accuracy=accurate,
             word_errors=words,
             load_ms=load_ms,
@@ -199,9 +199,9 @@ class _Trial:
             self._facts.append(fact)
         return not fact
 
-    def _judge(self, program: LoadedProgram) -> ProgramValidation:
+    def _judge(self, program: LoadedProgram) -> Judged:
         manifest = self._bundle.manifest
-        judgement, fact = judge_program(
+        judged = judge_program(
             program,
             manifest.tolerances,
             step=self._sender.step,
@@ -209,13 +209,13 @@ class _Trial:
             seconds=0.0 if emulates(manifest.requires) else self._order.measure_seconds,
             threads=self._order.threads,
         )
-        self._note(fact)
-        self._sender.finding(judgement)
-        return judgement
+        self._note(judged.fact)
+        self._sender.finding(judged.validation)
+        return judged
 
-    def _coexists(self, program: LoadedProgram) -> bool:
+    def _coexists(self, program: LoadedProgram, judged: Judged) -> bool:
         self._sender.step(f"program {program.entry.name}, a second session beside the first")
-        return self._note(coexists(program, partial(self._open, program.entry)))
+        return self._note(coexists(program, judged, partial(self._open, program.entry)))
 
     def _accuracy(self, programs: Mapping[str, LoadedProgram]) -> AccuracyResult | None:
         manifest = self._bundle.manifest

@@ -12,7 +12,7 @@ from transforms.golden import GoldenCase
 from transforms.latency import measure_beside_eager
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     MakeBundle = Callable[..., Path]
@@ -22,11 +22,15 @@ def timed(
     bundle: Path,
     eager: Callable[[dict[str, torch.Tensor]], object],
     *elements: int,
+    took: Sequence[float] = (),
     seconds: float = 1e-3,
     emulated: bool = False,
 ) -> tuple[Any, Any]:
     """The times of program `main`, whose golden cases have so many elements, on two threads."""
-    goldens = [GoldenCase({}, {"x": torch.zeros(n)}, {}) for n in elements]
+    goldens = [
+        GoldenCase({}, {"x": torch.zeros(n)}, {}, seconds=s)
+        for n, s in zip(elements, took or [0.0] * len(elements), strict=True)
+    ]
     program: Any = SimpleNamespace(name="main", goldens=goldens, eager=eager)
     target: Any = SimpleNamespace(emulated_here=emulated)
     return measure_beside_eager(bundle, [program], target, threads=2, seconds=seconds)
@@ -49,6 +53,13 @@ def test_both_are_timed_on_the_largest_case_with_the_threads_asked_for(
     assert artifact.minimum_ms > 0
     assert set(seen) == {(5, 2, False)}
     assert torch.get_num_threads() == before
+
+
+def test_a_case_that_takes_seconds_is_not_timed(make_bundle: MakeBundle, misdeed: type) -> None:
+    """The largest of the others stands for it."""
+    bundle = make_bundle(main=[misdeed.NONE] * 3)
+    [(_, artifact)], _ = timed(bundle, lambda _: None, 3, 5, 9, took=[0.1, 0.9, 6.0])
+    assert artifact.case == 1
 
 
 def test_an_artifact_that_cannot_be_run_has_no_latency(

@@ -60,9 +60,9 @@ def test_eager_and_artifact_are_measured_from_the_truth(tmp_path: Path) -> None:
     save_file(tensors, tmp_path / "golden.safetensors")
     goldens = GoldenCases(tmp_path / "golden.safetensors", _ENTRY)
     program = LoadedProgram(_ENTRY, _Perfect(), goldens)  # type: ignore[arg-type]
-    found, fact = judge_program(program, {}, step=lambda _: None, seconds=0, threads=1)
-    assert fact  # it is not eager's to the bit: the truth changes nothing about that
-    [exact] = found.exactness
+    judged = judge_program(program, {}, step=lambda _: None, seconds=0, threads=1)
+    assert judged.fact  # it is not eager's to the bit: the truth changes nothing about that
+    [exact] = judged.validation.exactness
     assert exact.output == "y"
     assert exact.eager_snr_db == pytest.approx(40, abs=0.01)
     assert exact.artifact_snr_db == pytest.approx(60, abs=0.01)

@@ -69,8 +69,8 @@ def _fact(folder: Path, spoil: Callable[[int, dict[str, Array]], None]) -> str:
     save_file(tensors, folder / "golden.safetensors")
     goldens = GoldenCases(folder / "golden.safetensors", _ENTRY)
     program = LoadedProgram(_ENTRY, _Session(spoil), goldens)  # type: ignore[arg-type]
-    _, fact = judge_program(program, DEFAULT_TOLERANCES, step=lambda _: None, seconds=0, threads=1)
-    return fact
+    judged = judge_program(program, DEFAULT_TOLERANCES, step=lambda _: None, seconds=0, threads=1)
+    return judged.fact
 
 
 def test_rounding_passes(tmp_path: Path) -> None:

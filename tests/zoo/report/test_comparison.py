@@ -61,6 +61,16 @@ def slowed(report: ConversionReport, times: float) -> ConversionReport:
     return report.model_copy(update={"validation": replace(validation, programs=programs)})
 
 
+def resized(report: ConversionReport, time: int) -> ConversionReport:
+    """The same with all cases of another size."""
+    validation = report.validation
+    programs = tuple(
+        replace(p, cases=tuple(replace(c, dimensions={"time": time}) for c in p.cases))
+        for p in validation.programs
+    )
+    return report.model_copy(update={"validation": replace(validation, programs=programs)})
+
+
 def accurate(report: ConversionReport, share: float) -> ConversionReport:
     """The same with an accuracy gate."""
     result = AccuracyResult(samples=1000, eager=share, artifact=share)
@@ -145,6 +155,17 @@ def test_what_stays_within_the_limits_passes(
     assert regressions(little, Side(manifest, resnet), LIMITS) == ()
     wide = RegressionLimits(slower=4.0)
     assert regressions(Side(manifest, resnet), Side(manifest, slowed(resnet, 3.9)), wide) == ()
+
+
+def test_times_at_other_sizes_do_not_compare(
+    manifest: BundleManifest, resnet: ConversionReport
+) -> None:
+    """Their shares of eager's time differ whatever the artifacts do."""
+    before = Side(manifest, resized(resnet, 8000))
+    slow = slowed(resnet, 3.0)
+    same, other = (Side(manifest, resized(slow, time)) for time in (8000, 480000))
+    assert [each.what for each in regressions(before, same, LIMITS)] == ["latency"]
+    assert regressions(before, other, LIMITS) == ()
 
 
 def test_less_accurate_is_always_a_regression(

@@ -1,4 +1,4 @@
-"""Precompiled headers: reused while all they read is the same, made anew when it is not."""
+"""Headers and objects: reused while all they read is the same, made anew when it is not."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from transforms.lowering.compiled_once import kept_object, precompiled_header
 from transforms.lowering.mach_toolchain import mach_compiler
-from transforms.lowering.precompiled_header import precompiled_header
 from transforms.lowering.toolchain import Compiler, find_compiler
 
 if TYPE_CHECKING:
@@ -80,6 +80,27 @@ def test_reinstalled_header_is_no_error(compiler: Compiler, tmp_path: Path, incl
     answer_of(compiler, tmp_path, include)
     os.utime(include / "number.h", (HOUR, HOUR))
     assert b"4321" in answer_of(compiler, tmp_path, include)
+
+
+def test_an_object_is_made_anew_when_a_header_changes(tmp_path: Path, include: Path) -> None:
+    """It is kept as long as all that it read is the same."""
+    compiler = find_compiler()
+    calls: list[list[str]] = []
+
+    def run(arguments: list[str]) -> None:
+        calls.append(arguments)
+        subprocess.run([compiler.path, "-isystem", str(include), *arguments], check=True)
+
+    def contents() -> bytes:
+        text = '#include <answer.h>\nextern "C" { const int answer[] = {ANSWER}; }\n'
+        return kept_object(tmp_path / "kept", text, run).read_bytes()
+
+    first = contents()
+    assert (4321).to_bytes(4, "little") in first
+    assert contents() == first
+    assert len(calls) == 1
+    (include / "number.h").write_text("#define ANSWER 56789\n")
+    assert (56789).to_bytes(4, "little") in contents()
 
 
 @pytest.mark.parametrize(

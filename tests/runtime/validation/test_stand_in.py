@@ -1,0 +1,123 @@
+"""Which case is timed and run beside a second session, and which are run twice."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from menagerie.format.bundle_manifest import BundleProgram, TensorSpec, unsealed
+from menagerie.numerics import DEFAULT_TOLERANCES, Dtype
+from menagerie.validation.checks import LoadedProgram, coexists, judge_program
+from menagerie.validation.goldens import GoldenCases
+from menagerie.validation.stand_in import is_quick, stand_in
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from menagerie.validation.elements import Array
+
+_TENSOR = TensorSpec(name="x", dtype=Dtype.FLOAT32, shape=("n",))
+
+
+class _Session(AbstractContextManager["_Session"]):
+    """Gives its input back; a run takes a hundredth of a second for each element."""
+
+    keeps_state = False
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.runs: list[int] = []
+        self._now = 0.0
+        monkeypatch.setattr(time, "perf_counter", lambda: self._now)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """There is nothing to close."""
+
+    def reset(self) -> None:
+        """There is no state."""
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The same."""
+        self.runs.append(inputs["x"].size)
+        self._now += inputs["x"].size / 100
+        return {"x": inputs["x"]}
+
+
+def _program(folder: Path, session: _Session, *sizes: int) -> LoadedProgram:
+    entry = BundleProgram(
+        name="main",
+        files={"library": unsealed("model.so"), "golden": unsealed("golden.safetensors")},
+        golden_cases=len(sizes),
+        inputs=(_TENSOR,),
+        outputs=(_TENSOR,),
+        dimensions={"n": (1, 1000, 1)},
+        constants={},
+        symbols=(),
+    )
+    tensors = {
+        f"{case}/{side}/x": np.ones(size, np.float32)
+        for case, size in enumerate(sizes)
+        for side in ("input", "output")
+    }
+    save_file(tensors, folder / "golden.safetensors")
+    goldens = GoldenCases(folder / "golden.safetensors", entry)
+    return LoadedProgram(entry, session, goldens)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "judging", "beside"),
+    [
+        ((300, 5, 600, 90), [300, 5, 5, 600, 90, 90], 90),  # the stand-in is run twice
+        ((300, 5, 600, 20), [300, 5, 5, 600, 20, 20], 20),
+        ((40, 40, 40), [40, 40, 40, 40], 40),  # three alike: the first twice
+        ((600, 300), [600, 300, 300], 300),  # none is short
+    ],
+)
+def test_what_takes_seconds_is_compared_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sizes: tuple[int, ...],
+    judging: list[int],
+    beside: int,
+) -> None:
+    """Every case is; quick ones and the stand-in are run again, and that beside a session."""
+    session = _Session(monkeypatch)
+    program = _program(tmp_path, session, *sizes)
+    judged = judge_program(program, DEFAULT_TOLERANCES, step=lambda _: None, seconds=0, threads=1)
+    assert judged.fact == ""
+    assert [each.case for each in judged.validation.parity] == list(range(len(sizes)))
+    assert session.runs == judging
+    session.runs.clear()
+    assert coexists(program, judged, lambda: session) == ""  # type: ignore[arg-type, return-value]
+    assert session.runs == [beside] * 3  # in the second, and in the first before and after its end
+
+
+@pytest.mark.parametrize(
+    ("elements", "seconds", "case"),
+    [
+        ([9, 3, 15, 5], [3.0, 0.05, 6.0, 0.1], 3),
+        ([9, 3, 15], [0.3, 0.1, 0.6], 2),
+        ([9, 9, 9], [0.3, 0.3, 0.3], 0),  # the first of equals
+        ([9, 3, 15], [3.0, 1.5, 6.0], 1),  # none is short: the quickest
+        ([9, 3, 15], [3.0], 0),  # so far
+    ],
+)
+def test_the_largest_case_of_a_second_at_most_stands_for_all(
+    elements: list[int], seconds: list[float], case: int
+) -> None:
+    """What takes longer says no more when it is repeated."""
+    assert stand_in(elements, seconds) == case
+
+
+def test_a_quarter_of_a_second_is_quick() -> None:
+    """Such a case is run twice whatever else stands for it."""
+    assert is_quick(0.25)
+    assert not is_quick(0.26)
