@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import torch
 from image_modules import assert_eagers, assert_threads_agree, bundle_for_images, kernels_noted
+from lesser_processor import assert_passes_without_avx512, not_on_lesser
 from torch import nn
 
 from menagerie.session import Session
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-_PROCESSOR = "ONEDNN_MAX_CPU_ISA"
 _SIDES = (5, 48)
 _WIDE = 811  # channels: of 40 x 40 places more than 4 MiB; they fill vectors nowhere
 
@@ -112,11 +109,7 @@ def test_nan_spreads_as_far_as_windows_do(session: Session, blocks: Blocks) -> N
     assert_eagers(session, blocks, image, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
-@pytest.mark.skipif(_PROCESSOR in os.environ, reason="this is the process without AVX-512")
+@not_on_lesser
 def test_all_of_it_holds_without_avx512() -> None:
     """The same tests in a process that may use AVX2 alone."""
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", __file__]
-    ran = subprocess.run(
-        command, env={**os.environ, _PROCESSOR: "AVX2"}, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stdout
+    assert_passes_without_avx512(__file__)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lesser_processor import IS_LESSER, assert_passes_without_avx512, not_on_lesser
 from torch import nn
 
 from menagerie.profile import profile
@@ -27,8 +25,7 @@ pytestmark = pytest.mark.skipif(
     platform.machine() not in {"x86_64", "AMD64"}, reason="the kernels are for x86-64"
 )
 
-_PROCESSOR = "ONEDNN_MAX_CPU_ISA"
-_HAS_KERNELS = _PROCESSOR not in os.environ and "AVX512" in torch.backends.cpu.get_cpu_capability()
+_HAS_KERNELS = not IS_LESSER and "AVX512" in torch.backends.cpu.get_cpu_capability()
 _WIDTH, _WIDER = 1030, 1500  # neither fills panels of columns, nor squares of the packing
 _LENGTHS = (1, 700)
 _BLOCKS = (2, 700, _WIDTH)  # so many rows that threads pack several blocks of them
@@ -164,7 +161,7 @@ def test_one_thread_and_two_agree_to_the_bit(
     for threads in (1, 2):
         with Session(request.getfixturevalue(kind), threads=threads) as opened:
             results.append(opened.run({"rows": rows})["out0"])
-    assert np.array_equal(*results)
+    assert np.array_equal(results[0], results[1])
 
 
 @pytest.mark.skipif(not _HAS_KERNELS, reason="without AVX-512 they are the library's")
@@ -181,11 +178,7 @@ def test_the_profile_says_which_are_our_own(
     assert sum(_NOTE in kernel.kernel for kernel in found.kernels) == own
 
 
-@pytest.mark.skipif(_PROCESSOR in os.environ, reason="this is the process without AVX-512")
+@not_on_lesser
 def test_all_of_it_holds_without_avx512() -> None:
     """The same tests in a process that may use AVX2 alone."""
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", __file__]
-    ran = subprocess.run(
-        command, env={**os.environ, _PROCESSOR: "AVX2"}, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stdout
+    assert_passes_without_avx512(__file__)

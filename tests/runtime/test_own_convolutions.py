@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +12,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from image_modules import assert_eagers, assert_threads_agree, bundle_for_images, kernels_noted
+from lesser_processor import assert_passes_without_avx512, not_on_lesser
 from torch import nn
 
 from menagerie.session import Session
@@ -27,7 +25,6 @@ pytestmark = pytest.mark.skipif(
     platform.machine() not in {"x86_64", "AMD64"}, reason="the kernels are for x86-64"
 )
 
-_PROCESSOR = "ONEDNN_MAX_CPU_ISA"
 _SIDES = (3, 40)
 
 
@@ -187,11 +184,7 @@ def test_nan_and_infinity_spread_as_in_eager(few_session: Session, few: Few) -> 
     assert_eagers(few_session, few, image, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
-@pytest.mark.skipif(_PROCESSOR in os.environ, reason="this is the process without AVX-512")
+@not_on_lesser
 def test_all_of_it_holds_without_avx512() -> None:
     """The same tests in a process that may use AVX2 alone."""
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", __file__]
-    ran = subprocess.run(
-        command, env={**os.environ, _PROCESSOR: "AVX2"}, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stdout
+    assert_passes_without_avx512(__file__)
