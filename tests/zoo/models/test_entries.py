@@ -57,7 +57,7 @@ def test_torchvision_knows_every_weights_enum() -> None:
         if not isinstance(spec.source, TorchvisionSource):
             continue
         builder = torchvision._builder(spec.source, Context(name, Path()))
-        known = torchvision._torchvision().models.get_model_weights(builder)
+        known = torchvision.library().models.get_model_weights(builder)
         member = next(m for m in known if str(m) == spec.source.weights)
         assert torchvision._FILE_HASH.search(member.url)
 
