@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ class Task:
     """A model, a number of threads, and the folder that `write` filled.
 
     Attributes:
-        model: its name in the manifest; its weights are random, of seed 0.
+        model: its name in the manifest; its weights are random, of the release's seed.
         threads: how many a contender may use.
         folder: of `bundle`, `inputs.npz`, and what contenders make of the model.
     """
@@ -40,6 +41,12 @@ class Task:
         """The release's first program, the only one that is compared."""
         name: str = json.loads((self.bundle / "manifest.json").read_text())["programs"][0]["name"]
         return name
+
+    def seed(self) -> int:
+        """That of the release's random weights, which all contenders have."""
+        source: str = json.loads((self.bundle / "manifest.json").read_text())["source"]
+        found = re.search(r"seed (\d+)", source)
+        return int(found[1]) if found else 0
 
     def write(self) -> None:
         """Writes the inputs of the release's first golden case, in forward's order."""
@@ -73,7 +80,7 @@ class Task:
         spec = manifest.spec(self.model)
         origin = manifest.origin(self.model).file
         loaded = sources.load(
-            self.model, spec, origin=origin, random_weights=0, allow_factories=False
+            self.model, spec, origin=origin, random_weights=self.seed(), allow_factories=False
         )
         given = tuple(map(torch.from_numpy, self.inputs().values()))
         return CallableProgram(loaded.module, spec.programs[0]), given
