@@ -33,6 +33,7 @@ from zoo.store import open_store
 if TYPE_CHECKING:
     from benchmarks.peers.comparison import Latency, Start
 
+_MOST_ERROR = 0.01  # of the largest value: beyond it another model was measured
 _PEERS = [contender for contender in Contender if contender not in OWN]
 
 
@@ -72,6 +73,7 @@ def main() -> None:
             able = [*OWN, *(each.contender for each in found if not each.failure)]
             for threads in wish.threads:
                 times += _timed(Task(model, threads, first.folder), able, wish.seconds)
+            _check([each for each in times if each.model == model])
             if wish.start:
                 kinds = [kind for kind in able if kind is not Contender.EAGER]
                 starts += [start(first, *start_command(first, kind)) for kind in [None, *kinds]]
@@ -87,6 +89,14 @@ def main() -> None:
         wish.json.write_text(json.dumps(plain, indent=1) + "\n")
     if wish.plot is not None:
         wish.plot.write_text(peers_plot([t for t in times if t.threads == wish.threads[0]]))
+
+
+def _check(times: list[Latency]) -> None:
+    """End the comparison where contenders do not compute the same."""
+    for each in times:
+        if each.error > _MOST_ERROR:
+            fact = f"{each.contender} is {each.error:.2g} of the largest value away from eager"
+            sys.exit(f"{each.model}: {fact}: it was given another model, or computes wrongly")
 
 
 def _timed(task: Task, contenders: list[Contender], seconds: float) -> list[Latency]:
