@@ -17,33 +17,23 @@ constexpr int64_t kBlockFloats = 700'000;   // of packed rows, and half of their
 constexpr int64_t kFarWeights = 1'500'000;  // numbers that do not stay in the second-level cache
 constexpr int64_t kBlocksEach = 4;          // of a thread, so that none waits long for the last
 
-// Rows in tiles of nearly equal heights.
-struct Tiling {
-  int64_t rows, tiles;
-
-  Tiling(int64_t count, int64_t most) : rows(count), tiles((count + most - 1) / most) {}
-  int64_t begin(int64_t tile) const { return tile * rows / tiles; }
-};
-
 // A block of rows: packed tile by tile, then multiplied with each panel in turn, so that a panel is
 // read from afar once a block.
 void multiply_block(const ManyRows& p, const PackedPanels& weights, const Finish& finish,
                     float* packed) {
-  const Tiling tiling(p.rows, weights.panels().front().kernel->most_rows);
-  for (int64_t tile = 0; tile < tiling.tiles; ++tile) {
-    const int64_t first = tiling.begin(tile), rows = tiling.begin(tile + 1) - first;
+  const int64_t most = weights.panels().front().kernel->most_rows;
+  each_tile(p.rows, most, [&](int64_t first, int64_t rows) {
     pack_panel({p.input + first * p.input_row, 1, p.input_row}, p.depth, rows, rows,
                packed + first * p.depth);
-  }
+  });
   for (const Panel& panel : weights.panels()) {
     const float* bias = p.bias == nullptr ? nullptr : p.bias + panel.first;
-    for (int64_t tile = 0; tile < tiling.tiles; ++tile) {
-      const int64_t first = tiling.begin(tile), rows = tiling.begin(tile + 1) - first;
+    each_tile(p.rows, most, [&](int64_t first, int64_t rows) {
       panel.kernel->multiply_packed({packed + first * p.depth, 0, panel.weights, bias,
                                      p.output + first * p.output_row + panel.first, p.output_row,
                                      p.depth, rows, panel.columns},
                                     finish);
-    }
+    });
   }
 }
 

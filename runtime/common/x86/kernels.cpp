@@ -27,14 +27,14 @@ const IntegerKernel* integer_kernel() {
 }
 
 void multiply_rows(const PanelKernel& kernel, ProductTile tile, const Finish& finish) {
-  int64_t left = tile.rows;
-  for (int64_t tiles = (left + kernel.most_rows - 1) / kernel.most_rows; tiles > 0; --tiles) {
-    tile.rows = (left + tiles - 1) / tiles;
+  const float* input = tile.input;
+  float* output = tile.output;
+  each_tile(tile.rows, kernel.most_rows, [&](int64_t first, int64_t rows) {
+    tile.input = input + first * tile.input_row;
+    tile.output = output + first * tile.output_row;
+    tile.rows = rows;
     kernel.multiply(tile, finish);
-    tile.input += tile.rows * tile.input_row;
-    tile.output += tile.rows * tile.output_row;
-    left -= tile.rows;
-  }
+  });
 }
 
 bool finish_of(const kernels::Epilogue& epilogue, Finish& finish) {

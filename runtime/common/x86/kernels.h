@@ -112,7 +112,17 @@ void each_panel(int64_t columns, const Take& take) {
   }
 }
 
-// A product of any number of rows with one panel, in tiles of nearly equal heights.
+// Calls take(first row, rows) for tiles of `most` rows at most, of nearly equal heights.
+template <class Take>
+void each_tile(int64_t rows, int64_t most, const Take& take) {
+  const int64_t tiles = (rows + most - 1) / most;
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    const int64_t first = tile * rows / tiles;
+    take(first, (tile + 1) * rows / tiles - first);
+  }
+}
+
+// A product of any number of rows with one panel, tile by tile.
 void multiply_rows(const PanelKernel& kernel, ProductTile tile, const Finish& finish);
 
 // What an epilogue is for these kernels; false where they have not its activation or operation.

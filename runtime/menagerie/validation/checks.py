@@ -28,7 +28,7 @@ from menagerie.validation.records import (
 from menagerie.validation.stand_in import is_quick, stand_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from menagerie.format.bundle_manifest import AccuracyData, BundleProgram, TensorSpec
@@ -99,6 +99,7 @@ class _Findings:
 
     program: LoadedProgram
     tolerances: Mapping[Dtype, Tolerance]
+    elements: Sequence[int]  # of each case's inputs
     took: list[float] = field(default_factory=list)  # seconds
     parity: list[OutputParity] = field(default_factory=list)
     exactness: list[Exactness] = field(default_factory=list)
@@ -122,7 +123,7 @@ class _Findings:
         self.exactness += _exactness(self.program, case, outputs)
         if is_quick(self.took[case]):
             self._run_again(case, outputs)
-        if stand_in(self.program.goldens.elements(), self.took) == case:
+        if stand_in(self.elements, self.took) == case:
             self.case, self.outputs = case, outputs
 
     def finish(self) -> None:
@@ -201,7 +202,8 @@ def judge_program(
         seconds: how long to measure the latency; 0 leaves it out.
         threads: how many threads the session uses.
     """
-    goldens, found = program.goldens, _Findings(program, tolerances)
+    goldens = program.goldens
+    found = _Findings(program, tolerances, goldens.elements())
     for case in range(len(goldens)):
         step(_place(program, case))
         found.run(case)
