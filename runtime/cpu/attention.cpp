@@ -130,20 +130,13 @@ struct Workspace {
   std::vector<float> queries, scores, fresh, sums, maximum, total, rescale;
 };
 
-// Scores of one query under its row of a mask.
-void mask_row(const bool* keep, int64_t step, int64_t keys, float* row) {
+// Calls take(key, its place in a row of a mask) for each key.
+template <class Take>
+void each_key(int64_t keys, int64_t step, const Take& take) {
   if (step == 1) {  // a loop that vectors take
-    for (int64_t j = 0; j < keys; ++j) row[j] = keep[j] ? row[j] : kNothing;
+    for (int64_t j = 0; j < keys; ++j) take(j, j);
   } else {
-    for (int64_t j = 0; j < keys; ++j) row[j] = keep[j * step] ? row[j] : kNothing;
-  }
-}
-
-void mask_row(const float* add, int64_t step, int64_t keys, float* row) {
-  if (step == 1) {
-    for (int64_t j = 0; j < keys; ++j) row[j] += add[j];
-  } else {
-    for (int64_t j = 0; j < keys; ++j) row[j] += add[j * step];
+    for (int64_t j = 0; j < keys; ++j) take(j, j * step);
   }
 }
 
@@ -156,9 +149,12 @@ void add_mask(const Block& block, int64_t key, int64_t keys, float* scores) {
     const int64_t start = base + (block.first + i) * stride_or_nought(mask, 2) + key * key_stride;
     float* row = scores + i * kScoreRow;
     if (mask.dtype == Dtype::kBool) {
-      mask_row(mask.data<bool>() + start, key_stride, keys, row);
+      const bool* keep = mask.data<bool>() + start;
+      each_key(keys, key_stride,
+               [=](int64_t j, int64_t at) { row[j] = keep[at] ? row[j] : kNothing; });
     } else {
-      mask_row(mask.data<float>() + start, key_stride, keys, row);
+      const float* add = mask.data<float>() + start;
+      each_key(keys, key_stride, [=](int64_t j, int64_t at) { row[j] += add[at]; });
     }
   }
 }
