@@ -9,40 +9,28 @@ the stage's record or a Failure. All else that the process prints goes to its lo
 
 from __future__ import annotations
 
-import os
 import select
 import signal
-import subprocess
-import sys
 import time
-from typing import IO, TYPE_CHECKING, ClassVar, NamedTuple, Self, cast
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, ClassVar, Self, cast
 
 from menagerie.validation.signals import signal_name
+from tasks import warm_start
 from tasks.failures import Failure, ProcessDied, StageTimedOut
 from tasks.job import Job, Stage, Suspect
-from tasks.limits import expendable, group_memory, group_seconds, memory_allowed
+from tasks.limits import group_memory, group_seconds, memory_allowed
 from zoo.frozen import Frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from tasks.child import Child
     from tasks.stages import RecordT, StageKind
 
 __all__ = ["Answer", "ModelProcess", "Request"]
 
-_COMMAND = (sys.executable, "-m", "tasks.serve_model")
-
-# The code of a model's factory may run there: it is not lent the keys to the store and the server,
-# which converting does not need. Sources may need theirs, such as HF_TOKEN.
-_WITHHELD = (
-    "AWS_",
-    "MENAGERIE_POSTGRES",
-    "MENAGERIE_S3_",
-    "MENAGERIE_SWIFT_",
-    "PGPASS",
-    "PREFECT_",
-)
 _LOOK_SECONDS = 1.0  # between two looks at the memory of a process at work
 _GRACE = 300.0  # seconds beyond the search's own, for the lowering that was under way
 
@@ -61,48 +49,27 @@ class Answer(Frozen):
     failure: Failure | None = None
 
 
-class _Spare(NamedTuple):
-    process: subprocess.Popen[str]
-    log: Path
-
-
 class ModelProcess:
     """A `tasks.stages.ModelHolder` in a child process, which ends with the `with` block.
 
     Args:
         job: what to convert.
         log: the file that receives the process's output.
-        command: what to start; it speaks the protocol above.
-
-    The child starts at once and loads its libraries while the caller does other things.
+        start: starts the process; it speaks the protocol above.
     """
 
     _alive: ClassVar[set[ModelProcess]] = set()
-    _spare: ClassVar[_Spare | None] = None
 
-    def __init__(self, job: Job, log: Path, *, command: Sequence[str] = _COMMAND) -> None:
+    def __init__(
+        self, job: Job, log: Path, *, start: Callable[[str, Path], Child] = warm_start.start
+    ) -> None:
         self._job = job
         self._log = log
-        spare, ModelProcess._spare = ModelProcess._spare, None
-        if spare is not None:
-            spare.log.replace(log)  # the process goes on writing to it, under its new name
-        self._process = spare.process if spare is not None else _start(command, log)
+        self._process = start(job.spec.source.kind, log)
         self._requests = cast("IO[str]", self._process.stdin)
         self._answers = cast("IO[str]", self._process.stdout)
-        expendable(self._process.pid)
         self._alive.add(self)
         self._send(job.model_dump_json())
-
-    @classmethod
-    def warm_up(cls, folder: Path, kind: str) -> None:
-        """Start the next process now, while its job is still being prepared.
-
-        Args:
-            folder: where the logs lie.
-            kind: of the source that the model will likely be of, whose library is loaded as well.
-        """
-        log = folder / f"starting.{os.getpid()}.log"
-        cls._spare = _Spare(_start((*_COMMAND, kind), log), log)
 
     @classmethod
     def stop_all(cls) -> None:
@@ -130,17 +97,20 @@ class ModelProcess:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
-        self._process.communicate()
+        with suppress(BrokenPipeError):
+            self._requests.close()
+        self._process.wait()
+        self._answers.close()
         self._alive.discard(self)
 
     def processor_seconds(self) -> float:
         """See `ModelHolder.processor_seconds`; a process that was ended is not counted."""
-        return group_seconds(self._process.pid)
+        group = self._process.pid
+        return 0.0 if group is None else group_seconds(group)
 
     def kill(self) -> None:
         """End the process at once, with the compilers it started."""
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.kill()
 
     def _await_answer(self, stage: Stage, seconds: float) -> None:
         """Return when there is something to read; end a process that takes too much before."""
@@ -151,7 +121,9 @@ class ModelProcess:
                 self.kill()
                 fact = f"{stage} was stopped after {seconds:g} s"
                 raise StageTimedOut(self._job.model, fact, f"What it did is in {self._log}")
-            if (taken := group_memory(self._process.pid)) > allowed:
+            group = self._process.pid
+            taken = 0 if group is None else group_memory(group)
+            if taken > allowed:
                 self.kill()
                 sizes = f"{taken / 2**30:.1f} GiB of the {allowed / 2**30:.1f} GiB allowed"
                 fact = f"killed: memory, {stage} took {sizes}"
@@ -173,20 +145,6 @@ class ModelProcess:
             if code == -signal.SIGKILL:
                 advice = f"Most likely the memory did not suffice. {advice}"
         return ProcessDied(self._job.model, f"its process died in {stage} ({how})", advice)
-
-
-def _start(command: Sequence[str], log: Path) -> subprocess.Popen[str]:
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as output:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=output,
-            text=True,
-            env={k: v for k, v in os.environ.items() if not k.startswith(_WITHHELD)},
-            start_new_session=True,
-        )
 
 
 def _last_line(log: Path) -> str:

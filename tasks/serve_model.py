@@ -8,6 +8,7 @@ import queue
 import signal
 import sys
 import threading
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING
 
 from tasks.failures import Failure
@@ -21,10 +22,34 @@ if TYPE_CHECKING:
 
     from tasks.stages import ModelHolder
 
-__all__ = ["main"]
+__all__ = ["load", "main", "model_stages"]
 
 
-def main(hold: Callable[[Job], ModelHolder] | None = None) -> None:
+def load(kind: str | None = None) -> None:
+    """Import what every model needs, and the library that builds models of this kind of source.
+
+    What cannot be imported is left to the stage that needs it, which says why.
+    """
+    with suppress(Exception):
+        import tasks.model_stages  # noqa: F401
+        import transforms.lowering.cpu  # noqa: F401 - Inductor takes a second
+        from zoo.sources import load_library
+
+        if kind is not None:
+            load_library(kind)
+
+
+def model_stages(job: Job) -> ModelHolder:
+    """The real stages."""
+    import torch
+
+    from tasks.model_stages import ModelStages
+
+    torch.set_num_threads(job.threads)  # more wait for each other where cores are busy
+    return ModelStages(job)
+
+
+def main(hold: Callable[[Job], ModelHolder] = model_stages) -> None:
     """Serve one job from standard input; what libraries print goes to standard error.
 
     Ends with the process, when the other side closes.
@@ -32,30 +57,12 @@ def main(hold: Callable[[Job], ModelHolder] | None = None) -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     requests = _lines(sys.stdin)
-    if hold is None:
-        hold = _model_stages()
     job = Job.model_validate_json(requests.get())
-    if torch := sys.modules.get("torch"):
-        torch.set_num_threads(job.threads)  # more wait for each other where cores are busy
     model = hold(job)
     while True:
         answer = _answer(model, Request.model_validate_json(requests.get()), job.model)
         answers.write(answer.model_dump_json() + "\n")
         answers.flush()
-
-
-def _model_stages() -> Callable[[Job], ModelHolder]:
-    """The real stages; their libraries come while the job is not there yet.
-
-    The command may name the kind of source that the model will likely be of.
-    """
-    import transforms.lowering.cpu  # noqa: F401 - Inductor takes a second
-    from tasks.model_stages import ModelStages
-    from zoo.sources import load_library
-
-    for kind in sys.argv[1:]:
-        load_library(kind)
-    return ModelStages
 
 
 def _answer(model: ModelHolder, request: Request, name: str) -> Answer:
@@ -87,4 +94,6 @@ def _lines(source: IO[str]) -> queue.Queue[str]:
 
 
 if __name__ == "__main__":
+    for kind in sys.argv[1:]:
+        load(kind)
     main()

@@ -10,7 +10,6 @@ from flows.cli.progress import LiveDisplay
 from flows.planning.plan import crashed_row
 from flows.running.listener import Recorder
 from flows.running.prefect_api import prefect_api
-from menagerie.home import home
 from tasks.failures import explain
 
 if TYPE_CHECKING:
@@ -71,13 +70,13 @@ def _run(work: Sequence[PlannedModel], options: ConversionOptions, jobs: int) ->
 
 
 def _load(first: str) -> None:
-    """Import Prefect, and let the first model's process import its libraries, as the API starts.
+    """Import Prefect, and let the libraries of the first model be loaded, as the API starts.
 
     Args:
         first: the kind of source of that model; none: it is converted elsewhere.
     """
-    from tasks.model_process import ModelProcess
+    from tasks.warm_start import load_ahead
 
     if first:
-        ModelProcess.warm_up(home() / "logs", first)
+        load_ahead(first)
     importlib.import_module("flows.convert_zoo")

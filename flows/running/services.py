@@ -15,6 +15,7 @@ from flows.outcome.failures import conversion_log
 from flows.running.listener import Listener, SilentListener
 from tasks.model_process import ModelProcess
 from tasks.verify import run_goldens
+from tasks.warm_start import load_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +29,11 @@ __all__ = ["Services", "services", "use_services"]
 
 
 def _model_process(job: Job) -> ModelHolder:
-    return ModelProcess(job, conversion_log(job.model, job.target, job.build_key))
+    """Its process; while this model is at work, the libraries of those to come are loaded."""
+    process = ModelProcess(job, conversion_log(job.model, job.target, job.build_key))
+    for kind in {one.spec.source.kind for one in services().planned.values() if not one.in_store}:
+        load_ahead(kind)
+    return process
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from flows.request.parameters import ConversionOptions, RunLimits
 from flows.run_names import own_name
 from flows.running.services import Services, use_services
 from flows.running.settings import NOTHING_KEPT
+from tasks.child import Child, spawn
 from tasks.job import Job, Stage, StageRecords
 from tasks.model_process import ModelProcess
 from tasks.prove import prove
@@ -43,11 +44,16 @@ TOLD: list[Any] = []  # what convert_zoo gave in this process, whatever became o
 COMMAND = (sys.executable, str(Path(__file__).with_name("faulty_model.py")))
 
 
+def start(_kind: str, log: Path) -> Child:
+    """The process of a faulty model."""
+    return spawn(COMMAND, log)
+
+
 def model(job: Job) -> ModelHolder:
     """The faulty model in a process; `instant` toys, for a benchmark, do without one."""
     if os.environ.get("MENAGERIE_TOYS") == "instant":
         return ToyModel(job)
-    return ModelProcess(job, conversion_log(job.model, job.target, job.build_key), command=COMMAND)
+    return ModelProcess(job, conversion_log(job.model, job.target, job.build_key), start=start)
 
 
 def toy_prove(job: Job, records: StageRecords) -> ConversionReport:

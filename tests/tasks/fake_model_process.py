@@ -54,6 +54,8 @@ class FakeModel(InProcessHolder):
         match self._job.spec.summary:
             case "environment":
                 source = " ".join(os.environ)
+            case "modules":
+                source = " ".join(sys.modules)
             case "unreachable":
                 lost = ConnectionError("nobody answers")
                 raise SourceError("https://example.org", "cannot be fetched") from lost

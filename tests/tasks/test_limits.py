@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from tasks.child import spawn
 from tasks.failures import ProcessDied, StageTimedOut
 from tasks.limits import group_memory, memory_allowed
 from tasks.model_process import ModelProcess
@@ -37,7 +38,11 @@ def model(job: Job, tmp_path: Path) -> Callable[..., ModelProcess]:
 
     def make(program: str, **limits: float) -> ModelProcess:
         command = (sys.executable, "-c", program)
-        return ModelProcess(job.model_copy(update=limits), tmp_path / "log", command=command)
+        return ModelProcess(
+            job.model_copy(update=limits),
+            tmp_path / "log",
+            start=lambda _, log: spawn(command, log),
+        )
 
     return make
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from tasks.child import Child, spawn
 from tasks.failures import ProcessDied, StageTimedOut, is_transient
+from tasks.forked import ForkServer
 from tasks.job import Suspect
 from tasks.model_process import ModelProcess
 from tasks.stages import EXPORT, LOCATE, LOWER, PULL, TRANSFORM
@@ -25,7 +28,44 @@ from zoo.records import Diagnosis
 if TYPE_CHECKING:
     from tasks.job import Job
 
-FAKE = (sys.executable, str(Path(__file__).with_name("fake_model_process.py")))
+Start = Callable[[str, Path], Child]
+HERE = Path(__file__).parent
+SERVERS: list[ForkServer] = []
+
+
+def spawned(_kind: str, log: Path) -> Child:
+    """A fake model in a process that begins from nothing."""
+    return spawn((sys.executable, str(HERE / "fake_model_process.py")), log)
+
+
+def fork_server(*command: str) -> ForkServer:
+    """A server that ends with the test, by default of fake models."""
+    SERVERS.append(
+        ForkServer(
+            (sys.executable, *(command or [str(HERE / "fake_fork_server.py")])),
+            Path(os.environ["MENAGERIE_HOME"], "server.log"),
+        )
+    )
+    return SERVERS[-1]
+
+
+def forked(kind: str, log: Path) -> Child:
+    """A fake model in a process that is forked off a server of its own."""
+    return fork_server().fork(kind, log)
+
+
+@pytest.fixture(autouse=True)
+def _no_server_is_left() -> Iterator[None]:
+    yield
+    while SERVERS:
+        SERVERS.pop().kill()
+
+
+@pytest.fixture(params=[spawned, forked], ids=lambda way: way.__name__)
+def start(request: pytest.FixtureRequest) -> Start:
+    """Each way in which a process can begin."""
+    way: Start = request.param
+    return way
 
 
 @pytest.fixture
@@ -39,9 +79,9 @@ def asking(job: Job, summary: str) -> Job:
     return job.model_copy(update={"spec": job.spec.model_copy(update={"summary": summary})})
 
 
-def test_a_stage_answers_from_another_process(job: Job, log: Path) -> None:
+def test_a_stage_answers_from_another_process(job: Job, log: Path, start: Start) -> None:
     """The record is the child's, and what libraries print goes to the log alone."""
-    with ModelProcess(job, log, command=FAKE) as model:
+    with ModelProcess(job, log, start=start) as model:
         pulled = model.run(PULL)
         exported = model.run(EXPORT)
     assert int(pulled.source) != os.getpid()
@@ -51,7 +91,7 @@ def test_a_stage_answers_from_another_process(job: Job, log: Path) -> None:
 
 
 def test_keys_to_store_and_server_are_not_lent(
-    job: Job, log: Path, monkeypatch: pytest.MonkeyPatch
+    job: Job, log: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model's own code may run there; what sources and compilers need is there all the same."""
     withheld = {
@@ -68,45 +108,45 @@ def test_keys_to_store_and_server_are_not_lent(
     lent = {"HF_TOKEN", "HF_HOME", "HTTPS_PROXY", "CXX", "MENAGERIE_CLUSTER"}
     for name in withheld | lent:
         monkeypatch.setenv(name, "x")
-    with ModelProcess(asking(job, "environment"), log, command=FAKE) as model:
+    with ModelProcess(asking(job, "environment"), log, start=start) as model:
         names = set(model.run(PULL).source.split())
     assert not names & withheld
     assert names >= lent | {"MENAGERIE_HOME", "PATH"}
 
 
-def test_errors_arrive_as_themselves(job: Job, log: Path) -> None:
+def test_errors_arrive_as_themselves(job: Job, log: Path, start: Start) -> None:
     """Class, words and the worth of another try cross over; the story stays in the log."""
     with (
-        ModelProcess(asking(job, "wrong hash"), log, command=FAKE) as model,
+        ModelProcess(asking(job, "wrong hash"), log, start=start) as model,
         pytest.raises(HashMismatch, match=r"^weights: have another sha256. Look at them$"),
     ):
         model.run(PULL)
     assert "Traceback" in log.read_text()
     with (
-        ModelProcess(asking(job, "unsupported"), log, command=FAKE) as model,
+        ModelProcess(asking(job, "unsupported"), log, start=start) as model,
         pytest.raises(LoweringError, match="aoti_torch_cpu_cos"),
     ):
         model.run(PULL)
     with (
-        ModelProcess(asking(job, "unreachable"), log, command=FAKE) as model,
+        ModelProcess(asking(job, "unreachable"), log, start=start) as model,
         pytest.raises(SourceError) as caught,
     ):
         model.run(PULL)
     assert is_transient(caught.value)
 
 
-def test_a_failed_stage_can_be_tried_again(job: Job, log: Path) -> None:
+def test_a_failed_stage_can_be_tried_again(job: Job, log: Path, start: Start) -> None:
     """The process outlives a failure, so that a retry finds it."""
-    with ModelProcess(asking(job, "wrong hash"), log, command=FAKE) as model:
+    with ModelProcess(asking(job, "wrong hash"), log, start=start) as model:
         for _ in range(2):
             with pytest.raises(HashMismatch):
                 model.run(PULL)
         assert model.run(EXPORT).programs
 
 
-def test_a_crash_is_an_error_that_names_signal_and_log(job: Job, log: Path) -> None:
+def test_a_crash_is_an_error_that_names_signal_and_log(job: Job, log: Path, start: Start) -> None:
     """SIGSEGV in a stage ends that process, not this one."""
-    with ModelProcess(job, log, command=FAKE) as model:
+    with ModelProcess(job, log, start=start) as model:
         model.run(PULL)
         with pytest.raises(ProcessDied) as caught:
             model.run(TRANSFORM)
@@ -115,16 +155,16 @@ def test_a_crash_is_an_error_that_names_signal_and_log(job: Job, log: Path) -> N
     assert str(caught.value) == f"toy: its process died in transform (SIGSEGV). See {log}"
 
 
-def test_suspects_cross_over(job: Job, log: Path) -> None:
+def test_suspects_cross_over(job: Job, log: Path, start: Start) -> None:
     """The search is told what to look at; its diagnosis comes back."""
     asked = (Suspect(program="main", case=1), Suspect(program="decoder", case=None))
-    with ModelProcess(job, log, command=FAKE) as model:
+    with ModelProcess(job, log, start=start) as model:
         assert model.run(LOCATE, asked) == Diagnosis(detail="main 1, decoder None")
 
 
-def test_the_cause_of_a_crash_crosses_over(job: Job, log: Path) -> None:
+def test_the_cause_of_a_crash_crosses_over(job: Job, log: Path, start: Start) -> None:
     """A node that ends in an error is infinitely far off, and JSON has no infinity."""
-    with ModelProcess(asking(job, "crashing"), log, command=FAKE) as model:
+    with ModelProcess(asking(job, "crashing"), log, start=start) as model:
         found = model.run(LOCATE, [Suspect(program="main", case=0)])
     assert found.divergence is not None
     assert (found.divergence.max_abs, found.divergence.snr_db) == (math.inf, -math.inf)
@@ -132,32 +172,32 @@ def test_the_cause_of_a_crash_crosses_over(job: Job, log: Path) -> None:
     assert found.divergence.reproducer == Path("found")
 
 
-def test_a_signal_without_a_name_is_told_by_its_number(job: Job, log: Path) -> None:
+def test_a_signal_without_a_name_is_told_by_its_number(job: Job, log: Path, start: Start) -> None:
     """Real-time signals have none, but the first and the last."""
     number = signal.SIGRTMIN + 1
     with (
-        ModelProcess(asking(job, "nameless"), log, command=FAKE) as model,
+        ModelProcess(asking(job, "nameless"), log, start=start) as model,
         pytest.raises(ProcessDied, match=rf"died in transform \(signal {number}\)"),
     ):
         model.run(TRANSFORM)
 
 
 def test_a_search_without_end_is_stopped(
-    job: Job, log: Path, monkeypatch: pytest.MonkeyPatch
+    job: Job, log: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some time after its own limit, the process is ended; the error says so."""
     monkeypatch.setattr("tasks.model_process._GRACE", 0.2)
     endless = asking(job, "searching").model_copy(update={"search_seconds": 0.0})
     with (
-        ModelProcess(endless, log, command=FAKE) as model,
+        ModelProcess(endless, log, start=start) as model,
         pytest.raises(StageTimedOut, match=r"locate was stopped after 0\.2 s"),
     ):
         model.run(LOCATE, [Suspect(program="main", case=0)])
 
 
-def test_stopping_all_ends_compilers_too(job: Job, log: Path) -> None:
+def test_stopping_all_ends_compilers_too(job: Job, log: Path, start: Start) -> None:
     """Who waits for a stage learns that it died, and no grandchild survives."""
-    with ModelProcess(job, log, command=FAKE) as model, ThreadPoolExecutor(1) as pool:
+    with ModelProcess(job, log, start=start) as model, ThreadPoolExecutor(1) as pool:
         model.run(PULL)
         lowering = pool.submit(model.run, LOWER)
         compiler = psutil.Process(_written(job.folder / "child"))
@@ -167,16 +207,18 @@ def test_stopping_all_ends_compilers_too(job: Job, log: Path) -> None:
     assert _ended(compiler)
 
 
-def test_a_killed_parent_takes_the_bench_along(job: Job, log: Path) -> None:
+def test_a_killed_parent_takes_the_bench_along(job: Job, log: Path, start: Start) -> None:
     """SIGKILL of the command that converts leaves neither model nor compiler running."""
     program = f"""
+import sys
 from pathlib import Path
+sys.path.insert(0, {str(HERE)!r})
+from test_model_process import {start.__name__} as start
 from tasks.model_process import ModelProcess
-from tasks.stages import EXPORT, LOCATE, LOWER, PULL, TRANSFORM
 from tasks.job import Job
 from tasks.stages import LOWER, PULL
 job = Job.model_validate_json(Path({str(log.parent.parent / "job")!r}).read_text())
-with ModelProcess(job, Path({str(log)!r}), command={FAKE!r}) as model:
+with ModelProcess(job, Path({str(log)!r}), start=start) as model:
     print(model.run(PULL).source, flush=True)
     model.run(LOWER)
 """
@@ -184,10 +226,62 @@ with ModelProcess(job, Path({str(log)!r}), command={FAKE!r}) as model:
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         model = psutil.Process(int(parent.stdout.readline()))
+        above = model.parents()[:2]  # who watches over it, and the server that forked it
         compiler = psutil.Process(_written(job.folder / "child"))
         parent.kill()
     assert _ended(model)
     assert _ended(compiler)
+    assert all(_ended(each) for each in above if start is forked)
+
+
+def test_a_forked_process_has_what_its_server_loaded(job: Job, log: Path) -> None:
+    """A library that was loaded for an earlier one is there without being loaded again."""
+    server = fork_server()
+    server.load("xml.dom.minidom")
+    for _ in range(2):
+        with ModelProcess(asking(job, "modules"), log, start=server.fork) as model:
+            assert "xml.dom.minidom" in model.run(PULL).source.split()
+
+
+def test_a_server_that_dies_is_the_end_of_what_it_has_not_forked(job: Job, log: Path) -> None:
+    """The first stage says so; what it forked before goes on."""
+    server = fork_server()
+    with ModelProcess(job, log, start=server.fork) as early:
+        early.run(PULL)
+        assert server.serves()
+        with (
+            ModelProcess(job, log, start=lambda _, log: server.fork("dying", log)) as late,
+            pytest.raises(ProcessDied, match=r"died in pull \(SIGKILL\)"),
+        ):
+            late.run(PULL)
+        assert early.run(EXPORT).programs
+    assert not server.serves()
+
+
+def test_a_process_is_ended_before_it_was_forked(job: Job, log: Path) -> None:
+    """While the server still loads, or never comes to it at all, nobody waits."""
+    server = fork_server("-c", "import signal; signal.pause()")
+    with ModelProcess(job, log, start=server.fork) as model:
+        assert model.processor_seconds() == 0.0
+        model.kill()
+        with pytest.raises(ProcessDied):
+            model.run(PULL)
+    assert not server.serves()
+
+
+def test_a_server_serves_where_it_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another folder, or an environment that changed, is not its own."""
+    server = fork_server()
+    assert server.serves()
+    monkeypatch.setenv("PREFECT_API_KEY", "never lent")
+    assert server.serves()
+    monkeypatch.setenv("CXX", "another")
+    assert not server.serves()
+    monkeypatch.delenv("CXX")
+    monkeypatch.chdir(tmp_path)
+    assert not server.serves()
 
 
 def _written(file: Path) -> int:

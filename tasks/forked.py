@@ -1,0 +1,139 @@
+"""Processes that begin with their libraries loaded, since they are forked off one that has them."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from tasks.child import lent_environment
+from tasks.limits import expendable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["NUMBER", "ForkServer", "ForkedProcess"]
+
+NUMBER = struct.Struct("=i")  # what is told of a process: its number, then how it ended
+
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # a fork keeps only the thread that calls it
+
+
+class ForkServer:
+    """A process that loads libraries and is forked for each model.
+
+    Args:
+        command: what to start, `python -m tasks.fork_server` or one that speaks as it does.
+        log: the file to which it appends what it has to say for itself.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        self._surroundings = _surroundings()
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with theirs, log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=theirs.fileno(),
+                stdout=output,
+                stderr=output,
+                env={**lent_environment(), **_ONE_THREAD},
+                start_new_session=True,
+            )
+        expendable(self._process.pid)
+
+    def serves(self) -> bool:
+        """Whether it runs, and what it forks finds itself where this process is now."""
+        return self._process.poll() is None and self._surroundings == _surroundings()
+
+    def load(self, kind: str) -> None:
+        """Load the library of a kind of source, for all that are forked later."""
+        with suppress(OSError):  # it died
+            self._control.send(kind.encode())
+
+    def fork(self, kind: str, log: Path) -> ForkedProcess:
+        """A process for a model of this kind of source, forked when its library is loaded.
+
+        Where the server died, the process has died as well.
+        """
+        requests, ours = os.pipe()
+        ours_too, answers = os.pipe()
+        told, status = os.pipe()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as output:
+            theirs = [requests, answers, output.fileno(), status]
+            with suppress(OSError):  # it died
+                socket.send_fds(self._control, [kind.encode()], theirs)
+        for fd in (requests, answers, status):
+            os.close(fd)
+        return ForkedProcess(self, os.fdopen(ours, "w"), os.fdopen(ours_too), told)
+
+    def kill(self) -> None:
+        """End it at once; what was forked goes on, what was not never will be."""
+        self._control.close()
+        self._process.kill()
+        self._process.wait()
+
+
+class ForkedProcess:
+    """A process of the server's, which has the parts of a `subprocess.Popen` that are needed.
+
+    Attributes:
+        stdin: what the process reads.
+        stdout: what it answers.
+    """
+
+    def __init__(self, server: ForkServer, stdin: IO[str], stdout: IO[str], status: int) -> None:
+        self._server = server
+        self.stdin = stdin
+        self.stdout = stdout
+        self._status = os.fdopen(status, "rb", buffering=0)
+        self._pid: int | None = None
+        self._code: int | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The number of the process and of its group; None: it was not forked yet."""
+        self._listen(0.0)
+        return self._pid
+
+    def poll(self) -> int | None:
+        """How it ended, as of `subprocess.Popen.poll`."""
+        self._listen(0.0)
+        return self._code
+
+    def wait(self) -> int:
+        """Wait until it ends; how it did."""
+        while (code := self.poll()) is None:
+            self._listen(None)
+        return code
+
+    def kill(self) -> None:
+        """End it and all that it started, or see to it that it never begins."""
+        if self.pid is None:
+            self._server.kill()
+        if self.poll() is None and self._pid is not None:
+            os.killpg(self._pid, signal.SIGKILL)
+
+    def _listen(self, seconds: float | None) -> None:
+        """Hear what is told of the process within so many seconds; None: wait for it."""
+        while self._code is None and select.select([self._status], [], [], seconds)[0]:
+            told = self._status.read(NUMBER.size)
+            if not told:  # whoever would tell was killed
+                self._code = -signal.SIGKILL
+            elif self._pid is None:
+                (self._pid,) = NUMBER.unpack(told)
+            else:
+                (self._code,) = NUMBER.unpack(told)
+        if self._code is not None:
+            self._status.close()
+
+
+def _surroundings() -> tuple[Path, dict[str, str]]:
+    return Path.cwd(), lent_environment()

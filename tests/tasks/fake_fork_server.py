@@ -1,0 +1,23 @@
+"""A fork server of fake models, which loads nothing but what is asked of it by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+from importlib import import_module
+
+from fake_model_process import FakeModel
+
+from tasks.fork_server import main
+
+
+def load(kind: str | None) -> None:
+    """Import the module of that name; `dying`: die instead, as libraries can."""
+    if kind == "dying":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind is not None and "." in kind:
+        import_module(kind)
+
+
+if __name__ == "__main__":
+    main(FakeModel, load)
