@@ -30,6 +30,11 @@ MappedFile::MappedFile(const OpenFile& file) : size_(file.bytes()) {
   void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
   require(mapped != MAP_FAILED, file.path().string(), ": cannot be mapped: ", std::strerror(errno));
   data_ = static_cast<const std::byte*>(mapped);
+#ifdef MADV_NOHUGEPAGE
+  // What is let go of page by page would else come back two MiB at a time with each small
+  // neighbour.
+  ::madvise(mapped, size_, MADV_NOHUGEPAGE);
+#endif
 }
 
 MappedFile::~MappedFile() {

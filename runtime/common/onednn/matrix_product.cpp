@@ -81,18 +81,50 @@ std::vector<void*> addresses(const Product& product, const Tensor& output) {
   return all;
 }
 
+using InnerProduct = dnnl::inner_product_forward;
+
+// The layout of weights [N, K] that oneDNN likes best for many rows.
+struct WeightLayout : Prepared {
+  WeightLayout(Dtype dtype, const Dims& weights) {
+    constexpr int64_t kRows = 128;
+    const int64_t input[] = {kRows, weights[1]}, output[] = {kRows, weights[0]};
+    const int64_t wide[] = {weights[1], 1}, narrow[] = {weights[0], 1};
+    const InnerProduct::primitive_desc descriptor(
+        engine(), dnnl::prop_kind::forward_inference, strided(dtype, input, wide),
+        any_layout(dtype, weights), strided(dtype, output, narrow), attributes({.epilogue = {}}));
+    desc = descriptor.weights_desc();
+  }
+  Desc desc;
+};
+
+// For few rows oneDNN would like another layout, and a model that meets few and many would hold its
+// weights twice: those of many rows serve where its fast kernels take them.
+InnerProduct::primitive_desc describe(const Product& product, const Tensor& output,
+                                      const Dims& weights) {
+  const Desc bias = product.bias == nullptr ? Desc() : strided(*product.bias);
+  const auto with = [&](const Desc& layout) {
+    return InnerProduct::primitive_desc(engine(), dnnl::prop_kind::forward_inference,
+                                        strided(product.a), layout, bias, strided(output),
+                                        attributes_of(product), true);
+  };
+  InnerProduct::primitive_desc best = with(any_layout(product.b.dtype, weights));
+  Key key("weight layout");
+  key.add(int64_t{Context::current().threads()}).add(weights);
+  key.add(static_cast<int64_t>(product.b.dtype));
+  const auto shared = Context::current().kernels().get<WeightLayout>(
+      key, [&] { return std::make_shared<WeightLayout>(product.b.dtype, weights); });
+  if (best.weights_desc() == shared->desc) return best;
+  const InnerProduct::primitive_desc alike = with(shared->desc);
+  const bool as_fast = alike && std::string_view(alike.impl_info_str()) == best.impl_info_str();
+  return as_fast ? alike : best;
+}
+
 // a[M, K] * b[K, N], b seen as weights [N, K] and packed.
 void run_inner_product(const Product& product, const Tensor& output) {
-  using dnnl::inner_product_forward;
   const auto make = [&] {
     const Dims sizes{product.b.size[1], product.b.size[0]};
     const Dims strides{product.b.stride[1], product.b.stride[0]};
-    const inner_product_forward::primitive_desc descriptor(
-        engine(), dnnl::prop_kind::forward_inference, strided(product.a),
-        any_layout(product.b.dtype, sizes),
-        product.bias == nullptr ? Desc() : strided(*product.bias), strided(output),
-        attributes_of(product));
-    const Chosen chosen = choose<inner_product_forward>(descriptor);
+    const Chosen chosen = choose<InnerProduct>(describe(product, output, sizes));
     auto kernel = with_operands(chosen, product, output);
     kernel->add_constant(DNNL_ARG_WEIGHTS, product.b, strided(product.b.dtype, sizes, strides),
                          chosen.weights);

@@ -10,35 +10,55 @@
 namespace menagerie::x86 {
 namespace {
 
-constexpr int64_t kFewestRows = 56;         // that packing pays for
-constexpr int64_t kFewestOfThread = 28;     // below it a thread's share is the library's to divide
+constexpr int64_t kFewestRows = 56;         // of a block
+constexpr int64_t kFewestOfThread = 28;     // below it threads share the panels
 constexpr int64_t kBlockFloats = 700'000;   // of packed rows, and half of their results: what the
                                             // last cache has room for
 constexpr int64_t kFarWeights = 1'500'000;  // numbers that do not stay in the second-level cache
 constexpr int64_t kBlocksEach = 4;          // of a thread, so that none waits long for the last
 
-// A block of rows: packed tile by tile, then multiplied with each panel in turn, so that a panel is
-// read from afar once a block.
-void multiply_block(const ManyRows& p, const PackedPanels& weights, const Finish& finish,
-                    float* packed) {
-  const int64_t most = weights.panels().front().kernel->most_rows;
-  each_tile(p.rows, most, [&](int64_t first, int64_t rows) {
+// Packs rows tile by tile.
+void pack_rows(const RowsProduct& p, float* packed) {
+  each_tile(p.rows, kernels().panels.front().most_rows, [&](int64_t first, int64_t rows) {
     pack_panel({p.input + first * p.input_row, 1, p.input_row}, p.depth, rows, rows,
                packed + first * p.depth);
   });
-  for (const Panel& panel : weights.panels()) {
-    const float* bias = p.bias == nullptr ? nullptr : p.bias + panel.first;
-    each_tile(p.rows, most, [&](int64_t first, int64_t rows) {
-      panel.kernel->multiply_packed({packed + first * p.depth, 0, panel.weights, bias,
-                                     p.output + first * p.output_row + panel.first, p.output_row,
-                                     p.depth, rows, panel.columns},
-                                    finish);
-    });
-  }
+}
+
+void multiply_panel(const RowsProduct& p, const float* packed, const Panel& panel,
+                    const Finish& finish) {
+  const float* bias = p.bias == nullptr ? nullptr : p.bias + panel.first;
+  each_tile(p.rows, kernels().panels.front().most_rows, [&](int64_t first, int64_t rows) {
+    panel.kernel->multiply_packed(
+        {packed + first * p.depth, 0, panel.weights, bias,
+         p.output + first * p.output_row + panel.first, p.output_row, p.depth, rows, panel.columns},
+        finish);
+  });
+}
+
+// A block of rows: packed, then multiplied with each panel in turn, so that a panel is read from
+// afar once a block.
+void multiply_block(const RowsProduct& p, const PackedPanels& weights, const Finish& finish,
+                    float* packed) {
+  pack_rows(p, packed);
+  for (const Panel& panel : weights.panels()) multiply_panel(p, packed, panel, finish);
+}
+
+// Rows too few to be divided: threads share the panels.
+void multiply_few_rows(const RowsProduct& p, const PackedPanels& weights, const Finish& finish) {
+  const int64_t space[] = {p.rows, p.depth};
+  const Tensor packed = empty_contiguous(Dtype::kFloat32, space);
+  pack_rows(p, packed.data<float>());
+  const std::span<const Panel> panels = weights.panels();
+  threads::share_out(panels.size(), 1, [&](threads::Tasks& left) {
+    for (size_t next = 0, end = 0; left.take(next, end);) {
+      multiply_panel(p, packed.data<float>(), panels[next], finish);
+    }
+  });
 }
 
 // How many rows are packed at once: as many for each thread.
-int64_t rows_of_block(const ManyRows& p, int64_t columns, int64_t threads) {
+int64_t rows_of_block(const RowsProduct& p, int64_t columns, int64_t threads) {
   const int64_t most =
       std::max(std::min(kBlockFloats / p.depth, 2 * kBlockFloats / columns), kFewestRows);
   const int64_t shares = threads > 1 && p.rows > most * threads ? kBlocksEach * threads : threads;
@@ -50,13 +70,15 @@ int64_t rows_of_block(const ManyRows& p, int64_t columns, int64_t threads) {
 
 }  // namespace
 
+bool packs_rows() { return kernels().panels.front().multiply_packed != nullptr; }
+
 bool takes_many_rows(int64_t rows) {
   const int64_t shared = kFewestOfThread * Context::current().threads();
-  return rows >= std::max(kFewestRows, shared) &&
-         kernels().panels.front().multiply_packed != nullptr;
+  return packs_rows() && rows >= std::max(kFewestRows, shared);
 }
 
-void multiply_many_rows(const ManyRows& p, const PackedPanels& weights, const Finish& finish) {
+void multiply_rows_packed(const RowsProduct& p, const PackedPanels& weights, const Finish& finish) {
+  if (!takes_many_rows(p.rows)) return multiply_few_rows(p, weights, finish);
   const int64_t threads = Context::current().threads();
   const int64_t block = rows_of_block(p, weights.columns(), threads);
   const int64_t blocks = (p.rows + block - 1) / block;
@@ -67,7 +89,7 @@ void multiply_many_rows(const ManyRows& p, const PackedPanels& weights, const Fi
     float* own = packed.data<float>() + workers++ * space[1];
     for (size_t next = 0, end = 0; left.take(next, end);) {
       const int64_t first = static_cast<int64_t>(next) * block;
-      ManyRows rows = p;
+      RowsProduct rows = p;
       rows.input += first * p.input_row;
       rows.output += first * p.output_row;
       rows.rows = std::min(block, p.rows - first);
@@ -80,11 +102,11 @@ bool dense_product(const kernels::Product& p, const Tensor& output) {
   Finish finish;
   const int64_t rows = output.size[0], depth = p.a.size[1], columns = output.size[1];
   const bool far = depth * columns >= kFarWeights;
-  if (!far || !takes_many_rows(rows) || p.alpha != 1 || p.beta != 0) return false;
+  if (!far || !packs_rows() || p.alpha != 1 || p.beta != 0) return false;
   if (p.a.dtype != Dtype::kFloat32 || !finish_of(p.epilogue, finish)) return false;
   note_own_kernel();
   const auto weights = packed_panels(p.b, {columns, 1, depth, p.b.stride[1], 0, p.b.stride[0]});
-  multiply_many_rows(
+  multiply_rows_packed(
       {p.a.data<float>(), p.a.stride[0], p.bias == nullptr ? nullptr : p.bias->data<float>(),
        output.data<float>(), output.stride[0], rows, depth},
       *weights, finish);

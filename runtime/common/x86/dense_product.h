@@ -1,4 +1,5 @@
-// Products of many rows with constant weights, by panel kernels over packed rows.
+// Products with constant weights that lie far from the processor, by panel kernels over packed
+// rows.
 #pragma once
 
 #include "common/kernels.h"
@@ -9,7 +10,7 @@ namespace menagerie::x86 {
 
 // output[rows, columns] = finish(input[rows, depth] * weights + bias). Rows of the input may
 // overlap, as windows of a sequence do.
-struct ManyRows {
+struct RowsProduct {
   const float* input;
   int64_t input_row;
   const float* bias;  // null for none
@@ -18,10 +19,14 @@ struct ManyRows {
   int64_t rows, depth;
 };
 
-// Whether this processor has kernels for packed rows, and the rows are enough for all threads.
+// Whether this processor has kernels for packed rows.
+bool packs_rows();
+
+// Whether it has, and the rows are enough to be divided among all threads.
 bool takes_many_rows(int64_t rows);
 
-void multiply_many_rows(const ManyRows& product, const PackedPanels& weights, const Finish& finish);
+void multiply_rows_packed(const RowsProduct& product, const PackedPanels& weights,
+                          const Finish& finish);
 
 // Computes a product with a constant right-hand side where these kernels are the faster ones;
 // false, with nothing done, where the kernel library is to. All operands are matrices with dense

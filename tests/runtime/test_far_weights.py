@@ -1,8 +1,11 @@
-"""Products of many rows and convolutions of sequences by kernels of our own: eager's values."""
+"""Products with far weights and convolutions of sequences by kernels of our own: eager's values."""
 
 from __future__ import annotations
 
+import os
 import platform
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +22,6 @@ from menagerie.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(
     platform.machine() not in {"x86_64", "AMD64"}, reason="the kernels are for x86-64"
@@ -119,7 +121,7 @@ def _assert_eagers(session: Session, module: type[nn.Module], rows: torch.Tensor
 def test_layers_are_eagers_whatever_the_rows(
     layers_session: Session, batch: int, length: int, scale: float, seed: int
 ) -> None:
-    """Few rows, which are the library's, and many; values at which GELU has come to its ends."""
+    """Few rows and many; values at which GELU has come to its ends."""
     generator = torch.Generator().manual_seed(seed)
     rows = scale * torch.randn(batch, length, _WIDTH, generator=generator)
     _assert_eagers(layers_session, Layers, rows)
@@ -149,8 +151,27 @@ def test_nan_and_infinity_reach_the_windows_that_hold_them(windows_session: Sess
     _assert_eagers(windows_session, Windows, samples)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="tells memory elsewhere")
+def test_weights_are_held_once_whatever_the_rows(layers: Path) -> None:
+    """Few rows and many would each like them packed their own way."""
+    weights = sum(p.numel() * p.element_size() for p in _made(Layers).parameters())
+    with Session(layers, threads=1) as opened:
+        opened.run({"rows": np.zeros((1, 700, _WIDTH), np.float32)})
+        before = _resident()
+        for rows in (1, 2, 7, 13, 20, 40, 55, 90):
+            opened.run({"rows": np.zeros((1, rows, _WIDTH), np.float32)})
+        assert _resident() - before < weights / 4
+
+
+def _resident() -> int:
+    """Bytes of this process's memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 @pytest.mark.parametrize(
-    ("kind", "shape"), [("layers", (3, 67, _WIDTH)), ("windows", (3, 1, 2999))]
+    ("kind", "shape"),
+    [("layers", (1, 7, _WIDTH)), ("layers", (3, 67, _WIDTH)), ("windows", (3, 1, 2999))],
 )
 def test_one_thread_and_two_agree_to_the_bit(
     request: pytest.FixtureRequest, kind: str, shape: tuple[int, ...]
