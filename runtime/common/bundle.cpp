@@ -80,7 +80,7 @@ Bundle::Bundle(std::filesystem::path folder, const Manifest::Vouch& vouch)
     fail(folder_.string(), ": ", error.what());
   }
   check_folder();
-  weights_ = std::make_shared<const SafeTensors>(checked_size(manifest_.files.at("weights")));
+  weights_ = SafeTensors::shared(checked_size(manifest_.files.at("weights")));
   device_weights_ = backend::lend(weights_->mapping(), weights_);
 }
 

@@ -21,6 +21,12 @@ OpenFile::OpenFile(std::filesystem::path path)
   }
   bytes_ = static_cast<size_t>(status.st_size);
   identity_ = {status.st_dev, status.st_ino};
+#ifdef __APPLE__
+  const timespec& modified = status.st_mtimespec;
+#else
+  const timespec& modified = status.st_mtim;
+#endif
+  modified_ = int64_t{modified.tv_sec} * 1'000'000'000 + modified.tv_nsec;
 }
 
 OpenFile::~OpenFile() { ::close(descriptor_); }

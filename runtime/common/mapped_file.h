@@ -24,12 +24,14 @@ class OpenFile {
   size_t bytes() const { return bytes_; }
   // What tells it from every other file that is open.
   std::pair<uint64_t, uint64_t> identity() const { return identity_; }
+  int64_t modified() const { return modified_; }  // nanoseconds since 1970
 
  private:
   std::filesystem::path path_;
   int descriptor_;
   size_t bytes_ = 0;
   std::pair<uint64_t, uint64_t> identity_;
+  int64_t modified_ = 0;
 };
 
 class MappedFile {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <mutex>
+#include <tuple>
 
 #include "common/json.h"
 
@@ -65,13 +67,26 @@ SafeTensors::Entry read_entry(const std::string& name, const Json& value,
 
 }  // namespace
 
-SafeTensors::SafeTensors(const std::filesystem::path& path) : path_(path), file_(path) {
+SafeTensors::SafeTensors(const OpenFile& file) : path_(file.path()), file_(file) {
   try {
     read_header();
     check_no_holes();
   } catch (const Error& error) {
-    fail(path.string(), ": ", error.what());
+    fail(path_.string(), ": ", error.what());
   }
+}
+
+std::shared_ptr<const SafeTensors> SafeTensors::shared(const std::filesystem::path& path) {
+  using Content = std::tuple<std::pair<uint64_t, uint64_t>, int64_t, size_t>;
+  static std::mutex mutex;
+  static auto& opened = *new std::map<Content, std::weak_ptr<const SafeTensors>>();
+  const OpenFile file(path);
+  const std::scoped_lock lock(mutex);
+  std::erase_if(opened, [](const auto& entry) { return entry.second.expired(); });
+  auto& entry = opened[{file.identity(), file.modified(), file.bytes()}];
+  auto found = entry.lock();
+  if (found == nullptr) entry = found = std::make_shared<const SafeTensors>(file);
+  return found;
 }
 
 void SafeTensors::read_header() {

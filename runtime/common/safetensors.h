@@ -28,7 +28,10 @@ class SafeTensors {
   };
 
   // Fails with the file and the broken rule.
-  explicit SafeTensors(const std::filesystem::path& path);
+  explicit SafeTensors(const std::filesystem::path& path) : SafeTensors(OpenFile(path)) {}
+  explicit SafeTensors(const OpenFile& file);
+  // The same for all who read the file at a time, so that they share what is made of its tensors.
+  static std::shared_ptr<const SafeTensors> shared(const std::filesystem::path& path);
 
   // The tensor of that name, valid as long as this object; fails if there is none.
   const Entry& tensor(const std::string& name) const;

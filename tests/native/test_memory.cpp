@@ -1,9 +1,10 @@
-// The arena, the bounded cache, and SHA-256.
+// The arena, the bounded cache, the cache of constants, and SHA-256.
 #include <stdexcept>
 #include <vector>
 
 #include "check.h"
 #include "common/arena.h"
+#include "common/constant_cache.h"
 #include "common/sha256.h"
 #include "metal/device.h"
 #include "metal/lru.h"
@@ -17,7 +18,42 @@ std::string digest(std::string_view text) {
   return menagerie::sha256(std::as_bytes(std::span(text)));
 }
 
+struct Number : menagerie::Prepared {
+  explicit Number(int n) : value(n) {}
+  int value;
+};
+
 }  // namespace
+
+TEST("what is made of a constant is made once, and forgotten with the last who uses it") {
+  menagerie::ConstantCache cache;
+  const menagerie::Key key("number");
+  std::weak_ptr<menagerie::Storage> kept;
+  {
+    auto constant = menagerie::Storage::borrow(nullptr, 0);
+    kept = constant;
+    auto first = cache.get<Number>(key, constant, [] { return std::make_shared<Number>(1); });
+    constant.reset();
+    const auto second = cache.get<Number>(
+        key, nullptr, []() -> std::shared_ptr<Number> { throw std::logic_error("made twice"); });
+    CHECK(first == second && first->value == 1 && cache.size() == 1);
+    first.reset();
+    CHECK(cache.size() == 1 && !kept.expired());
+  }
+  CHECK(cache.size() == 0 && kept.expired());
+  CHECK(cache.get<Number>(key, nullptr, [] { return std::make_shared<Number>(2); })->value == 2);
+}
+
+TEST("of two who make the same at once, both get the first") {
+  menagerie::ConstantCache cache;
+  const menagerie::Key key("number");
+  std::shared_ptr<Number> first;
+  const auto second = cache.get<Number>(key, nullptr, [&] {
+    first = cache.get<Number>(key, nullptr, [] { return std::make_shared<Number>(1); });
+    return std::make_shared<Number>(2);
+  });
+  CHECK(first == second && second->value == 1 && cache.size() == 1);
+}
 
 TEST("freed blocks are handed out again, and returned when no run wants them") {
   Arena arena;

@@ -10,6 +10,7 @@ set(units
     common/fields.cpp
     common/integer_rows.cpp
     common/json.cpp
+    common/constant_cache.cpp
     common/kernel_cache.cpp
     common/manifest.cpp
     common/mapped_file.cpp

@@ -1,5 +1,6 @@
 #include "common/onednn/kernel.h"
 
+#include "common/constant_cache.h"
 #include "common/pages.h"
 
 namespace menagerie::onednn {
@@ -22,19 +23,20 @@ struct Packed : Prepared {
   size_t size;
 };
 
-// Its file's pages are let go of; another size of input packs it once more.
+// Its file's pages are let go of.
 std::shared_ptr<Packed> packed(const Tensor& tensor, const Desc& given, const Desc& wanted) {
-  Context& context = Context::current();
   Key key("packed");
   key.add(tensor.raw());
   add_to_key(key, given);
   add_to_key(key, wanted);
-  return context.kernels().get<Packed>(key, [&] {
+  const auto make = [&] {
     auto made = std::make_shared<Packed>(wanted);
     Reorder(given, wanted).run({given, engine(), tensor.raw()}, made->memory);
     release_pages(*tensor.storage);
     return made;
-  });
+  };
+  return Context::current().kernels().get<Packed>(
+      key, [&] { return ConstantCache::of_process().get<Packed>(key, tensor.storage, make); });
 }
 
 }  // namespace

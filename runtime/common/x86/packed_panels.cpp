@@ -1,5 +1,6 @@
 #include "common/x86/packed_panels.h"
 
+#include "common/constant_cache.h"
 #include "common/context.h"
 #include "common/pages.h"
 #include "common/platform/parallel.h"
@@ -39,10 +40,13 @@ std::shared_ptr<PackedPanels> packed_panels(const Tensor& weight, const PanelLay
   Key key("panels");
   key.add(weight.raw()).add(layout.columns).add(layout.taps).add(layout.depth);
   key.add(layout.column).add(layout.tap).add(layout.step);
-  return Context::current().kernels().get<PackedPanels>(key, [&] {
+  const auto make = [&] {
     auto made = std::make_shared<PackedPanels>(weight.data<float>(), layout);
     release_pages(*weight.storage);
     return made;
+  };
+  return Context::current().kernels().get<PackedPanels>(key, [&] {
+    return ConstantCache::of_process().get<PackedPanels>(key, weight.storage, make);
   });
 }
 
