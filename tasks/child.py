@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Protocol
 
 from tasks.limits import expendable
@@ -56,7 +57,8 @@ class _Spawned(subprocess.Popen[str]):
     def kill(self) -> None:
         """End the whole group."""
         if self.poll() is None:
-            os.killpg(self.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ended meanwhile
+                os.killpg(self.pid, signal.SIGKILL)
 
 
 def spawn(command: Sequence[str], log: Path) -> Child:

@@ -60,8 +60,9 @@ def main(
             _guard(_Ends(*fds), hold)
         for fd in fds:
             os.close(fd)
-        with suppress(ChildProcessError):  # there is none
-            os.waitpid(-1, os.WNOHANG)
+        with suppress(ChildProcessError):  # there are none
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass
 
 
 def _guard(ends: _Ends, hold: Callable[[Job], ModelHolder]) -> None:
@@ -70,9 +71,12 @@ def _guard(ends: _Ends, hold: Callable[[Job], ModelHolder]) -> None:
         _serve(ends, hold)
     for fd in (*range(sys.stderr.fileno() + 1), ends.requests, ends.answers, ends.log):
         os.close(fd)
-    _, status = os.waitpid(child, 0)
-    with suppress(BrokenPipeError):
-        os.write(ends.status, NUMBER.pack(os.waitstatus_to_exitcode(status)))
+    # It is told before the number can become another's, which is when it has been waited for.
+    ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    if ended is not None:
+        code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        with suppress(BrokenPipeError):
+            os.write(ends.status, NUMBER.pack(code))
     os._exit(0)
 
 

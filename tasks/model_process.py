@@ -133,8 +133,8 @@ class ModelProcess:
         try:
             self._requests.write(line + "\n")
             self._requests.flush()
-        except BrokenPipeError:
-            pass  # it is dead: reading its answer will say so
+        except (BrokenPipeError, ValueError):
+            pass  # it is dead, or its file was closed to end it: reading its answer will say so
 
     def _death(self, stage: Stage) -> ProcessDied:
         code = self._process.wait()

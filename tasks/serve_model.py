@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import queue
@@ -25,12 +26,13 @@ if TYPE_CHECKING:
 __all__ = ["load", "main", "model_stages"]
 
 
+@functools.cache
 def load(kind: str | None = None) -> None:
-    """Import what every model needs, and the library that builds models of this kind of source.
+    """Import, once, what every model needs and what builds models of this kind of source.
 
     What cannot be imported is left to the stage that needs it, which says why.
     """
-    with suppress(Exception):
+    with suppress(Exception, SystemExit):
         import tasks.model_stages  # noqa: F401
         import transforms.lowering.cpu  # noqa: F401 - Inductor takes a second
         from zoo.sources import load_library

@@ -18,7 +18,7 @@ import pytest
 
 from tasks.child import Child, spawn
 from tasks.failures import ProcessDied, StageTimedOut, is_transient
-from tasks.forked import ForkServer
+from tasks.forked import _ONE_THREAD, ForkServer
 from tasks.job import Suspect
 from tasks.model_process import ModelProcess
 from tasks.stages import EXPORT, LOCATE, LOWER, PULL, TRANSFORM
@@ -61,7 +61,10 @@ def _no_server_is_left() -> Iterator[None]:
         SERVERS.pop().kill()
 
 
-@pytest.fixture(params=[spawned, forked], ids=lambda way: way.__name__)
+_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes are not forked")
+
+
+@pytest.fixture(params=[spawned, pytest.param(forked, marks=_linux)], ids=lambda way: way.__name__)
 def start(request: pytest.FixtureRequest) -> Start:
     """Each way in which a process can begin."""
     way: Start = request.param
@@ -248,40 +251,104 @@ def test_a_server_that_dies_is_the_end_of_what_it_has_not_forked(job: Job, log: 
     server = fork_server()
     with ModelProcess(job, log, start=server.fork) as early:
         early.run(PULL)
-        assert server.serves()
+        assert server.runs()
         with (
             ModelProcess(job, log, start=lambda _, log: server.fork("dying", log)) as late,
             pytest.raises(ProcessDied, match=r"died in pull \(SIGKILL\)"),
         ):
             late.run(PULL)
         assert early.run(EXPORT).programs
-    assert not server.serves()
+    assert not server.runs()
 
 
 def test_a_process_is_ended_before_it_was_forked(job: Job, log: Path) -> None:
-    """While the server still loads, or never comes to it at all, nobody waits."""
+    """It ends as it begins, and what else waits for the server is served."""
+    server = fork_server()
+    busy = psutil.Process(server._process.pid)
+    busy.suspend()
+    ended = ModelProcess(job, log, start=server.fork)
+    with ModelProcess(job, log, start=server.fork) as other:
+        with ended, ThreadPoolExecutor(1) as pool:
+            assert ended.processor_seconds() == 0.0
+            killed = pool.submit(ended.kill)
+            while not ended._requests.closed:
+                os.sched_yield()
+            busy.resume()
+            killed.result(timeout=60)
+            with pytest.raises(ProcessDied):
+                ended.run(PULL)
+        assert other.run(PULL).parameters == 3
+
+
+def test_nobody_waits_for_a_server_that_hangs(
+    job: Job, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is ended, and what it was asked has never begun."""
+    monkeypatch.setattr("tasks.forked._PATIENCE", 0.2)
     server = fork_server("-c", "import signal; signal.pause()")
     with ModelProcess(job, log, start=server.fork) as model:
-        assert model.processor_seconds() == 0.0
         model.kill()
         with pytest.raises(ProcessDied):
             model.run(PULL)
-    assert not server.serves()
+    assert not server.runs()
 
 
-def test_a_server_serves_where_it_was_started(
+def test_whoever_ends_a_process_twice_or_while_another_waits_sees_it_end(
+    job: Job, log: Path, start: Start
+) -> None:
+    """As the stopping of a run does, from another thread, at any moment."""
+    for _ in range(5):
+        with ModelProcess(job, log, start=start) as model, ThreadPoolExecutor(4) as pool:
+            model.run(PULL)
+            waiting = [pool.submit(model._process.wait) for _ in range(2)]
+            killing = [pool.submit(model.kill) for _ in range(4)]
+            assert [each.result(timeout=60) for each in killing] == [None] * 4
+            assert [each.result(timeout=60) for each in waiting] == [-signal.SIGKILL] * 2
+            model.kill()
+
+
+def test_a_model_does_not_outlive_who_watches_it(job: Job, log: Path) -> None:
+    """Memory that runs out may end the guard first."""
+    with ModelProcess(job, log, start=forked) as model:
+        process = psutil.Process(int(model.run(PULL).source))
+        process.parents()[0].kill()
+        with pytest.raises(ProcessDied):
+            model.run(LOWER)
+    assert _ended(process)
+
+
+def test_a_server_fits_where_it_was_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another folder, or an environment that changed, is not its own."""
     server = fork_server()
-    assert server.serves()
+    assert server.fits()
     monkeypatch.setenv("PREFECT_API_KEY", "never lent")
-    assert server.serves()
+    assert server.fits()
     monkeypatch.setenv("CXX", "another")
-    assert not server.serves()
+    assert not server.fits()
     monkeypatch.delenv("CXX")
     monkeypatch.chdir(tmp_path)
-    assert not server.serves()
+    assert not server.fits()
+
+
+def test_the_server_has_one_thread_whatever_it_loads() -> None:
+    """A fork keeps no other; those of a library would be gone, and whoever waits for them hangs."""
+    program = """
+import os
+from tasks import serve_model
+for kind in ("torchvision", "transformers", "checkpoint", "factory"):
+    serve_model.load(kind)
+print(len(os.listdir("/proc/self/task")))
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **_ONE_THREAD},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout == "1\n"
 
 
 def _written(file: Path) -> int:

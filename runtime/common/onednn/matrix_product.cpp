@@ -102,19 +102,19 @@ struct WeightLayout : Prepared {
 InnerProduct::primitive_desc describe(const Product& product, const Tensor& output,
                                       const Dims& weights) {
   const Desc bias = product.bias == nullptr ? Desc() : strided(*product.bias);
-  const auto with = [&](const Desc& layout) {
+  const auto with = [&](const Desc& layout, bool may_be_empty) {
     return InnerProduct::primitive_desc(engine(), dnnl::prop_kind::forward_inference,
                                         strided(product.a), layout, bias, strided(output),
-                                        attributes_of(product), true);
+                                        attributes_of(product), may_be_empty);
   };
-  InnerProduct::primitive_desc best = with(any_layout(product.b.dtype, weights));
+  InnerProduct::primitive_desc best = with(any_layout(product.b.dtype, weights), false);
   Key key("weight layout");
   key.add(int64_t{Context::current().threads()}).add(weights);
   key.add(static_cast<int64_t>(product.b.dtype));
   const auto shared = Context::current().kernels().get<WeightLayout>(
       key, [&] { return std::make_shared<WeightLayout>(product.b.dtype, weights); });
   if (best.weights_desc() == shared->desc) return best;
-  const InnerProduct::primitive_desc alike = with(shared->desc);
+  const InnerProduct::primitive_desc alike = with(shared->desc, true);
   const bool as_fast = alike && std::string_view(alike.impl_info_str()) == best.impl_info_str();
   return as_fast ? alike : best;
 }

@@ -1,0 +1,66 @@
+"""Which server forks a model's process: one while it serves, another one where it does not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tasks.model_process import ModelProcess
+from tasks.stages import PULL
+from tasks.warm_start import Servers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tasks.job import Job
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
+
+
+@pytest.fixture
+def servers() -> Iterator[Servers]:
+    """Of fake models."""
+    made = Servers(sys.executable, str(Path(__file__).with_name("fake_fork_server.py")))
+    yield made
+    for each in (made._server, *made._retired):
+        if each is not None:
+            each.kill()
+
+
+def _server_of(servers: Servers, job: Job, log: Path) -> int:
+    """The number of the server that forked a model's process."""
+    with ModelProcess(job, log, start=servers.fork) as model:
+        return psutil.Process(int(model.run(PULL).source)).parents()[1].pid
+
+
+def test_models_share_a_server_until_the_environment_changes(
+    servers: Servers, job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the earlier one was asked before, it still does."""
+    log = tmp_path / "log"
+    first = _server_of(servers, job, log)
+    assert _server_of(servers, job, log) == first
+    with ModelProcess(job, tmp_path / "early", start=servers.fork) as early:
+        monkeypatch.setenv("CXX", "another")
+        second = _server_of(servers, job, log)
+        assert second != first
+        assert early.run(PULL).parameters == 3
+    assert _server_of(servers, job, log) == second
+
+
+def test_after_a_death_another_server_loads_nothing_ahead(
+    servers: Servers, job: Job, tmp_path: Path
+) -> None:
+    """What ended the first may have been what it loaded."""
+    log = tmp_path / "log"
+    first = _server_of(servers, job, log)
+    servers.load_ahead("dying")
+    psutil.wait_procs([psutil.Process(first)], timeout=60)
+    servers.load_ahead("dying")
+    second = _server_of(servers, job, log)
+    assert second != first
+    assert psutil.pid_exists(second)
