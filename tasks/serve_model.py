@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 from tasks.failures import Failure
 from tasks.job import Job
@@ -20,6 +20,7 @@ from zoo.errors import SourceRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from io import TextIOWrapper
 
     from tasks.stages import ModelHolder
 
@@ -43,11 +44,10 @@ def load(kind: str | None = None) -> None:
 
 def model_stages(job: Job) -> ModelHolder:
     """The real stages."""
-    import torch
-
     from tasks.model_stages import ModelStages
 
-    torch.set_num_threads(job.threads)  # more wait for each other where cores are busy
+    # More threads wait for each other where cores are busy.
+    sys.modules["torch"].set_num_threads(job.threads)
     return ModelStages(job)
 
 
@@ -58,6 +58,7 @@ def main(hold: Callable[[Job], ModelHolder] = model_stages) -> None:
     """
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    cast("TextIOWrapper", sys.stdout).reconfigure(line_buffering=True)  # it may end at any time
     requests = _lines(sys.stdin)
     job = Job.model_validate_json(requests.get())
     model = hold(job)

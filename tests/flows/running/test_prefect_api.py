@@ -29,7 +29,7 @@ with prefect_api(lambda text: print(text, file=sys.stderr)) as url:
     @flow(name="tiny")
     def tiny(): return stage() + stage()
     assert tiny() == 2
-    print(url)
+    print(url, flush=True)
     {then}
 """
 
