@@ -1,20 +1,21 @@
-"""Lets torchvision be used where its compiled part does not fit the installed torch.
+"""Lets torchvision be used without its compiled part.
 
-A CUDA build of torchvision beside a CPU build of torch has such a binary. Its import then fails,
-and transformers imports it where it is present. So its operators are declared here, with
-torchvision's own signatures (torchvision/csrc/ops), and given a meaning in PyTorch: slower than the
-binary, the same numbers. Sampling is written in operators that targets have, so that export sees
-those; box suppression depends on data, and stays what a program asks its runtime for.
+That need not fit the installed torch: a CUDA build of torchvision beside a CPU build of torch fails
+at its import, and transformers imports it where it is present. Where it fits, export would see its
+operators, for which no target has kernels. So they are declared here, with torchvision's own
+signatures (torchvision/csrc/ops), and given a meaning in PyTorch: slower than the binary, the same
+numbers. Sampling is written in operators that targets have, so that export sees those; box
+suppression depends on data, and stays what a program asks its runtime for.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib.util
 import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -45,13 +46,15 @@ _PS_ALIGN = (
 
 # Where its functions ask whether they may call an operator; each has the question by its own name.
 _ASKING = ("torchvision.extension", "torchvision.ops.roi_align")
+_load = torch.ops.load_library
 
 
 @contextmanager
 def torchvision_operators() -> Iterator[None]:
     """Inside, torchvision and what imports it can be imported; what they define can then run."""
     library = _library()
-    yield
+    with patch.object(torch.ops, "load_library", _load_but_torchvisions):
+        yield
     for name in _ASKING if library is not None else ():
         if name in sys.modules:
             vars(sys.modules[name])["_has_ops"] = lambda: True
@@ -59,8 +62,8 @@ def torchvision_operators() -> Iterator[None]:
 
 @functools.cache
 def _library() -> torch.library.Library | None:
-    """What holds the declarations, kept alive by this cache; None where the binary loads."""
-    if _binary_loads():
+    """What holds the declarations, kept alive by this cache; None where the binary is loaded."""
+    if hasattr(torch.ops.torchvision, "nms"):  # somebody imported torchvision before us
         return None
     library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
     for name in ("nms", "qnms"):
@@ -79,16 +82,11 @@ def _library() -> torch.library.Library | None:
     return library
 
 
-def _binary_loads() -> bool:
-    found = importlib.util.find_spec("torchvision")
-    if found is None or found.origin is None:
-        return True  # nothing to mend: importing it will say what is wrong
-    for binary in Path(found.origin).parent.glob("_C*.so"):
-        try:
-            torch.ops.load_library(binary)  # type: ignore[no-untyped-call]
-        except OSError:
-            return False
-    return hasattr(torch.ops.torchvision, "nms")
+def _load_but_torchvisions(path: str | Path) -> None:
+    """What `torch.ops.load_library` does, but for the binary that torchvision can do without."""
+    if Path(path).name.startswith("_C") and "torchvision" in Path(path).parts:
+        raise OSError(f"{path}: not needed")
+    _load(path)  # type: ignore[no-untyped-call]
 
 
 def suppress_boxes(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
