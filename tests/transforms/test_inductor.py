@@ -147,6 +147,13 @@ def test_code_and_constants_come_out() -> None:
     assert code.generated_kernels == code.kernels.count('extern "C"')
 
 
+def test_constants_are_described_by_calls() -> None:
+    """Inductor still assigns the fields that we know, and no others."""
+    code = _generate(nn.Sequential(nn.Conv1d(2, 16, 3), nn.ReLU()), torch.randn(1, 2, 9))
+    assert code.wrapper.count("    describe(constants_info_[") == 2
+    assert "constants_info_[0]." not in code.wrapper
+
+
 def test_the_interface_is_apart() -> None:
     """No wrapper defines what is the same for all; torch's own file does."""
     code = _generate(nn.ReLU(), torch.randn(2, 3))

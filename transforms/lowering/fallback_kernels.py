@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch._inductor import ir
 from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+from torch._inductor.utils import IndentedBuffer
 from torch._inductor.virtualized import V
+
+from transforms.lowering.constant_calls import with_constants_described_by_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +31,10 @@ def inserted(header: Path) -> str:
 
 
 class CheckedWrapper(CppWrapperCpu):
-    """Torch's own C++ wrapper but for what fallback kernels return; see fallback_kernels.h."""
+    """Torch's own C++ wrapper but for what fallback kernels return, and how constants are told.
+
+    See fallback_kernels.h and constant_calls.py.
+    """
 
     @classmethod
     def create(cls, *_args: Any, **_keywords: Any) -> Self:
@@ -39,7 +45,15 @@ class CheckedWrapper(CppWrapperCpu):
         """Torch's includes, and ours behind them."""
         super().write_header()  # type: ignore[no-untyped-call]
         if not V.graph.is_const_graph:
-            self.header.splice(inserted(Path(__file__).with_suffix(".h")))
+            for name in ("fallback_kernels.h", "constant_calls.h"):
+                self.header.splice(inserted(Path(__file__).with_name(name)))
+
+    def codegen_model_constructor(self) -> None:
+        """The model's constructor, shorter."""
+        before, self.prefix = self.prefix, IndentedBuffer()
+        super().codegen_model_constructor()  # type: ignore[no-untyped-call]
+        before.splice(with_constants_described_by_calls(self.prefix.getvalue()))
+        self.prefix = before
 
     def generate_c_shim_extern_kernel_alloc(
         self, extern_kernel: ir.ExternKernelAlloc, args: list[str]

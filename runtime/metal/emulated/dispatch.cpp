@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/error.h"
-#include "common/platform/threads.h"
+#include "common/platform/parallel.h"
 #include "metal/emulated/memory.h"
 #include "metal/emulated/report.h"
 #include "metal/emulated/worker.h"
@@ -20,7 +20,9 @@ using menagerie::emulated::kMaxArguments;
 using menagerie::emulated::Range;
 
 // Below this many threads of a grid, waking other threads of the host costs more than it gains.
-constexpr uint64_t kWorthSpreading = 8192;
+constexpr uint64_t kWorthSpreading = 1024;
+// Groups at the border of a grid do less.
+constexpr uint64_t kPartsPerThread = 4;
 
 // Arguments as a shader finds them.
 struct Bound {
@@ -111,14 +113,15 @@ void run(const Dispatch& dispatch) {
   const uint64_t groups = uint64_t{common.groups[0]} * common.groups[1] * common.groups[2];
   const uint64_t work = uint64_t{common.grid[0]} * common.grid[1] * common.grid[2];
   const bool spread = !dispatch.kernel->serial && work >= kWorthSpreading;
-  const auto parts = static_cast<int>(
-      spread ? std::min<uint64_t>(groups, static_cast<uint64_t>(threads::chosen())) : 1);
+  const uint64_t parts =
+      spread ? std::min(groups, kPartsPerThread * static_cast<uint64_t>(threads::chosen())) : 1;
   std::vector<Outcome> outcomes(parts);
-#pragma omp parallel for num_threads(parts) schedule(static, 1)
-  for (int part = 0; part < parts; ++part) {
-    outcomes[part] =
-        run_groups(dispatch, bound, common, groups * part / parts, groups * (part + 1) / parts);
-  }
+  threads::share_out(parts, 1, [&](threads::Tasks& tasks) {
+    for (size_t part, end; tasks.take(part, end);) {
+      outcomes[part] =
+          run_groups(dispatch, bound, common, groups * part / parts, groups * (part + 1) / parts);
+    }
+  });
   for (const Outcome& outcome : outcomes) {
     if (outcome.failure != nullptr) std::rethrow_exception(outcome.failure);
     require(outcome.message.empty(), outcome.message);
