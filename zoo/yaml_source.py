@@ -8,14 +8,25 @@ nor unfold into more than is written in it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
-from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.events import (
+    AliasEvent,
+    CollectionEndEvent,
+    CollectionStartEvent,
+    DocumentEndEvent,
+    Event,
+    MappingStartEvent,
+    ScalarEvent,
+    StreamEndEvent,
+)
+from ruamel.yaml.nodes import ScalarNode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 __all__ = ["Fault", "YamlFile", "read_yaml"]
@@ -24,8 +35,7 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
 _DEEPEST = 500  # beyond MAX_DEPTH is a fault with its line, beyond this one without
 _PREFIX = "tag:yaml.org,2002:"
-_KINDS = ("str", "int", "float", "bool", "null", "seq", "map")
-_TAGS = frozenset(_PREFIX + kind for kind in _KINDS)
+_SCALARS = frozenset(("str", "int", "float", "bool", "null"))
 
 Location = tuple[str | int, ...]
 
@@ -56,42 +66,58 @@ class YamlFile:
 
 def read_yaml(path: Path) -> YamlFile:
     """Read a file; what cannot be read is in the result's `faults`, never an exception."""
-    file = YamlFile()
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
-            file.faults.append(Fault(1, (), f"the file exceeds {MAX_BYTES} bytes"))
-            return file
-        root = _compose(data.decode("utf-8"))
+            return _faulty(1, f"the file exceeds {MAX_BYTES} bytes")
+        return _read(data.decode("utf-8"))
     except OSError as error:
-        file.faults.append(Fault(1, (), f"the file cannot be read ({error.strerror})"))
+        return _faulty(1, f"the file cannot be read ({error.strerror})")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        file.faults.append(Fault(line, (), "the file is not UTF-8 text"))
+        return _faulty(data.count(b"\n", 0, error.start) + 1, "the file is not UTF-8 text")
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 1
-        file.faults.append(Fault(line, (), f"not YAML: {error.problem or error.context}"))
+        return _faulty(line, f"not YAML: {error.problem or error.context}")
     except (YAMLError, RecursionError, ValueError) as error:
         fact = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        file.faults.append(Fault(1, (), f"not YAML: {fact.splitlines()[0] if fact else 'faulty'}"))
-    else:
-        if root is None:
-            file.faults.append(Fault(1, (), "the file is empty"))
-        else:
-            file.value = _Builder(file).build(root, ())
-    return file
+        return _faulty(1, f"not YAML: {fact.splitlines()[0] if fact else 'faulty'}")
 
 
-def _compose(text: str) -> Node | None:
-    """The document's root, None if it is empty.
+def _faulty(line: int, fact: str) -> YamlFile:
+    return YamlFile(faults=[Fault(line, (), fact)])
 
-    libyaml does it, five times as fast as Python. It composes by recursion without a bound, so the
-    depth is first found out from the events, for which it needs none.
+
+def _read(text: str) -> YamlFile:
+    """The document's data.
+
+    It is made of libyaml's events in one go. Those come without recursion, however deep the text.
 
     Raises:
         RecursionError: it is nested too deeply.
+        YAMLError: it is not YAML.
+    """
+    events = _events(text)
+    for event in events:
+        if isinstance(event, (AliasEvent, ScalarEvent, CollectionStartEvent)):
+            file = YamlFile()
+            file.value = _Builder(file, events).build(event, ())
+            break
+    else:
+        return _faulty(1, "the file is empty")
+    for event in events:
+        if not isinstance(event, (DocumentEndEvent, StreamEndEvent)):
+            fact = "not YAML: there is another document"
+            return _faulty(event.start_mark.line + 1, fact)
+    return file
+
+
+def _events(text: str) -> Iterator[Event]:
+    """The parser's events.
+
+    Raises:
+        RecursionError: they nest too deeply.
         YAMLError: it is not YAML.
     """
     depth = 0
@@ -99,59 +125,122 @@ def _compose(text: str) -> Node | None:
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
         if depth > _DEEPEST:
             raise RecursionError
-    root: Node | None = YAML(typ="safe").compose(text)
-    return root
+        yield event
+
+
+_RULES = YAML(typ="safe", pure=True)  # of YAML 1.2: what text without quotes means
+
+
+@lru_cache(maxsize=4096)
+def _plain(text: str) -> tuple[str, Any]:
+    """Kind and value of text without quotes; the words of manifests come again and again.
+
+    Raises:
+        ValueError: it looks like a number, and is none.
+    """
+    tag = str(_RULES.resolver.resolve(ScalarNode, text, (True, False)))
+    kind = tag.removeprefix(_PREFIX)
+    if kind == "str" or kind not in _SCALARS:
+        return kind, text
+    constructor = _RULES.constructor
+    return kind, constructor.yaml_constructors[tag](constructor, ScalarNode(tag, text))
 
 
 class _Builder:
-    """Turns nodes into data, noting lines and faults in `file`."""
+    """Turns events into data, noting lines and faults in `file`."""
 
-    def __init__(self, file: YamlFile) -> None:
+    def __init__(self, file: YamlFile, events: Iterator[Event]) -> None:
         self._file = file
-        self._seen: set[int] = set()
-        self._scalars = YAML(typ="safe", pure=True).constructor
+        self._events = events
 
-    def build(self, node: Node, location: Location) -> Any:
-        if id(node) in self._seen:  # its own mark is where it was first written
-            fact = "anchors and aliases are not read; write it out"
-            self._file.faults.append(Fault(self._file.line(location), location, fact))
+    def build(self, event: Event, location: Location) -> Any:
+        """The value that begins with `event`; all of its events are taken."""
+        line = event.start_mark.line + 1
+        if isinstance(event, AliasEvent):
+            self._fault(line, location, "anchors and aliases are not read; write it out")
             return None
-        self._seen.add(id(node))
-        self._file.lines.setdefault(location, node.start_mark.line + 1)
+        self._file.lines.setdefault(location, line)
         if len(location) > MAX_DEPTH:
-            self._fault(node, location, f"nested more than {MAX_DEPTH} deep")
-            return None
-        if node.tag not in _TAGS:
-            kind = str(node.tag).removeprefix(_PREFIX)
-            self._fault(node, location, f"{kind} values are not read; quote it to mean text")
-            return None
-        if isinstance(node, MappingNode):
-            return self._mapping(node, location)
-        if isinstance(node, SequenceNode):
-            return [self.build(item, (*location, i)) for i, item in enumerate(node.value)]
-        return self._scalar(node, location)
+            self._refuse(event, location, f"nested more than {MAX_DEPTH} deep")
+        elif tag := _tag(event):
+            self._refuse(event, location, _not_read(tag.removeprefix(_PREFIX)))
+        elif isinstance(event, ScalarEvent):
+            return self._scalar(event, location)
+        elif isinstance(event, MappingStartEvent):
+            return self._mapping(location)
+        else:
+            return self._sequence(location)
+        return None
 
-    def _mapping(self, node: MappingNode, location: Location) -> dict[str, Any]:
-        result: dict[str, Any] = {}
-        for key_node, value_node in node.value:
-            if not isinstance(key_node, ScalarNode) or key_node.tag != _PREFIX + "str":
-                self._fault(key_node, location, "a key is text; quote it if it looks otherwise")
-                continue
-            key = key_node.value
-            if key in result:
-                first = self._file.lines[(*location, key)]
-                self._fault(key_node, (*location, key), f"written twice, first on line {first}")
-                continue
-            self._file.lines[(*location, key)] = key_node.start_mark.line + 1
-            result[key] = self.build(value_node, (*location, key))
+    def _sequence(self, location: Location) -> list[Any]:
+        result: list[Any] = []
+        while not isinstance(event := next(self._events), CollectionEndEvent):
+            result.append(self.build(event, (*location, len(result))))
         return result
 
-    def _scalar(self, node: Node, location: Location) -> Any:
-        try:
-            return self._scalars.construct_object(node)
-        except ValueError as error:
-            self._fault(node, location, str(error).split(";")[0])
-            return None
+    def _mapping(self, location: Location) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        while not isinstance(event := next(self._events), CollectionEndEvent):
+            line = event.start_mark.line + 1
+            key = self._key(event)
+            if key is None:
+                self._refuse(event, location, "a key is text; quote it if it looks otherwise")
+                self._pass_over(next(self._events))
+            elif key in result:
+                first = self._file.lines[(*location, key)]
+                self._fault(line, (*location, key), f"written twice, first on line {first}")
+                self._pass_over(next(self._events))
+            else:
+                self._file.lines[(*location, key)] = line
+                result[key] = self.build(next(self._events), (*location, key))
+        return result
 
-    def _fault(self, node: Node, location: Location, fact: str) -> None:
-        self._file.faults.append(Fault(node.start_mark.line + 1, location, fact))
+    def _key(self, event: Event) -> str | None:
+        """The text; None if it is none."""
+        if not isinstance(event, ScalarEvent) or _tag(event):
+            return None
+        text: str = event.value
+        if not event.implicit[0]:
+            return text
+        try:
+            kind, _ = _plain(text)
+        except ValueError:
+            return None
+        return text if kind == "str" else None
+
+    def _scalar(self, event: ScalarEvent, location: Location) -> Any:
+        if not event.implicit[0]:  # in quotes, or a block
+            return event.value
+        try:
+            kind, value = _plain(event.value)
+        except ValueError as error:
+            self._refuse(event, location, str(error).split(";")[0])
+            return None
+        if kind not in _SCALARS:
+            self._refuse(event, location, _not_read(kind))
+            return None
+        return value
+
+    def _refuse(self, event: Event, location: Location, fact: str) -> None:
+        """Note a fault, and leave out the value that begins with `event`."""
+        self._fault(event.start_mark.line + 1, location, fact)
+        self._pass_over(event)
+
+    def _pass_over(self, event: Event) -> None:
+        depth = int(isinstance(event, CollectionStartEvent))
+        while depth > 0:
+            event = next(self._events)
+            depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+
+    def _fault(self, line: int, location: Location, fact: str) -> None:
+        self._file.faults.append(Fault(line, location, fact))
+
+
+def _tag(event: Event) -> str | None:
+    """What is written before a value to say its type; `!` says nothing."""
+    tag: str | None = getattr(event, "tag", None)
+    return None if tag == "!" else tag
+
+
+def _not_read(kind: str) -> str:
+    return f"{kind} values are not read; quote it to mean text"

@@ -8,38 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections import UserDict
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
 import typer
+from typer.core import TyperGroup
 
-from flows.cli.bench import bench
-from flows.cli.bisect import bisect
-from flows.cli.catalog import catalog
-from flows.cli.cluster import AS_GIVEN, down, status, up
-from flows.cli.compile import compile_model
-from flows.cli.convert import convert
-from flows.cli.diff import diff
-from flows.cli.doctor import doctor
-from flows.cli.explain import explain
-from flows.cli.gc import gc
-from flows.cli.keys import keys
-from flows.cli.listing import list_models
-from flows.cli.new import new
 from flows.cli.output import complain, messages
-from flows.cli.promote import promote, retract, rollback
-from flows.cli.provenance import provenance
-from flows.cli.pull import pull
-from flows.cli.rebuild import rebuild
-from flows.cli.releases import releases
-from flows.cli.report import report
-from flows.cli.run import run
-from flows.cli.runs import runs
-from flows.cli.schema import schema
-from flows.cli.show import show
-from flows.cli.stats import stats
-from flows.cli.submit import submit
-from flows.cli.transcribe import transcribe
-from flows.cli.verify import verify
 from flows.machine.loopback import keep_off_proxies
 from zoo.errors import MenagerieError
 
@@ -50,7 +26,72 @@ __all__ = ["app", "invoke", "main"]
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
+# Where each stands, in the order of the help.
+_COMMANDS = {
+    "list": "listing:list_models",
+    "compile": "compile:compile_model",
+    "show": "show:show",
+    "new": "new:new",
+    "convert": "convert:convert",
+    "promote": "promote:promote",
+    "rollback": "promote:rollback",
+    "retract": "promote:retract",
+    "releases": "releases:releases",
+    "diff": "diff:diff",
+    "provenance": "provenance:provenance",
+    "rebuild": "rebuild:rebuild",
+    "catalog": "catalog:catalog",
+    "pull": "pull:pull",
+    "verify": "verify:verify",
+    "run": "run:run",
+    "bench": "bench:bench",
+    "transcribe": "transcribe:transcribe",
+    "report": "report:report",
+    "explain": "explain:explain",
+    "bisect": "bisect:bisect",
+    "schema": "schema:schema",
+    "doctor": "doctor:doctor",
+    "gc": "gc:gc",
+    "submit": "submit:submit",
+    "runs": "runs:runs",
+    "stats": "stats:stats",
+    "up": "cluster:up",
+    "down": "cluster:down",
+    "status": "cluster:status",
+    "keys": "keys:keys",
+}
+
+# Commands whose options are another program's, `--help` included.
+_AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+_SETTINGS = dict.fromkeys(("up", "down", "status"), _AS_GIVEN)
+
+
+class _OnDemand(UserDict[str, Any]):
+    """Commands by name: the file of one is imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        found = resolve_name(f"{__name__}.{super().__getitem__(name)}")
+        program = typer.Typer(rich_markup_mode="markdown")
+        if isinstance(found, typer.Typer):
+            program.add_typer(found)
+        else:
+            program.command(name, context_settings=_SETTINGS.get(name))(found)
+        return typer.main.get_group(program).commands[name]
+
+
+class _Zoo(TyperGroup):
+    """All commands, of which a command line imports the one that it names."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**{**given, "commands": _OnDemand(_COMMANDS)})
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """Their names; nothing is imported for these."""
+        return list(_COMMANDS)
+
+
 app = typer.Typer(
+    cls=_Zoo,
     name="zoo",
     help="Models that run without PyTorch: convert them, prove them, pull them, run them.",
     no_args_is_help=True,
@@ -59,39 +100,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 all that was asked for is done, 1 a model failed, 2 misuse.",
 )
-app.command("list")(list_models)
-app.command("compile")(compile_model)
-app.add_typer(keys)
-for command in (
-    show,
-    new,
-    convert,
-    promote,
-    rollback,
-    retract,
-    releases,
-    diff,
-    provenance,
-    rebuild,
-    catalog,
-    pull,
-    verify,
-    run,
-    bench,
-    transcribe,
-    report,
-    explain,
-    bisect,
-    schema,
-    doctor,
-    gc,
-    submit,
-    runs,
-    stats,
-):
-    app.command()(command)
-for program in (up, down, status):
-    app.command(context_settings=AS_GIVEN)(program)
+
+
+@app.callback()
+def _zoo() -> None:
+    """It has no options of its own."""
 
 
 def main() -> None:

@@ -6,10 +6,7 @@ import sys
 
 import typer
 
-__all__ = ["AS_GIVEN", "down", "status", "up"]
-
-# Their options are that program's, `--help` included.
-AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+__all__ = ["down", "status", "up"]
 
 
 def up(context: typer.Context) -> None:

@@ -78,6 +78,10 @@ def test_yaml_1_2_words_stay_text(tmp_path: Path) -> None:
         ("a: !mine {b: 1}\n", 1, "!mine values are not read"),
         ("a: 2020-01-01\n", 1, "timestamp values are not read"),
         ("a: !!binary aGk=\n", 1, "binary values are not read"),
+        ("a: !!bool x\n", 1, "bool values are not read"),
+        ("a: !!int ''\n", 1, "int values are not read"),
+        ("a: {b: !!map [1], b: 2}\n", 1, "map values are not read"),
+        ("!!str a: b\n", 1, "a key is text"),
         ("1: a\n", 1, "a key is text"),
         ("? [a]\n: b\n", 1, "a key is text"),
         ("a: [1\nb: 2\n", 2, "not YAML"),
@@ -102,6 +106,15 @@ def test_hostile_or_mistaken_files(tmp_path: Path, text: str, line: int, fact: s
     assert file.faults
     assert file.faults[0].line == line
     assert fact in file.faults[0].fact
+
+
+def test_what_is_refused_ends_where_it_ends(tmp_path: Path) -> None:
+    """Of a refused key or value nothing is read, and all that stands after it is."""
+    path = tmp_path / "a.yaml"
+    path.write_text("a: !x [{b: 1}, 2]\n? {c: [3]}\n: [4, {d: 5}]\na: {e: [6]}\nf: [7]\n")
+    file = read_yaml(path)
+    assert file.value == {"a": None, "f": [7]}
+    assert [fault.line for fault in file.faults] == [1, 2, 4]
 
 
 def test_alias_bomb_takes_no_time(tmp_path: Path) -> None:
