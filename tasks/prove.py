@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
+from menagerie.platforms import emulates
 from menagerie.validation import Limits, validate
 from zoo.errors import ValidationError
 from zoo.records import ConversionReport, with_latencies
@@ -59,8 +59,8 @@ def prove(
         ArtifactError: if a file of the bundle changed while it ran.
     """
     draft = open_bundle(job.bundle, check_hashes=False).manifest
-    emulated = draft.requires.system != platform.system().lower()
-    judged = judge(job.bundle, limits=_limits(job, records, emulated=emulated))
+    limits = _limits(job, records, emulated=emulates(draft.requires))
+    judged = judge(job.bundle, limits=limits)
     validation = with_latencies(judged, records.lowered.artifact_latency)
     report = _report(job, records, validation, draft.versions)
     shutil.rmtree(job.reproducer, ignore_errors=True)  # of an earlier conversion
@@ -77,7 +77,8 @@ def prove(
 
 
 def _limits(job: Job, records: StageRecords, *, emulated: bool) -> Limits:
-    limits = Limits(threads=job.threads, memory_bytes=job.memory_bytes)
+    # An emulated device is not timed, so it may take all cores.
+    limits = Limits(threads=None if emulated else job.threads, memory_bytes=job.memory_bytes)
     # What a GPU does in a second takes an emulated one a quarter of an hour.
     most = _EMULATION_SHARE * job.stage_seconds if emulated else limits.seconds
     limits = replace(limits, seconds=min(job.stage_seconds, most))

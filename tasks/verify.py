@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
+from menagerie.platforms import emulates
 from menagerie.validation import Limits
 from menagerie.validation import validate as run_goldens
 from zoo.errors import ArtifactError, HashMismatch, MenagerieError, NotInStore, StoreError
@@ -149,7 +150,8 @@ def _prove(
             raise
         proof = proof.model_copy(update={"outcome": ProofOutcome.DAMAGED, "detail": str(error)})
         return _noted(opened, proof), None
-    report = judge(bundle, limits=Limits(threads=threads))
+    emulated = emulates(release.manifest.requires)  # not timed, so it may take all cores
+    report = judge(bundle, limits=Limits(threads=None if emulated else threads))
     medians = [p.latency.median_ms for p in report.programs if p.latency is not None]
     proof = proof.model_copy(
         update={

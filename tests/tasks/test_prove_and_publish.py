@@ -97,15 +97,24 @@ def test_the_judge_gets_the_bundle_and_the_threads(job: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    ("system", "stage", "most"),
-    [("Linux", 3600.0, 900.0), ("Linux", 60.0, 60.0), ("Plan9", 3600.0, 3240.0)],
+    ("system", "stage", "most", "threads"),
+    [
+        ("Linux", 3600.0, 900.0, 1),
+        ("Linux", 60.0, 60.0, 1),
+        ("Plan9", 3600.0, 3240.0, None),
+    ],
 )
-def test_an_emulated_device_has_most_of_the_stages_time(
-    job: Job, monkeypatch: pytest.MonkeyPatch, system: str, stage: float, most: float
+def test_an_emulated_device_has_most_of_the_stages_time_and_all_cores(
+    job: Job,
+    monkeypatch: pytest.MonkeyPatch,
+    system: str,
+    stage: float,
+    most: float,
+    threads: int | None,
 ) -> None:
     """A quarter of an hour for this machine's own; nine tenths of the stage for another's."""
     toy_bundle(job)
-    monkeypatch.setattr("tasks.prove.platform.system", lambda: system)
+    monkeypatch.setattr("menagerie.platforms.platform.system", lambda: system)
     given: list[Limits] = []
 
     def judge(_: Path, *, limits: Limits) -> ValidationReport:
@@ -114,6 +123,7 @@ def test_an_emulated_device_has_most_of_the_stages_time(
 
     prove(job.model_copy(update={"stage_seconds": stage}), toy_records(), judge=judge)
     assert given[0].seconds == most
+    assert given[0].threads == threads
 
 
 def test_latencies_measured_in_turns_are_the_reports(job: Job) -> None:

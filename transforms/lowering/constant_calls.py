@@ -37,15 +37,15 @@ def with_constants_described_by_calls(constructor: str) -> str:
     Args:
         constructor: C++ as Inductor writes it, a statement a line.
     """
-    lines = constructor.splitlines()
+    lines = [(line, _FIELD.fullmatch(line)) for line in constructor.splitlines()]
     fields: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    for line in lines:
-        if found := _FIELD.fullmatch(line):
-            fields[found[1]][found[2]] = found[3]
+    for _, found in lines:
+        if found is not None:
+            number, name, value = found.groups()
+            fields[number][name] = value
     described = {number for number, values in fields.items() if set(values) == set(_ARGUMENTS)}
     written: list[str] = []
-    for line in lines:
-        found = _FIELD.fullmatch(line)
+    for line, found in lines:
         if found is None or found[1] not in described:
             written.append(line)
         elif found[2] == _ARGUMENTS[0]:

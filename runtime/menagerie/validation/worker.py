@@ -37,12 +37,7 @@ from menagerie.validation.checks import (
     word_errors,
 )
 from menagerie.validation.goldens import GoldenCases
-from menagerie.validation.machine import (
-    cores,
-    foreign_libraries,
-    machine,
-    peak_memory_bytes,
-)
+from menagerie.validation.machine import foreign_libraries, machine, peak_memory_bytes
 from menagerie.validation.protocol import Sender
 from menagerie.validation.records import (
     AccuracyResult,
@@ -108,7 +103,7 @@ def _parse(arguments: Sequence[str] | None) -> _Order:
 
 def _confine(order: _Order) -> None:
     """Bounds this process; done here and not between fork and exec, where threads forbid it."""
-    processor = math.ceil(order.seconds) * (max(order.threads, cores()) + 1)
+    processor = math.ceil(order.seconds) * (order.threads + 1)
     _limit(resource.RLIMIT_CPU, processor, processor + 5)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":  # elsewhere the kernel does not honour it
@@ -158,9 +153,6 @@ class _Trial:
         self._order = order
         self._sender = sender
         self._bundle = open_bundle(order.bundle)
-        self._emulated = emulates(self._bundle.manifest.requires)
-        # An emulated device is not timed, so it may take all there are.
-        self._threads = cores() if self._emulated else order.threads
         self._facts: list[str] = []
 
     def run(self) -> ValidationReport:
@@ -187,15 +179,15 @@ class _Trial:
             load_ms=load_ms,
             peak_memory_bytes=peak,
             second_model_coexists=all(beside),
-            emulated=self._emulated,
+            emulated=emulates(manifest.requires),
             machine=machine(),
             runtime=_version(self._bundle.folder),
         )
 
     def _open(self, entry: BundleProgram) -> Session:
         self._sender.step(f"loading program {entry.name}")
-        unsigned_too = self._order.allow_unsigned
-        return Session(self._bundle.folder, entry.name, self._threads, allow_unsigned=unsigned_too)
+        order, folder = self._order, self._bundle.folder
+        return Session(folder, entry.name, order.threads, allow_unsigned=order.allow_unsigned)
 
     def _loaded(self, entry: BundleProgram, session: Session) -> LoadedProgram:
         goldens = GoldenCases(self._bundle.file(entry.golden.path), entry)
@@ -214,8 +206,8 @@ class _Trial:
             manifest.tolerances,
             step=self._sender.step,
             # An emulated device's latency is nobody's business but the emulator's.
-            seconds=0.0 if self._emulated else self._order.measure_seconds,
-            threads=self._threads,
+            seconds=0.0 if emulates(manifest.requires) else self._order.measure_seconds,
+            threads=self._order.threads,
         )
         self._note(judged.fact)
         self._sender.finding(judged.validation)
