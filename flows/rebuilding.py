@@ -17,11 +17,10 @@ from zoo.report import plain_text
 from zoo.store import Release, Store, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from flows.planning.plan import PlannedModel
-    from tasks.job import Job
-    from tasks.stages import ModelHolder
+    from tasks.stages import Hold
 
 __all__ = ["rebuild", "rebuild_markdown", "turn_of_the_day"]
 
@@ -63,9 +62,7 @@ def turn_of_the_day(
     return None
 
 
-def rebuild(
-    release: Release, options: ConversionOptions, hold: Callable[[Job], ModelHolder]
-) -> Rebuild:
+def rebuild(release: Release, options: ConversionOptions, hold: Hold) -> Rebuild:
     """Make a release again and compare; whatever happens, there is a verdict.
 
     Args:

@@ -42,9 +42,10 @@ class Job(Frozen):
     """One model for one target, with all that its conversion needs to know.
 
     `seed` is the seed of random weights, or None where the model keeps its own; `folder` is this
-    conversion's own working folder, `reports` the folder that outlives it; `search_seconds` is how
-    long the cause of a failed validation is looked for, 0: not at all; `stage_seconds` and
-    `memory_bytes` bound each stage (None: most of the memory there is).
+    conversion's own working folder, `reports` the folder that outlives it, `log` the file in which
+    the model's process says what it does; `search_seconds` is how long the cause of a failed
+    validation is looked for, 0: not at all; `stage_seconds` and `memory_bytes` bound each stage
+    (None: most of the memory there is).
     """
 
     model: str
@@ -61,7 +62,15 @@ class Job(Frozen):
     search_seconds: float = Field(default=600.0, ge=0)
     folder: Path
     reports: Path
+    log: Path
     draws: bool = True  # the catalogue, as it is published; else whoever converts several does
+
+    def same_model(self, other: Job) -> bool:
+        """Whether the other one's model, once pulled and exported, will do for this one."""
+        return self._model() == other._model()
+
+    def _model(self) -> tuple[object, ...]:
+        return self.model, self.spec, self.origin, self.seed, self.allow_factories
 
     @property
     def bundle(self) -> Path:

@@ -3,8 +3,8 @@
 A compiler that crashes, an export that eats all memory: both end that process and become the
 failure of one model. It also gives back all its memory when the model is done.
 
-The two sides speak JSON, a line each: the job first, then a Request at a time; the answer to it is
-the stage's record or a Failure. All else that the process prints goes to its log file.
+The two sides speak JSON, a line each: a Request at a time, and as the answer to it the stage's
+record or a Failure. All else that the process prints goes to its log file.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ _GRACE = 300.0  # seconds beyond the search's own, for the lowering that was und
 class Request(Frozen):
     """What the process is to do; only `locate` has suspects."""
 
+    job: Job
     stage: Stage
     suspects: tuple[Suspect, ...] = ()
 
@@ -53,23 +54,18 @@ class ModelProcess:
     """A `tasks.stages.ModelHolder` in a child process, which ends with the `with` block.
 
     Args:
-        job: what to convert.
-        log: the file that receives the process's output.
+        job: what to convert; its log receives the process's output.
         start: starts the process; it speaks the protocol above.
     """
 
     _alive: ClassVar[set[ModelProcess]] = set()
 
-    def __init__(
-        self, job: Job, log: Path, *, start: Callable[[str, Path], Child] = warm_start.start
-    ) -> None:
+    def __init__(self, job: Job, *, start: Callable[[str, Path], Child] = warm_start.start) -> None:
         self._job = job
-        self._log = log
-        self._process = start(job.spec.source.kind, log)
+        self._process = start(job.spec.source.kind, job.log)
         self._requests = cast("IO[str]", self._process.stdin)
         self._answers = cast("IO[str]", self._process.stdout)
         self._alive.add(self)
-        self._send(job.model_dump_json())
 
     @classmethod
     def stop_all(cls) -> None:
@@ -82,7 +78,8 @@ class ModelProcess:
         seconds = self._job.stage_seconds
         if kind.stage is Stage.LOCATE:
             seconds = self._job.search_seconds + _GRACE
-        self._send(Request(stage=kind.stage, suspects=tuple(suspects)).model_dump_json())
+        request = Request(job=self._job, stage=kind.stage, suspects=tuple(suspects))
+        self._send(request.model_dump_json())
         self._await_answer(kind.stage, seconds)
         line = self._answers.readline()
         if not line:
@@ -91,6 +88,14 @@ class ModelProcess:
         if answer.failure is not None:
             raise answer.failure.exception()
         return kind.record.model_validate_json(answer.record or "")
+
+    def turn_to(self, job: Job) -> bool:
+        """See `ModelHolder.turn_to`; the process hears of the job with the first request."""
+        if not job.same_model(self._job) or self._process.poll() is not None:
+            return False
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        self._job = job
+        return True
 
     def __enter__(self) -> Self:
         return self
@@ -120,7 +125,7 @@ class ModelProcess:
             if time.monotonic() >= end:
                 self.kill()
                 fact = f"{stage} was stopped after {seconds:g} s"
-                raise StageTimedOut(self._job.model, fact, f"What it did is in {self._log}")
+                raise StageTimedOut(self._job.model, fact, f"What it did is in {self._job.log}")
             group = self._process.pid
             taken = 0 if group is None else group_memory(group)
             if taken > allowed:
@@ -138,8 +143,8 @@ class ModelProcess:
 
     def _death(self, stage: Stage) -> ProcessDied:
         code = self._process.wait()
-        how = f"exit code {code}: {_last_line(self._log)}"
-        advice = f"See {self._log}"
+        how = f"exit code {code}: {_last_line(self._job.log)}"
+        advice = f"See {self._job.log}"
         if code < 0:
             how = signal_name(-code)
             if code == -signal.SIGKILL:

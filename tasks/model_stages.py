@@ -43,19 +43,25 @@ __all__ = ["ModelStages"]
 
 
 class ModelStages(InProcessHolder):
-    """One job's model, and what the stages have made of it so far; a new one for every job."""
+    """The model of a job, and what the stages have made of it so far.
 
-    def __init__(self, job: Job) -> None:
+    Args:
+        job: what to convert.
+        forks: whether this process may be forked (`transforms.beside`).
+    """
+
+    def __init__(self, job: Job, *, forks: bool = False) -> None:
         self._job = job
+        self._forks = forks
         self._target = target_named(job.target)
         self._loaded: LoadedModel | None = None
-        self._prepared: dict[str, Prepared] = {}
         self._original: dict[str, Prepared] = {}  # before the passes
+        self._prepared: dict[str, Prepared] = {}  # after them
 
     def pull(self) -> PullRecord:
-        """Fetch or make the weights and build the model."""
+        """Fetch or make the weights and build the model, once for all its jobs."""
         job = self._job
-        self._loaded = sources.load(
+        loaded = self._loaded = self._loaded or sources.load(
             job.model,
             job.spec,
             origin=job.origin,
@@ -63,18 +69,20 @@ class ModelStages(InProcessHolder):
             allow_factories=job.allow_factories,
         )
         return PullRecord(
-            source=self._loaded.description,
-            parameters=sum(p.numel() for p in self._loaded.module.parameters()),
-            random_weights=self._loaded.random_weights,
+            source=loaded.description,
+            parameters=sum(p.numel() for p in loaded.module.parameters()),
+            random_weights=loaded.random_weights,
         )
 
     def export(self) -> ExportRecord:
-        """Export every program and compute its golden cases with eager PyTorch."""
-        return ExportRecord(programs=tuple(self._export(p) for p in self._job.spec.programs))
+        """Export every program and compute its golden cases with eager PyTorch, once as well."""
+        for program in self._job.spec.programs:
+            if program.name not in self._original:
+                self._original[program.name] = self._export(program)
+        return ExportRecord(programs=tuple(_size(each) for each in self._original.values()))
 
     def transform(self) -> TransformRecord:
         """Run the graph passes over every program."""
-        self._original = self._prepared
         spec, target = self._job.spec, self._target
         done = [
             rewrite(
@@ -129,20 +137,20 @@ class ModelStages(InProcessHolder):
             seconds=job.search_seconds,
         )
 
+    def turn_to(self, job: Job) -> bool:
+        """See `ModelHolder.turn_to`; the job is one of the same model."""
+        self._job, self._target = job, target_named(job.target)
+        self._prepared = {}
+        return True
+
     def __exit__(self, *_: object) -> None:
         self._loaded = None
         self._prepared, self._original = {}, {}
 
-    def _export(self, spec: ProgramSpec) -> ExportedProgramSize:
+    def _export(self, spec: ProgramSpec) -> Prepared:
         context = Context(self._job.model, self._job.origin.parent)
         real = real_sample(self._job.spec, spec, context)
-        prepared = prepare(self._model().module, spec, real)
-        self._prepared[spec.name] = prepared
-        return ExportedProgramSize(
-            program=spec.name,
-            nodes=len(prepared.exported.program.graph.nodes),
-            golden_cases=len(prepared.goldens),
-        )
+        return prepare(self._model().module, spec, real, forks=self._forks)
 
     def _identity(self) -> Identity:
         loaded = self._model()
@@ -184,3 +192,11 @@ class ModelStages(InProcessHolder):
         if self._loaded is None:
             raise ExportError(self._job.model, "there is no model yet: its pull has not run")
         return self._loaded
+
+
+def _size(prepared: Prepared) -> ExportedProgramSize:
+    return ExportedProgramSize(
+        program=prepared.name,
+        nodes=len(prepared.exported.program.graph.nodes),
+        golden_cases=len(prepared.goldens),
+    )

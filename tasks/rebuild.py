@@ -14,10 +14,8 @@ from zoo.frozen import Frozen
 from zoo.rebuilt import Difference, differences
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tasks.job import Job
-    from tasks.stages import ModelHolder
+    from tasks.stages import Hold
     from zoo.store import Release, Store
 
 __all__ = ["Rebuild", "RebuildOutcome", "rebuild_release"]
@@ -53,9 +51,7 @@ class Rebuild(Frozen):
         return self.outcome in {RebuildOutcome.IDENTICAL, RebuildOutcome.ROUNDED}
 
 
-def rebuild_release(
-    store: Store, release: Release, job: Job, hold: Callable[[Job], ModelHolder]
-) -> Rebuild:
+def rebuild_release(store: Store, release: Release, job: Job, hold: Hold) -> Rebuild:
     """Pulls a release, converts its model again, and compares; `job.folder` is gone afterwards.
 
     Nothing is proven, measured for anybody, or published.
@@ -79,9 +75,7 @@ def rebuild_release(
     return found.model_copy(update={"seconds": time.perf_counter() - began})
 
 
-def _rebuild(
-    store: Store, release: Release, job: Job, hold: Callable[[Job], ModelHolder]
-) -> Rebuild:
+def _rebuild(store: Store, release: Release, job: Job, hold: Hold) -> Rebuild:
     made = Rebuild(
         model=release.model,
         target=release.target,

@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING, cast
 
 from tasks.failures import Failure
-from tasks.job import Job
 from tasks.model_process import Answer, Request
 from tasks.stages import STAGES
 from zoo.errors import SourceRefused
@@ -21,7 +20,9 @@ from zoo.errors import SourceRefused
 if TYPE_CHECKING:
     from collections.abc import Callable
     from io import TextIOWrapper
+    from pathlib import Path
 
+    from tasks.job import Job
     from tasks.stages import ModelHolder
 
 __all__ = ["load", "main", "model_stages"]
@@ -46,30 +47,45 @@ def model_stages(job: Job) -> ModelHolder:
     """The real stages."""
     from tasks.model_stages import ModelStages
 
-    # More threads wait for each other where cores are busy.
-    sys.modules["torch"].set_num_threads(job.threads)
-    return ModelStages(job)
+    # More threads wait for each other where cores are busy, and none of them survives a fork.
+    sys.modules["torch"].set_num_threads(1)
+    return ModelStages(job, forks=sys.platform == "linux")
 
 
 def main(hold: Callable[[Job], ModelHolder] = model_stages) -> None:
-    """Serve one job from standard input; what libraries print goes to standard error.
+    """Serve the jobs of one model from standard input; what libraries print goes to the log.
 
     Ends with the process, when the other side closes.
+
+    Args:
+        hold: makes what holds the model of a job, unless that of the last one turns to it.
     """
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     cast("TextIOWrapper", sys.stdout).reconfigure(line_buffering=True)  # it may end at any time
     requests = _lines(sys.stdin)
-    job = Job.model_validate_json(requests.get())
-    model = hold(job)
+    request = Request.model_validate_json(requests.get())
+    job, model = request.job, hold(request.job)
     while True:
-        answer = _answer(model, Request.model_validate_json(requests.get()), job.model)
+        if request.job != job:
+            job = request.job
+            _log_to(job.log)
+            model = model if model.turn_to(job) else hold(job)
+        answer = _answer(model, request)
         answers.write(answer.model_dump_json() + "\n")
         answers.flush()
+        request = Request.model_validate_json(requests.get())
 
 
-def _answer(model: ModelHolder, request: Request, name: str) -> Answer:
-    place = f"{name}, {request.stage}"
+def _log_to(path: Path) -> None:
+    with path.open("wb") as log:
+        for output in (sys.stdout, sys.stderr):
+            output.flush()
+            os.dup2(log.fileno(), output.fileno())
+
+
+def _answer(model: ModelHolder, request: Request) -> Answer:
+    place = f"{request.job.model}, {request.stage}"
     try:
         record = model.run(STAGES[request.stage], request.suspects)
         return Answer(record=record.model_dump_json())

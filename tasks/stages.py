@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
@@ -21,6 +21,7 @@ from zoo.records import ConversionReport, Diagnosis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from tasks.job import Job, StageRecords, Suspect
 
@@ -33,6 +34,7 @@ __all__ = [
     "STAGES",
     "TRANSFORM",
     "VALIDATE",
+    "Hold",
     "InProcessHolder",
     "ModelHolder",
     "StageKind",
@@ -91,9 +93,20 @@ class ModelHolder(Protocol):
         """Processor seconds that it has spent so far, beside those of this process."""
         ...
 
+    def turn_to(self, job: Job) -> bool:
+        """Begin a job of the same model for another target, which is pulled and exported already.
+
+        Returns:
+            False: it does not go on; the job needs a holder of its own.
+        """
+        ...
+
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *_: object) -> None: ...
+
+
+Hold: TypeAlias = "Callable[[Job], AbstractContextManager[ModelHolder]]"  # who holds a job's model
 
 
 class InProcessHolder:
@@ -108,6 +121,10 @@ class InProcessHolder:
     def processor_seconds(self) -> float:
         """None of its own."""
         return 0.0
+
+    def turn_to(self, _job: Job) -> bool:
+        """It holds the model of one job, unless it says otherwise."""
+        return False
 
     def __enter__(self) -> Self:
         return self

@@ -30,6 +30,7 @@ __all__ = [
     "GoldenCase",
     "PlannedCase",
     "check_outputs",
+    "first_inputs",
     "input_dtype",
     "make_goldens",
     "make_inputs",
@@ -141,6 +142,13 @@ def make_inputs(
     """
     sample = _lifelike if lifelike else _sample
     return {i.name: sample(i, dimensions, seed, dtype) for i in spec.inputs}
+
+
+def first_inputs(
+    spec: ProgramSpec, dtype: torch.dtype, real: Mapping[str, torch.Tensor] | None = None
+) -> dict[str, torch.Tensor]:
+    """The inputs of the first case that `make_goldens` makes of the same."""
+    return _inputs(spec, planned_cases(spec, real)[0], 0, dtype, real)
 
 
 def make_goldens(

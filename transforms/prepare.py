@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from menagerie.validation.records import CaseKind
+from transforms.beside import beside
 from transforms.exact import exact_outputs
 from transforms.export import CallableProgram, Exported, export_program
-from transforms.golden import GoldenCase, make_goldens, model_dtype
+from transforms.golden import GoldenCase, first_inputs, make_goldens, model_dtype
 from transforms.state import from_first_state
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from zoo.spec import ProgramSpec
 
 __all__ = ["Prepared", "called_as", "prepare"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -51,26 +55,42 @@ def called_as(
 
 
 def prepare(
-    model: torch.nn.Module, spec: ProgramSpec, real: Mapping[str, torch.Tensor] | None = None
+    model: torch.nn.Module,
+    spec: ProgramSpec,
+    real: Mapping[str, torch.Tensor] | None = None,
+    *,
+    forks: bool = False,
 ) -> Prepared:
-    """Make the golden cases of one program, and export it with the first as example.
+    """Make the golden cases of one program, and export it with the inputs of the first.
 
     Args:
         model: the whole model, in eval mode; float inputs take the dtype of its parameters.
         spec: the program.
         real: inputs of the last golden case, where the entry has samples.
+        forks: make the golden cases in a fork while it is exported; see `transforms.beside`.
 
     Raises:
         ExportError: if eager fails on a case or the program cannot be exported.
     """
-    goldens = make_goldens(model, spec, dtype=model_dtype(model), real=real)
-    exported = export_program(model, spec, goldens[0].inputs)
+    dtype = model_dtype(model)
+
+    def goldens() -> tuple[list[GoldenCase], dict[str, torch.Tensor]]:
+        cases = make_goldens(model, spec, dtype=dtype, real=real)
+        return cases, exact_outputs(model, cases, lambda wide: called_as(wide, spec))
+
+    made = beside(goldens, (GoldenCase, CaseKind)) if forks else _at_once(goldens)
+    try:
+        exported = export_program(model, spec, first_inputs(spec, dtype, real))
+    finally:
+        cases, exact = made()  # where eager itself fails, that says more than the export's failure
     if not exported.state:
-        exact = exact_outputs(model, goldens, lambda wide: called_as(wide, spec))
-        return Prepared(spec.name, exported, goldens, called_as(model, spec), exact=exact)
-    goldens = make_goldens(model, spec, dtype=model_dtype(model), calls=spec.calls)
+        return Prepared(spec.name, exported, cases, called_as(model, spec), exact=exact)
+    cases = make_goldens(model, spec, dtype=dtype, calls=spec.calls)
     module = CallableProgram(model, spec)
     eager = from_first_state(module, module)
-    return Prepared(
-        spec.name, exported, goldens, lambda inputs: eager(*inputs.values()), spec.calls
-    )
+    return Prepared(spec.name, exported, cases, lambda inputs: eager(*inputs.values()), spec.calls)
+
+
+def _at_once(work: Callable[[], T]) -> Callable[[], T]:
+    done = work()
+    return lambda: done

@@ -23,6 +23,7 @@ from flows.running.services import Services, services, use_services
 from flows.running.settings import state_error
 from tasks.failures import explain
 from tasks.publish import draw_catalogue
+from tasks.shared_model import shared_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,6 +53,8 @@ def convert_here(
 ) -> None:
     """Convert models one after another, or `jobs` at a time; each leaves a row with `recorder`.
 
+    A model is pulled and exported once for all targets, unless there are fewer models than jobs.
+
     What has not begun at `until`, by the monotonic clock, has timed out. The catalogue is drawn at
     the end, also with what the run had published before it crashed and began again.
     """
@@ -65,16 +68,34 @@ def convert_here(
         else:
             _convert(one, options, recorder)
 
+    def convert_together(group: Sequence[PlannedModel]) -> None:
+        with (
+            shared_model(given.hold) as hold,
+            use_services(dataclasses.replace(given, hold=hold)),
+        ):
+            for one in group:
+                convert(one)
+
+    groups = _by_model(work)
+    if len(groups) < jobs:
+        groups = [[one] for one in work]
     with use_services(given), _catalogue_drawn(options.store_url, recorder):
         if jobs == 1:  # in this thread, where an interrupt arrives
-            for one in work:
-                convert(one)
+            for group in groups:
+                convert_together(group)
             return
         with ThreadPoolExecutor(jobs) as pool:
-            futures = [pool.submit(copy_context().run, convert, one) for one in work]
+            futures = [pool.submit(copy_context().run, convert_together, each) for each in groups]
             with _ended_by_interrupt(pool, given):
                 for future in futures:
                     future.result()
+
+
+def _by_model(work: Sequence[PlannedModel]) -> list[list[PlannedModel]]:
+    groups: dict[str, list[PlannedModel]] = {}
+    for one in work:
+        groups.setdefault(one.model, []).append(one)
+    return list(groups.values())
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flows.machine.work import new_work_folder
+from flows.outcome.failures import conversion_log
 from flows.outcome.reports import report_folder
 from flows.request.operator import factories_allowed
 from tasks.job import Job
@@ -33,4 +34,5 @@ def job_for(planned: PlannedModel, options: ConversionOptions) -> Job:
         memory_bytes=None if options.memory_gib is None else options.memory_gib * 2**30,
         folder=new_work_folder(f"{planned.model}-{planned.target}"),
         reports=report_folder(planned.model, planned.target),
+        log=conversion_log(planned.model, planned.target, planned.build_key),
     )

@@ -11,7 +11,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from flows.outcome.failures import conversion_log
 from flows.running.listener import Listener, SilentListener
 from tasks.model_process import ModelProcess
 from tasks.verify import run_goldens
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from flows.planning.plan import PlannedModel
     from tasks.job import Job, Stage, StageRecords
-    from tasks.stages import ModelHolder
+    from tasks.stages import Hold, ModelHolder
     from zoo.records import ValidationReport
 
 __all__ = ["Services", "services", "use_services"]
@@ -30,7 +29,7 @@ __all__ = ["Services", "services", "use_services"]
 
 def _model_process(job: Job) -> ModelHolder:
     """Its process; while this model is at work, the libraries of those to come are loaded."""
-    process = ModelProcess(job, conversion_log(job.model, job.target, job.build_key))
+    process = ModelProcess(job)
     for kind in {one.spec.source.kind for one in services().planned.values() if not one.in_store}:
         load_ahead(kind)
     return process
@@ -49,7 +48,7 @@ class Services:
         planned: what was planned in this process, by model and target.
     """
 
-    hold: Callable[[Job], ModelHolder] = _model_process
+    hold: Hold = _model_process
     instead: Mapping[Stage, Callable[[Job, StageRecords], Any]] = field(default_factory=dict)
     judge: Callable[..., ValidationReport] = run_goldens
     stop: Callable[[], None] = ModelProcess.stop_all

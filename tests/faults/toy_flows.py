@@ -24,7 +24,6 @@ from flows import convert_batch as batching
 from flows import convert_model as modelling
 from flows import convert_zoo as zoo
 from flows.names import FlowName
-from flows.outcome.failures import conversion_log
 from flows.planning import plan as planning
 from flows.request.parameters import ConversionOptions, RunLimits
 from flows.run_names import own_name
@@ -53,7 +52,7 @@ def model(job: Job) -> ModelHolder:
     """The faulty model in a process; `instant` toys, for a benchmark, do without one."""
     if os.environ.get("MENAGERIE_TOYS") == "instant":
         return ToyModel(job)
-    return ModelProcess(job, conversion_log(job.model, job.target, job.build_key), start=start)
+    return ModelProcess(job, start=start)
 
 
 def toy_prove(job: Job, records: StageRecords) -> ConversionReport:

@@ -24,23 +24,22 @@ if TYPE_CHECKING:
 
 GLUTTON = """
 import sys
-sys.stdin.readline(), sys.stdin.readline()
+sys.stdin.readline()
 held = bytearray(400 * 2**20)
 held[::4096] = b"x" * len(held[::4096])
 sys.stdin.readline()
 """
-SLEEPER = "import sys\nsys.stdin.readline(), sys.stdin.readline(), sys.stdin.readline()"
+SLEEPER = "import sys\nsys.stdin.readline(), sys.stdin.readline()"
 
 
 @pytest.fixture
-def model(job: Job, tmp_path: Path) -> Callable[..., ModelProcess]:
+def model(job: Job) -> Callable[..., ModelProcess]:
     """A model of a job with limits, whose process runs `program`."""
 
     def make(program: str, **limits: float) -> ModelProcess:
         command = (sys.executable, "-c", program)
         return ModelProcess(
             job.model_copy(update=limits),
-            tmp_path / "log",
             start=lambda _, log: spawn(command, log),
         )
 
@@ -72,7 +71,7 @@ def test_the_memory_of_a_group_is_that_of_all_its_processes() -> None:
     process = subprocess.Popen([sys.executable, "-c", child], start_new_session=True, stdin=-1)
     assert process.stdin is not None
     try:
-        process.stdin.write(b"\n\n")
+        process.stdin.write(b"\n")
         process.stdin.flush()
         while group_memory(process.pid) < 400 * 2**20:
             assert process.poll() is None

@@ -72,9 +72,9 @@ def start(request: pytest.FixtureRequest) -> Start:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
+def log(job: Job) -> Path:
     """The model's log file; its folder does not exist yet."""
-    return tmp_path / "logs" / "toy.log"
+    return job.log
 
 
 def asking(job: Job, summary: str) -> Job:
@@ -84,7 +84,7 @@ def asking(job: Job, summary: str) -> Job:
 
 def test_a_stage_answers_from_another_process(job: Job, log: Path, start: Start) -> None:
     """The record is the child's, and what libraries print goes to the log alone."""
-    with ModelProcess(job, log, start=start) as model:
+    with ModelProcess(job, start=start) as model:
         pulled = model.run(PULL)
         exported = model.run(EXPORT)
     assert int(pulled.source) != os.getpid()
@@ -94,7 +94,7 @@ def test_a_stage_answers_from_another_process(job: Job, log: Path, start: Start)
 
 
 def test_keys_to_store_and_server_are_not_lent(
-    job: Job, log: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+    job: Job, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model's own code may run there; what sources and compilers need is there all the same."""
     withheld = {
@@ -111,7 +111,7 @@ def test_keys_to_store_and_server_are_not_lent(
     lent = {"HF_TOKEN", "HF_HOME", "HTTPS_PROXY", "CXX", "MENAGERIE_CLUSTER"}
     for name in withheld | lent:
         monkeypatch.setenv(name, "x")
-    with ModelProcess(asking(job, "environment"), log, start=start) as model:
+    with ModelProcess(asking(job, "environment"), start=start) as model:
         names = set(model.run(PULL).source.split())
     assert not names & withheld
     assert names >= lent | {"MENAGERIE_HOME", "PATH"}
@@ -120,27 +120,27 @@ def test_keys_to_store_and_server_are_not_lent(
 def test_errors_arrive_as_themselves(job: Job, log: Path, start: Start) -> None:
     """Class, words and the worth of another try cross over; the story stays in the log."""
     with (
-        ModelProcess(asking(job, "wrong hash"), log, start=start) as model,
+        ModelProcess(asking(job, "wrong hash"), start=start) as model,
         pytest.raises(HashMismatch, match=r"^weights: have another sha256. Look at them$"),
     ):
         model.run(PULL)
     assert "Traceback" in log.read_text()
     with (
-        ModelProcess(asking(job, "unsupported"), log, start=start) as model,
+        ModelProcess(asking(job, "unsupported"), start=start) as model,
         pytest.raises(LoweringError, match="aoti_torch_cpu_cos"),
     ):
         model.run(PULL)
     with (
-        ModelProcess(asking(job, "unreachable"), log, start=start) as model,
+        ModelProcess(asking(job, "unreachable"), start=start) as model,
         pytest.raises(SourceError) as caught,
     ):
         model.run(PULL)
     assert is_transient(caught.value)
 
 
-def test_a_failed_stage_can_be_tried_again(job: Job, log: Path, start: Start) -> None:
+def test_a_failed_stage_can_be_tried_again(job: Job, start: Start) -> None:
     """The process outlives a failure, so that a retry finds it."""
-    with ModelProcess(asking(job, "wrong hash"), log, start=start) as model:
+    with ModelProcess(asking(job, "wrong hash"), start=start) as model:
         for _ in range(2):
             with pytest.raises(HashMismatch):
                 model.run(PULL)
@@ -149,7 +149,7 @@ def test_a_failed_stage_can_be_tried_again(job: Job, log: Path, start: Start) ->
 
 def test_a_crash_is_an_error_that_names_signal_and_log(job: Job, log: Path, start: Start) -> None:
     """SIGSEGV in a stage ends that process, not this one."""
-    with ModelProcess(job, log, start=start) as model:
+    with ModelProcess(job, start=start) as model:
         model.run(PULL)
         with pytest.raises(ProcessDied) as caught:
             model.run(TRANSFORM)
@@ -158,16 +158,16 @@ def test_a_crash_is_an_error_that_names_signal_and_log(job: Job, log: Path, star
     assert str(caught.value) == f"toy: its process died in transform (SIGSEGV). See {log}"
 
 
-def test_suspects_cross_over(job: Job, log: Path, start: Start) -> None:
+def test_suspects_cross_over(job: Job, start: Start) -> None:
     """The search is told what to look at; its diagnosis comes back."""
     asked = (Suspect(program="main", case=1), Suspect(program="decoder", case=None))
-    with ModelProcess(job, log, start=start) as model:
+    with ModelProcess(job, start=start) as model:
         assert model.run(LOCATE, asked) == Diagnosis(detail="main 1, decoder None")
 
 
-def test_the_cause_of_a_crash_crosses_over(job: Job, log: Path, start: Start) -> None:
+def test_the_cause_of_a_crash_crosses_over(job: Job, start: Start) -> None:
     """A node that ends in an error is infinitely far off, and JSON has no infinity."""
-    with ModelProcess(asking(job, "crashing"), log, start=start) as model:
+    with ModelProcess(asking(job, "crashing"), start=start) as model:
         found = model.run(LOCATE, [Suspect(program="main", case=0)])
     assert found.divergence is not None
     assert (found.divergence.max_abs, found.divergence.snr_db) == (math.inf, -math.inf)
@@ -175,32 +175,32 @@ def test_the_cause_of_a_crash_crosses_over(job: Job, log: Path, start: Start) ->
     assert found.divergence.reproducer == Path("found")
 
 
-def test_a_signal_without_a_name_is_told_by_its_number(job: Job, log: Path, start: Start) -> None:
+def test_a_signal_without_a_name_is_told_by_its_number(job: Job, start: Start) -> None:
     """Real-time signals have none, but the first and the last."""
     number = signal.SIGRTMIN + 1
     with (
-        ModelProcess(asking(job, "nameless"), log, start=start) as model,
+        ModelProcess(asking(job, "nameless"), start=start) as model,
         pytest.raises(ProcessDied, match=rf"died in transform \(signal {number}\)"),
     ):
         model.run(TRANSFORM)
 
 
 def test_a_search_without_end_is_stopped(
-    job: Job, log: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+    job: Job, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some time after its own limit, the process is ended; the error says so."""
     monkeypatch.setattr("tasks.model_process._GRACE", 0.2)
     endless = asking(job, "searching").model_copy(update={"search_seconds": 0.0})
     with (
-        ModelProcess(endless, log, start=start) as model,
+        ModelProcess(endless, start=start) as model,
         pytest.raises(StageTimedOut, match=r"locate was stopped after 0\.2 s"),
     ):
         model.run(LOCATE, [Suspect(program="main", case=0)])
 
 
-def test_stopping_all_ends_compilers_too(job: Job, log: Path, start: Start) -> None:
+def test_stopping_all_ends_compilers_too(job: Job, start: Start) -> None:
     """Who waits for a stage learns that it died, and no grandchild survives."""
-    with ModelProcess(job, log, start=start) as model, ThreadPoolExecutor(1) as pool:
+    with ModelProcess(job, start=start) as model, ThreadPoolExecutor(1) as pool:
         model.run(PULL)
         lowering = pool.submit(model.run, LOWER)
         compiler = psutil.Process(_written(job.folder / "child"))
@@ -221,7 +221,7 @@ from tasks.model_process import ModelProcess
 from tasks.job import Job
 from tasks.stages import LOWER, PULL
 job = Job.model_validate_json(Path({str(log.parent.parent / "job")!r}).read_text())
-with ModelProcess(job, Path({str(log)!r}), start=start) as model:
+with ModelProcess(job, start=start) as model:
     print(model.run(PULL).source, flush=True)
     model.run(LOWER)
 """
@@ -237,23 +237,23 @@ with ModelProcess(job, Path({str(log)!r}), start=start) as model:
     assert all(_ended(each) for each in above if start is forked)
 
 
-def test_a_forked_process_has_what_its_server_loaded(job: Job, log: Path) -> None:
+def test_a_forked_process_has_what_its_server_loaded(job: Job) -> None:
     """A library that was loaded for an earlier one is there without being loaded again."""
     server = fork_server()
     server.load("xml.dom.minidom")
     for _ in range(2):
-        with ModelProcess(asking(job, "modules"), log, start=server.fork) as model:
+        with ModelProcess(asking(job, "modules"), start=server.fork) as model:
             assert "xml.dom.minidom" in model.run(PULL).source.split()
 
 
 def test_a_server_that_dies_is_the_end_of_what_it_has_not_forked(job: Job, log: Path) -> None:
     """The first stage says so; what it forked before goes on."""
     server = fork_server()
-    with ModelProcess(job, log, start=server.fork) as early:
+    with ModelProcess(job, start=server.fork) as early:
         early.run(PULL)
         assert server.runs()
         with (
-            ModelProcess(job, log, start=lambda _, log: server.fork("dying", log)) as late,
+            ModelProcess(job, start=lambda _, log: server.fork("dying", log)) as late,
             pytest.raises(ProcessDied, match=r"died in pull \(SIGKILL\)"),
         ):
             late.run(PULL)
@@ -261,13 +261,13 @@ def test_a_server_that_dies_is_the_end_of_what_it_has_not_forked(job: Job, log: 
     assert not server.runs()
 
 
-def test_a_process_is_ended_before_it_was_forked(job: Job, log: Path) -> None:
+def test_a_process_is_ended_before_it_was_forked(job: Job) -> None:
     """It ends as it begins, and what else waits for the server is served."""
     server = fork_server()
     busy = psutil.Process(server._process.pid)
     busy.suspend()
-    ended = ModelProcess(job, log, start=server.fork)
-    with ModelProcess(job, log, start=server.fork) as other:
+    ended = ModelProcess(job, start=server.fork)
+    with ModelProcess(job, start=server.fork) as other:
         with ended, ThreadPoolExecutor(1) as pool:
             assert ended.processor_seconds() == 0.0
             killed = pool.submit(ended.kill)
@@ -280,13 +280,11 @@ def test_a_process_is_ended_before_it_was_forked(job: Job, log: Path) -> None:
         assert other.run(PULL).parameters == 3
 
 
-def test_nobody_waits_for_a_server_that_hangs(
-    job: Job, log: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_waits_for_a_server_that_hangs(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is ended, and what it was asked has never begun."""
     monkeypatch.setattr("tasks.forked._PATIENCE", 0.2)
     server = fork_server("-c", "import signal; signal.pause()")
-    with ModelProcess(job, log, start=server.fork) as model:
+    with ModelProcess(job, start=server.fork) as model:
         model.kill()
         with pytest.raises(ProcessDied):
             model.run(PULL)
@@ -294,11 +292,11 @@ def test_nobody_waits_for_a_server_that_hangs(
 
 
 def test_whoever_ends_a_process_twice_or_while_another_waits_sees_it_end(
-    job: Job, log: Path, start: Start
+    job: Job, start: Start
 ) -> None:
     """As the stopping of a run does, from another thread, at any moment."""
     for _ in range(5):
-        with ModelProcess(job, log, start=start) as model, ThreadPoolExecutor(4) as pool:
+        with ModelProcess(job, start=start) as model, ThreadPoolExecutor(4) as pool:
             model.run(PULL)
             waiting = [pool.submit(model._process.wait) for _ in range(2)]
             killing = [pool.submit(model.kill) for _ in range(4)]
@@ -307,9 +305,9 @@ def test_whoever_ends_a_process_twice_or_while_another_waits_sees_it_end(
             model.kill()
 
 
-def test_a_model_does_not_outlive_who_watches_it(job: Job, log: Path) -> None:
+def test_a_model_does_not_outlive_who_watches_it(job: Job) -> None:
     """Memory that runs out may end the guard first."""
-    with ModelProcess(job, log, start=forked) as model:
+    with ModelProcess(job, start=forked) as model:
         process = psutil.Process(int(model.run(PULL).source))
         process.parents()[0].kill()
         with pytest.raises(ProcessDied):
@@ -368,3 +366,34 @@ def _ended(process: psutil.Process) -> bool:
             return True
         os.sched_yield()
     return False
+
+
+def test_a_process_turns_to_the_next_target(job: Job, start: Start, tmp_path: Path) -> None:
+    """It is the same one, asked with the next job, and writes into the log of that."""
+    other = job.model_copy(update={"target": "metal", "log": tmp_path / "more" / "metal.log"})
+    with ModelProcess(job, start=start) as model:
+        first = model.run(PULL).source
+        before = job.log.read_text()
+        assert model.turn_to(other)
+        assert model.run(PULL).source == first
+        model.run(EXPORT)
+    assert job.log.read_text() == before
+    assert "a library that talks" in other.log.read_text()
+
+
+@pytest.mark.parametrize("change", [{"model": "other"}, {"seed": 7}, {"allow_factories": True}])
+def test_a_process_does_not_turn_to_another_model(
+    job: Job, start: Start, change: dict[str, object]
+) -> None:
+    """Nor to other weights of the same."""
+    with ModelProcess(job, start=start) as model:
+        assert not model.turn_to(job.model_copy(update=change))
+
+
+def test_a_process_that_ended_turns_to_nothing(job: Job, start: Start) -> None:
+    """Whoever asks starts another."""
+    with ModelProcess(job, start=start) as model:
+        model.run(PULL)
+        model.kill()
+        model._process.wait()
+        assert not model.turn_to(job)

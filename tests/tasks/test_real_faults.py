@@ -62,6 +62,7 @@ def digits(tmp_path: Path) -> Job:
         store=str(tmp_path / "store"),
         folder=folder,
         reports=tmp_path / "reports",
+        log=tmp_path / "log",
     )
 
 

@@ -140,6 +140,7 @@ def test_it_converts_a_model_of_the_zoo(tmp_path: Path) -> None:
         store=str(tmp_path / "store"),
         folder=tmp_path / "work",
         reports=tmp_path / "reports",
+        log=tmp_path / "log",
     )
     with ModelStages(job) as model:
         pulled = model.run(PULL)

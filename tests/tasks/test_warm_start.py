@@ -31,36 +31,32 @@ def servers() -> Iterator[Servers]:
             each.kill()
 
 
-def _server_of(servers: Servers, job: Job, log: Path) -> int:
+def _server_of(servers: Servers, job: Job) -> int:
     """The number of the server that forked a model's process."""
-    with ModelProcess(job, log, start=servers.fork) as model:
+    with ModelProcess(job, start=servers.fork) as model:
         return psutil.Process(int(model.run(PULL).source)).parents()[1].pid
 
 
 def test_models_share_a_server_until_the_environment_changes(
-    servers: Servers, job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    servers: Servers, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the earlier one was asked before, it still does."""
-    log = tmp_path / "log"
-    first = _server_of(servers, job, log)
-    assert _server_of(servers, job, log) == first
-    with ModelProcess(job, tmp_path / "early", start=servers.fork) as early:
+    first = _server_of(servers, job)
+    assert _server_of(servers, job) == first
+    with ModelProcess(job, start=servers.fork) as early:
         monkeypatch.setenv("CXX", "another")
-        second = _server_of(servers, job, log)
+        second = _server_of(servers, job)
         assert second != first
         assert early.run(PULL).parameters == 3
-    assert _server_of(servers, job, log) == second
+    assert _server_of(servers, job) == second
 
 
-def test_after_a_death_another_server_loads_nothing_ahead(
-    servers: Servers, job: Job, tmp_path: Path
-) -> None:
+def test_after_a_death_another_server_loads_nothing_ahead(servers: Servers, job: Job) -> None:
     """What ended the first may have been what it loaded."""
-    log = tmp_path / "log"
-    first = _server_of(servers, job, log)
+    first = _server_of(servers, job)
     servers.load_ahead("dying")
     psutil.wait_procs([psutil.Process(first)], timeout=60)
     servers.load_ahead("dying")
-    second = _server_of(servers, job, log)
+    second = _server_of(servers, job)
     assert second != first
     assert psutil.pid_exists(second)

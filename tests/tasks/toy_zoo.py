@@ -66,6 +66,7 @@ def toy_job(folder: Path, **changes: Any) -> Job:
         "store": str(folder / "store"),
         "folder": folder / "work",
         "reports": folder / "reports",
+        "log": folder / "logs" / "toy.log",
     }
     return Job.model_validate(fields | changes)
 
