@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import os
 import tempfile
-from typing import TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING, NoReturn, TypeVar
 
 import torch
 
@@ -28,18 +28,13 @@ def beside(work: Callable[[], T], classes: Sequence[type]) -> Callable[[], T]:
         classes: of objects in its result, besides tensors, numbers, text, lists and dictionaries.
     """
     file = tempfile.TemporaryFile()  # noqa: SIM115 - open until the result is read
-
-    def write() -> None:
-        torch.save(work(), file)
-        file.flush()
-
-    process = multiprocessing.get_context("fork").Process(target=write, daemon=True)
-    process.start()
+    process = os.fork()
+    if process == 0:
+        _write(work, file)
 
     def result() -> T:
         with file:
-            process.join()
-            if process.exitcode != 0:
+            if os.waitpid(process, 0)[1] != 0:
                 return work()
             file.seek(0)
             with torch.serialization.safe_globals(list(classes)):
@@ -47,3 +42,17 @@ def beside(work: Callable[[], T], classes: Sequence[type]) -> Callable[[], T]:
             return found
 
     return result
+
+
+def _write(work: Callable[[], object], file: IO[bytes]) -> NoReturn:
+    """The fork's own end: nothing else of this process is closed or flushed in it.
+
+    As `multiprocessing` would: it closes standard input, which a thread that is not here may hold.
+    """
+    code = 1
+    try:
+        torch.save(work(), file)
+        file.flush()
+        code = 0
+    finally:
+        os._exit(code)

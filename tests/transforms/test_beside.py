@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from dataclasses import dataclass
 
@@ -63,3 +64,18 @@ def test_an_object_of_a_class_that_was_not_named_is_not_read() -> None:
     """The file is no pickle that could run something."""
     with pytest.raises(Exception, match="Weights only load failed"):
         beside(lambda: _Pair(1, torch.zeros(1)), [])()
+
+
+def test_a_thread_that_reads_standard_input_is_no_hindrance() -> None:
+    """As the one of a model's process does, which holds that file as it waits."""
+    program = """
+import sys, threading
+from transforms.beside import beside
+reading = threading.Thread(target=sys.stdin.readline)
+reading.start()
+print(beside(lambda: 7, [])(), flush=True)
+"""
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"7\n"
