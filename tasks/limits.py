@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -16,6 +17,8 @@ __all__ = ["expendable", "group_memory", "group_seconds", "memory_allowed"]
 
 _SHARE = 0.85  # of the memory there is, where nothing is said
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_KILOBYTE = 1024  # of /proc (proc_pid_smaps(5))
+_ANONYMOUS = re.compile(r"^(?:Pss_Anon|Anonymous): +(\d+) kB", re.MULTILINE)  # the former since Linux 5.4
 _LIKELY_VICTIM = "500"  # of 1000, for the kernel's choice when memory runs out
 
 
@@ -42,7 +45,8 @@ def expendable(process: int) -> None:
 def group_memory(group: int) -> int:
     """Bytes of memory that the processes of a group have to themselves.
 
-    On Linux, mapped files and shared pages are left out; elsewhere they count.
+    On Linux, mapped files are left out, and of pages that forks share each has its part; elsewhere
+    all count.
     """
     if sys.platform != "linux":
         return _by_ps(group)
@@ -53,8 +57,8 @@ def group_memory(group: int) -> int:
                 # The name in brackets may hold anything; after it come state, parent and group.
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 if int(fields[2]) == group:
-                    pages = (entry / "statm").read_text().split()
-                    total += (int(pages[1]) - int(pages[2])) * _PAGE
+                    found = _ANONYMOUS.search((entry / "smaps_rollup").read_text())
+                    total += 0 if found is None else int(found[1]) * _KILOBYTE
     return total
 
 

@@ -48,13 +48,16 @@ def _home(factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, *, w
     return made
 
 
-def published(store: str, target: str) -> Release:
-    """What this process makes of the entry, as a release."""
-    [planned] = plan([MODEL], [target], ConversionOptions(store=store))
-    job = job_for(planned, ConversionOptions(store=store))
-    with ModelStages(job) as model:
-        for stage in (PULL, EXPORT, TRANSFORM, LOWER):
-            model.run(stage)
+def published(store: str, *targets: str) -> Release:
+    """What this process makes of the entry for the last target, after the others, as a release."""
+    planned = plan([MODEL], targets, ConversionOptions(store=store))
+    jobs = {one.target: job_for(one, ConversionOptions(store=store)) for one in planned}
+    with ModelStages(jobs[targets[0]]) as model:
+        for target in targets:
+            job = jobs[target]
+            model.turn_to(job)
+            for stage in (PULL, EXPORT, TRANSFORM, LOWER):
+                model.run(stage)
     seal(job.bundle, replace(open_bundle(job.bundle).manifest, state=ReleaseState.VALIDATED))
     return open_store(store).publish(job.bundle)
 
@@ -104,3 +107,14 @@ def test_another_process_makes_the_same_bytes(
     published(store, target)
     elsewhere = _home(tmp_path_factory, monkeypatch, warm=warm)
     rebuilt_elsewhere(store, target, tmp_path / "a longer folder than the other", elsewhere)
+
+
+@pytest.mark.sweep
+def test_a_target_that_shares_pull_and_export_has_the_bytes_of_one_alone(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made after another one in this process, and rebuilt in one of its own."""
+    store = str(tmp_path / "store")
+    published(store, "cpu", "metal")
+    elsewhere = _home(tmp_path_factory, monkeypatch, warm=True)
+    rebuilt_elsewhere(store, "metal", tmp_path / "elsewhere", elsewhere)

@@ -82,6 +82,28 @@ def test_the_memory_of_a_group_is_that_of_all_its_processes() -> None:
     assert group_memory(2**22 + 1) == 0
 
 
+FORKING = """
+import os, sys
+held = bytearray(200 * 2**20)
+held[::4096] = b"x" * len(held[::4096])
+if os.fork() == 0:
+    print(flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
+def test_what_forks_share_is_counted_once() -> None:
+    """A model whose golden cases are made in a fork takes no memory twice."""
+    command = [sys.executable, "-c", FORKING]
+    with subprocess.Popen(command, start_new_session=True, stdin=-1, stdout=-1) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert 200 * 2**20 < group_memory(process.pid) < 300 * 2**20
+        assert process.stdin is not None
+        process.stdin.close()
+
+
 def test_without_a_limit_most_of_the_memory_is_allowed(tmp_path: Path) -> None:
     """So that the kernel need not choose a victim; without control groups the machine's counts."""
     total = psutil.virtual_memory().total
