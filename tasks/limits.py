@@ -18,7 +18,7 @@ __all__ = ["expendable", "group_memory", "group_seconds", "memory_allowed"]
 _SHARE = 0.85  # of the memory there is, where nothing is said
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _KILOBYTE = 1024  # of /proc (proc_pid_smaps(5))
-_ANONYMOUS = re.compile(r"^(?:Pss_Anon|Anonymous): +(\d+) kB", re.MULTILINE)  # the former since Linux 5.4
+_ANONYMOUS = re.compile(r"^(?:Pss_Anon|Anonymous): +(\d+) kB", re.MULTILINE)
 _LIKELY_VICTIM = "500"  # of 1000, for the kernel's choice when memory runs out
 
 
