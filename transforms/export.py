@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 
 from transforms.assertions import without_assertions
 from transforms.guards import transforms_of_any_length
+from transforms.number_questions import number_questions_remembered
 from transforms.packed_linear import declare_packed_linear
 from transforms.refusals import refuse_unsupported
 from transforms.signature import Signature, output_names, signature_of
@@ -196,7 +197,7 @@ def trace(
             no target has.
     """
     try:
-        with torch.no_grad(), transforms_of_any_length():
+        with torch.no_grad(), transforms_of_any_length(), number_questions_remembered():
             program = (
                 module.run_decompositions({})
                 if isinstance(module, ExportedProgram)

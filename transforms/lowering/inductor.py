@@ -62,6 +62,7 @@ from torch.utils import _cpp_embed_headers
 
 from transforms.lowering.index_strides import stride_in_range
 from transforms.node_origin import origin
+from transforms.number_questions import number_questions_remembered
 from transforms.state import state_of
 from zoo.errors import LoweringError
 
@@ -155,6 +156,7 @@ def generate_code(
             patch.object(graph_module, "normalize_name", _constant_name),
             patch.object(cpp_wrapper_cpu, "normalize_name", _constant_name),
             patch.object(cpp, "stride_at_vec_range", stride_in_range),
+            number_questions_remembered(),
             backend.registered(),
             warnings.catch_warnings(),
         ):
