@@ -8,7 +8,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include "common/context.h"
 #include "common/kernel_cache.h"
+#include "common/pages.h"
 #include "common/tensor.h"
 
 namespace menagerie {
@@ -37,5 +39,18 @@ class ConstantCache {
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::weak_ptr<Prepared>> entries_;
 };
+
+// What make() -> std::shared_ptr<T> makes of a constant under such a key: once, whichever programs
+// ask. The file's pages behind the constant are let go of.
+template <class T, class Make>
+std::shared_ptr<T> made_once(const Key& key, const Tensor& constant, Make&& make) {
+  return Context::current().kernels().get<T>(key, [&] {
+    return ConstantCache::of_process().get<T>(key, constant.storage, [&] {
+      const std::shared_ptr<T> made = make();
+      release_pages(*constant.storage);
+      return made;
+    });
+  });
+}
 
 }  // namespace menagerie

@@ -1,7 +1,6 @@
 #include "common/onednn/kernel.h"
 
-#include "common/constant_cache.h"
-#include "common/pages.h"
+#include "common/onednn/weights.h"
 
 namespace menagerie::onednn {
 namespace {
@@ -10,33 +9,6 @@ dnnl::memory unbound(const Desc& desc) { return {desc, engine(), nullptr}; }
 
 std::shared_ptr<Storage> scratch(size_t bytes) {
   return Storage::allocate(Context::current().arena(), bytes);
-}
-
-// A constant in a kernel's layout, in memory of its own: it stays, so the arena is not for it.
-struct Packed : Prepared {
-  explicit Packed(const Desc& desc) : memory(desc, engine()), size(desc.get_size()) {
-    populate(memory.get_data_handle(), size);
-  }
-  size_t bytes() const override { return size; }
-
-  dnnl::memory memory;
-  size_t size;
-};
-
-// Its file's pages are let go of.
-std::shared_ptr<Packed> packed(const Tensor& tensor, const Desc& given, const Desc& wanted) {
-  Key key("packed");
-  key.add(tensor.raw());
-  add_to_key(key, given);
-  add_to_key(key, wanted);
-  const auto make = [&] {
-    auto made = std::make_shared<Packed>(wanted);
-    Reorder(given, wanted).run({given, engine(), tensor.raw()}, made->memory);
-    release_pages(*tensor.storage);
-    return made;
-  };
-  return Context::current().kernels().get<Packed>(
-      key, [&] { return ConstantCache::of_process().get<Packed>(key, tensor.storage, make); });
 }
 
 }  // namespace
@@ -92,17 +64,12 @@ void Kernel::add_constant(int argument, const Tensor& tensor, const Desc& given,
     arguments_.emplace(argument, dnnl::memory(wanted, engine(), tensor.raw()));
     return;
   }
-  const auto kept = packed(tensor, given, wanted);
-  arguments_.emplace(argument, kept->memory);
-  constants_.push_back(kept);
+  add_packed(argument, packed_weight(tensor, given, wanted));
 }
 
-void Kernel::add_made_constant(int argument, const Tensor& tensor, const Desc& given,
-                               const Desc& wanted) {
-  const auto kept = std::make_shared<Packed>(wanted);
-  Reorder(given, wanted).run({given, engine(), tensor.raw()}, kept->memory);
-  arguments_.emplace(argument, kept->memory);
-  constants_.push_back(kept);
+void Kernel::add_packed(int argument, std::shared_ptr<PackedWeight> weight) {
+  arguments_.emplace(argument, weight->operand());
+  constants_.push_back(std::move(weight));
 }
 
 void Kernel::add_fixed(int argument, const Desc& desc, const void* address) {

@@ -12,6 +12,8 @@
 
 namespace menagerie::onednn {
 
+class PackedWeight;  // common/onednn/weights.h
+
 // A primitive as oneDNN has chosen it, with the layouts it wants.
 struct Chosen {
   dnnl::primitive primitive;
@@ -59,8 +61,8 @@ class Kernel : public Prepared {
   // kernel's key must hold its address.
   void add_constant(int argument, const Tensor& tensor, const Desc& given, const Desc& wanted);
 
-  // Adds an operand that was made for this kernel: it is copied, and need not last.
-  void add_made_constant(int argument, const Tensor& tensor, const Desc& given, const Desc& wanted);
+  // Adds an operand that is packed already.
+  void add_packed(int argument, std::shared_ptr<PackedWeight> weight);
 
   // Adds an operand that stays where it is, as it is. The kernel's key must hold its address.
   void add_fixed(int argument, const Desc& desc, const void* address);

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
+#include "common/constant_cache.h"
 #include "common/onednn/kernel.h"
-#include "common/pages.h"
+#include "common/onednn/weights.h"
 #include "common/platform/parallel.h"
 
 namespace menagerie::onednn {
@@ -87,28 +89,48 @@ Windows transformed_windows(const float* g, int64_t channel, int64_t down, int64
   return made;
 }
 
-// The transformed windows as matrices [places, in, out].
-Tensor transformed_weights(const Tensor& weight) {
-  const int64_t out = weight.size[0], in = weight.size[1];
-  const int64_t sizes[] = {kPlaces, in, out};
-  const Tensor made = empty_contiguous(Dtype::kFloat32, sizes);
-  const float* from = weight.data<float>();
-  float* to = made.data<float>();
-  threads::share_out(static_cast<size_t>(in), 1, [&](threads::Tasks& tasks) {
-    for (size_t next = 0, end = 0; tasks.take(next, end);) {
-      const auto c = static_cast<int64_t>(next);
-      for (int64_t o = 0; o < out; o += kLanes) {
-        const float* g = from + o * weight.stride[0] + c * weight.stride[1];
-        const Windows windows =
-            transformed_windows(g, weight.stride[0], weight.stride[2], weight.stride[3]);
-        for (int64_t place = 0; place < kPlaces; ++place) {
-          const Doubles& values = windows[size_t(place / kPatch)][size_t(place % kPatch)];
-          store(to + (place * in + c) * out + o, __builtin_convertvector(values, Vector));
-        }
-      }
+// The panels of output channels of matrices [places, in, out]; nothing if a vector of channels has
+// no place in one.
+std::optional<PanelForm> form_of(const Desc& weights) {
+  const auto form = panel_form(weights, 2, 1);
+  return form && form->width % kLanes == 0 ? form : std::nullopt;
+}
+
+// Stores the transformed windows of a weight's channels from `o` on for each input channel.
+void transform_channels(const Tensor& weight, int64_t o, const PanelForm& form, int64_t plane,
+                        float* to) {
+  to += o / form.width * form.panel + o % form.width;
+  const float* g = weight.data<float>() + o * weight.stride[0];
+  for (int64_t c = 0; c < weight.size[1]; ++c, g += weight.stride[1], to += form.width) {
+    const Windows windows =
+        transformed_windows(g, weight.stride[0], weight.stride[2], weight.stride[3]);
+    for (int64_t place = 0; place < kPlaces; ++place) {
+      const Doubles& values = windows[size_t(place / kPatch)][size_t(place % kPatch)];
+      store(to + place * plane, __builtin_convertvector(values, Vector));
     }
+  }
+}
+
+// The transformed windows as matrices [places, in, out], in the layout that the products want.
+std::shared_ptr<PackedWeight> transformed_weights(const Tensor& weight, const Desc& wanted,
+                                                  const PanelForm& form) {
+  Key key("winograd weights");
+  key.add(weight.raw());
+  add_to_key(key, weight);
+  add_to_key(key, wanted);
+  return made_once<PackedWeight>(key, weight, [&] {
+    auto made = std::make_shared<PackedWeight>(wanted);
+    populate(made->floats(), made->bytes());
+    if (form.depth > weight.size[1]) std::memset(made->floats(), 0, made->bytes());
+    const auto blocks = static_cast<size_t>(weight.size[0] / kLanes);
+    threads::share_out(blocks, 1, [&](threads::Tasks& tasks) {
+      for (size_t next = 0, end = 0; tasks.take(next, end);) {
+        transform_channels(weight, static_cast<int64_t>(next) * kLanes, form,
+                           wanted.get_strides()[0], made->floats());
+      }
+    });
+    return made;
   });
-  return made;
 }
 
 Desc dense(std::span<const int64_t> sizes) {
@@ -118,18 +140,22 @@ Desc dense(std::span<const int64_t> sizes) {
 
 // The 36 products of so many tiles: [places, tiles, in] * [places, in, out].
 std::shared_ptr<Kernel> make_products(const Tensor& weight, int64_t tiles) {
-  const Tensor right = transformed_weights(weight);
-  release_pages(*weight.storage);
-  const int64_t left_sizes[] = {kPlaces, tiles, right.size[1]};
-  const int64_t result_sizes[] = {kPlaces, tiles, right.size[2]};
+  const int64_t left_sizes[] = {kPlaces, tiles, weight.size[1]};
+  const int64_t right_sizes[] = {kPlaces, weight.size[1], weight.size[0]};
+  const int64_t result_sizes[] = {kPlaces, tiles, weight.size[0]};
   const Desc left = dense(left_sizes), result = dense(result_sizes);
-  const dnnl::matmul::primitive_desc descriptor(
-      engine(), left, any_layout(right.dtype, right.sizes()), result, attributes({.epilogue = {}}));
-  const Chosen chosen = choose<dnnl::matmul>(descriptor);
+  const auto products = [&](const Desc& right) {
+    const dnnl::matmul::primitive_desc descriptor(engine(), left, right, result,
+                                                  attributes({.epilogue = {}}));
+    return choose<dnnl::matmul>(descriptor);
+  };
+  Chosen chosen = products(any_layout(Dtype::kFloat32, right_sizes));
+  if (!form_of(chosen.weights)) chosen = products(dense(right_sizes));
   auto kernel = std::make_shared<Kernel>(chosen);
   kernel->add(DNNL_ARG_SRC, left, chosen.source);
   kernel->add(DNNL_ARG_DST, result, chosen.target, Kernel::Role::kWritten);
-  kernel->add_made_constant(DNNL_ARG_WEIGHTS, right, strided(right), chosen.weights);
+  kernel->add_packed(DNNL_ARG_WEIGHTS,
+                     transformed_weights(weight, chosen.weights, *form_of(chosen.weights)));
   return kernel;
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "common/context.h"
+#include "common/constant_cache.h"
 #include "common/copy.h"
 #include "common/x86/packed_panels.h"
 
@@ -81,8 +81,8 @@ class PackedIntegers : public Prepared {
 std::shared_ptr<PackedIntegers> packed_integers(const Tensor& values, int64_t width) {
   Key key("pointwise integers");
   key.add(values.raw()).add(values.size[0]).add(values.size[1]);
-  return Context::current().kernels().get<PackedIntegers>(
-      key, [&] { return std::make_shared<PackedIntegers>(values, width); });
+  return made_once<PackedIntegers>(key, values,
+                                   [&] { return std::make_shared<PackedIntegers>(values, width); });
 }
 
 // Rounds the images first, each by itself, and multiplies integers.

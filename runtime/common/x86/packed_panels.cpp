@@ -1,53 +1,70 @@
 #include "common/x86/packed_panels.h"
 
+#include <algorithm>
+
 #include "common/constant_cache.h"
-#include "common/context.h"
-#include "common/pages.h"
 #include "common/platform/parallel.h"
 #include "common/x86/panel_packing.h"
 
 namespace menagerie::x86 {
+namespace {
 
-PackedPanels::PackedPanels(const float* weights, const PanelLayout& layout) {
-  const int64_t depth = layout.taps * layout.depth;
+// Bytes that are written while they are still in the cache from the system's clearing them.
+constexpr int64_t kPiece = 1 << 18;
+
+size_t bytes_of(const PanelLayout& layout) {
   int64_t width = 0;
-  each_panel(layout.columns, [&](const PanelKernel& kernel, int64_t first, int64_t columns) {
-    panels_.push_back({&kernel, first, columns, nullptr});
-    width += kernel.width;
-  });
-  bytes_ = static_cast<size_t>(width * depth) * sizeof(float);
-  weights_ = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(width * depth));
-  populate(weights_.get(), bytes_);
-  const float* next = weights_.get();
-  for (Panel& panel : panels_) {
-    panel.weights = next;
-    next += depth * panel.kernel->width;
+  each_panel(layout.columns,
+             [&](const PanelKernel& kernel, int64_t, int64_t) { width += kernel.width; });
+  return static_cast<size_t>(width * layout.taps * layout.depth) * sizeof(float);
+}
+
+void pack_place(const float* weights, const PanelLayout& layout, const PanelPlace& place) {
+  pack_panel({weights + place.first * layout.column, layout.step, layout.column}, layout.depth,
+             place.columns, place.width, place.to, {layout.taps, layout.tap, place.tap});
+  for (int64_t tap = 0; tap < layout.taps; ++tap) {
+    float* to = place.to + tap * place.tap;
+    std::fill(to + layout.depth * place.width, to + place.tap, 0.0F);
   }
-  threads::share_out(panels_.size(), 1, [&](threads::Tasks& left) {
-    for (size_t index = 0, end = 0; left.take(index, end);) {
-      const Panel& panel = panels_[index];
-      const float* from = weights + panel.first * layout.column;
-      float* to = weights_.get() + (panel.weights - weights_.get());
-      for (int64_t tap = 0; tap < layout.taps; ++tap, to += layout.depth * panel.kernel->width) {
-        pack_panel({from + tap * layout.tap, layout.step, layout.column}, layout.depth,
-                   panel.columns, panel.kernel->width, to);
-      }
+}
+
+}  // namespace
+
+void pack_panels(const float* weights, const PanelLayout& layout,
+                 std::span<const PanelPlace> places) {
+  const auto bytes = [&](const PanelPlace& place) {
+    return static_cast<size_t>(layout.taps * place.tap) * sizeof(float);
+  };
+  const size_t chunk = kPiece / bytes(places.front()) + 1;
+  threads::share_out(places.size(), chunk, [&](threads::Tasks& left) {
+    for (size_t next = 0, end = 0; left.take(next, end);) {
+      const std::span<const PanelPlace> piece = places.subspan(next, end - next);
+      size_t all = 0;
+      for (const PanelPlace& place : piece) all += bytes(place);
+      populate(piece.front().to, all);
+      for (const PanelPlace& place : piece) pack_place(weights, layout, place);
     }
   });
+}
+
+PackedPanels::PackedPanels(const float* weights, const PanelLayout& layout)
+    : bytes_(bytes_of(layout)), memory_(bytes_) {
+  std::vector<PanelPlace> places;
+  float* to = memory_.floats();
+  each_panel(layout.columns, [&](const PanelKernel& kernel, int64_t first, int64_t columns) {
+    panels_.push_back({&kernel, first, columns, to});
+    places.push_back({first, columns, kernel.width, layout.depth * kernel.width, to});
+    to += layout.taps * places.back().tap;
+  });
+  pack_panels(weights, layout, places);
 }
 
 std::shared_ptr<PackedPanels> packed_panels(const Tensor& weight, const PanelLayout& layout) {
   Key key("panels");
   key.add(weight.raw()).add(layout.columns).add(layout.taps).add(layout.depth);
   key.add(layout.column).add(layout.tap).add(layout.step);
-  const auto make = [&] {
-    auto made = std::make_shared<PackedPanels>(weight.data<float>(), layout);
-    release_pages(*weight.storage);
-    return made;
-  };
-  return Context::current().kernels().get<PackedPanels>(key, [&] {
-    return ConstantCache::of_process().get<PackedPanels>(key, weight.storage, make);
-  });
+  return made_once<PackedPanels>(
+      key, weight, [&] { return std::make_shared<PackedPanels>(weight.data<float>(), layout); });
 }
 
 std::shared_ptr<PackedPanels> packed_panels(const Tensor& weight) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/kernel_cache.h"
+#include "common/pages.h"
 #include "common/tensor.h"
 #include "common/x86/kernels.h"
 
@@ -25,6 +26,17 @@ struct PanelLayout {
   int64_t column, tap, step;  // floats to the next of each
 };
 
+// Where some columns go: [taps, depth, width], with `tap` floats to the next tap, nought where
+// there is no weight.
+struct PanelPlace {
+  int64_t first, columns, width, tap;
+  float* to;
+};
+
+// Packs weights panel by panel, in memory nobody has written to before.
+void pack_panels(const float* weights, const PanelLayout& layout,
+                 std::span<const PanelPlace> places);
+
 // Weights, panel by panel.
 class PackedPanels : public Prepared {
  public:
@@ -35,9 +47,9 @@ class PackedPanels : public Prepared {
   int64_t columns() const { return panels_.back().first + panels_.back().columns; }
 
  private:
-  std::vector<Panel> panels_;
   size_t bytes_;
-  std::unique_ptr<float[]> weights_;
+  LastingMemory memory_;
+  std::vector<Panel> panels_;
 };
 
 // Those of a constant weight, packed once.

@@ -7,36 +7,68 @@
 namespace menagerie::x86 {
 namespace {
 
-constexpr int64_t kSquare = 4;
+constexpr int64_t kSquare = 8;
+constexpr int64_t kAtOnce = 128;  // rows of a panel, which stay in the first two caches
 
-// to[i * to_row + j] = from[j * from_row + i], of four by four floats.
-void transpose_square(const float* from, int64_t from_row, float* to, int64_t to_row) {
-  __m128 row[kSquare];
-  for (int64_t i = 0; i < kSquare; ++i) row[i] = _mm_loadu_ps(from + i * from_row);
-  _MM_TRANSPOSE4_PS(row[0], row[1], row[2], row[3]);
-  for (int64_t i = 0; i < kSquare; ++i) _mm_storeu_ps(to + i * to_row, row[i]);
+// to[i][j] = from[j * column + i], of eight by eight floats.
+void transpose_square(const float* from, int64_t column, float* const* to, int64_t j) {
+  __m256 half[kSquare], quarter[kSquare];
+  const auto both = [&](int64_t first) {  // four floats of a column and of the fourth one after it
+    const __m128 near = _mm_loadu_ps(from + first % 4 * column + first / 4 * 4);
+    const __m128 far = _mm_loadu_ps(from + (first % 4 + 4) * column + first / 4 * 4);
+    return _mm256_set_m128(far, near);
+  };
+  for (int64_t i = 0; i < kSquare; i += 2) {
+    const __m256 a = both(i), b = both(i + 1);
+    half[i] = _mm256_unpacklo_ps(a, b);
+    half[i + 1] = _mm256_unpackhi_ps(a, b);
+  }
+  for (int64_t i = 0; i < kSquare; i += 4) {
+    quarter[i] = _mm256_shuffle_ps(half[i], half[i + 2], 0x44);
+    quarter[i + 1] = _mm256_shuffle_ps(half[i], half[i + 2], 0xEE);
+    quarter[i + 2] = _mm256_shuffle_ps(half[i + 1], half[i + 3], 0x44);
+    quarter[i + 3] = _mm256_shuffle_ps(half[i + 1], half[i + 3], 0xEE);
+  }
+  for (int64_t i = 0; i < kSquare; ++i) _mm256_storeu_ps(to[i] + j, quarter[i]);
 }
 
-// A panel [depth, width] of columns that are dense in memory; columns past the last are nought.
-// Squares go from the last column down, and the first begins at nought: it may write some twice.
-void pack_columns(const float* from, int64_t column, int64_t depth, int64_t columns, int64_t width,
-                  float* to) {
-  const int64_t deep = columns < kSquare ? 0 : depth / kSquare * kSquare;
+// So many rows of a panel from columns that are dense in memory. Squares go from the last column
+// down, and the first begins at nought: it may write some twice.
+void pack_across(const float* from, int64_t column, int64_t rows, int64_t columns,
+                 float* const* to) {
+  const int64_t deep = columns < kSquare ? 0 : rows / kSquare * kSquare;
   for (int64_t left = columns; left > 0 && deep > 0; left -= kSquare) {
     const int64_t j = std::max<int64_t>(left - kSquare, 0);
     for (int64_t k = 0; k < deep; k += kSquare) {
-      transpose_square(from + j * column + k, column, to + k * width + j, width);
+      transpose_square(from + j * column + k, column, to + k, j);
     }
   }
-  for (int64_t k = 0; k < depth; ++k) {
-    for (int64_t j = k < deep ? columns : 0; j < columns; ++j) {
-      to[k * width + j] = from[j * column + k];
-    }
-    std::fill(to + k * width + columns, to + (k + 1) * width, 0.0F);
+  for (int64_t k = deep; k < rows; ++k) {
+    for (int64_t j = 0; j < columns; ++j) to[k][j] = from[j * column + k];
   }
 }
 
-// The same of rows that are dense in memory.
+// Panels of columns whose numbers, those of all taps, are dense in memory: read once, each is
+// written to its tap's panel.
+void pack_columns(const float* from, int64_t column, int64_t depth, int64_t columns, int64_t width,
+                  float* to, const Taps& taps) {
+  const int64_t all = depth * taps.count;
+  int64_t tap = 0;
+  for (int64_t first = 0; first < all; first += kAtOnce) {
+    float* rows[kAtOnce];
+    const int64_t count = std::min(kAtOnce, all - first);
+    for (int64_t i = 0; i < count; ++i) {
+      rows[i] = to + tap * taps.to;
+      std::fill(rows[i] + columns, rows[i] + width, 0.0F);
+      if (++tap < taps.count) continue;
+      tap = 0;
+      to += width;
+    }
+    pack_across(from + first, column, count, columns, rows);
+  }
+}
+
+// A panel of rows that are dense in memory.
 void pack_rows(const float* from, int64_t row, int64_t depth, int64_t columns, int64_t width,
                float* to) {
   for (int64_t k = 0; k < depth; ++k, to += width) {
@@ -56,10 +88,20 @@ void pack_scattered(const Laid& from, int64_t depth, int64_t columns, int64_t wi
 
 }  // namespace
 
-void pack_panel(const Laid& from, int64_t depth, int64_t columns, int64_t width, float* to) {
-  if (from.column == 1) return pack_rows(from.data, from.row, depth, columns, width, to);
-  if (from.row == 1) return pack_columns(from.data, from.column, depth, columns, width, to);
-  pack_scattered(from, depth, columns, width, to);
+void pack_panel(const Laid& from, int64_t depth, int64_t columns, int64_t width, float* to,
+                const Taps& taps) {
+  const bool by_rows = from.column == 1;
+  if (!by_rows && from.row == taps.count && (taps.count == 1 || taps.from == 1)) {
+    return pack_columns(from.data, from.column, depth, columns, width, to, taps);
+  }
+  for (int64_t tap = 0; tap < taps.count; ++tap, to += taps.to) {
+    const Laid matrix{from.data + tap * taps.from, from.row, from.column};
+    if (by_rows) {
+      pack_rows(matrix.data, matrix.row, depth, columns, width, to);
+    } else {
+      pack_scattered(matrix, depth, columns, width, to);
+    }
+  }
 }
 
 }  // namespace menagerie::x86

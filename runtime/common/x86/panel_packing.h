@@ -13,7 +13,13 @@ struct Laid {
   int64_t column;  // to the next column
 };
 
-// Copies so many columns into a panel of that width.
-void pack_panel(const Laid& from, int64_t depth, int64_t columns, int64_t width, float* to);
+// So many matrices of one weight, and floats from each to the next, and from panel to panel.
+struct Taps {
+  int64_t count = 1, from = 0, to = 0;
+};
+
+// Copies so many columns into a panel of that width, of each tap.
+void pack_panel(const Laid& from, int64_t depth, int64_t columns, int64_t width, float* to,
+                const Taps& taps = {});
 
 }  // namespace menagerie::x86

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/context.h"
+#include "common/constant_cache.h"
 
 namespace menagerie::x86 {
 namespace {
@@ -56,8 +56,8 @@ PackedWindows::PackedWindows(const Tensor& weight) {
 std::shared_ptr<PackedWindows> packed_windows(const Tensor& weight) {
   Key key("depthwise");
   key.add(weight.raw()).add(weight.sizes()).add(weight.strides());
-  return Context::current().kernels().get<PackedWindows>(
-      key, [&] { return std::make_shared<PackedWindows>(weight); });
+  return made_once<PackedWindows>(key, weight,
+                                  [&] { return std::make_shared<PackedWindows>(weight); });
 }
 
 std::vector<Stretch> stretches(const kernels::ConvolutionParameters& p, int64_t image,
