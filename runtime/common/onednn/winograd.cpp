@@ -3,14 +3,18 @@
 // tiles of 4 x 4 results. The matrices are those of Lavin and Gray (arXiv:1509.09308), section 4.1.
 #include "common/onednn/winograd.h"
 
+#include <immintrin.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "common/constant_cache.h"
+#include "common/copy.h"
 #include "common/onednn/kernel.h"
 #include "common/onednn/weights.h"
 #include "common/platform/parallel.h"
+#include "common/x86/panel_packing.h"
 
 namespace menagerie::onednn {
 namespace {
@@ -19,6 +23,7 @@ constexpr int64_t kTile = 4;   // results along an axis
 constexpr int64_t kPatch = 6;  // input values that they are made of
 constexpr int64_t kPlaces = kPatch * kPatch;
 constexpr int64_t kLanes = 8;            // channels that are transformed at once
+constexpr int64_t kLine = 16;            // floats of a line of the cache
 constexpr int64_t kFewestChannels = 32;  // below it the transformations take longer than they save
 constexpr int64_t kFewestTiles = 16;     // rows of the products
 // Below so many multiplications of the direct convolution the first call costs more than many save.
@@ -58,15 +63,8 @@ constexpr int64_t kWindow = 3;
 typedef double Doubles __attribute__((vector_size(kLanes * sizeof(double))));
 using Windows = std::array<std::array<Doubles, kPatch>, kPatch>;
 
-// The weights at one place of the windows of kLanes output channels.
-Doubles of_channels(const float* from, int64_t channel) {
-  Doubles values;
-  for (int64_t lane = 0; lane < kLanes; ++lane) values[lane] = double{from[lane * channel]};
-  return values;
-}
-
-// G g G^T of kLanes windows, which begin `channel` apart.
-Windows transformed_windows(const float* g, int64_t channel, int64_t down, int64_t across) {
+// G g G^T of kLanes windows, whose numbers lie `step` apart.
+Windows transformed_windows(const float* g, int64_t step) {
   constexpr double kG[kPatch][kWindow] = {{1.0 / 4, 0, 0},
                                           {-1.0 / 6, -1.0 / 6, -1.0 / 6},
                                           {-1.0 / 6, 1.0 / 6, -1.0 / 6},
@@ -74,10 +72,11 @@ Windows transformed_windows(const float* g, int64_t channel, int64_t down, int64
                                           {1.0 / 24, -1.0 / 12, 1.0 / 6},
                                           {0, 0, 1}};
   Doubles rows[kPatch][kWindow];
+  const auto number = [&](int64_t y, int64_t x) {
+    return __builtin_convertvector(load(g + (y * kWindow + x) * step), Doubles);
+  };
   for (int64_t x = 0; x < kWindow; ++x) {
-    const float* column = g + x * across;
-    const Doubles g0 = of_channels(column, channel), g1 = of_channels(column + down, channel),
-                  g2 = of_channels(column + 2 * down, channel);
+    const Doubles g0 = number(0, x), g1 = number(1, x), g2 = number(2, x);
     for (int64_t y = 0; y < kPatch; ++y) rows[y][x] = kG[y][0] * g0 + kG[y][1] * g1 + kG[y][2] * g2;
   }
   Windows made;
@@ -96,19 +95,29 @@ std::optional<PanelForm> form_of(const Desc& weights) {
   return form && form->width % kLanes == 0 ? form : std::nullopt;
 }
 
-// Stores the transformed windows of a weight's channels from `o` on for each input channel.
+// Stores the transformed windows of some output channels from `o` on for each input channel. There
+// are 36 lines of the cache in one set: each is written at once, and past the cache.
 void transform_channels(const Tensor& weight, int64_t o, const PanelForm& form, int64_t plane,
                         float* to) {
-  to += o / form.width * form.panel + o % form.width;
-  const float* g = weight.data<float>() + o * weight.stride[0];
-  for (int64_t c = 0; c < weight.size[1]; ++c, g += weight.stride[1], to += form.width) {
-    const Windows windows =
-        transformed_windows(g, weight.stride[0], weight.stride[2], weight.stride[3]);
+  const int64_t in = weight.size[1], count = std::min(kLine, weight.size[0] - o);
+  const auto g = std::make_unique_for_overwrite<float[]>(kWindow * kWindow * in * count);
+  x86::pack_panel({weight.data<float>() + o * weight.stride[0], weight.stride[1], weight.stride[0]},
+                  in, count, count, g.get(), {kWindow * kWindow, weight.stride[3], in * count});
+  for (int64_t c = 0; c < in; ++c) {
+    Windows windows[kLine / kLanes];
+    for (int64_t i = 0; i < count; i += kLanes) {
+      windows[i / kLanes] = transformed_windows(g.get() + c * count + i, in * count);
+    }
     for (int64_t place = 0; place < kPlaces; ++place) {
-      const Doubles& values = windows[size_t(place / kPatch)][size_t(place % kPatch)];
-      store(to + place * plane, __builtin_convertvector(values, Vector));
+      for (int64_t i = 0; i < count; i += kLanes) {
+        const Doubles& values = windows[i / kLanes][size_t(place / kPatch)][size_t(place % kPatch)];
+        const int64_t panel = (o + i) / form.width * form.panel, column = (o + i) % form.width;
+        _mm256_stream_ps(to + place * plane + panel + c * form.width + column,
+                         (__m256) __builtin_convertvector(values, Vector));
+      }
     }
   }
+  _mm_sfence();
 }
 
 // The transformed windows as matrices [places, in, out], in the layout that the products want.
@@ -122,11 +131,13 @@ std::shared_ptr<PackedWeight> transformed_weights(const Tensor& weight, const De
     auto made = std::make_shared<PackedWeight>(wanted);
     populate(made->floats(), made->bytes());
     if (form.depth > weight.size[1]) std::memset(made->floats(), 0, made->bytes());
-    const auto blocks = static_cast<size_t>(weight.size[0] / kLanes);
-    threads::share_out(blocks, 1, [&](threads::Tasks& tasks) {
+    const Tensor even =
+        weight.stride[2] == kWindow * weight.stride[3] ? weight : contiguous(weight);
+    const auto lines = static_cast<size_t>((weight.size[0] + kLine - 1) / kLine);
+    threads::share_out(lines, 1, [&](threads::Tasks& tasks) {
       for (size_t next = 0, end = 0; tasks.take(next, end);) {
-        transform_channels(weight, static_cast<int64_t>(next) * kLanes, form,
-                           wanted.get_strides()[0], made->floats());
+        transform_channels(even, static_cast<int64_t>(next) * kLine, form, wanted.get_strides()[0],
+                           made->floats());
       }
     });
     return made;
