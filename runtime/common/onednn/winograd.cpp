@@ -130,7 +130,8 @@ std::shared_ptr<PackedWeight> transformed_weights(const Tensor& weight, const De
   return made_once<PackedWeight>(key, weight, [&] {
     auto made = std::make_shared<PackedWeight>(wanted);
     populate(made->floats(), made->bytes());
-    if (form.depth > weight.size[1]) std::memset(made->floats(), 0, made->bytes());
+    const size_t needed = sizeof(float) * kPlaces * weight.size[0] * weight.size[1];
+    if (made->bytes() > needed) std::memset(made->floats(), 0, made->bytes());  // it is padded
     const Tensor even =
         weight.stride[2] == kWindow * weight.stride[3] ? weight : contiguous(weight);
     const auto lines = static_cast<size_t>((weight.size[0] + kLine - 1) / kLine);
