@@ -3,7 +3,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <mutex>
 #include <new>
 
 #include "common/tensor.h"
@@ -14,8 +17,11 @@ namespace {
 // MADV_POPULATE_WRITE of Linux 5.14, which older headers lack; elsewhere it is refused.
 constexpr int kPopulate = 23;
 
-constexpr size_t kLarge = size_t{2} << 20;  // a large page of x86-64
 constexpr size_t kLine = 64;
+constexpr size_t kLarge = size_t{2} << 20;  // a large page of x86-64
+constexpr size_t kRegion = 32 * kLarge;     // of addresses: memory comes page by page
+
+constexpr size_t rounded(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
 
 void advise(const void* data, size_t bytes, int advice) {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
@@ -25,18 +31,35 @@ void advise(const void* data, size_t bytes, int advice) {
   if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, advice);
 }
 
+struct Region {
+  std::shared_ptr<char> memory;
+  size_t used = 0, size = 0;
+};
+
+Region new_region(size_t least) {
+  const size_t size = std::max(kRegion, rounded(least, kLarge));
+  char* memory = static_cast<char*>(std::aligned_alloc(kLarge, size));
+  if (memory == nullptr) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+  ::madvise(memory, size, MADV_HUGEPAGE);
+#endif
+  return {{memory, std::free}, 0, size};
+}
+
 }  // namespace
 
 void populate(void* data, size_t bytes) { advise(data, bytes, kPopulate); }
 
-LastingMemory::LastingMemory(size_t bytes)
-    : data_(
-          std::aligned_alloc(bytes < kLarge ? kLine : kLarge, (bytes + kLine - 1) / kLine * kLine),
-          std::free) {
-  if (data_ == nullptr) throw std::bad_alloc();
-#ifdef MADV_HUGEPAGE
-  advise(data_.get(), bytes / kLarge * kLarge, MADV_HUGEPAGE);
-#endif
+std::shared_ptr<float> lasting_memory(size_t bytes) {
+  static auto& mutex = *new std::mutex;
+  static auto& region = *new Region;  // never destroyed: threads may outlive the statics
+  const std::scoped_lock lock(mutex);
+  const size_t taken = rounded(bytes, kLine);
+  if (region.size - region.used < taken) region = new_region(taken);
+  char* data = region.memory.get() + region.used;
+  region.used += taken;
+  return {reinterpret_cast<float*>(data),
+          [taken, memory = region.memory](float* part) { advise(part, taken, MADV_DONTNEED); }};
 }
 
 void release_pages(const Storage& storage) {

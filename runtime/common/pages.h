@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdlib>
 #include <memory>
 
 namespace menagerie {
@@ -13,15 +12,9 @@ class Storage;
 // each. Systems that cannot lose nothing.
 void populate(void* data, size_t bytes);
 
-// Memory for what is written once and stays, in large pages as far as it fills them.
-class LastingMemory {
- public:
-  explicit LastingMemory(size_t bytes);
-  float* floats() const { return static_cast<float*>(data_.get()); }
-
- private:
-  std::unique_ptr<void, decltype(&std::free)> data_;
-};
+// Memory for what is written once and stays, such as packed weights: part after part of a region of
+// large pages, of which the system has fewer to find. A part's own pages go back with it.
+std::shared_ptr<float> lasting_memory(size_t bytes);
 
 // The file's pages behind a constant that was packed are not needed soon; the system may take them
 // back. Nothing happens to memory of our own, which would come back empty.

@@ -75,7 +75,9 @@ std::optional<PanelForm> panel_form(const Desc& desc, int columns, int depth) {
 }
 
 PackedWeight::PackedWeight(const Desc& desc)
-    : size_(desc.get_size()), memory_(size_), operand_(desc, engine(), memory_.floats()) {}
+    : size_(desc.get_size()),
+      memory_(lasting_memory(size_)),
+      operand_(desc, engine(), memory_.get()) {}
 
 std::shared_ptr<PackedWeight> packed_weight(const Tensor& tensor, const Desc& given,
                                             const Desc& wanted) {

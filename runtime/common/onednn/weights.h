@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "common/onednn/support.h"
-#include "common/pages.h"
 
 namespace menagerie::onednn {
 
@@ -25,12 +24,12 @@ class PackedWeight : public Prepared {
  public:
   explicit PackedWeight(const Desc& desc);
   size_t bytes() const override { return size_; }
-  float* floats() const { return memory_.floats(); }
+  float* floats() const { return memory_.get(); }
   dnnl::memory operand() const { return operand_; }
 
  private:
   size_t size_;
-  LastingMemory memory_;
+  std::shared_ptr<float> memory_;
   dnnl::memory operand_;
 };
 

@@ -48,9 +48,9 @@ void pack_panels(const float* weights, const PanelLayout& layout,
 }
 
 PackedPanels::PackedPanels(const float* weights, const PanelLayout& layout)
-    : bytes_(bytes_of(layout)), memory_(bytes_) {
+    : bytes_(bytes_of(layout)), memory_(lasting_memory(bytes_)) {
   std::vector<PanelPlace> places;
-  float* to = memory_.floats();
+  float* to = memory_.get();
   each_panel(layout.columns, [&](const PanelKernel& kernel, int64_t first, int64_t columns) {
     panels_.push_back({&kernel, first, columns, to});
     places.push_back({first, columns, kernel.width, layout.depth * kernel.width, to});

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "common/kernel_cache.h"
-#include "common/pages.h"
 #include "common/tensor.h"
 #include "common/x86/kernels.h"
 
@@ -48,7 +47,7 @@ class PackedPanels : public Prepared {
 
  private:
   size_t bytes_;
-  LastingMemory memory_;
+  std::shared_ptr<float> memory_;
   std::vector<Panel> panels_;
 };
 
