@@ -1,10 +1,13 @@
-// The arena, the bounded cache, the cache of constants, and SHA-256.
+// The arena, the bounded cache, the cache of constants, memory that lasts, and SHA-256.
+#include <algorithm>
+#include <memory>
 #include <stdexcept>
 #include <vector>
 
 #include "check.h"
 #include "common/arena.h"
 #include "common/constant_cache.h"
+#include "common/pages.h"
 #include "common/sha256.h"
 #include "metal/device.h"
 #include "metal/lru.h"
@@ -53,6 +56,43 @@ TEST("of two who make the same at once, both get the first") {
     return std::make_shared<Number>(2);
   });
   CHECK(first == second && second->value == 1 && cache.size() == 1);
+}
+
+TEST("programs share what is made of a constant, and each asks the others for it once") {
+  menagerie::Tensor constant;
+  constant.storage = menagerie::Storage::borrow(nullptr, 0);
+  const menagerie::Key key("number of programs");
+  int made = 0;
+  const auto ask = [&](menagerie::Context& program) {
+    const menagerie::Context::Loan loan(program);
+    return menagerie::made_once<Number>(key, constant,
+                                        [&] { return std::make_shared<Number>(++made); });
+  };
+  auto first = std::make_unique<menagerie::Context>(1),
+       second = std::make_unique<menagerie::Context>(1);
+  CHECK(ask(*first) == ask(*second) && ask(*first)->value == 1 && made == 1);
+  first.reset();
+  CHECK(ask(*second)->value == 1 && made == 1);
+  second.reset();
+  menagerie::Context third(1);
+  CHECK(ask(third)->value == 2);
+}
+
+TEST("parts of lasting memory lie apart on lines of the cache, and outlive their neighbours") {
+  const size_t sizes[] = {4, 10'000, 5'000'000, 70'000'000, 12};  // bytes
+  std::vector<std::shared_ptr<float>> parts;
+  for (const size_t bytes : sizes) {
+    parts.push_back(menagerie::lasting_memory(bytes));
+    CHECK(reinterpret_cast<uintptr_t>(parts.back().get()) % 64 == 0);
+    std::fill_n(parts.back().get(), bytes / sizeof(float), float(bytes));
+  }
+  parts[1].reset();
+  parts[3].reset();
+  for (const size_t i : {0, 2, 4}) {
+    const float* part = parts[i].get();
+    const auto wanted = [&](float value) { return value == float(sizes[i]); };
+    CHECK(std::all_of(part, part + sizes[i] / sizeof(float), wanted));
+  }
 }
 
 TEST("freed blocks are handed out again, and returned when no run wants them") {

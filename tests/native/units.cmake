@@ -15,6 +15,7 @@ set(units
     common/manifest.cpp
     common/mapped_file.cpp
     common/model_library.cpp
+    common/pages.cpp
     common/platform/load_flags_plain.cpp
     common/platform/threads_own.cpp
     common/profile.cpp
@@ -38,7 +39,7 @@ else()
   list(APPEND units common/platform/machine_linux.cpp)
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  list(APPEND units common/platform/sha256_x86.cpp)
+  list(APPEND units common/platform/sha256_x86.cpp common/x86/panel_packing.cpp)
 else()
   list(APPEND units common/platform/sha256_plain.cpp)
 endif()
