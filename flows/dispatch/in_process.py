@@ -19,6 +19,7 @@ from flows.dispatch.runs import close_children
 from flows.outcome.results import Outcome
 from flows.outcome.rows import this_run
 from flows.planning.plan import crashed_row, timed_out_row
+from flows.running.below import run_below
 from flows.running.services import Services, services, use_services
 from flows.running.settings import state_error
 from tasks.failures import explain
@@ -122,7 +123,8 @@ def _run_child(one: PlannedModel, options: ConversionOptions) -> MenagerieError:
     """Run the flow of one model; what it returns counts only if the model left no row."""
     try:
         with tags(one.model, one.target):
-            state = convert_model(one.model, one.target, options, return_state=True)
+            asked = {"model": one.model, "target": one.target, "options": options}
+            state = run_below(convert_model, asked)
     except Exception as error:  # noqa: BLE001 - Prefect's API can fail in any way
         return explain(error, "Prefect")
     return state_error(state)
