@@ -1,17 +1,19 @@
 """A flow run below the one at work, in this process: what a flow called in a flow makes, for less.
 
-A flow that is called in a flow asks the server seven times before its first line: for a task run,
-what ran below it, the flow's id, a flow run, its name, *Running*, and the run as it is now. Here
-these are a task run and a flow run that has its name and is *Running* from its beginning. The rest
-is Prefect's engine as it is.
+A flow that is called in a flow asks the server eight times before its first line: for a token, a
+task run, what ran below that, the flow's id, a flow run, its name, *Running*, and the run as it is
+now. Here it asks twice: for a task run, and for a flow run that has its name and is *Running* from
+its beginning. The rest is Prefect's engine as it is.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 from prefect import Task
+from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import FlowRunCreate
 from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext, TagsContext
@@ -19,10 +21,9 @@ from prefect.flow_engine import FlowRunEngine
 from prefect.states import Running, to_state_create
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from prefect import Flow, State
-    from prefect.client.orchestration import SyncPrefectClient
 
 __all__ = ["run_below"]
 
@@ -50,6 +51,8 @@ def run_below(flow: Flow[..., Any], parameters: Mapping[str, Any]) -> State[Any]
 class _Engine(FlowRunEngine[..., Any]):
     """Prefect's engine, whose run exists and is *Running* when it comes to begin it."""
 
+    _made: FlowRun | None = None  # the run as the server gave it, until the engine asks for it
+
     def create_flow_run(self, client: SyncPrefectClient) -> FlowRun:
         """The run and the task run by which Prefect's UI shows it below its parent."""
         name = str(self.flow.flow_run_name).format(**self.parameters or {})
@@ -69,13 +72,22 @@ class _Engine(FlowRunEngine[..., Any]):
             "POST", "/flow_runs/", json=wanted.model_dump(mode="json", exclude_unset=True)
         )
         self._flow_run_name_set = True  # or the engine names it once more
-        return FlowRun.model_validate(made.json())
+        self._made = FlowRun.model_validate(made.json())
+        return self._made
 
     def set_state(self, state: State[Any], force: bool = False) -> State[Any]:
         """Propose a state, unless it is the one in which the run began."""
         if state.is_running() and self.is_running():
             return self.state
         return super().set_state(state, force)
+
+    @contextmanager
+    def setup_run_context(self, client: SyncPrefectClient | None = None) -> Iterator[None]:
+        """Prefect's, which reads the run: a first time, that is the one just made."""
+        made, self._made = self._made, None
+        knowing = client if made is None else _Knowing(client or self.client, made)
+        with super().setup_run_context(knowing):
+            yield
 
     def _placeholder(self, client: SyncPrefectClient, name: str, key: str) -> UUID:
         """A task run of the parent, kept by the server in the state of the run below it."""
@@ -88,6 +100,18 @@ class _Engine(FlowRunEngine[..., Any]):
             task, parent.flow_run.id, dynamic_key=key, name=name, extra_tags=tags
         )
         return made.id
+
+
+class _Knowing(SyncPrefectClient):
+    """Another client, by its connection, that knows one run without asking the server."""
+
+    def __init__(self, client: SyncPrefectClient, run: FlowRun) -> None:
+        vars(self).update(vars(client))
+        self._run = run
+
+    def read_flow_run(self, flow_run_id: UUID) -> FlowRun:
+        """The run as it began, or another as it is now."""
+        return self._run if flow_run_id == self._run.id else super().read_flow_run(flow_run_id)
 
 
 def _flow_id(client: SyncPrefectClient, flow: str) -> UUID:
