@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import tempfile
 from typing import IO, TYPE_CHECKING, NoReturn, TypeVar
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["beside"]
 
 T = TypeVar("T")
+
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def beside(work: Callable[[], T], classes: Sequence[type]) -> Callable[[], T]:
@@ -51,6 +55,8 @@ def _write(work: Callable[[], object], file: IO[bytes]) -> NoReturn:
     """
     code = 1
     try:
+        # Else it would keep the pipes open by which others see that its parent was killed.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         torch.save(work(), file)
         file.flush()
         code = 0

@@ -79,3 +79,22 @@ print(beside(lambda: 7, [])(), flush=True)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"7\n"
+
+
+def test_it_does_not_outlive_the_process_that_asked_for_it() -> None:
+    """Whoever waits for that one's pipes would wait for the fork as well."""
+    program = """
+import signal
+from transforms.beside import beside
+def wait():
+    print("begun", flush=True)
+    signal.pause()
+beside(wait, [])
+signal.pause()
+"""
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
+        process.kill()
+        assert process.stdout.read() == b""
