@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "common/integer_rows.h"
@@ -77,13 +78,18 @@ void rounded_convolution(const Tensor& input, const Tensor& weight, const Intege
                          const Tensor* bias, const ConvolutionParameters& parameters,
                          const Epilogue& epilogue, const Tensor& output);
 
-// A depthwise convolution of images behind one of 1 x 1: an inverted residual block's first two
-// (arXiv:1801.04381).
+// A depthwise convolution of images behind one that makes them deeper: an inverted residual block's
+// first two (arXiv:1801.04381), or those that sample speech.
 struct Expanded {
   const Tensor& input;
-  const Tensor& expansion;                // a weight [O, C, 1, 1]
+  const Tensor& expansion;                // a weight [O, C, height, width]
   std::optional<IntegerWeight> integers;  // that it stands for
   const Tensor* expansion_bias;
+  ConvolutionParameters expansion_parameters;
+  std::span<const int64_t> sizes;  // of the expanded images
+  // What their rows are multiplied with in front of the activation, broadcast to those sizes; the
+  // same along channels and columns. Null for none.
+  const Tensor* rows;
   Epilogue expansion_epilogue;
   const Tensor& weight;  // [O, 1, height, width]
   const Tensor* bias;

@@ -45,11 +45,12 @@ void note_convolution(const Tensor& input, const Tensor& weight, bool transposed
   note(input, weight, output, 2.0 * each * double((transposed ? input : output).elements()));
 }
 
-void note_expanded(const Tensor& input, const Tensor& expansion, const Tensor& weight,
-                   const Tensor& output) {
-  const double products = double(input.elements()) * double(expansion.size[0]) +
+void note_expanded(const kernels::Expanded& call, const Tensor& output) {
+  const Tensor& weight = call.weight;
+  const double pixels = double(call.sizes[0]) * double(call.sizes[2]) * double(call.sizes[3]);
+  const double products = pixels * double(call.expansion.elements()) +
                           double(output.elements()) * double(weight.size[2] * weight.size[3]);
-  note(input, expansion, output, 2.0 * products, &weight);
+  note(call.input, call.expansion, output, 2.0 * products, &weight);
 }
 
 void note_attention(const Tensor& q, const Tensor& k, const Tensor& output) {

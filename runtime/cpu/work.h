@@ -1,6 +1,7 @@
 // What heavy kernels compute, told to the profile of the program that runs; without one, nothing.
 #pragma once
 
+#include "common/kernels.h"
 #include "common/tensor.h"
 
 namespace menagerie {
@@ -13,9 +14,8 @@ void note_product(const Tensor& a, const Tensor& b, const Tensor& output);
 void note_convolution(const Tensor& input, const Tensor& weight, bool transposed,
                       const Tensor& output);
 
-// The two convolutions that make one output, the first of 1 x 1.
-void note_expanded(const Tensor& input, const Tensor& expansion, const Tensor& weight,
-                   const Tensor& output);
+// The two convolutions that make one output.
+void note_expanded(const kernels::Expanded& call, const Tensor& output);
 
 // q[B, H, M, E], k[B, H, N, E]: 4 B H M N E, also where a mask hides scores.
 void note_attention(const Tensor& q, const Tensor& k, const Tensor& output);

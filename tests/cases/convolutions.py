@@ -164,7 +164,9 @@ def _expanded(**given: Any) -> torch.Tensor:
     """By eager, one after the other."""
     functions = {"none": lambda x: x, "relu": torch.relu, "swish": F.silu, "tanh": torch.tanh}
     functions["hardtanh"] = lambda x: F.hardtanh(x, 0.0, 1.5)
-    inner = F.conv2d(given["input"], given["expansion"], given["expansion_bias"])
+    window = [given[f"expansion_{name}"] for name in ("stride", "padding", "dilation")]
+    inner = F.conv2d(given["input"], given["expansion"], given["expansion_bias"], *window)
+    inner = inner if given["rows"] is None else inner * given["rows"]
     inner = functions[given["expansion_activation"]](inner)
     window = [given[name] for name in ("stride", "padding", "dilation")]
     outer = F.conv2d(inner, given["weight"], given["bias"], *window, inner.shape[1])
@@ -174,7 +176,8 @@ def _expanded(**given: Any) -> torch.Tensor:
 # Weights that are no constants are multiplied one convolution after the other.
 _BLOCK: dict[str, Any] = {
     "input": _X.to(memory_format=_LAST), "expansion": floats(9, 4, 1, 1),
-    "expansion_bias": floats(9), "expansion_activation": "hardtanh",
+    "expansion_bias": floats(9), "expansion_stride": [1, 1], "expansion_padding": [0, 0],
+    "expansion_dilation": [1, 1], "rows": None, "expansion_activation": "hardtanh",
     "expansion_scalars": [0.0, 1.5], "weight": floats(9, 1, 3, 3), "bias": floats(9, seed=1),
     "stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "activation": "relu", "scalars": [],
 }  # fmt: skip
@@ -186,6 +189,17 @@ for name, changed in (
     ("silu", _SILU),
     ("none, tanh", {"expansion_activation": "none", "expansion_scalars": [], "activation": "tanh"}),
     ("of rows", {"input": _X}),
+    ("rows by factors", {"rows": floats(_X.shape[0], 1, _X.shape[2], 1)}),
+    ("rows by a factor each image", {"rows": floats(_X.shape[0], 1, 1, 1)}),
+    (
+        "windows",
+        {
+            "expansion": floats(9, 4, 3, 2),
+            "expansion_stride": [2, 1],
+            "expansion_padding": [3, 1],
+            "expansion_dilation": [2, 1],
+        },
+    ),
 ):
     TABLE.add("expanded_depthwise", name, _BLOCK | changed, _expanded, tolerance=1e-4, targets=_CPU)
 for fact, changed in (
@@ -193,5 +207,10 @@ for fact, changed in (
     ("do not fit", {"weight": floats(7, 1, 3, 3)}),
     ("the bias must have 9 elements", {"bias": floats(8)}),
     ("is larger than input", {"weight": floats(9, 1, 12, 3)}),
+    ("are none of rows", {"rows": floats(1, 9, 1, 1)}),
+    ("are none of rows", {"rows": floats(1, 1, 1, 2)}),
+    ("are none of rows", {"rows": floats(1, 1, 3, 1)}),
+    ("are none of rows", {"rows": floats(3, 1, 1)}),
+    ("stride 0 is less than 1", {"expansion_stride": [0, 1]}),
 ):
     TABLE.refuse("expanded_depthwise", fact, **(_BLOCK | changed))

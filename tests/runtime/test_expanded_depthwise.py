@@ -1,9 +1,9 @@
-"""A depthwise convolution that is computed with the one of 1 x 1 before it has eager's values."""
+"""A depthwise convolution that is computed with the one before it has eager's values."""
 
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -32,6 +32,42 @@ def _block(activation: nn.Module, window: int | tuple[int, int], **how: int) -> 
     )
 
 
+class Windows(nn.Module):
+    """An expansion by larger windows, whose rows are multiplied by factors of some kind or none."""
+
+    def __init__(self, rows: str, expansion: nn.Conv2d, activation: nn.Module, **how: int) -> None:
+        super().__init__()
+        self.rows = rows
+        self.expansion, self.activation = expansion, activation
+        wide = expansion.out_channels
+        self.slide = nn.Conv2d(wide, wide, 3, groups=wide, **how)
+        self.last = nn.Conv2d(wide, 3, 1)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        """Of the first channels of an image."""
+        wide = self.expansion(image[:, : self.expansion.in_channels])
+        places = torch.arange(wide.shape[2])
+        if self.rows == "mask":  # three rows of some images are kept, eight of others
+            kept = 3 + 5 * (image[:, 0, 0, 0] > 0)
+            wide *= (places < kept[:, None])[:, None, :, None]
+        elif self.rows == "factors":
+            wide = torch.cos(places * 0.7)[None, None, :, None] * wide
+        return self.last(self.slide(self.activation(wide)))
+
+
+def _windows() -> nn.ModuleList:
+    steps: dict[str, Any] = {"stride": (2, 1), "padding": (1, 2)}
+    far: dict[str, Any] = {"padding": (4, 3), "dilation": (2, 3)}
+    return nn.ModuleList(
+        [
+            Windows("none", nn.Conv2d(3, _WIDE, (1, 5), padding=(0, 2)), nn.SiLU(), padding=1),
+            Windows("mask", nn.Conv2d(1, 2 * _WIDE, 3, **steps), nn.ReLU(), padding=1, stride=2),
+            Windows("factors", nn.Conv2d(2, _WIDE, (3, 2), **far), nn.SiLU(), dilation=2),
+            Windows("mask", nn.Conv2d(3, _WIDE, 1), nn.Hardswish(), padding=2),
+        ]
+    )
+
+
 class Blocks(nn.Module):
     """Windows of all kinds behind an expansion each."""
 
@@ -47,11 +83,17 @@ class Blocks(nn.Module):
             ]
         )
         self.blocks[1][0] = nn.Conv2d(7, _WIDE, 1, bias=False)
+        self.windows = _windows()
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         """The mean over places of each block's result, one beside the other."""
         x = torch.relu(self.first(image))
-        return torch.cat([block(x).mean((2, 3)) for block in self.blocks], 1)
+        made = [block(x) for block in self.blocks] + [block(image) for block in self.windows]
+        return torch.cat([*(each.mean((2, 3)) for each in made), *_extremes(made)], 1)
+
+
+def _extremes(made: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [extreme(each, (2, 3)) for each in made for extreme in (torch.amax, torch.amin)]
 
 
 @pytest.fixture(scope="module")
@@ -98,14 +140,16 @@ def test_one_thread_and_two_agree_to_the_bit(bundle: Path) -> None:
 )
 def test_the_profile_says_what_was_computed_together(bundle: Path) -> None:
     """Of all blocks with images of 40 x 40: both weights are named."""
-    named = kernels_noted(bundle, "expanded_depthwise 1x7x40x40 by 811x7x1x1 by 811x1x")
-    assert len(named) == 4
+    named = kernels_noted(bundle, "expanded_depthwise 1x")
+    assert sum("1x7x40x40 by 811x7x1x1 by 811x1x" in kernel for kernel in named) == 4
+    for weight in ("811x3x1x5", "1622x1x3x3", "811x2x3x2", "811x3x1x1"):
+        assert any(f"40x40 by {weight} by " in kernel for kernel in named), (weight, named)
 
 
 def test_nan_spreads_as_far_as_windows_do(session: Session, blocks: Blocks) -> None:
-    """Into every mean, as in eager."""
+    """Into every result, as in eager; of rows that are multiplied by nought, too."""
     image = torch.zeros(1, 3, 45, 45)
-    image[0, 1, 20, 20] = np.nan
+    image[0, :2, 20, 20] = np.nan
     assert_eagers(session, blocks, image, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["with_fused_activations"]
+__all__ = ["ACTIVATIONS", "Activation", "activation_of", "with_fused_activations"]
 
 aten = torch.ops.aten
 
@@ -31,7 +31,7 @@ _MATRIX = 2
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-class _Activation(NamedTuple):
+class Activation(NamedTuple):
     """An activation as torch's fused kernels name it."""
 
     name: str
@@ -39,15 +39,16 @@ class _Activation(NamedTuple):
     algorithm: str = ""
 
 
-_PLAIN: dict[OpOverload, _Activation] = {
-    aten.relu.default: _Activation("relu"),
-    aten.relu6.default: _Activation("hardtanh", (0.0, 6.0)),
-    aten.silu.default: _Activation("swish"),
-    aten.sigmoid.default: _Activation("sigmoid"),
-    aten.tanh.default: _Activation("tanh"),
-    aten.hardswish.default: _Activation("hardswish"),
-    aten.hardsigmoid.default: _Activation("hardsigmoid"),
+_PLAIN: dict[OpOverload, Activation] = {
+    aten.relu.default: Activation("relu"),
+    aten.relu6.default: Activation("hardtanh", (0.0, 6.0)),
+    aten.silu.default: Activation("swish"),
+    aten.sigmoid.default: Activation("sigmoid"),
+    aten.tanh.default: Activation("tanh"),
+    aten.hardswish.default: Activation("hardswish"),
+    aten.hardsigmoid.default: Activation("hardsigmoid"),
 }
+ACTIVATIONS = (*_PLAIN, aten.gelu.default, aten.hardtanh.default)
 
 
 def with_fused_activations(program: ExportedProgram) -> ExportedProgram:
@@ -62,29 +63,30 @@ def with_fused_activations(program: ExportedProgram) -> ExportedProgram:
         return program
     editor = ProgramEditor(program)
     aliasing = editor.aliasing()
-    for node in editor.calls(*_PLAIN, aten.gelu.default, aten.hardtanh.default):
+    for node in editor.calls(*ACTIVATIONS):
         layer = node.args[0]
         if not isinstance(layer, torch.fx.Node) or len(layer.users) != 1:
             continue
         if layer.meta["val"].dtype not in _DTYPES or aliasing.is_written(layer):
             continue
         with editor.graph.inserting_before(node):
-            fused = _fused(editor, layer, _activation(node), node)
+            fused = _fused(editor, layer, activation_of(node), node)
         if fused is not None:
             editor.replace(node, fused)
     return editor.finish()
 
 
-def _activation(node: Node) -> _Activation:
+def activation_of(node: Node) -> Activation:
+    """What a call of one of `ACTIVATIONS` computes."""
     if node.target is aten.gelu.default:
-        return _Activation("gelu", (), bound_arguments(node)["approximate"])
+        return Activation("gelu", (), bound_arguments(node)["approximate"])
     if node.target is aten.hardtanh.default:
         bound = bound_arguments(node)
-        return _Activation("hardtanh", (float(bound["min_val"]), float(bound["max_val"])))
+        return Activation("hardtanh", (float(bound["min_val"]), float(bound["max_val"])))
     return _PLAIN[node.target]  # type: ignore[index]
 
 
-def _fused(editor: ProgramEditor, layer: Node, activation: _Activation, node: Node) -> Node | None:
+def _fused(editor: ProgramEditor, layer: Node, activation: Activation, node: Node) -> Node | None:
     """A call of the fused kernel in front of `node`; None where there is none for the layer."""
     if layer.target in _CONVOLUTIONS:
         return _fused_convolution(editor, layer, activation, node)
@@ -94,7 +96,7 @@ def _fused(editor: ProgramEditor, layer: Node, activation: _Activation, node: No
 
 
 def _fused_convolution(
-    editor: ProgramEditor, layer: Node, activation: _Activation, node: Node
+    editor: ProgramEditor, layer: Node, activation: Activation, node: Node
 ) -> Node | None:
     bound = bound_arguments(layer)
     images, weight = bound["input"], bound["weight"]
@@ -120,7 +122,7 @@ def _fused_convolution(
 
 
 def _fused_linear(
-    editor: ProgramEditor, layer: Node, activation: _Activation, node: Node
+    editor: ProgramEditor, layer: Node, activation: Activation, node: Node
 ) -> Node | None:
     bound = bound_arguments(layer)
     weight = editor.constant(bound["weight"])
@@ -133,5 +135,5 @@ def _fused_linear(
     )  # fmt: skip
 
 
-def _written(activation: _Activation) -> tuple[Any, ...]:
+def _written(activation: Activation) -> tuple[Any, ...]:
     return activation.name, list(activation.scalars), activation.algorithm

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["compute_sizes"]
+__all__ = ["compute_size", "compute_sizes"]
 
 aten = torch.ops.aten
 
@@ -36,16 +36,17 @@ def compute_sizes(program: ExportedProgram) -> ExportedProgram:
     """
     editor = ProgramEditor(program)
     for asked in editor.calls(aten.sym_size.int):
-        convolution, axis = asked.args
+        convolution = asked.args[0]
         if isinstance(convolution, torch.fx.Node) and convolution.target in _CONVOLUTIONS:
-            _compute(editor, asked, convolution, int(axis))  # type: ignore[arg-type]
+            compute_size(editor, asked, convolution)
     return editor.finish()
 
 
-def _compute(editor: ProgramEditor, asked: Node, convolution: Node, axis: int) -> None:
+def compute_size(editor: ProgramEditor, asked: Node, convolution: Node) -> None:
+    """Have `asked`, a size of a convolution's result along another axis than channels, computed."""
     given = bound_arguments(convolution)
     images = given["input"]
-    axis %= fake_value(convolution).dim()
+    axis = int(asked.args[1]) % fake_value(convolution).dim()  # type: ignore[arg-type]
     batched = fake_value(images).dim() == fake_value(given["weight"]).dim()
     if not batched or axis == _CHANNELS:
         return

@@ -1,21 +1,29 @@
-"""A depthwise convolution and the one of 1 x 1 before it, as an inverted residual block has them.
+"""A depthwise convolution and the one before it that makes its images.
 
-The first makes an image several times as deep, which the second alone reads. As one call of the
-runtime's (`runtime/cpu/expansion.cpp`) a few of its rows at a time stay in the cache.
+The first makes an image several times as deep, which the second alone reads: an inverted residual
+block's of 1 x 1, or one of few channels, behind which a mask may hide frames of speech. As one call
+of the runtime's (`runtime/cpu/expansion.cpp`) a few of its rows at a time stay in the cache.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
+from transforms.aliasing import is_written_between
 from transforms.editor import ProgramEditor, fake_value
+from transforms.guards import surely_equal
+from transforms.lowering.activations import ACTIVATIONS, Activation, activation_of
+from transforms.lowering.convolution_sizes import compute_size
+from transforms.lowering.layouts import reads_by_strides
 from transforms.lowering.own_operators import declare
-from transforms.operators import bound_arguments
+from transforms.operators import bound_arguments, for_each_axis
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor
     from torch.export import ExportedProgram
@@ -23,17 +31,49 @@ if TYPE_CHECKING:
 
 __all__ = ["expanded_operator", "join_expansions"]
 
+aten = torch.ops.aten
+
 _SCHEMA = (
     "expanded_depthwise(Tensor input, Tensor expansion, Tensor? expansion_bias,"
+    " int[] expansion_stride, int[] expansion_padding, int[] expansion_dilation, Tensor? rows,"
     " str expansion_activation, float[] expansion_scalars, Tensor weight, Tensor? bias,"
     " int[] stride, int[] padding, int[] dilation, str activation, float[] scalars) -> Tensor"
 )
+_POINTWISE = torch.ops.mkldnn._convolution_pointwise.default
+_RANK, _AXES = 4, 2  # of images in batches
+_FEW_NUMBERS = 32  # of which one of the expanded image's is made
+
+
+@dataclass(frozen=True)
+class _Convolution:
+    """A call with a constant weight, and the activation behind it."""
+
+    input: Node
+    weight: Node
+    bias: Node | None
+    window: tuple[list[int], list[int], list[int]]  # stride, padding, dilation
+    groups: int
+    activation: Activation
+
+
+@dataclass(frozen=True)
+class _Expansion:
+    """What makes a depthwise convolution's images, and what its rows are multiplied with."""
+
+    node: Node
+    convolution: _Convolution
+    activation: Activation
+    rows: Node | None = None
 
 
 def _shape(  # noqa: PLR0917
     input: Tensor,  # noqa: A002
     expansion: Tensor,
     expansion_bias: Tensor | None,
+    expansion_stride: Sequence[int],
+    expansion_padding: Sequence[int],
+    expansion_dilation: Sequence[int],
+    _rows: Tensor | None,
     _expansion_activation: str,
     _expansion_scalars: Sequence[float],
     weight: Tensor,
@@ -44,7 +84,8 @@ def _shape(  # noqa: PLR0917
     *_: object,
 ) -> Tensor:
     conv2d = torch.ops.aten.conv2d.default
-    expanded = conv2d(input, expansion, expansion_bias)
+    window = (expansion_stride, expansion_padding, expansion_dilation)
+    expanded = conv2d(input, expansion, expansion_bias, *window)
     made = conv2d(expanded, weight, bias, stride, padding, dilation, weight.shape[0])
     return torch.empty_like(made, memory_format=torch.channels_last)
 
@@ -55,55 +96,122 @@ def expanded_operator() -> None:
 
 
 def join_expansions(program: ExportedProgram) -> ExportedProgram:
-    """Have one call compute a convolution of 1 x 1 and the depthwise one that alone reads it.
+    """Have one call compute a depthwise convolution and the one that makes its images.
 
-    Both are fused convolutions with activations (`activations.py`), in float32: the runtime has no
-    kernel for others.
+    Both are of float32 (the runtime has no kernel for others), and an activation is between them.
+    A program that reads memory by strides stays as it is, since the result is channels-last.
     """
+    if reads_by_strides(program):
+        return program
     expanded_operator()
     editor = ProgramEditor(program)
-    for node in editor.calls(torch.ops.mkldnn._convolution_pointwise.default):
-        outer = bound_arguments(node)
-        expansion = outer["X"]
-        if not _is_depthwise(outer) or len(expansion.users) != 1:
+    for node in editor.calls(_POINTWISE, aten.conv2d.default):
+        outer = _convolution(editor, node)
+        if outer is None or not _is_depthwise(outer):
             continue
-        if expansion.target is not node.target or not _is_expansion(bound_arguments(expansion)):
+        expansion = _expansion(editor, outer.input)
+        if expansion is None or is_written_between(expansion.node, node):
             continue
+        for asked in [n for n in expansion.node.users if n.target is aten.sym_size.int]:
+            compute_size(editor, asked, expansion.node)
         with editor.graph.inserting_before(node):
-            editor.replace(node, _joined(editor, bound_arguments(expansion), outer, node))
+            editor.replace(node, _joined(editor, expansion, outer, node))
     return editor.finish()
 
 
-def _is_depthwise(call: Mapping[str, Any]) -> bool:
-    weight = fake_value(call["W"])
-    return (
-        weight.dim() == 4  # noqa: PLR2004
-        and weight.dtype == torch.float32
-        and call["groups"] == weight.shape[0] > 1
-        and weight.shape[1] == 1
-        and not call["algorithm"]
+def _convolution(editor: ProgramEditor, node: Node) -> _Convolution | None:
+    given = bound_arguments(node)
+    fused = node.target is _POINTWISE
+    images, weight, bias = (
+        given[name] for name in (("X", "W", "B") if fused else ("input", "weight", "bias"))
     )
-
-
-def _is_expansion(call: Mapping[str, Any]) -> bool:
-    weight = fake_value(call["W"])
-    return (
-        call["groups"] == 1
-        and all(size == 1 for size in weight.shape[2:])
-        and all(step == 1 for step in call["stride"])
-        and not any(call["padding"])
-        and not call["algorithm"]
+    if not fused and editor.constant(weight) is None:
+        return None
+    made = fake_value(node)
+    if made.dim() != _RANK or made.dtype != torch.float32:
+        return None
+    activation = Activation("none")
+    if fused:
+        activation = Activation(given["attr"], tuple(given["scalars"]), given["algorithm"] or "")
+    stride, padding, dilation = (
+        list(for_each_axis(given[name], _AXES)) for name in ("stride", "padding", "dilation")
     )
+    window = (stride, padding, dilation)
+    return _Convolution(images, weight, bias, window, given["groups"], activation)
 
 
-def _joined(
-    editor: ProgramEditor, inner: Mapping[str, Any], outer: Mapping[str, Any], like: Node
-) -> Node:
+def _is_depthwise(call: _Convolution) -> bool:
+    weight = fake_value(call.weight)
+    plain = weight.dim() == _RANK and not call.activation.algorithm
+    return plain and call.groups == weight.shape[0] > 1 and weight.shape[1] == 1
+
+
+def _expansion(editor: ProgramEditor, images: Node) -> _Expansion | None:
+    """What makes `images`; None where the runtime has no kernel for it, or another reads it."""
+    if len(images.users) != 1:
+        return None
+    if images.target is _POINTWISE:
+        made = _convolution(editor, images)
+        found = None if made is None else _Expansion(images, made, made.activation)
+    else:
+        found = _masked_expansion(editor, images)
+    return found if found is not None and _is_expansion(found) else None
+
+
+def _is_expansion(expansion: _Expansion) -> bool:
+    call = expansion.convolution
+    if call.groups != 1 or expansion.activation.algorithm:
+        return False
+    sizes = list(fake_value(call.weight).shape[1:])
+    stride, padding, _ = call.window
+    of_pixels = [*sizes[1:], *stride] == [1] * 2 * _AXES and not any(padding)
+    return of_pixels or math.prod(sizes) <= _FEW_NUMBERS
+
+
+def _masked_expansion(editor: ProgramEditor, images: Node) -> _Expansion | None:
+    """Of an activation of a convolution's result times factors of its rows."""
+    if images.target not in ACTIVATIONS:
+        return None
+    product = images.args[0]
+    if not isinstance(product, torch.fx.Node) or product.target is not aten.mul.Tensor:
+        return None
+    if len(product.users) != 1:
+        return None
+    for node, rows in (product.args, product.args[::-1]):
+        if not isinstance(node, torch.fx.Node) or node.target is not aten.conv2d.default:
+            continue
+        made = _convolution(editor, node)
+        if made is not None and _is_read_by(product, node) and _is_of_rows(rows, node, product):
+            return _Expansion(node, made, activation_of(images), rows)  # type: ignore[arg-type]
+    return None
+
+
+def _is_read_by(product: Node, convolution: Node) -> bool:
+    """Whether nothing else reads the convolution's values: sizes can be computed."""
+    asked = [user for user in convolution.users if user is not product]
+    sized = all(user.target is aten.sym_size.int for user in asked)
+    return sized and all(user.args[1] % _RANK != 1 for user in asked)  # type: ignore[operator]
+
+
+def _is_of_rows(factors: object, convolution: Node, product: Node) -> bool:
+    """Whether each row of the images is multiplied with one number, and none is repeated."""
+    if not isinstance(factors, torch.fx.Node) or fake_value(factors).dim() != _RANK:
+        return False
+    _, channels, _, columns = fake_value(factors).shape
+    made = fake_value(product)
+    same = surely_equal(made.shape, fake_value(convolution).shape)
+    return same and made.dtype == torch.float32 and surely_equal((channels, columns), (1, 1))
+
+
+def _joined(editor: ProgramEditor, expansion: _Expansion, outer: _Convolution, like: Node) -> Node:
+    inner, rows = expansion.convolution, expansion.rows
+    if rows is not None and fake_value(rows).dtype != torch.float32:
+        rows = editor.call(aten._to_copy.default, rows, dtype=torch.float32, like=like)
     return editor.call(
         torch.ops.menagerie.expanded_depthwise.default,
-        inner["X"], inner["W"], inner["B"], inner["attr"], list(inner["scalars"]),
-        outer["W"], outer["B"],
-        *(list(outer[name]) for name in ("stride", "padding", "dilation")),
-        outer["attr"], list(outer["scalars"]),
+        inner.input, inner.weight, inner.bias, *inner.window, rows,
+        expansion.activation.name, list(expansion.activation.scalars),
+        outer.weight, outer.bias, *outer.window,
+        outer.activation.name, list(outer.activation.scalars),
         like=like,
     )  # fmt: skip

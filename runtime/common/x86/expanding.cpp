@@ -5,6 +5,7 @@
 
 #include "common/constant_cache.h"
 #include "common/copy.h"
+#include "common/x86/expanding_windows.h"
 #include "common/x86/packed_panels.h"
 
 namespace menagerie::x86 {
@@ -15,32 +16,29 @@ using kernels::Expanded;
 class FloatExpander : public Expander {
  public:
   FloatExpander(const Expanded& call, int64_t row, const Finish& finish)
-      : input_(call.input),
-        row_(row),
-        bias_(call.expansion_bias == nullptr ? nullptr : call.expansion_bias->data<float>()),
-        finish_(finish),
-        weights_(packed_panels(call.expansion)) {
+      : Expander(call, finish), row_(row), weights_(packed_panels(call.expansion)) {
     for (const Panel& panel : weights_->panels()) {
       panels_.push_back({panel.first, panel.columns, panel.kernel->width});
     }
   }
 
   std::span<const Channels> panels() const override { return panels_; }
-  void expand(int64_t image, int64_t y, size_t panel, float* to) const override {
-    const int64_t width = input_.size[3], pixel = (image * input_.size[2] + y) * width;
+
+ protected:
+  void multiply(const ExpandedRow& row, size_t panel, const Finish& finish,
+                float* to) const override {
+    const Tensor& input = call().input;
+    const int64_t width = input.size[3], pixel = (row.image * input.size[2] + row.y) * width;
     const Panel& p = weights_->panels()[panel];
     multiply_rows(*p.kernel,
-                  {input_.data<float>() + pixel * row_, row_, p.weights,
-                   bias_ == nullptr ? nullptr : bias_ + p.first, to, p.kernel->width,
-                   input_.size[1], width, p.columns},
-                  finish_);
+                  {input.data<float>() + pixel * row_, row_, p.weights,
+                   bias() == nullptr ? nullptr : bias() + p.first, to, p.kernel->width,
+                   input.size[1], width, p.columns},
+                  finish);
   }
 
  private:
-  const Tensor& input_;
   int64_t row_;
-  const float* bias_;
-  const Finish& finish_;
   std::shared_ptr<PackedPanels> weights_;
   std::vector<Channels> panels_;
 };
@@ -89,8 +87,8 @@ std::shared_ptr<PackedIntegers> packed_integers(const Tensor& values, int64_t wi
 class IntegerExpander : public Expander {
  public:
   IntegerExpander(const Expanded& call, const IntegerKernel& kernel, const Finish& finish)
-      : kernel_(kernel),
-        finish_(finish),
+      : Expander(call, finish),
+        kernel_(kernel),
         weights_(packed_integers(call.integers->values, kernel.width)),
         rounded_(empty_strided(Dtype::kUInt8, call.input.sizes(), call.input.strides())) {
     const int64_t images = call.input.size[0];
@@ -111,25 +109,29 @@ class IntegerExpander : public Expander {
   }
 
   std::span<const Channels> panels() const override { return weights_->panels(); }
-  void expand(int64_t image, int64_t y, size_t panel, float* to) const override {
+
+ protected:
+  void multiply(const ExpandedRow& row, size_t panel, const Finish& finish,
+                float* to) const override {
     const int64_t width = rounded_.size[3], depth = rounded_.size[1];
     const Channels& channels = panels()[panel];
     const size_t column = static_cast<size_t>(channels.first);
-    const size_t number = static_cast<size_t>(image) * bias_.size() + column;
-    IntegerTile tile{rounded_.data<uint8_t>() + (image * rounded_.size[2] + y) * width * depth,
-                     depth,
-                     weights_->weights() + channels.first * depth,
-                     start_.data() + number,
-                     factor_.data() + number,
-                     bias_.data() + column,
-                     to,
-                     channels.width,
-                     depth,
-                     0,
-                     channels.count};
+    const size_t number = static_cast<size_t>(row.image) * bias_.size() + column;
+    IntegerTile tile{
+        rounded_.data<uint8_t>() + (row.image * rounded_.size[2] + row.y) * width * depth,
+        depth,
+        weights_->weights() + channels.first * depth,
+        start_.data() + number,
+        factor_.data() + number,
+        bias_.data() + column,
+        to,
+        channels.width,
+        depth,
+        0,
+        channels.count};
     for (int64_t left = width; left > 0; left -= tile.rows) {
       tile.rows = std::min(left, kernel_.most_rows);
-      kernel_.multiply(tile, finish_);
+      kernel_.multiply(tile, finish);
       tile.input += tile.rows * depth;
       tile.output += tile.rows * channels.width;
     }
@@ -137,7 +139,6 @@ class IntegerExpander : public Expander {
 
  private:
   const IntegerKernel& kernel_;
-  const Finish& finish_;
   std::shared_ptr<PackedIntegers> weights_;
   Tensor rounded_;
   std::vector<float> bias_;     // of each column, as wide as all panels
@@ -145,9 +146,41 @@ class IntegerExpander : public Expander {
   std::vector<float> factor_;
 };
 
+// Multiplies pixels and finishes them, in place.
+void finish_times(float factor, const Channels& channels, int64_t pixels, const Finish& finish,
+                  float* values) {
+  const std::vector<float> factors(static_cast<size_t>(channels.count), factor);
+  WindowTile tile{};  // a window of one pixel
+  const float* from = values;
+  tile.input = &from;
+  tile.input_step = tile.output_step = channels.width;
+  tile.weights = factors.data();
+  tile.rows = tile.columns = 1;
+  tile.channels = channels.count;
+  for (int64_t first = 0; first < pixels; first += kMostWindows) {
+    tile.left = first * channels.width;
+    tile.output = values + tile.left;
+    tile.count = std::min(kMostWindows, pixels - first);
+    kernels().slide(tile, finish);
+  }
+}
+
 }  // namespace
 
+void Expander::expand(const ExpandedRow& row, size_t panel, float* to) const {
+  const Tensor* rows = call_.rows;
+  const float factor =
+      rows == nullptr ? 1
+                      : rows->data<float>()[row.image * rows->stride[0] + row.y * rows->stride[2]];
+  if (factor == 1) return multiply(row, panel, finish_, to);
+  multiply(row, panel, {}, to);
+  finish_times(factor, panels()[panel], call_.sizes[3], finish_, to);
+}
+
 std::unique_ptr<Expander> expander_of(const Expanded& call, const Finish& finish) {
+  if (!is_pointwise(call.expansion, call.expansion_parameters)) {
+    return call.integers.has_value() ? nullptr : window_expander(call, finish);
+  }
   const auto row = row_of_pixels(call.input);
   if (!row) return nullptr;
   if (call.integers.has_value()) {

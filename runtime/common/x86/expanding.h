@@ -1,4 +1,4 @@
-// What a convolution of 1 x 1 makes of rows of an image, of some channels at a time.
+// What a convolution makes of rows of an image, of some channels at a time.
 #pragma once
 
 #include <memory>
@@ -14,19 +14,38 @@ struct Channels {
   int64_t first, count, width;
 };
 
+// A row of the expanded image, and what was gathered for it.
+struct ExpandedRow {
+  int64_t image, y;
+  const float* gathered;
+};
+
 class Expander {
  public:
+  Expander(const kernels::Expanded& call, const Finish& finish) : call_(call), finish_(finish) {}
   virtual ~Expander() = default;
   Expander(const Expander&) = delete;
   Expander& operator=(const Expander&) = delete;
 
   // All channels, the widest first.
   virtual std::span<const Channels> panels() const = 0;
-  // The pixels of row `y` of an image, one after the other.
-  virtual void expand(int64_t image, int64_t y, size_t panel, float* to) const = 0;
+  // Floats that a row's inputs take where all panels read them from a place of their own.
+  virtual int64_t gathered() const { return 0; }
+  virtual void gather(int64_t, int64_t, float*) const {}
+  // The pixels of a row, one after the other.
+  void expand(const ExpandedRow& row, size_t panel, float* to) const;
 
  protected:
-  Expander() = default;
+  virtual void multiply(const ExpandedRow& row, size_t panel, const Finish& finish,
+                        float* to) const = 0;
+  const kernels::Expanded& call() const { return call_; }
+  const float* bias() const {
+    return call_.expansion_bias == nullptr ? nullptr : call_.expansion_bias->data<float>();
+  }
+
+ private:
+  const kernels::Expanded& call_;
+  const Finish& finish_;
 };
 
 // For floats or integers, as the weight is; null where the operands do not lie as the kernels want

@@ -27,8 +27,9 @@ struct Block {
   std::span<const Stretch> across;  // of a row of results
   const Expander& expander;
 
-  int64_t height() const { return call.input.size[2]; }
-  int64_t width() const { return call.input.size[3]; }
+  // Of the expanded image.
+  int64_t height() const { return call.sizes[2]; }
+  int64_t width() const { return call.sizes[3]; }
   // Rows of the expanded image that a window reaches over.
   int64_t reach() const { return (call.weight.size[2] - 1) * call.parameters.dilation[0] + 1; }
 };
@@ -39,8 +40,8 @@ class Rows {
   Rows(const Block& block, int64_t image) : block_(block), image_(image) {
     int64_t room = 0;
     for (const Channels& panel : block.expander.panels()) room += panel.width;
-    memory_ =
-        std::make_unique_for_overwrite<float[]>(static_cast<size_t>(room * row(1) * block.reach()));
+    room = room * row(1) + block.expander.gathered();
+    memory_ = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(room * block.reach()));
   }
 
   // Computes row `y` of the results. Rows come one after the other.
@@ -49,13 +50,18 @@ class Rows {
     const int64_t top = std::clamp<int64_t>(y * p.stride[0] - p.padding[0], 0, block_.height());
     const int64_t bottom =
         std::min(y * p.stride[0] - p.padding[0] + block_.reach(), block_.height());
-    const auto panels = block_.expander.panels();
-    float* memory = memory_.get();
+    const int64_t fresh = std::max(top, held_);
+    const Expander& expander = block_.expander;
+    const auto panels = expander.panels();
+    float* memory = memory_.get() + expander.gathered() * block_.reach();
+    for (int64_t next = fresh; next < bottom; ++next) {
+      expander.gather(image_, next, gathered(next));
+    }
     for (size_t panel = 0; panel < panels.size(); ++panel) {
       const Channels& channels = panels[panel];
-      for (int64_t next = std::max(top, held_); next < bottom; ++next) {
-        block_.expander.expand(image_, next, panel,
-                               memory + next % block_.reach() * row(channels.width));
+      for (int64_t next = fresh; next < bottom; ++next) {
+        expander.expand({image_, next, gathered(next)}, panel,
+                        memory + next % block_.reach() * row(channels.width));
       }
       slide_row(over(channels, memory), y);
       memory += row(channels.width) * block_.reach();
@@ -65,6 +71,9 @@ class Rows {
 
  private:
   int64_t row(int64_t channels) const { return block_.width() * channels; }
+  float* gathered(int64_t y) const {
+    return memory_.get() + y % block_.reach() * block_.expander.gathered();
+  }
 
   Sliding over(const Channels& channels, const float* memory) const {
     const Expanded& call = block_.call;
@@ -111,9 +120,9 @@ void run(const Block& block) {
 }
 
 bool pays(const Expanded& call) {
-  const Tensor& images = call.input;
-  const int64_t pixels = images.size[0] * images.size[2] * images.size[3];
-  return pixels * call.expansion.size[0] * int64_t{sizeof(float)} >= kFar;
+  int64_t elements = 1;
+  for (const int64_t size : call.sizes) elements *= size;
+  return elements * int64_t{sizeof(float)} >= kFar;
 }
 
 }  // namespace
@@ -129,7 +138,7 @@ bool expanded_depthwise(const Expanded& call, const Tensor& output) {
   if (expander == nullptr) return false;
   const auto windows = packed_windows(call.weight);
   const auto across =
-      stretches(call.parameters, call.input.size[3], call.weight.size[3], output.size[3]);
+      stretches(call.parameters, call.sizes[3], call.weight.size[3], output.size[3]);
   run({call, output, windows->values.data(), outer, across, *expander});
   return true;
 }

@@ -1,6 +1,6 @@
-// A depthwise convolution of what a convolution of 1 x 1 makes of an image, as in an inverted
-// residual block (arXiv:1801.04381): a few rows of the expanded image at a time, of a few channels,
-// stay in the cache.
+// A depthwise convolution of a deeper image that another one makes, as in an inverted residual
+// block (arXiv:1801.04381): a few rows of the expanded image at a time, of a few channels, stay in
+// the cache.
 #pragma once
 
 #include "common/kernels.h"

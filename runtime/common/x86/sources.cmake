@@ -7,6 +7,7 @@ set(x86_sources
     common/x86/dense_product.cpp
     common/x86/depthwise.cpp
     common/x86/expanding.cpp
+    common/x86/expanding_windows.cpp
     common/x86/expansion.cpp
     common/x86/packed_panels.cpp
     common/x86/packed_right.cpp
