@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import tempfile
 from typing import IO, TYPE_CHECKING, NoReturn, TypeVar
 
 import torch
+
+from menagerie import parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["beside"]
 
 T = TypeVar("T")
-
-_PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def beside(work: Callable[[], T], classes: Sequence[type]) -> Callable[[], T]:
@@ -32,9 +30,10 @@ def beside(work: Callable[[], T], classes: Sequence[type]) -> Callable[[], T]:
         classes: of objects in its result, besides tensors, numbers, text, lists and dictionaries.
     """
     file = tempfile.TemporaryFile()  # noqa: SIM115 - open until the result is read
+    caller = os.getpid()
     process = os.fork()
     if process == 0:
-        _write(work, file)
+        _write(work, file, caller)
 
     def result() -> T:
         with file:
@@ -48,7 +47,7 @@ def beside(work: Callable[[], T], classes: Sequence[type]) -> Callable[[], T]:
     return result
 
 
-def _write(work: Callable[[], object], file: IO[bytes]) -> NoReturn:
+def _write(work: Callable[[], object], file: IO[bytes], caller: int) -> NoReturn:
     """The fork's own end: nothing else of this process is closed or flushed in it.
 
     As `multiprocessing` would: it closes standard input, which a thread that is not here may hold.
@@ -56,7 +55,7 @@ def _write(work: Callable[[], object], file: IO[bytes]) -> NoReturn:
     code = 1
     try:
         # Else it would keep the pipes open by which others see that its parent was killed.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        parent.end_with(caller)
         torch.save(work(), file)
         file.flush()
         code = 0

@@ -9,9 +9,7 @@ folder needs a file system with extended attributes; ext4, xfs, btrfs and Linux'
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from infra.local.inner_token import InnerToken
 from infra.local.ports import free_ports
 from infra.local.s3_rights import Rights, guarded
+from menagerie import parent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +29,6 @@ WITH_PARENT = "MENAGERIE_WITH_PARENT"
 
 _RIGHTS = "MENAGERIE_S3_RIGHTS"
 _STORAGE = ("account", "container", "object")
-_PR_SET_PDEATHSIG = 1
 _CONF = Path(__file__).with_name("swift_conf")
 
 
@@ -91,8 +89,8 @@ def main(place: str, *proxies: str) -> None:
         loadapp,
     )
 
-    if os.environ.get(WITH_PARENT) and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.environ.get(WITH_PARENT):
+        parent.end_with(os.getppid())
     use_hub("poll")  # as Swift does
 
     folder = Path(place)

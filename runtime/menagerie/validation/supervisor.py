@@ -19,12 +19,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from menagerie import parent
 from menagerie.trust.policy import TRUST, trusted_place
 from menagerie.validation.kernel_sandbox import give_up_calls, give_up_files
 
 __all__ = ["main"]
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_CHILD_SUBREAPER = 36  # of prctl(2)
 _BY_SIGNAL = 128
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _OWN = ("cpuinfo", "meminfo", "stat", "sys", "filesystems")  # of /proc, what tells of no process
@@ -33,15 +34,13 @@ _OWN = ("cpuinfo", "meminfo", "stat", "sys", "filesystems")  # of /proc, what te
 def main() -> int:
     """Runs the command and returns how it ended."""
     order, command = json.loads(sys.argv[1]), sys.argv[2:]
-    _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    if os.getppid() != order["caller"]:  # it is gone already
-        return 1
-    _libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    parent.end_with(order["caller"], signal.SIGTERM)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with tempfile.TemporaryDirectory(prefix="menagerie-sandbox-") as scratch:
         _prepare(Path(scratch), order["layered"])
-        child = os.fork()
+        own, child = os.getpid(), os.fork()
         if child == 0:
-            _become(command, order, Path(scratch))
+            _become(command, order, Path(scratch), own)
         signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
         os.closerange(3, 256)  # the caller sees its pipe end with the command
         _, status = os.waitpid(child, 0)
@@ -64,10 +63,10 @@ def _prepare(scratch: Path, layered: list[str]) -> None:
     }
 
 
-def _become(command: list[str], order: dict[str, Any], scratch: Path) -> None:
+def _become(command: list[str], order: dict[str, Any], scratch: Path, supervisor: int) -> None:
     """Gives up rights and is the command from then on; ends this process where it cannot."""
     try:
-        _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        parent.end_with(supervisor)
         if "files" in order["gives_up"]:
             own = os.open("/proc/self", os.O_PATH)  # kept open, its rule is of this very folder
             os.set_inheritable(own, True)
@@ -96,10 +95,6 @@ def _end_the_rest() -> None:
             os.waitpid(-1, 0)
         except ChildProcessError:
             return
-
-
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
 
 
 if __name__ == "__main__":
