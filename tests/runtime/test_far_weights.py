@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lesser_processor import IS_LESSER, assert_passes_without_avx512, not_on_lesser
+from lesser_processor import assert_passes_without_avx512, not_on_lesser
 from torch import nn
 
 from menagerie.profile import profile
@@ -29,7 +29,6 @@ pytestmark = pytest.mark.skipif(
     platform.machine() not in {"x86_64", "AMD64"}, reason="the kernels are for x86-64"
 )
 
-_HAS_KERNELS = not IS_LESSER and "AVX512" in torch.backends.cpu.get_cpu_capability()
 _WIDTH, _WIDER = 1030, 1500  # neither fills panels of columns, nor squares of the packing
 _LENGTHS = (1, 700)
 _BLOCKS = (2, 700, _WIDTH)  # so many rows that threads pack several blocks of them
@@ -148,7 +147,6 @@ def test_windows_are_eagers_whatever_the_length(
     _assert_eagers(windows_session, Windows, torch.randn(batch, 1, samples, generator=generator))
 
 
-@pytest.mark.skipif(not _HAS_KERNELS, reason="the library's activations make numbers of NaN")
 def test_nan_and_infinity_reach_the_windows_that_hold_them(windows_session: Session) -> None:
     """And no other."""
     samples = torch.randn(1, 1, 2000)
@@ -222,7 +220,6 @@ def test_one_thread_and_two_agree_to_the_bit(
     assert np.array_equal(results[0], results[1])
 
 
-@pytest.mark.skipif(not _HAS_KERNELS, reason="without AVX-512 they are the library's")
 @pytest.mark.parametrize(
     ("kind", "shape", "own"), [("layers", (3, 67, _WIDTH), 3), ("windows", (1, 1, 2999), 3)]
 )

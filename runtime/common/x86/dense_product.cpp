@@ -70,11 +70,8 @@ int64_t rows_of_block(const RowsProduct& p, int64_t columns, int64_t threads) {
 
 }  // namespace
 
-bool packs_rows() { return kernels().panels.front().multiply_packed != nullptr; }
-
 bool takes_many_rows(int64_t rows) {
-  const int64_t shared = kFewestOfThread * Context::current().threads();
-  return packs_rows() && rows >= std::max(kFewestRows, shared);
+  return rows >= std::max(kFewestRows, kFewestOfThread * Context::current().threads());
 }
 
 void multiply_rows_packed(const RowsProduct& p, const PackedPanels& weights, const Finish& finish) {
@@ -101,9 +98,10 @@ void multiply_rows_packed(const RowsProduct& p, const PackedPanels& weights, con
 bool dense_product(const kernels::Product& p, const Tensor& output) {
   Finish finish;
   const int64_t rows = output.size[0], depth = p.a.size[1], columns = output.size[1];
+  if (p.a.dtype != Dtype::kFloat32 || p.alpha != 1 || p.beta != 0) return false;
+  if (!finish_of(p.epilogue, finish)) return false;
   const bool far = depth * columns >= kFarWeights;
-  if (!far || !packs_rows() || p.alpha != 1 || p.beta != 0) return false;
-  if (p.a.dtype != Dtype::kFloat32 || !finish_of(p.epilogue, finish)) return false;
+  if (!far && !is_faster_gelu(finish)) return false;
   note_own_kernel();
   const auto weights = packed_panels(p.b, {columns, 1, depth, p.b.stride[1], 0, p.b.stride[0]});
   multiply_rows_packed(

@@ -19,10 +19,7 @@ struct RowsProduct {
   int64_t rows, depth;
 };
 
-// Whether this processor has kernels for packed rows.
-bool packs_rows();
-
-// Whether it has, and the rows are enough to be divided among all threads.
+// Whether the rows are enough to be divided among all threads.
 bool takes_many_rows(int64_t rows);
 
 void multiply_rows_packed(const RowsProduct& product, const PackedPanels& weights,

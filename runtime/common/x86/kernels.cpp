@@ -72,6 +72,10 @@ bool is_exponential(const Finish& finish) {
   return finish.activation == Activation::kSwish || finish.activation == Activation::kSigmoid;
 }
 
+bool is_faster_gelu(const Finish& finish) {
+  return kernels().faster_gelu && finish.activation == kernels::Activation::kGeluErf;
+}
+
 void note_own_kernel() {
   if (Profile* profile = Context::current().profile()) profile->add_work("(own kernel)", 0, 0);
 }

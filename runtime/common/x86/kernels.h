@@ -34,8 +34,8 @@ struct PanelKernel {
   int64_t width;
   int64_t most_rows;
   void (*multiply)(const ProductTile&, const Finish&);
-  // The same of an input [depth, rows], whose rows are packed; null where nobody asks for it.
-  void (*multiply_packed)(const ProductTile&, const Finish&) = nullptr;
+  // The same of an input [depth, rows], whose rows are packed.
+  void (*multiply_packed)(const ProductTile&, const Finish&);
 };
 
 // The same of integers: output = finish((input * weights + start) * factor + bias), the product and
@@ -84,6 +84,7 @@ struct Kernels {
   void (*slide)(const WindowTile&, const Finish&);
   float (*maximum)(const float* values, int64_t n);
   float (*exponentials)(float* values, int64_t n, float highest);
+  bool faster_gelu;  // whether products with GELU behind them take less than the library's
 };
 
 extern const Kernels avx2_kernels;
@@ -130,6 +131,9 @@ bool finish_of(const kernels::Epilogue& epilogue, Finish& finish);
 
 // Whether the activation takes exponentials, which oneDNN is slow at behind a convolution.
 bool is_exponential(const Finish& finish);
+
+// Whether it is GELU, and a product that ends with it takes less here than by the library.
+bool is_faster_gelu(const Finish& finish);
 
 // Tells a profile that an operator was computed by these kernels.
 void note_own_kernel();

@@ -11,13 +11,13 @@ constexpr PanelKernel kPanels[] = {
     {Lanes16::kCount, 14, multiply<Lanes16, 1, 14>, multiply<Lanes16, 1, 14, true>},
     {Lanes8::kCount, 14, multiply<Lanes8, 1, 14>, multiply<Lanes8, 1, 14, true>},
 };
-// Rows are packed once for all panels.
+// Rows are packed once for all panels, as many as the first takes.
 static_assert(kPanels[0].most_rows == kPanels[1].most_rows &&
               kPanels[0].most_rows == kPanels[2].most_rows);
 
 }  // namespace
 
 constinit const Kernels avx512_kernels{kPanels, slide<Lanes16, kMostWindows>, row_maximum<Lanes16>,
-                                       row_exponentials<Lanes16>};
+                                       row_exponentials<Lanes16>, false};
 
 }  // namespace menagerie::x86

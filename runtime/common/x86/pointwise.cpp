@@ -69,7 +69,7 @@ bool pays(const Matrices& m, const Finish& finish) {
   if (m.rows > 1 && m.input_row * int64_t{sizeof(float)} % kOneSet == 0) return false;
   const int64_t rest = m.columns % kLibraryColumns;
   const bool half_empty = rest > 0 && rest <= kLibraryColumns / 2;  // the library's last vectors
-  return is_exponential(finish) || (half_empty && m.depth >= kDeep) ||
+  return is_exponential(finish) || is_faster_gelu(finish) || (half_empty && m.depth >= kDeep) ||
          m.rows * m.depth * m.columns <= kFewProducts;
 }
 

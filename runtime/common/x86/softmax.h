@@ -12,8 +12,9 @@ namespace {
 // polynomial of e^r.
 template <class Lanes>
 typename Lanes::Vector exponential_of_negative(typename Lanes::Vector x) {
-  const auto bounded = Lanes::clamped(x, Lanes::all(-87), Lanes::all(0));
-  const auto n = Lanes::rounded(bounded * 1.44269504F);
+  const auto lowest = Lanes::all(-87);
+  const auto bounded = Lanes::larger(lowest, x);
+  const auto n = Lanes::rounded(bounded * Lanes::all(1.44269504F));
   auto r = Lanes::multiply_add(n, Lanes::all(-0.693145752F), bounded);
   r = Lanes::multiply_add(n, Lanes::all(-1.42860682e-6F), r);
   auto sum = Lanes::all(1.9856975e-4F);
@@ -22,8 +23,8 @@ typename Lanes::Vector exponential_of_negative(typename Lanes::Vector x) {
   sum = Lanes::multiply_add(sum, r, Lanes::all(4.1666520e-2F));
   sum = Lanes::multiply_add(sum, r, Lanes::all(1.6666666e-1F));
   sum = Lanes::multiply_add(sum, r, Lanes::all(0.5F));
-  const auto power = Lanes::scaled(Lanes::multiply_add(sum * r, r, r + 1.0F), n);
-  return x < -87.0F ? Lanes::all(0) : power;
+  const auto power = Lanes::scaled(Lanes::multiply_add(sum * r, r, r + Lanes::all(1)), n);
+  return Lanes::nought_below(x, lowest, power);
 }
 
 template <class Lanes>
@@ -51,9 +52,18 @@ float row_maximum(const float* values, int64_t n) {
 
 template <class Lanes>
 float row_exponentials(float* values, int64_t n, float highest) {
+  using Wide = Together<Lanes, 3>;
   const int64_t rest = n % Lanes::kCount, whole = n - rest;
+  auto wide_sums = Wide::all(0);
+  int64_t i = 0;
+  for (; i + Wide::kCount <= whole; i += Wide::kCount) {
+    const auto x = exponential_of_negative<Wide>(Wide::load(values + i) + Wide::all(-highest));
+    Wide::store(values + i, x);
+    wide_sums = wide_sums + x;
+  }
   auto sums = Lanes::all(0);
-  for (int64_t i = 0; i < whole; i += Lanes::kCount) {
+  for (const auto& part : wide_sums.part) sums += part;
+  for (; i < whole; i += Lanes::kCount) {
     const auto x = exponential_of_negative<Lanes>(Lanes::load(values + i) - highest);
     Lanes::store(values + i, x);
     sums += x;
@@ -64,7 +74,7 @@ float row_exponentials(float* values, int64_t n, float highest) {
   float* last = values + whole;
   const auto x = exponential_of_negative<Lanes>(Lanes::load_first(last, rest) - highest);
   Lanes::store_first(last, x, rest);
-  for (int64_t i = 0; i < rest; ++i) total += last[i];
+  for (int64_t j = 0; j < rest; ++j) total += last[j];
   return total;
 }
 

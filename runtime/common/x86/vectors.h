@@ -39,6 +39,8 @@ struct Lanes8 {
     return x * (Vector)_mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
   }
   static Vector inverse(Vector x) { return 1.0F / x; }
+  // y, but nought where x is less than the lowest.
+  static Vector nought_below(Vector x, Vector lowest, Vector y) { return x < lowest ? all(0) : y; }
 
  private:
   static __m256i first(int64_t count) {
@@ -80,11 +82,74 @@ struct Lanes16 {
     const Vector error = multiply_add(-x, near, all(1));
     return multiply_add(near, error, near);
   }
+  static Vector nought_below(Vector x, Vector lowest, Vector y) { return x < lowest ? all(0) : y; }
 
  private:
   static __mmask16 first(int64_t count) { return static_cast<__mmask16>((1U << count) - 1); }
 };
 #endif
+
+// Several vectors as one: each operation is begun for all before the next one, so that none waits
+// for the last one's result.
+template <class Lanes, int kVectors>
+struct Together {
+  static constexpr int64_t kCount = kVectors * Lanes::kCount;
+
+  struct Vector {
+    typename Lanes::Vector part[kVectors];
+
+    Vector operator+(const Vector& b) const {
+      return each([&](int i) { return part[i] + b.part[i]; });
+    }
+    Vector operator*(const Vector& b) const {
+      return each([&](int i) { return part[i] * b.part[i]; });
+    }
+    Vector operator-() const {
+      return each([&](int i) { return -part[i]; });
+    }
+  };
+
+  static Vector load(const float* from) {
+    return each([&](int i) { return Lanes::load(from + i * Lanes::kCount); });
+  }
+  static void store(float* to, const Vector& x) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i) Lanes::store(to + i * Lanes::kCount, x.part[i]);
+  }
+  static Vector all(float value) {
+    return each([&](int) { return Lanes::all(value); });
+  }
+  static Vector multiply_add(const Vector& a, const Vector& b, const Vector& c) {
+    return each([&](int i) { return Lanes::multiply_add(a.part[i], b.part[i], c.part[i]); });
+  }
+  static Vector larger(const Vector& a, const Vector& b) {
+    return each([&](int i) { return Lanes::larger(a.part[i], b.part[i]); });
+  }
+  static Vector clamped(const Vector& x, const Vector& lowest, const Vector& highest) {
+    return each([&](int i) { return Lanes::clamped(x.part[i], lowest.part[i], highest.part[i]); });
+  }
+  static Vector rounded(const Vector& x) {
+    return each([&](int i) { return Lanes::rounded(x.part[i]); });
+  }
+  static Vector scaled(const Vector& x, const Vector& n) {
+    return each([&](int i) { return Lanes::scaled(x.part[i], n.part[i]); });
+  }
+  static Vector inverse(const Vector& x) {
+    return each([&](int i) { return Lanes::inverse(x.part[i]); });
+  }
+  static Vector nought_below(const Vector& x, const Vector& lowest, const Vector& y) {
+    return each([&](int i) { return Lanes::nought_below(x.part[i], lowest.part[i], y.part[i]); });
+  }
+
+ private:
+  template <class Part>
+  static Vector each(const Part& part) {
+    Vector all;
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i) all.part[i] = part(i);
+    return all;
+  }
+};
 
 }  // namespace
 }  // namespace menagerie::x86
