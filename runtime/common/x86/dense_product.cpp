@@ -10,12 +10,14 @@
 namespace menagerie::x86 {
 namespace {
 
-constexpr int64_t kFewestRows = 56;         // of a block
-constexpr int64_t kFewestOfThread = 28;     // below it threads share the panels
-constexpr int64_t kBlockFloats = 700'000;   // of packed rows, and half of their results: what the
-                                            // last cache has room for
-constexpr int64_t kFarWeights = 1'500'000;  // numbers that do not stay in the second-level cache
-constexpr int64_t kBlocksEach = 4;          // of a thread, so that none waits long for the last
+constexpr int64_t kFewestRows = 56;        // of a block
+constexpr int64_t kFewestOfThread = 28;    // below it threads share the panels
+constexpr int64_t kBlockFloats = 700'000;  // of packed rows, and half of their results: what the
+                                           // last cache has room for
+constexpr int64_t kBlocksEach = 4;         // of a thread, so that none waits long for the last
+
+// Whether a tile has more rows than a set of the first-level cache has lines.
+bool packs_rows() { return kernels().panels.front().multiply_packed != nullptr; }
 
 // Packs rows tile by tile.
 void pack_rows(const RowsProduct& p, float* packed) {
@@ -28,10 +30,17 @@ void pack_rows(const RowsProduct& p, float* packed) {
 void multiply_panel(const RowsProduct& p, const float* packed, const Panel& panel,
                     const Finish& finish) {
   const float* bias = p.bias == nullptr ? nullptr : p.bias + panel.first;
+  float* output = p.output + panel.first;
+  if (packed == nullptr) {
+    return multiply_rows(*panel.kernel,
+                         {p.input, p.input_row, panel.weights, bias, output, p.output_row, p.depth,
+                          p.rows, panel.columns},
+                         finish);
+  }
   each_tile(p.rows, kernels().panels.front().most_rows, [&](int64_t first, int64_t rows) {
     panel.kernel->multiply_packed(
-        {packed + first * p.depth, 0, panel.weights, bias,
-         p.output + first * p.output_row + panel.first, p.output_row, p.depth, rows, panel.columns},
+        {packed + first * p.depth, 0, panel.weights, bias, output + first * p.output_row,
+         p.output_row, p.depth, rows, panel.columns},
         finish);
   });
 }
@@ -40,19 +49,25 @@ void multiply_panel(const RowsProduct& p, const float* packed, const Panel& pane
 // afar once a block.
 void multiply_block(const RowsProduct& p, const PackedPanels& weights, const Finish& finish,
                     float* packed) {
-  pack_rows(p, packed);
+  if (packed != nullptr) pack_rows(p, packed);
   for (const Panel& panel : weights.panels()) multiply_panel(p, packed, panel, finish);
+}
+
+// Room for so many blocks of packed rows; none where they are not packed.
+Tensor room_for(int64_t blocks, int64_t floats) {
+  const int64_t space[] = {packs_rows() ? blocks : 0, floats};
+  return empty_contiguous(Dtype::kFloat32, space);
 }
 
 // Rows too few to be divided: threads share the panels.
 void multiply_few_rows(const RowsProduct& p, const PackedPanels& weights, const Finish& finish) {
-  const int64_t space[] = {p.rows, p.depth};
-  const Tensor packed = empty_contiguous(Dtype::kFloat32, space);
-  pack_rows(p, packed.data<float>());
+  const Tensor room = room_for(p.rows, p.depth);
+  float* packed = room.empty() ? nullptr : room.data<float>();
+  if (packed != nullptr) pack_rows(p, packed);
   const std::span<const Panel> panels = weights.panels();
   threads::share_out(panels.size(), 1, [&](threads::Tasks& left) {
     for (size_t next = 0, end = 0; left.take(next, end);) {
-      multiply_panel(p, packed.data<float>(), panels[next], finish);
+      multiply_panel(p, packed, panels[next], finish);
     }
   });
 }
@@ -79,11 +94,10 @@ void multiply_rows_packed(const RowsProduct& p, const PackedPanels& weights, con
   const int64_t threads = Context::current().threads();
   const int64_t block = rows_of_block(p, weights.columns(), threads);
   const int64_t blocks = (p.rows + block - 1) / block;
-  const int64_t space[] = {std::min(threads, blocks), block * p.depth};
-  const Tensor packed = empty_contiguous(Dtype::kFloat32, space);
+  const Tensor room = room_for(std::min(threads, blocks), block * p.depth);
   std::atomic<int64_t> workers = 0;
   threads::share_out(static_cast<size_t>(blocks), 1, [&](threads::Tasks& left) {
-    float* own = packed.data<float>() + workers++ * space[1];
+    float* own = room.empty() ? nullptr : room.data<float>() + workers++ * block * p.depth;
     for (size_t next = 0, end = 0; left.take(next, end);) {
       const int64_t first = static_cast<int64_t>(next) * block;
       RowsProduct rows = p;
@@ -100,7 +114,7 @@ bool dense_product(const kernels::Product& p, const Tensor& output) {
   const int64_t rows = output.size[0], depth = p.a.size[1], columns = output.size[1];
   if (p.a.dtype != Dtype::kFloat32 || p.alpha != 1 || p.beta != 0) return false;
   if (!finish_of(p.epilogue, finish)) return false;
-  const bool far = depth * columns >= kFarWeights;
+  const bool far = depth * columns >= kernels().far_weights;
   if (!far && !is_faster_gelu(finish)) return false;
   note_own_kernel();
   const auto weights = packed_panels(p.b, {columns, 1, depth, p.b.stride[1], 0, p.b.stride[0]});

@@ -35,7 +35,7 @@ struct PanelKernel {
   int64_t most_rows;
   void (*multiply)(const ProductTile&, const Finish&);
   // The same of an input [depth, rows], whose rows are packed.
-  void (*multiply_packed)(const ProductTile&, const Finish&);
+  void (*multiply_packed)(const ProductTile&, const Finish&) = nullptr;
 };
 
 // The same of integers: output = finish((input * weights + start) * factor + bias), the product and
@@ -84,7 +84,10 @@ struct Kernels {
   void (*slide)(const WindowTile&, const Finish&);
   float (*maximum)(const float* values, int64_t n);
   float (*exponentials)(float* values, int64_t n, float highest);
-  bool faster_gelu;  // whether products with GELU behind them take less than the library's
+  // What was measured to take less than the library's: products with so many weights or more, and
+  // with GELU behind them.
+  int64_t far_weights;
+  bool faster_gelu;
 };
 
 extern const Kernels avx2_kernels;

@@ -17,7 +17,11 @@ static_assert(kPanels[0].most_rows == kPanels[1].most_rows &&
 
 }  // namespace
 
-constinit const Kernels avx512_kernels{kPanels, slide<Lanes16, kMostWindows>, row_maximum<Lanes16>,
-                                       row_exponentials<Lanes16>, false};
+constinit const Kernels avx512_kernels{kPanels,
+                                       slide<Lanes16, kMostWindows>,
+                                       row_maximum<Lanes16>,
+                                       row_exponentials<Lanes16>,
+                                       1'500'000,
+                                       false};
 
 }  // namespace menagerie::x86
