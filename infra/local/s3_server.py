@@ -79,6 +79,8 @@ def _rights() -> Rights:
 
 def main(place: str, *proxies: str) -> None:
     """Serve until a signal ends it."""
+    if os.environ.get(WITH_PARENT):
+        parent.end_with(os.getppid())
     from eventlet import spawn, wsgi  # type: ignore[import-untyped]
     from eventlet.hubs import use_hub  # type: ignore[import-untyped]
     from swift.common.constraints import MAX_REQUEST_LINE  # type: ignore[import-untyped]
@@ -89,8 +91,6 @@ def main(place: str, *proxies: str) -> None:
         loadapp,
     )
 
-    if os.environ.get(WITH_PARENT):
-        parent.end_with(os.getppid())
     use_hub("poll")  # as Swift does
 
     folder = Path(place)

@@ -51,9 +51,12 @@ void compute(const Expanded& call, const Tensor& output) {
   }
   const Tensor expanded = empty_images(call.input, call.sizes);
   Epilogue epilogue = call.expansion_epilogue;
+  Tensor factors;
   if (call.rows != nullptr) {
+    factors = empty_images(call.input, call.sizes);  // laid as what they multiply
+    copy(*call.rows, factors);
     epilogue.binary = kernels::Binary::kMultiply;
-    epilogue.other = call.rows;
+    epilogue.other = &factors;
   }
   convolve(call.input, call.expansion, call.expansion_bias, call.expansion_parameters, epilogue,
            expanded);

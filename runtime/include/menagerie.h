@@ -36,7 +36,7 @@ extern "C" {
 #endif
 
 #define MENAGERIE_API __attribute__((visibility("default")))
-#define MENAGERIE_RUNTIME_ABI 2
+#define MENAGERIE_RUNTIME_ABI 3
 #define MENAGERIE_MAX_DIMENSIONS 16
 
 typedef struct menagerie_bundle menagerie_bundle;

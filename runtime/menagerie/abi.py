@@ -3,4 +3,4 @@
 __all__ = ["RUNTIME_ABI"]
 
 # Rises when a library lowered before no longer runs; MENAGERIE_RUNTIME_ABI of menagerie.h.
-RUNTIME_ABI = 2
+RUNTIME_ABI = 3

@@ -89,7 +89,7 @@ bool takes_many_rows(int64_t rows) {
   return rows >= std::max(kFewestRows, kFewestOfThread * Context::current().threads());
 }
 
-void multiply_rows_packed(const RowsProduct& p, const PackedPanels& weights, const Finish& finish) {
+void multiply_all_rows(const RowsProduct& p, const PackedPanels& weights, const Finish& finish) {
   if (!takes_many_rows(p.rows)) return multiply_few_rows(p, weights, finish);
   const int64_t threads = Context::current().threads();
   const int64_t block = rows_of_block(p, weights.columns(), threads);
@@ -118,7 +118,7 @@ bool dense_product(const kernels::Product& p, const Tensor& output) {
   if (!far && !is_faster_gelu(finish)) return false;
   note_own_kernel();
   const auto weights = packed_panels(p.b, {columns, 1, depth, p.b.stride[1], 0, p.b.stride[0]});
-  multiply_rows_packed(
+  multiply_all_rows(
       {p.a.data<float>(), p.a.stride[0], p.bias == nullptr ? nullptr : p.bias->data<float>(),
        output.data<float>(), output.stride[0], rows, depth},
       *weights, finish);

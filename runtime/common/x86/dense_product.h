@@ -1,5 +1,5 @@
-// Products with constant weights that lie far from the processor, by panel kernels over packed
-// rows.
+// Products of rows with packed weights by panel kernels. Rows are packed, too, where a tile has
+// more of them than a set of the first-level cache has lines.
 #pragma once
 
 #include "common/kernels.h"
@@ -22,8 +22,8 @@ struct RowsProduct {
 // Whether the rows are enough to be divided among all threads.
 bool takes_many_rows(int64_t rows);
 
-void multiply_rows_packed(const RowsProduct& product, const PackedPanels& weights,
-                          const Finish& finish);
+void multiply_all_rows(const RowsProduct& product, const PackedPanels& weights,
+                       const Finish& finish);
 
 // Computes a product with a constant right-hand side where these kernels are the faster ones;
 // false, with nothing done, where the kernel library is to. All operands are matrices with dense

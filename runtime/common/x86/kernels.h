@@ -34,7 +34,7 @@ struct PanelKernel {
   int64_t width;
   int64_t most_rows;
   void (*multiply)(const ProductTile&, const Finish&);
-  // The same of an input [depth, rows], whose rows are packed.
+  // The same of an input [depth, rows], whose rows are packed; null where they need not be.
   void (*multiply_packed)(const ProductTile&, const Finish&) = nullptr;
 };
 

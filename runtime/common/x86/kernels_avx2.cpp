@@ -4,8 +4,8 @@
 namespace menagerie::x86 {
 namespace {
 
-// Sums take 12 of the 16 registers. Six rows need no packing: they fit a set of the first-level
-// cache, however far apart they lie.
+// Sums take 12 of the 16 registers. The wide panel's six rows need no packing: they fit a set of
+// the first-level cache, however far apart they lie.
 constexpr PanelKernel kPanels[] = {
     {2 * Lanes8::kCount, 6, multiply<Lanes8, 2, 6>},
     {Lanes8::kCount, 12, multiply<Lanes8, 1, 12>},

@@ -40,7 +40,7 @@ bool sequence(const Tensor& input, const Tensor& weight, const Tensor* bias,
   const auto panels = packed_panels(weight, {weight.size[0], taps, channels, weight.stride[0],
                                              weight.stride[last], weight.stride[1]});
   for (int64_t i = 0; i < input.size[0]; ++i) {
-    multiply_rows_packed(
+    multiply_all_rows(
         {input.data<float>() + i * input.stride[0], p.stride[p.spatial - 1] * channels,
          bias == nullptr ? nullptr : bias->data<float>(),
          output.data<float>() + i * output.stride[0], output.size[1], output.size[last],

@@ -104,9 +104,6 @@ struct Together {
     Vector operator*(const Vector& b) const {
       return each([&](int i) { return part[i] * b.part[i]; });
     }
-    Vector operator-() const {
-      return each([&](int i) { return -part[i]; });
-    }
   };
 
   static Vector load(const float* from) {
@@ -125,17 +122,11 @@ struct Together {
   static Vector larger(const Vector& a, const Vector& b) {
     return each([&](int i) { return Lanes::larger(a.part[i], b.part[i]); });
   }
-  static Vector clamped(const Vector& x, const Vector& lowest, const Vector& highest) {
-    return each([&](int i) { return Lanes::clamped(x.part[i], lowest.part[i], highest.part[i]); });
-  }
   static Vector rounded(const Vector& x) {
     return each([&](int i) { return Lanes::rounded(x.part[i]); });
   }
   static Vector scaled(const Vector& x, const Vector& n) {
     return each([&](int i) { return Lanes::scaled(x.part[i], n.part[i]); });
-  }
-  static Vector inverse(const Vector& x) {
-    return each([&](int i) { return Lanes::inverse(x.part[i]); });
   }
   static Vector nought_below(const Vector& x, const Vector& lowest, const Vector& y) {
     return each([&](int i) { return Lanes::nought_below(x.part[i], lowest.part[i], y.part[i]); });
