@@ -1,46 +1,33 @@
 #include "common/x86/expanding.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "common/constant_cache.h"
 #include "common/copy.h"
 #include "common/x86/expanding_windows.h"
-#include "common/x86/packed_panels.h"
 
 namespace menagerie::x86 {
 namespace {
 
 using kernels::Expanded;
 
-class FloatExpander : public Expander {
+class FloatExpander : public PanelExpander {
  public:
   FloatExpander(const Expanded& call, int64_t row, const Finish& finish)
-      : Expander(call, finish), row_(row), weights_(packed_panels(call.expansion)) {
-    for (const Panel& panel : weights_->panels()) {
-      panels_.push_back({panel.first, panel.columns, panel.kernel->width});
-    }
-  }
-
-  std::span<const Channels> panels() const override { return panels_; }
+      : PanelExpander(call, finish, packed_panels(call.expansion)), row_(row) {}
 
  protected:
   void multiply(const ExpandedRow& row, size_t panel, const Finish& finish,
                 float* to) const override {
     const Tensor& input = call().input;
-    const int64_t width = input.size[3], pixel = (row.image * input.size[2] + row.y) * width;
-    const Panel& p = weights_->panels()[panel];
-    multiply_rows(*p.kernel,
-                  {input.data<float>() + pixel * row_, row_, p.weights,
-                   bias() == nullptr ? nullptr : bias() + p.first, to, p.kernel->width,
-                   input.size[1], width, p.columns},
-                  finish);
+    const int64_t pixel = (row.image * input.size[2] + row.y) * input.size[3];
+    multiply_pixels(input.data<float>() + pixel * row_, row_, input.size[1], panel, finish, to);
   }
 
  private:
   int64_t row_;
-  std::shared_ptr<PackedPanels> weights_;
-  std::vector<Channels> panels_;
 };
 
 constexpr int64_t kGroup = 4;  // integers that one instruction multiplies and adds up
@@ -175,6 +162,25 @@ void Expander::expand(const ExpandedRow& row, size_t panel, float* to) const {
   if (factor == 1) return multiply(row, panel, finish_, to);
   multiply(row, panel, {}, to);
   finish_times(factor, panels()[panel], call_.sizes[3], finish_, to);
+}
+
+PanelExpander::PanelExpander(const Expanded& call, const Finish& finish,
+                             std::shared_ptr<PackedPanels> weights)
+    : Expander(call, finish), weights_(std::move(weights)) {
+  for (const Panel& panel : weights_->panels()) {
+    panels_.push_back({panel.first, panel.columns, panel.kernel->width});
+  }
+}
+
+void PanelExpander::multiply_pixels(const float* pixels, int64_t between, int64_t depth,
+                                    size_t panel, const Finish& finish, float* to) const {
+  const Panel& p = weights_->panels()[panel];
+  const Tensor* bias = call().expansion_bias;
+  multiply_rows(
+      *p.kernel,
+      {pixels, between, p.weights, bias == nullptr ? nullptr : bias->data<float>() + p.first, to,
+       p.kernel->width, depth, call().sizes[3], p.columns},
+      finish);
 }
 
 std::unique_ptr<Expander> expander_of(const Expanded& call, const Finish& finish) {

@@ -3,9 +3,11 @@
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "common/kernels.h"
 #include "common/x86/kernels.h"
+#include "common/x86/packed_panels.h"
 
 namespace menagerie::x86 {
 
@@ -39,13 +41,27 @@ class Expander {
   virtual void multiply(const ExpandedRow& row, size_t panel, const Finish& finish,
                         float* to) const = 0;
   const kernels::Expanded& call() const { return call_; }
-  const float* bias() const {
-    return call_.expansion_bias == nullptr ? nullptr : call_.expansion_bias->data<float>();
-  }
 
  private:
   const kernels::Expanded& call_;
   const Finish& finish_;
+};
+
+// By products of floats.
+class PanelExpander : public Expander {
+ public:
+  PanelExpander(const kernels::Expanded& call, const Finish& finish,
+                std::shared_ptr<PackedPanels> weights);
+  std::span<const Channels> panels() const override { return panels_; }
+
+ protected:
+  // Of a row's pixels, each of `depth` numbers, that lie `between` floats apart.
+  void multiply_pixels(const float* pixels, int64_t between, int64_t depth, size_t panel,
+                       const Finish& finish, float* to) const;
+
+ private:
+  std::shared_ptr<PackedPanels> weights_;
+  std::vector<Channels> panels_;
 };
 
 // For floats or integers, as the weight is; null where the operands do not lie as the kernels want

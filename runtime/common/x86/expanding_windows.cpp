@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "common/x86/packed_panels.h"
 #include "common/x86/sliding.h"
 
 namespace menagerie::x86 {
@@ -18,13 +17,10 @@ PanelLayout layout_of(const Tensor& weight) {
 }
 
 // Copies what each pixel's window reads, then multiplies rows of that.
-class WindowExpander : public Expander {
+class WindowExpander : public PanelExpander {
  public:
   WindowExpander(const Expanded& call, const Finish& finish)
-      : Expander(call, finish), weights_(packed_panels(call.expansion, layout_of(call.expansion))) {
-    for (const Panel& panel : weights_->panels()) {
-      panels_.push_back({panel.first, panel.columns, panel.kernel->width});
-    }
+      : PanelExpander(call, finish, packed_panels(call.expansion, layout_of(call.expansion))) {
     const auto& p = call.expansion_parameters;
     for (int64_t x = 0; x < call.expansion.size[3]; ++x) {
       const Reach pixels(x * p.dilation[1] - p.padding[1], p.stride[1], width(),
@@ -33,7 +29,6 @@ class WindowExpander : public Expander {
     }
   }
 
-  std::span<const Channels> panels() const override { return panels_; }
   int64_t gathered() const override { return width() * depth(); }
   void gather(int64_t image, int64_t y, float* to) const override {
     const Tensor& input = call().input;
@@ -53,11 +48,7 @@ class WindowExpander : public Expander {
  protected:
   void multiply(const ExpandedRow& row, size_t panel, const Finish& finish,
                 float* to) const override {
-    const Panel& p = weights_->panels()[panel];
-    multiply_rows(*p.kernel,
-                  {row.gathered, depth(), p.weights, bias() == nullptr ? nullptr : bias() + p.first,
-                   to, p.kernel->width, depth(), width(), p.columns},
-                  finish);
+    multiply_pixels(row.gathered, depth(), depth(), panel, finish, to);
   }
 
  private:
@@ -78,8 +69,6 @@ class WindowExpander : public Expander {
     }
   }
 
-  std::shared_ptr<PackedPanels> weights_;
-  std::vector<Channels> panels_;
   std::vector<Reach> across_;  // of each column of a window, the pixels for which it is inside
 };
 
