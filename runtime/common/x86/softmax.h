@@ -3,28 +3,17 @@
 
 #include <limits>
 
+#include "common/x86/activations.h"
 #include "common/x86/vectors.h"
 
 namespace menagerie::x86 {
 namespace {
 
-// e^x for x <= 0 to 1 ULP, nought below e^-87: x = n ln 2 + r (Cody and Waite), and a minimax
-// polynomial of e^r.
+// e^x for x <= 0, nought below e^-87.
 template <class Lanes>
 typename Lanes::Vector exponential_of_negative(typename Lanes::Vector x) {
   const auto lowest = Lanes::all(-87);
-  const auto bounded = Lanes::larger(lowest, x);
-  const auto n = Lanes::rounded(bounded * Lanes::all(1.44269504F));
-  auto r = Lanes::multiply_add(n, Lanes::all(-0.693145752F), bounded);
-  r = Lanes::multiply_add(n, Lanes::all(-1.42860682e-6F), r);
-  auto sum = Lanes::all(1.9856975e-4F);
-  sum = Lanes::multiply_add(sum, r, Lanes::all(1.3938361e-3F));
-  sum = Lanes::multiply_add(sum, r, Lanes::all(8.3333310e-3F));
-  sum = Lanes::multiply_add(sum, r, Lanes::all(4.1666520e-2F));
-  sum = Lanes::multiply_add(sum, r, Lanes::all(1.6666666e-1F));
-  sum = Lanes::multiply_add(sum, r, Lanes::all(0.5F));
-  const auto power = Lanes::scaled(Lanes::multiply_add(sum * r, r, r + Lanes::all(1)), n);
-  return Lanes::nought_below(x, lowest, power);
+  return Lanes::nought_below(x, lowest, exponential<Lanes>(Lanes::larger(lowest, x)));
 }
 
 template <class Lanes>

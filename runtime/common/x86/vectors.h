@@ -104,6 +104,9 @@ struct Together {
     Vector operator*(const Vector& b) const {
       return each([&](int i) { return part[i] * b.part[i]; });
     }
+    Vector operator-() const {
+      return each([&](int i) { return -part[i]; });
+    }
   };
 
   static Vector load(const float* from) {
