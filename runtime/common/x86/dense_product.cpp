@@ -115,7 +115,7 @@ bool dense_product(const kernels::Product& p, const Tensor& output) {
   if (p.a.dtype != Dtype::kFloat32 || p.alpha != 1 || p.beta != 0) return false;
   if (!finish_of(p.epilogue, finish)) return false;
   const bool far = depth * columns >= kernels().far_weights;
-  if (!far && !is_faster_gelu(finish)) return false;
+  if (!far && !is_exponential(finish) && !is_faster_gelu(finish)) return false;
   note_own_kernel();
   const auto weights = packed_panels(p.b, {columns, 1, depth, p.b.stride[1], 0, p.b.stride[0]});
   multiply_all_rows(
