@@ -107,6 +107,7 @@ def _convert_all(
         runs, placement, clock = Runs(client, this_run()), load_placement(), Clock()
         until = clock.now() + limits.hours * 3600
         workers = bool(runs.deployments(FlowName.CONVERT_BATCH))
+        asking = Confirmations(runs, placement, limits, options.store, clock)
         if work and workers:
             Conversions(
                 runs,
@@ -118,6 +119,7 @@ def _convert_all(
                 watch=None
                 if isinstance(listener, SilentListener)
                 else StageWatch(client, listener),
+                confirm=asking.ask,  # a device need not wait for the last model
                 attended=deployment.get_id() is None,
             ).convert(work, known_seconds(), until)
         else:
@@ -125,7 +127,6 @@ def _convert_all(
         rows = [recorder.rows[one.model, one.target] for one in planned]
         if not workers:
             return rows
-        asking = Confirmations(runs, placement, limits, options.store, clock)
         confirmed = asking.confirm(rows, until)
     for before, after in zip(rows, confirmed, strict=True):
         if after != before:

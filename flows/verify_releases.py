@@ -101,4 +101,4 @@ def _ask_devices(store: str) -> None:
     ]
     with get_client(sync_client=True) as client:
         runs, placement = Runs(client, this_run()), load_placement()
-        Confirmations(runs, placement, RunLimits(), store, Clock()).ask_again(rows)
+        Confirmations(runs, placement, RunLimits(), store, Clock()).ask(rows)

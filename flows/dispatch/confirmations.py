@@ -63,6 +63,7 @@ class Confirmations(Policy[Asked]):
         self._store = store
         self._clock = clock
         self._done: dict[tuple[str, str], ModelResult] = {}
+        self._deployments: dict[str, UUID] | None = None  # by pool, until they are asked for
         self._log = get_logger(__name__)
 
     def confirm(self, rows: Sequence[ModelResult], until: float) -> list[ModelResult]:
@@ -85,8 +86,8 @@ class Confirmations(Policy[Asked]):
             self._log.warning("Confirmations could not be followed: %s", error)
         return list(self._done.values())
 
-    def ask_again(self, rows: Sequence[ModelResult]) -> None:
-        """Ask for what awaits a device by the store's word, and wait for none of it.
+    def ask(self, rows: Sequence[ModelResult]) -> None:
+        """Ask for what awaits a device, and wait for none of it.
 
         Those that wait on this server are found; after a change of database there are none.
         """
@@ -130,7 +131,9 @@ class Confirmations(Policy[Asked]):
 
     def _ask(self, rows: list[ModelResult]) -> list[Asked]:
         """The runs that confirm these rows: those that wait already, for the others new ones."""
-        deployments = self._runs.deployments(FlowName.CONFIRM_RELEASE) if rows else {}
+        if rows and self._deployments is None:
+            self._deployments = self._runs.deployments(FlowName.CONFIRM_RELEASE)
+        deployments = self._deployments or {}
         rows = [row for row in rows if self._pool(row) in deployments]
         asked: list[Asked] = []
         for attempt in range(_ATTEMPTS):

@@ -22,7 +22,7 @@ from zoo.errors import MenagerieError
 from zoo.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from flows.dispatch.runs import Runs
     from flows.dispatch.stages import StageWatch
@@ -48,6 +48,7 @@ class Conversions(Policy[BatchChild]):
         recorder: hears of every row.
         clock: time.
         watch: follows the stages on workers, where somebody looks on.
+        confirm: asks devices to confirm these rows, if they await it.
         attended: whether an interrupt is a person's, who wants all of it to end.
     """
 
@@ -61,6 +62,7 @@ class Conversions(Policy[BatchChild]):
         recorder: Recorder,
         clock: Clock | None = None,
         watch: StageWatch | None = None,
+        confirm: Callable[[Sequence[ModelResult]], None] | None = None,
         attended: bool = False,
     ) -> None:
         self._runs = runs
@@ -71,7 +73,9 @@ class Conversions(Policy[BatchChild]):
         self._recorder = recorder
         self._clock = clock or Clock()
         self._watch = watch
+        self._confirm = confirm
         self._attended = attended
+        self._fresh: list[ModelResult] = []  # since the last look
         self._waiting: list[Batch] = []
         self._log = get_logger(__name__)
 
@@ -111,13 +115,16 @@ class Conversions(Policy[BatchChild]):
             del self._waiting[0]
 
     def look(self, children: Sequence[BatchChild]) -> None:
-        """Have whoever looks on see the stages."""
+        """Have whoever looks on see the stages, and devices confirm what ended meanwhile."""
         if self._watch is not None:
             self._watch.look([child.run.id for child in children])
+        fresh, self._fresh = self._fresh, []
+        if self._confirm is not None:
+            self._confirm(fresh)
 
     def take(self, child: BatchChild, rows: Sequence[ModelResult]) -> None:
         """Tell the rows that are new."""
-        child.take_rows(rows, self._recorder.model_ended)
+        child.take_rows(rows, self._take_row)
 
     def verdict(self, child: BatchChild, age: float, alone: float | None) -> str:
         """It runs for longer than its models may, or nobody comes for it."""
@@ -170,6 +177,10 @@ class Conversions(Policy[BatchChild]):
             self._fail(batch.models, fact)
         for child in children:
             self._fail(child.missing.values(), fact)
+
+    def _take_row(self, row: ModelResult) -> None:
+        self._recorder.model_ended(row)
+        self._fresh.append(row)
 
     def _stored_row(self, one: PlannedModel) -> ModelResult | None:
         """The row of a model that was published by a run that could not say so any more."""

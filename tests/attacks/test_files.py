@@ -252,7 +252,7 @@ def test_a_forged_lease_does_not_block_for_ever(store: Store) -> None:
     forger = threading.Thread(target=forge)
     forger.start()
     try:
-        patience = Patience(look=0.01, settle=0.01, longest=0.3)
+        patience = Patience(look=0.01, settle=1, longest=0.3)
         with hold_lease(store.objects, "ab" * 32, patience):
             pass
     finally:

@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 __all__ = ["Patience", "hold_lease"]
 
 _MAX_BYTES = 4096
+_LEAST_SETTLING = 0.02  # seconds: a process may have to wait for a processor in between
 
 
 class Patience(Frozen):
-    """How often a lease is renewed and looked at, in seconds."""
+    """How often a lease is renewed and looked at, in seconds where nothing else is said."""
 
     renew: float = Field(default=10.0, gt=0)
     look: float = Field(default=5.0, gt=0)
@@ -43,7 +44,11 @@ class Patience(Frozen):
     longest: float = Field(
         default=6 * 3600.0, gt=0, description="waited in all: a note that ever changes is forged"
     )
-    settle: float = Field(default=0.2, ge=0, description="between writing it and reading it back")
+    settle: float = Field(
+        default=4.0,
+        ge=0,
+        description="times as long as writing it took, between that and reading it back",
+    )
 
 
 class _Note(Frozen):
@@ -108,7 +113,8 @@ def _acquire(
         free = seen is None or dead or now - since > patience.dead or now > end
         if free:
             objects.put_small(key, mine.model_dump_json().encode())
-            time.sleep(patience.settle)
+            # By then whoever saw it free at the same time has written, too.
+            time.sleep(max(_LEAST_SETTLING, patience.settle * (time.monotonic() - now)))
             seen, since = _read(objects, key), time.monotonic()
             if seen is None or seen.owner == mine.owner or now > end:
                 return waited

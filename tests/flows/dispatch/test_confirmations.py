@@ -165,7 +165,7 @@ def test_after_a_change_of_database_it_is_asked_for_again() -> None:
         server.clock(),
     )
     for _ in range(2):
-        asking.ask_again([row("ant"), row("bee", proof=ReleaseState.VALIDATED)])
+        asking.ask([row("ant"), row("bee", proof=ReleaseState.VALIDATED)])
     assert server.names == ["ant for metal: confirm"]
     assert server.time == 0.0
     confirm(server, row("ant"))  # the week's run finds it

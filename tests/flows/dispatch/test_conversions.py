@@ -20,6 +20,7 @@ from tasks.prove import prove
 from tasks.publish import publish_bundle
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 TINY = {(name, "cpu"): 1.0 for name in ("ant", "bee", "cat")}
@@ -60,6 +61,7 @@ def dispatch(
     seconds: dict[tuple[str, str], float] | None = None,
     *,
     attended: bool = False,
+    confirm: Callable[[Sequence[ModelResult]], None] | None = None,
     **limits: int,
 ) -> dict[str, ModelResult]:
     """The rows by model after a run."""
@@ -71,6 +73,7 @@ def dispatch(
         options=options,
         recorder=recorder,
         clock=server.clock(),
+        confirm=confirm,
         attended=attended,
     ).convert(work, seconds or TINY, server.time + allowed.hours * 3600)
     return {model: each for (model, _), each in recorder.rows.items()}
@@ -90,6 +93,18 @@ def test_small_models_share_a_run(work: list[PlannedModel], options: ConversionO
     server = FakeRuns(well)
     dispatch(server, work, options, ALONE)
     assert server.names == ["ant for cpu", "bee for cpu", "cat for cpu"]
+
+
+def test_devices_confirm_while_others_are_converted(
+    work: list[PlannedModel], options: ConversionOptions
+) -> None:
+    """Each row is handed on at the look after the one that brought it, and once."""
+    asked: list[list[str]] = []
+    rows = dispatch(
+        FakeRuns(well), work, options, confirm=lambda rows: asked.append([r.model for r in rows])
+    )
+    assert set(rows) == {"ant", "bee", "cat"}
+    assert [models for models in asked if models] == [["ant"], ["bee"]]  # cat's ended the run
 
 
 def test_failures_are_rows_of_their_models(

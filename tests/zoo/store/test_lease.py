@@ -7,20 +7,20 @@ import os
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from bundle_maker import BUILD_KEY
 
 from menagerie.store.layout import lease_key
 from zoo.processes import Owner
-from zoo.store import Patience
+from zoo.store import Patience, lease, open_store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
-
-QUICK = Patience(renew=0.05, look=0.02, dead=0.5, settle=0.02)
+QUICK = Patience(renew=0.05, look=0.02, dead=0.5, settle=1)
 
 
 def linked_to(folder: Path, text: str) -> Path:
@@ -54,6 +54,54 @@ def test_a_lease_is_held_by_one(place: Any) -> None:
     assert order[0].startswith(f"process {os.getpid()} on ")
     assert order[1:] == ["done", "waited True"]
     assert first._objects.list_keys("") == []
+
+
+def test_of_two_that_saw_it_free_one_has_it(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both look before either writes: one has it, and the other waits until that has ended."""
+    looked, told = threading.Barrier(2), threading.Event()
+    real, first = lease._read, threading.local()
+
+    def read(*args: Any) -> Any:
+        seen = real(*args)
+        if not hasattr(first, "done"):
+            first.done = True
+            looked.wait(20)
+        return seen
+
+    monkeypatch.setattr(lease, "_read", read)
+    patient = QUICK.model_copy(update={"dead": 1e6, "settle": 20})
+    order: list[str] = []
+
+    def take() -> None:
+        with place.store().claim(BUILD_KEY, patient, lambda _: told.set()) as waited:
+            assert told.wait(20)
+            order.append(f"waited {waited}")
+
+    takers = [threading.Thread(target=take) for _ in range(2)]
+    for taker in takers:
+        taker.start()
+    for taker in takers:
+        taker.join()
+    assert order == ["waited False", "waited True"]
+
+
+@pytest.mark.parametrize(("writing", "settling"), [(0.001, 0.02), (0.3, 1.2)])
+def test_a_slow_store_is_given_longer_to_settle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writing: float, settling: float
+) -> None:
+    """Between writing a note and reading it back: four times as long as the writing took."""
+    store, passed, slept = open_store(str(tmp_path)), [0.0], []
+    put = store._objects.put_small
+
+    def slowly(*args: Any) -> None:
+        put(*args)
+        passed.append(writing)
+
+    monkeypatch.setattr(store._objects, "put_small", slowly)
+    clock = SimpleNamespace(monotonic=lambda: sum(passed), sleep=slept.append)
+    monkeypatch.setattr(lease, "time", clock)
+    with store.claim(BUILD_KEY):
+        assert slept == [pytest.approx(settling)]
 
 
 def note(process: Owner) -> bytes:
