@@ -239,7 +239,8 @@ class Session:
         self.close()
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "_one_call"):  # else its arguments were refused
+            self.close()
 
     def _open_program(self) -> ctypes.c_void_p:
         if self._program.value is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -455,6 +456,16 @@ def test_unfit_bundle_is_refused(
     """What the machine lacks, and what does not fit the library, is found at opening."""
     with pytest.raises(SessionError, match=fact):
         Session(edited(bundles("image"), tmp_path / "b", **change))
+
+
+def test_refused_arguments_leave_no_second_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `TypeError` is all that is said: there is nothing to unload."""
+    said: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    with pytest.raises(TypeError, match="thread"):
+        Session("out", thread=2)  # type: ignore[call-arg]
+    gc.collect()
+    assert said == []
 
 
 def test_swapped_weights_are_refused(bundles: Bundles, tmp_path: Path) -> None:

@@ -290,20 +290,26 @@ def test_metal_refuses_and_says_what_to_take(net: _Net, tmp_path: Path) -> None:
 class _Inverted(nn.Module):
     """An inverted residual's first layers, whose expanded image is larger than the cache."""
 
-    def __init__(self) -> None:
+    def __init__(self, turn: float) -> None:
         super().__init__()
         torch.manual_seed(0)
+        self.turn = turn  # of a row's factor from one row to the next
         self.wide, self.slid = nn.Conv2d(36, 403, 1), nn.Conv2d(403, 403, 3, 2, 1, groups=403)
 
     def forward(self, places: torch.Tensor) -> torch.Tensor:
         """(N, 403, H / 2, W / 2) of (N, H, W, 36)."""
-        image = places.permute(0, 3, 1, 2)
-        return torch.relu(self.slid(nn.functional.relu6(self.wide(image))))
+        wide = self.wide(places.permute(0, 3, 1, 2))
+        if self.turn:
+            wide = wide * torch.cos(torch.arange(wide.shape[2]) * self.turn)[None, None, :, None]
+        return torch.relu(self.slid(nn.functional.relu6(wide)))
 
 
-def test_an_expansion_of_integers_is_computed_with_what_slides_over_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("turn", [0, 0.7])
+def test_an_expansion_of_integers_is_computed_with_what_slides_over_it(
+    tmp_path: Path, turn: float
+) -> None:
     """Each image of a batch is rounded by itself; sums of integers are exact."""
-    block = _Inverted().eval().requires_grad_(requires_grad=False)
+    block = _Inverted(turn).eval().requires_grad_(requires_grad=False)
     places = torch.randn(2, 44, 43, 36)
     places[1] *= 40
     made = convert(block, (places,), precision="int8", out=tmp_path / "out", measure_seconds=0)
@@ -313,7 +319,8 @@ def test_an_expansion_of_integers_is_computed_with_what_slides_over_it(tmp_path:
         found = profile(session, lambda: session.run(given), threads=1, seconds=0)
     w = _weights(made.folder)
     image = places.permute(0, 3, 1, 2).numpy()
-    wide = _convolution(image, w["wide.weight"], w["wide.bias"]).clip(0, 6)
+    factors = np.cos(np.arange(44, dtype=np.float32) * np.float32(turn))[:, None]
+    wide = (_convolution(image, w["wide.weight"], w["wide.bias"]) * factors).clip(0, 6)
     slid = nn.functional.conv2d(
         torch.from_numpy(wide), w["slid.weight"], w["slid.bias"], stride=2, padding=1, groups=403
     )
