@@ -63,7 +63,8 @@ class Confirmations(Policy[Asked]):
         self._store = store
         self._clock = clock
         self._done: dict[tuple[str, str], ModelResult] = {}
-        self._deployments: dict[str, UUID] | None = None  # by pool, until they are asked for
+        self._due: list[ModelResult] = []  # not asked for yet: a server did not answer
+        self._asked: set[str] = set()  # keys of the runs whose word is to be heard, however early
         self._log = get_logger(__name__)
 
     def confirm(self, rows: Sequence[ModelResult], until: float) -> list[ModelResult]:
@@ -89,10 +90,13 @@ class Confirmations(Policy[Asked]):
     def ask(self, rows: Sequence[ModelResult]) -> None:
         """Ask for what awaits a device, and wait for none of it.
 
-        Those that wait on this server are found; after a change of database there are none.
+        Those that wait on this server are found; after a change of database there are none. What a
+        server that is away could not be asked, the next call asks.
         """
+        self._due += [row for row in rows if self._is_unconfirmed(row)]
         try:
-            self._ask([row for row in rows if self._is_unconfirmed(row)])
+            self._ask(self._due)
+            self._due = []
         except Exception as error:  # noqa: BLE001 - whatever the way to the server can fail in
             self._log.warning("Confirmations could not be asked for: %s", error)
 
@@ -131,9 +135,7 @@ class Confirmations(Policy[Asked]):
 
     def _ask(self, rows: list[ModelResult]) -> list[Asked]:
         """The runs that confirm these rows: those that wait already, for the others new ones."""
-        if rows and self._deployments is None:
-            self._deployments = self._runs.deployments(FlowName.CONFIRM_RELEASE)
-        deployments = self._deployments or {}
+        deployments = self._runs.deployments(FlowName.CONFIRM_RELEASE) if rows else {}
         rows = [row for row in rows if self._pool(row) in deployments]
         asked: list[Asked] = []
         for attempt in range(_ATTEMPTS):
@@ -144,9 +146,10 @@ class Confirmations(Policy[Asked]):
                 run = known.get(key) or self._submit(row, key, deployments[self._pool(row)])
                 if run is None:
                     continue
-                if run.is_over:
+                if run.is_over and key not in self._asked:  # an earlier run asked for it
                     failed.append(row)
                 else:
+                    self._asked.add(key)
                     asked.append(Asked(run, self._pool(row), self._clock.now(), row=row))
             rows = failed
         return asked

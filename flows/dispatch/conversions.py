@@ -92,8 +92,7 @@ class Conversions(Policy[BatchChild]):
         supervisor: Supervisor[BatchChild] = Supervisor(
             self._runs, self._clock, self, self._limits.minutes_without_server
         )
-        tell = self._recorder.model_ended
-        supervisor.children = self._submission.taken_up(work, self._clock.now(), tell)
+        supervisor.children = self._submission.taken_up(work, self._clock.now(), self._take_row)
         known = {key for child in supervisor.children for key in child.missing} | {
             (model, str(target)) for model, target in self._recorder.rows
         }
@@ -156,7 +155,7 @@ class Conversions(Policy[BatchChild]):
             fact = f"its run ended {child.run.state}{detail}"
             error = MenagerieError("Prefect", fact, "The run's logs say why")
             for one in missing:
-                self._recorder.model_ended(self._stored_row(one) or crashed_row(one, error))
+                self._take_row(self._stored_row(one) or crashed_row(one, error))
         if child.run.phase is Phase.CRASHED:
             self._close_children(child)
 

@@ -171,7 +171,10 @@ void hide_future(const Block& block, int64_t key, int64_t keys, float* scores) {
 float soften_row(float* scores, int64_t keys, float& running, float& total) {
   const float highest = std::max(running, kernels::maximum(scores, keys));
   if (highest == kNothing) {
-    std::fill(scores, scores + keys, 0.0F);
+    for (float* score = scores; score < scores + keys; ++score) {
+      if (!std::isnan(*score)) *score = 0;  // hidden
+      total += *score;
+    }
     return 1;
   }
   const float block_total = kernels::exponentials(scores, keys, highest);

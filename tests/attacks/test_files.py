@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import socket
 import stat
@@ -245,16 +246,16 @@ def test_a_forged_lease_does_not_block_for_ever(store: Store) -> None:
         beat = 0
         while not ended.is_set():
             beat += 1
-            process = '{"pid": 1, "started": 0, "boot": "elsewhere", "namespace": "x"}'
-            note = f'{{"owner": "x", "host": "h", "process": {process}, "beat": {beat}}}'
-            store.objects.put_small(key, note.encode())
+            process = {"host": "elsewhere-0123456789ab", "pid": 1, "born": "0" * 12}
+            note = {"owner": "x", "host": "h", "process": process, "beat": beat}
+            store.objects.put_small(key, json.dumps(note).encode())
 
     forger = threading.Thread(target=forge)
     forger.start()
     try:
         patience = Patience(look=0.01, settle=1, longest=0.3)
-        with hold_lease(store.objects, "ab" * 32, patience):
-            pass
+        with hold_lease(store.objects, "ab" * 32, patience) as waited:
+            assert waited
     finally:
         ended.set()
         forger.join()

@@ -325,26 +325,34 @@ def _linear(**given: Any) -> torch.Tensor:
     return F.linear(given["X"], given["W"], given["B"])
 
 
-def _gelu_of_linear(**given: Any) -> torch.Tensor:
-    return F.gelu(_linear(**given))
+_ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "gelu": F.gelu,
+    "swish": F.silu,
+    "sigmoid": torch.sigmoid,
+}
 
 
-for lead in ((), (7,), (2, 3)):
-    for bias in (None, floats(5)):
-        TABLE.add(
-            "_linear_pointwise",
-            f"gelu over {lead}{' and a bias' if bias is not None else ''}",
-            {
-                "X": floats(*lead, 9),
-                "W": floats(5, 9),
-                "B": bias,
-                "attr": "gelu",
-                "scalars": [],
-                "algorithm": "none",
-            },
-            _gelu_of_linear,
-            targets=_CPU,
-        )
+def _activated_linear(**given: Any) -> torch.Tensor:
+    return _ACTIVATIONS[given["attr"]](_linear(**given))
+
+
+for activation in _ACTIVATIONS:
+    for lead in ((), (7,), (2, 3)):
+        for bias in (None, floats(5)):
+            TABLE.add(
+                "_linear_pointwise",
+                f"{activation} over {lead}{' and a bias' if bias is not None else ''}",
+                {
+                    "X": floats(*lead, 9),
+                    "W": floats(5, 9),
+                    "B": bias,
+                    "attr": activation,
+                    "scalars": [],
+                    "algorithm": "none" if activation == "gelu" else "",
+                },
+                _activated_linear,
+                targets=_CPU,
+            )
 for attr, combine in (("add", torch.add), ("mul", torch.mul)):
     TABLE.add(
         "_linear_pointwise_binary",

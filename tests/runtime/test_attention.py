@@ -76,6 +76,24 @@ def test_attention_equals_eager_with_shorter_vectors() -> None:
     assert "1 passed" in done.stdout
 
 
+@pytest.mark.parametrize("whole", [True, False], ids=["a whole query", "one key"])
+@pytest.mark.parametrize("keys", [5, 700])
+def test_nan_does_not_vanish(abi: Any, keys: int, *, whole: bool) -> None:
+    """By softmax's formula; eager's kernel for the CPU loses a query's before fewer than 16 keys."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(1, 2, 40, 8), torch.randn(1, 2, keys, 8), torch.randn(1, 2, keys, 8)
+    if whole:
+        q[0, 0, 3] = torch.nan
+    else:
+        k[0, 0, 3, 2] = torch.nan
+    scores = q @ k.mT * 8**-0.5
+    found, log_sum = abi.call(
+        SHIM, query=q, key=k, value=v, dropout_p=0.0, is_causal=False, attn_mask=None, scale=None
+    )
+    torch.testing.assert_close(abi.value(found), scores.softmax(-1) @ v, equal_nan=True)
+    torch.testing.assert_close(abi.value(log_sum), scores.logsumexp(-1), equal_nan=True)
+
+
 def test_boolean_mask_keeps_what_is_true(abi: Any) -> None:
     """True takes part, false does not."""
     q, k, v = (torch.randn(1, 2, 5, 8) for _ in range(3))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Patience", "hold_lease"]
 
 _MAX_BYTES = 4096
-_LEAST_SETTLING = 0.02  # seconds: a process may have to wait for a processor in between
+_LEAST_SETTLING = 0.05  # seconds: a process may have to wait for a processor in between
 
 
 class Patience(Frozen):
@@ -47,7 +47,8 @@ class Patience(Frozen):
     settle: float = Field(
         default=4.0,
         ge=0,
-        description="times as long as writing it took, between that and reading it back",
+        description="times as long as writing it took, between that and reading it back; no longer"
+        " than until it is to be renewed",
     )
 
 
@@ -113,8 +114,9 @@ def _acquire(
         free = seen is None or dead or now - since > patience.dead or now > end
         if free:
             objects.put_small(key, mine.model_dump_json().encode())
-            # By then whoever saw it free at the same time has written, too.
-            time.sleep(max(_LEAST_SETTLING, patience.settle * (time.monotonic() - now)))
+            # Who saw it free at the same time, and is about as near the store, has written then.
+            settling = max(_LEAST_SETTLING, patience.settle * (time.monotonic() - now))
+            time.sleep(min(settling, patience.renew))
             seen, since = _read(objects, key), time.monotonic()
             if seen is None or seen.owner == mine.owner or now > end:
                 return waited

@@ -132,7 +132,7 @@ void multiply_rows(const PanelKernel& kernel, ProductTile tile, const Finish& fi
 // What an epilogue is for these kernels; false where they have not its activation or operation.
 bool finish_of(const kernels::Epilogue& epilogue, Finish& finish);
 
-// Whether the activation takes exponentials, which oneDNN is slow at behind a convolution.
+// Whether the activation takes exponentials, which oneDNN is slow at behind a product.
 bool is_exponential(const Finish& finish);
 
 // Whether it is GELU, and a product that ends with it takes less here than by the library.

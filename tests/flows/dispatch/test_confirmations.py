@@ -24,15 +24,20 @@ def row(model: str, target: str = "metal", **more: Any) -> ModelResult:
     return ModelResult(model=model, target=target, **fields)
 
 
-def confirm(server: FakeRuns, *rows: ModelResult, until: float = 10**6) -> list[ModelResult]:
-    """The rows afterwards."""
+def asking(server: FakeRuns) -> Confirmations:
+    """Of a run that waits ten minutes for a model."""
     return Confirmations(
         server,  # type: ignore[arg-type]
         load_placement(),
         RunLimits(minutes_per_model=10),
         "",
         server.clock(),
-    ).confirm(rows, until)
+    )
+
+
+def confirm(server: FakeRuns, *rows: ModelResult, until: float = 10**6) -> list[ModelResult]:
+    """The rows afterwards."""
+    return asking(server).confirm(rows, until)
 
 
 def told(server: FakeRuns, model: str, **more: Any) -> None:
@@ -73,6 +78,31 @@ def test_a_device_that_is_there_is_waited_for() -> None:
     [ant] = confirm(server, row("ant"))
     assert (ant.confirmation, ant.proof) == (Confirmation.CONFIRMED, ReleaseState.VALIDATED)
     assert (ant.succeeded, ant.remark) == (True, "")
+
+
+@pytest.mark.parametrize("said", [Confirmation.CONFIRMED, Confirmation.FAILED])
+def test_what_a_device_said_early_counts(said: Confirmation) -> None:
+    """It confirmed while others were converted, and sleeps by now: nobody asks it again."""
+    server = FakeRuns(lambda _: [], workers={"macos-metal"})
+    told(server, "ant", confirmation=said)
+    confirmations = asking(server)
+    confirmations.ask([row("ant")])
+    while not server.runs[next(iter(server.runs))].is_over:
+        server.look(list(server.runs))
+    server.workers.clear()
+    [ant] = confirmations.confirm([row("ant")], 10**6)
+    assert (ant.confirmation, len(server.runs)) == (said, 1)
+
+
+def test_what_a_silent_server_was_not_asked_is_asked_later() -> None:
+    """By the next call, which may have nothing else to ask."""
+    server = FakeRuns(lambda _: [], away=1)
+    confirmations = asking(server)
+    confirmations.ask([row("ant")])
+    assert server.names == []
+    for _ in range(2):
+        confirmations.ask([])
+    assert server.names == ["ant for metal: confirm"]
 
 
 def test_a_device_that_disagrees_fails_the_model() -> None:
@@ -157,15 +187,8 @@ def test_a_server_that_is_away_leaves_the_rows_as_they_are() -> None:
 def test_after_a_change_of_database_it_is_asked_for_again() -> None:
     """What the store holds as emulated waits on the new server, once; nobody waits for it."""
     server = FakeRuns(lambda _: [])
-    asking = Confirmations(
-        server,  # type: ignore[arg-type]
-        load_placement(),
-        RunLimits(),
-        "",
-        server.clock(),
-    )
     for _ in range(2):
-        asking.ask([row("ant"), row("bee", proof=ReleaseState.VALIDATED)])
+        asking(server).ask([row("ant"), row("bee", proof=ReleaseState.VALIDATED)])
     assert server.names == ["ant for metal: confirm"]
     assert server.time == 0.0
     confirm(server, row("ant"))  # the week's run finds it
