@@ -114,8 +114,10 @@ bool dense_product(const kernels::Product& p, const Tensor& output) {
   const int64_t rows = output.size[0], depth = p.a.size[1], columns = output.size[1];
   if (p.a.dtype != Dtype::kFloat32 || p.alpha != 1 || p.beta != 0) return false;
   if (!finish_of(p.epilogue, finish)) return false;
-  const bool far = depth * columns >= kernels().far_weights;
-  if (!far && !is_exponential(finish) && !is_faster_gelu(finish)) return false;
+  const int64_t numbers = depth * columns;
+  const bool far = numbers >= kernels().far_weights;
+  const bool few = is_exponential(finish) && numbers <= kernels().few_weights;
+  if (!far && !few && !is_faster_gelu(finish)) return false;
   note_own_kernel();
   const auto weights = packed_panels(p.b, {columns, 1, depth, p.b.stride[1], 0, p.b.stride[0]});
   multiply_all_rows(

@@ -84,10 +84,11 @@ struct Kernels {
   void (*slide)(const WindowTile&, const Finish&);
   float (*maximum)(const float* values, int64_t n);
   float (*exponentials)(float* values, int64_t n, float highest);
-  // What was measured to take less than the library's: products with so many weights or more, and
-  // with GELU behind them.
+  // What was measured to take less than the library's: products with so many weights or more, with
+  // GELU behind them, and with SiLU or a sigmoid and so few weights.
   int64_t far_weights;
   bool faster_gelu;
+  int64_t few_weights;
 };
 
 extern const Kernels avx2_kernels;

@@ -13,8 +13,12 @@ constexpr PanelKernel kPanels[] = {
 
 }  // namespace
 
-constinit const Kernels avx2_kernels{
-    kPanels, slide<Lanes8, kMostWindows>, row_maximum<Lanes8>, row_exponentials<Lanes8>, 500'000,
-    true};
+constinit const Kernels avx2_kernels{kPanels,
+                                     slide<Lanes8, kMostWindows>,
+                                     row_maximum<Lanes8>,
+                                     row_exponentials<Lanes8>,
+                                     500'000,
+                                     true,
+                                     100'000};
 
 }  // namespace menagerie::x86

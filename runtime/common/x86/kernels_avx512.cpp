@@ -1,4 +1,6 @@
 // Compiled for x86-64-v4: nothing in here may be called on a lesser processor.
+#include <limits>
+
 #include "common/x86/softmax.h"
 #include "common/x86/tiles.h"
 
@@ -22,6 +24,7 @@ constinit const Kernels avx512_kernels{kPanels,
                                        row_maximum<Lanes16>,
                                        row_exponentials<Lanes16>,
                                        1'500'000,
-                                       false};
+                                       false,
+                                       std::numeric_limits<int64_t>::max()};
 
 }  // namespace menagerie::x86
