@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 from flows.cli.output import complain, messages
 from flows.machine.loopback import keep_off_proxies
-from zoo.errors import MenagerieError
+from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,6 +123,9 @@ def invoke(arguments: Sequence[str], program: typer.Typer = app) -> int:
     Returns:
         The exit code: 0 all done, 1 a model failed, 2 misuse, 130 interrupted.
     """
+    if sys.stdout is None:  # type: ignore[unreachable, unused-ignore]
+        complain(UsageError("standard output", "is closed", "Send it to /dev/null to be rid of it"))
+        return UsageError.exit_code
     try:
         program(args=list(arguments), prog_name="zoo")
     except SystemExit as finished:

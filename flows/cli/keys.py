@@ -45,15 +45,15 @@ def init(
     folder = keys_folder()
     if (folder / "keyring.json").exists():
         messages().print(f"{folder}: there are keys already", markup=False)
-        _print(Keyring(folder), as_json=as_json)
-        return
-    made = Keyring.create(
-        folder,
-        keys={Role.RELEASE: release_keys, Role.ROOT: root_keys},
-        thresholds={Role.RELEASE: threshold, Role.ROOT: root_threshold},
-        expiry=Expiry(timestamp=timestamp_days),
-    )
-    _print(made, as_json=as_json)
+        keyring = Keyring(folder)
+    else:
+        keyring = Keyring.create(
+            folder,
+            keys={Role.RELEASE: release_keys, Role.ROOT: root_keys},
+            thresholds={Role.RELEASE: threshold, Role.ROOT: root_threshold},
+            expiry=Expiry(timestamp=timestamp_days),
+        )
+    _print(keyring, as_json=as_json)
     if not as_json:
         results().print(
             f"Give {folder / 'root.json'} to whoever is to trust your releases "

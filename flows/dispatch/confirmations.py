@@ -75,13 +75,11 @@ class Confirmations(Policy[Asked]):
         themselves.
         """
         self._done = {(row.model, row.target): row for row in rows}
+        self._due = [row for row in rows if self._is_unconfirmed(row)]
         supervisor: Supervisor[Asked] = Supervisor(
             self._runs, self._clock, self, self._limits.minutes_without_server
         )
         try:
-            supervisor.children = self._ask([row for row in rows if self._is_unconfirmed(row)])
-            for each in supervisor.children:
-                self._tell(each.row, Confirmation.WAITING)
             supervisor.watch(until)
         except Exception as error:  # noqa: BLE001 - whatever the way to the server can fail in
             self._log.warning("Confirmations could not be followed: %s", error)
@@ -100,8 +98,16 @@ class Confirmations(Policy[Asked]):
         except Exception as error:  # noqa: BLE001 - whatever the way to the server can fail in
             self._log.warning("Confirmations could not be asked for: %s", error)
 
+    def begin(self) -> list[Asked]:
+        """The runs for what was not asked for yet, or by somebody else."""
+        asked = self._ask(self._due)
+        self._due = []
+        for each in asked:
+            self._tell(each.row, Confirmation.WAITING)
+        return asked
+
     def take(self, child: Asked, rows: Sequence[ModelResult]) -> None:
-        """Remember what it said; it counts when its run has ended."""
+        """Remember what it said; it counts when its run has ended, or is waited for no longer."""
         child.told = next((row for row in rows if row.confirmation is not None), None)
 
     def verdict(self, child: Asked, age: float, alone: float | None) -> str:
@@ -111,13 +117,17 @@ class Confirmations(Policy[Asked]):
         return "it takes long" if age > self._limits.minutes_per_model * MINUTE else ""
 
     def give_up(self, child: Asked, reason: str) -> None:  # noqa: ARG002 - nobody is told
-        """Leave it in the queue, or to its device."""
+        """Leave it in the queue, or to its device, unless that has spoken."""
         child.done = True
+        if child.told is not None:
+            self.conclude(child)
 
     def conclude(self, child: Asked) -> None:
         """The row by what the run said of itself, else by how it ended."""
         row, run, said = child.row, child.run, child.told
-        if said is None:
+        if said is None and not run.phase.is_final:
+            self._tell(row, Confirmation.FAILED, "its run was deleted")
+        elif said is None:
             self._tell(row, Confirmation.FAILED, f"its run ended {run.state}: {run.message}")
         elif said.confirmation is not None:
             row = row.model_copy(update={"proof": said.proof or row.proof})

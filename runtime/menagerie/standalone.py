@@ -47,7 +47,7 @@ _README = """\
     ./menagerie-run --help
 
 It takes Linux on {machine} with glibc {glibc} or later, and the system's C++ library; no Python.
-and check a copy that came another way by keys of your own: --trust PLACE.
+It checks the bundle's signature by the keys in roots/.
 Whoever can change those can change the program as well: keep the folder where you alone may write,
 and check a copy that came another way by keys of your own, with --trust.
 
@@ -80,21 +80,29 @@ def make_standalone(
         make_folders(place.parent)
         with private_folder(partial) as descriptor:
             inner = reached_by(descriptor, partial)
-            fetch(inner / "bundle")
-            bundle = open_bundle(inner / "bundle", check_hashes=False)
-            _require_linux(bundle)
-            for name, content in _runtime_files(runtime, bundle.manifest.requires.machine).items():
-                _write(inner / name, content, executable=name == _PROGRAM)
-            shutil.rmtree(inner / "roots", ignore_errors=True)
-            for number, root in enumerate(_roots_of(bundle)):
-                _write(inner / "roots" / f"{number}.json", root)
-            _write(inner / "README.txt", _readme(bundle).encode())
+            try:
+                _fill(inner, fetch, runtime)
+            except UsageError:  # or the next call, for another bundle, would meet this one's
+                shutil.rmtree(inner / "bundle", ignore_errors=True)
+                raise
             os.fchmod(descriptor, 0o777 & ~umask())
             partial.replace(place)
             if not os.path.samestat(place.lstat(), os.fstat(descriptor)):
                 raise foreign(place, "was put there by somebody else during the pull")
         sync(place.parent)
     return place
+
+
+def _fill(inner: Path, fetch: Callable[[Path], object], runtime: Path | None) -> None:
+    fetch(inner / "bundle")
+    bundle = open_bundle(inner / "bundle", check_hashes=False)
+    _require_linux(bundle)
+    for name, content in _runtime_files(runtime, bundle.manifest.requires.machine).items():
+        _write(inner / name, content, executable=name == _PROGRAM)
+    shutil.rmtree(inner / "roots", ignore_errors=True)
+    for number, root in enumerate(_roots_of(bundle)):
+        _write(inner / "roots" / f"{number}.json", root)
+    _write(inner / "README.txt", _readme(bundle).encode())
 
 
 def _require_linux(bundle: Bundle) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
@@ -33,6 +34,15 @@ def strictly(text: str) -> Any:
         raise AssertionError(f"{word} is not JSON")
 
     return json.loads(text, parse_constant=refuse)
+
+
+def test_closed_standard_output_is_said(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python has none then; nothing is begun."""
+    monkeypatch.setattr(sys, "stdout", None)
+    assert invoke(["list"]) == 2
+    assert "standard output: is closed" in capfd.readouterr().err
 
 
 def test_what_json_has_no_number_for_becomes_a_string(capfd: pytest.CaptureFixture[str]) -> None:

@@ -179,9 +179,9 @@ def test_small_products_end_with_each_activation(
 
 def test_nan_and_infinity_spread_as_in_eager(few_session: Session, few: Few) -> None:
     """Over all channels of their own pixel, and no further."""
-    image = torch.tensor([np.nan, np.inf, -np.inf, 1e30, -1e30, 0.0, 1e-38, -1.0])
+    image = torch.tensor([np.nan, np.inf, -np.inf, 1e37, -1e37, 0.0, 1e-38, -1.0])
     image = image.reshape(1, 1, 2, 4)
-    assert_eagers(few_session, few, image, rtol=1e-5, atol=1e-6, equal_nan=True)
+    assert_eagers(few_session, few, image, rtol=1e-4, atol=1e-6, equal_nan=True)
 
 
 @not_on_lesser

@@ -254,3 +254,5 @@ def test_what_cannot_stand_alone_is_refused(wheel: Path, bundles: Bundles, tmp_p
     with pytest.raises(UsageError, match="is for Linux"):
         make_standalone(tmp_path / "d", fetch_metal, wheel)
     assert not [path for path in tmp_path.iterdir() if not path.name.startswith((".", "menagerie"))]
+    # The next call for the same place does not meet the bundle of a refused one.
+    make_standalone(tmp_path / "d", lambda place: shutil.copytree(bundles("image"), place), wheel)

@@ -105,6 +105,48 @@ def test_what_a_silent_server_was_not_asked_is_asked_later() -> None:
     assert server.names == ["ant for metal: confirm"]
 
 
+@pytest.mark.parametrize("after", [Phase.CRASHED, Phase.RUNNING])
+def test_what_a_device_said_counts_however_its_run_goes_on(after: Phase) -> None:
+    """It spoke, and then its process was killed too often, or does not end."""
+    server = FakeRuns(lambda _: [], workers={"macos-metal"}, attempts=3)
+    said = row("ant", confirmation=Confirmation.FAILED)
+    server.script = lambda _: [(Phase.RUNNING, [said]), *[(after, [])] * 10**4]
+    confirmations = asking(server)
+    confirmations.ask([row("ant")])
+    if after is Phase.CRASHED:
+        server.look(list(server.runs))
+        server.look(list(server.runs))
+        server.workers.clear()
+    [ant] = confirmations.confirm([row("ant")], 10**6)
+    assert (ant.confirmation, ant.succeeded) == (Confirmation.FAILED, False)
+
+
+def test_a_server_that_is_away_for_a_moment_loses_no_verdict() -> None:
+    """It is asked again, for as long as a run bears with a silent server."""
+    server = FakeRuns(lambda _: [], workers={"macos-metal"})
+    told(server, "ant", confirmation=Confirmation.FAILED)
+    server.away = 3
+    [ant] = confirm(server, row("ant"))
+    assert ant.confirmation is Confirmation.FAILED
+
+
+def test_a_confirmation_that_somebody_deletes_says_so() -> None:
+    """Its run is gone: nobody will confirm it."""
+    server = FakeRuns(lambda _: [], workers={"macos-metal"})
+    real = server.look
+
+    def look(ids: Any) -> Any:
+        server.runs.clear()
+        return real(ids)
+
+    server.look = look  # type: ignore[method-assign]
+    [ant] = confirm(server, row("ant"))
+    assert (ant.confirmation, ant.confirmation_detail) == (
+        Confirmation.FAILED,
+        "its run was deleted",
+    )
+
+
 def test_a_device_that_disagrees_fails_the_model() -> None:
     """It stays published as emulated, but the run does not call that a success."""
     server = FakeRuns(lambda _: [], workers={"macos-metal"})
@@ -181,7 +223,7 @@ def test_what_failed_or_is_validated_is_not_asked_for() -> None:
 
 def test_a_server_that_is_away_leaves_the_rows_as_they_are() -> None:
     """A confirmation that cannot be asked for is asked for by the next run."""
-    assert confirm(FakeRuns(lambda _: [], away=99), row("ant")) == [row("ant")]
+    assert confirm(FakeRuns(lambda _: [], away=10**6), row("ant")) == [row("ant")]
 
 
 def test_after_a_change_of_database_it_is_asked_for_again() -> None:
