@@ -31,7 +31,9 @@ def bench(
     """Time an artifact on its largest golden input, without PyTorch.
 
     A profile is of the CPU alone: each kernel with its share of the time, and of what this machine
-    can do at most, which is measured beforehand. A GPU's kernels run on after their call.
+    can do at most, which is measured beforehand (its roofline). More than that is possible where
+    operands lie in a cache, and by Winograd's algorithm, which multiplies less often than the
+    convolution whose operations are counted. A GPU's kernels run on after their call.
 
     **Examples**
 
@@ -44,7 +46,7 @@ def bench(
     if profile:
         kernels = measure_kernels(bundle, program, threads=threads, seconds=seconds)
         if as_json:
-            emit(asdict(kernels))
+            emit(_with_shares(kernels))
         else:
             _print_kernels(program, kernels, most)
         return
@@ -58,6 +60,14 @@ def bench(
         results().print(EMULATED)
 
 
+def _with_shares(found: "Profile") -> dict[str, object]:
+    kernels = [
+        asdict(each) | {"share": found.share(each), "of_roofline": found.of_roofline(each)}
+        for each in found.kernels
+    ]
+    return asdict(found) | {"kernels": kernels}
+
+
 def _print_times(program: str, timed: "Measurement") -> None:
     from menagerie.figures import milliseconds
 
@@ -69,7 +79,7 @@ def _print_times(program: str, timed: "Measurement") -> None:
 
 
 def _print_kernels(program: str, found: "Profile", most: int) -> None:
-    from menagerie.figures import milliseconds
+    from menagerie.figures import count, milliseconds
     from menagerie.profile import kernel_rows
 
     figures = ("ms a run", "share", "calls", "GFLOP/s", "GB/s", "of roofline")
@@ -78,5 +88,6 @@ def _print_kernels(program: str, found: "Profile", most: int) -> None:
         shown.add_row(*row)
     results().print(shown)
     peaks = f"{found.peaks.flops / 1e9:.0f} GFLOP/s and {found.peaks.bytes / 1e9:.1f} GB/s"
-    run = f"{program}: {milliseconds(found.milliseconds)} a run on {found.threads} threads"
+    threads = count(found.threads, "thread")
+    run = f"{program}: {milliseconds(found.milliseconds)} a run on {threads}"
     results().print(f"{run}; this machine does {peaks}")

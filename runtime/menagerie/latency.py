@@ -86,7 +86,9 @@ def _largest(folder: Path, program: str) -> tuple[int, dict[str, np.ndarray]]:
     programs = {each.name: each for each in bundle.manifest.programs}
     if program not in programs:
         raise UsageError(
-            str(folder), f"has no program {program!r}", f"It has: {', '.join(programs)}"
+            str(folder),
+            f"has no program {program!r}",
+            f"It has: {', '.join(programs)}. Name one by --program",
         )
     goldens = GoldenCases(bundle.file(programs[program].golden.path), programs[program])
     case = goldens.largest()

@@ -92,7 +92,7 @@ _WIDTHS = (9, 7, 6, 8, 7, 8)
 
 
 def kernel_rows(found: Profile, most: int) -> list[KernelRow]:
-    """The longest kernels in words."""
+    """The longest kernels in words, what all others take together, and what no kernel takes."""
     rows = []
     for each in found.kernels[:most]:
         seconds = max(each.milliseconds, 1e-6) / 1e3
@@ -107,23 +107,20 @@ def kernel_rows(found: Profile, most: int) -> list[KernelRow]:
                 name=short_name(each),
             )
         )
+    others = sum(each.milliseconds for each in found.kernels[most:]) / found.runs
+    if others:
+        rows.append(_rest(found, others, f"{count(len(found.kernels) - most, 'kernel')} more"))
+    all_kernels = sum(each.milliseconds for each in found.kernels) / found.runs
+    rows.append(_rest(found, found.milliseconds - all_kernels, "between kernels"))
     return rows
 
 
 def table(program: str, found: Profile, most: int = 25) -> str:
-    """Columns for a terminal: the longest kernels, and what all others take together."""
+    """Columns for a terminal."""
     peaks = f"{found.peaks.flops / 1e9:.0f} GFLOP/s and {found.peaks.bytes / 1e9:.1f} GB/s"
     runs = f"{count(found.runs, 'run')} on {count(found.threads, 'thread')}"
-    lines = [
-        f"{program}: {milliseconds(found.milliseconds)} a run, {runs}; this machine does {peaks}",
-        *(_aligned(row) for row in [_HEAD, *kernel_rows(found, most)]),
-    ]
-    others = sum(each.milliseconds for each in found.kernels[most:]) / found.runs
-    if others:
-        lines.append(_rest(found, others, f"{count(len(found.kernels) - most, 'kernel')} more"))
-    all_kernels = sum(each.milliseconds for each in found.kernels) / found.runs
-    lines.append(_rest(found, found.milliseconds - all_kernels, "between kernels"))
-    return "\n".join(lines)
+    head = f"{program}: {milliseconds(found.milliseconds)} a run, {runs}; this machine does {peaks}"
+    return "\n".join([head, *(_aligned(row) for row in [_HEAD, *kernel_rows(found, most)])])
 
 
 def _aligned(row: KernelRow) -> str:
@@ -131,6 +128,5 @@ def _aligned(row: KernelRow) -> str:
     return f"{''.join(cells)}  {row.name}"
 
 
-def _rest(found: Profile, took_ms: float, what: str) -> str:
-    share = percent(took_ms / found.milliseconds)
-    return _aligned(KernelRow(f"{took_ms:.3f}", share, "", "", "", "", what))
+def _rest(found: Profile, took_ms: float, what: str) -> KernelRow:
+    return KernelRow(f"{took_ms:.3f}", percent(took_ms / found.milliseconds), "", "", "", "", what)

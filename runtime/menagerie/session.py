@@ -340,7 +340,9 @@ def _program_named(name: str, manifest: BundleManifest, folder: Path) -> BundleP
         if program.name == name:
             return program
     known = ", ".join(program.name for program in manifest.programs)
-    raise SessionError(str(folder), f"has no program {name!r}", f"It has: {known}")
+    raise SessionError(
+        str(folder), f"has no program {name!r}", f"It has: {known}. Name one as `program`"
+    )
 
 
 def _fill(view: TensorView, spec: TensorSpec, array: np.ndarray) -> None:

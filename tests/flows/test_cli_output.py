@@ -151,9 +151,12 @@ def test_a_profile_is_told_kernel_by_kernel(
     assert loop == ["0.500", "50.0", "%", "2", "4.0", "0.50", "cpp_fused_relu_0"]
     [product] = [line.split() for line in told if "mm_out" in line]
     assert product == ["0.250", "25.0", "%", "1", "10.0", "0.50", "mm_out", "8x8"]
-    assert "20 GFLOP/s and 8.0 GB/s" in told[-1]
+    [rest] = [line.split() for line in told if "between kernels" in line]
+    assert rest == ["0.250", "25.0", "%", "between", "kernels"]
+    assert "1 thread; this machine does 20 GFLOP/s and 8.0 GB/s" in told[-1]
     assert invoke(["bench", str(tmp_path), "--profile", "--json"]) == 0
-    assert strictly(capfd.readouterr().out)["kernels"][1]["flops"] == 5e6
+    told = strictly(capfd.readouterr().out)["kernels"][1]
+    assert (told["flops"], told["share"], told["of_roofline"]) == (5e6, 0.25, 0.5)
 
 
 @pytest.fixture

@@ -121,7 +121,8 @@ def test_the_roofline_is_the_slower_of_both_peaks() -> None:
     # 2 ms of arithmetic, 1 ms of memory, 4 ms taken.
     assert found.of_roofline(kernel) == pytest.approx(0.5)
     assert found.share(kernel) == pytest.approx(0.5)
-    [row] = kernel_rows(found, 5)
+    row, rest = kernel_rows(found, 5)
+    assert (rest.milliseconds, rest.name) == ("4.000", "between kernels")
     assert (row.gflops, row.gigabytes, row.of_roofline) == ("50.0", "2.5", "0.50")
 
 
