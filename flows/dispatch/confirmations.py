@@ -93,8 +93,7 @@ class Confirmations(Policy[Asked]):
         """
         self._due += [row for row in rows if self._is_unconfirmed(row)]
         try:
-            self._ask(self._due)
-            self._due = []
+            self.begin()
         except Exception as error:  # noqa: BLE001 - whatever the way to the server can fail in
             self._log.warning("Confirmations could not be asked for: %s", error)
 
