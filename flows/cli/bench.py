@@ -42,11 +42,12 @@ def bench(
     - `zoo bench out --profile --json`
     """
     from menagerie.latency import EMULATED, is_emulated, measure, measure_kernels
+    from menagerie.profile import with_shares
 
     if profile:
         kernels = measure_kernels(bundle, program, threads=threads, seconds=seconds)
         if as_json:
-            emit(_with_shares(kernels))
+            emit(with_shares(kernels))
         else:
             _print_kernels(program, kernels, most)
         return
@@ -58,14 +59,6 @@ def bench(
     _print_times(program, timed)
     if emulated:
         results().print(EMULATED)
-
-
-def _with_shares(found: "Profile") -> dict[str, object]:
-    kernels = [
-        asdict(each) | {"share": found.share(each), "of_roofline": found.of_roofline(each)}
-        for each in found.kernels
-    ]
-    return asdict(found) | {"kernels": kernels}
 
 
 def _print_times(program: str, timed: "Measurement") -> None:

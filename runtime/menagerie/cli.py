@@ -257,12 +257,12 @@ def _bench(order: argparse.Namespace) -> int:
     from menagerie.typed_json import plain
 
     if order.profile:
-        from menagerie.profile import table
+        from menagerie.profile import table, with_shares
 
         kernels = measure_kernels(
             order.bundle, order.program, threads=order.threads, seconds=order.seconds
         )
-        _say(order, table(order.program, kernels), **plain(kernels))
+        _say(order, table(order.program, kernels), **with_shares(kernels))
         return 0
     found = measure(order.bundle, order.program, threads=order.threads, seconds=order.seconds)
     text = (

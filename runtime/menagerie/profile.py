@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from menagerie.errors import SessionError
 from menagerie.figures import count, milliseconds, percent
 from menagerie.library import last_error, library
+from menagerie.typed_json import plain
 from menagerie.validation.records import Peaks, Profile
 
 if TYPE_CHECKING:
@@ -17,7 +18,15 @@ if TYPE_CHECKING:
     from menagerie.session import Session
     from menagerie.validation.records import KernelTime
 
-__all__ = ["KernelRow", "kernel_rows", "machine_peaks", "profile", "short_name", "table"]
+__all__ = [
+    "KernelRow",
+    "kernel_rows",
+    "machine_peaks",
+    "profile",
+    "short_name",
+    "table",
+    "with_shares",
+]
 
 _FEWEST_RUNS = 3
 _SHIM = ("aoti_torch_cpu_", "aoti_torch_", "mkldnn_", "_")
@@ -65,6 +74,15 @@ def profile(
         session.set_profiling(on=False)
     peaks = machine_peaks(threads)
     return Profile(threads=threads, runs=runs, milliseconds=took, peaks=peaks, kernels=kernels)
+
+
+def with_shares(found: Profile) -> dict[str, object]:
+    """For JSON: the profile, each kernel with its share of the time and of the roofline."""
+    kernels = [
+        plain(each) | {"share": found.share(each), "of_roofline": found.of_roofline(each)}
+        for each in found.kernels
+    ]
+    return {**plain(found), "kernels": kernels}
 
 
 def short_name(kernel: KernelTime) -> str:
