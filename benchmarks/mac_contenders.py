@@ -23,7 +23,7 @@ import torch
 from menagerie.format.folder import open_bundle
 from menagerie.latency import measure
 from menagerie.validation.goldens import GoldenCases
-from transforms.export import CallableProgram
+from transforms.export.trace import CallableProgram
 from zoo import sources
 from zoo.manifest import load_manifest
 

@@ -101,7 +101,7 @@ def _cases(options: argparse.Namespace) -> Iterator[Row]:
 
 
 def _models(options: argparse.Namespace) -> Iterator[Row]:
-    from transforms.prepare import prepare
+    from transforms.export.prepare import prepare
     from zoo import sources
     from zoo.manifest import load_manifest
 

@@ -17,11 +17,11 @@ from transforms.build import build, rewrite
 from transforms.bundle import Gate, Identity
 from transforms.calibration import samples
 from transforms.diagnosis import diagnose
+from transforms.export.prepare import Prepared, prepare
+from transforms.goldens.real_samples import real_sample
 from transforms.latency import measure_beside_eager
 from transforms.pipeline import passes_in
-from transforms.prepare import Prepared, prepare
-from transforms.real_samples import real_sample
-from transforms.speech import speech_parts
+from transforms.speech_parts import speech_parts
 from transforms.targets import target_named
 from zoo import sources
 from zoo.errors import ExportError
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from tasks.job import Job, Suspect
     from transforms.calibration import Call
-    from transforms.speech import SpeechParts
+    from transforms.speech_parts import SpeechParts
     from zoo.records import Diagnosis
     from zoo.sources import LoadedModel
     from zoo.spec import ProgramSpec
@@ -47,7 +47,7 @@ class ModelStages(InProcessHolder):
 
     Args:
         job: what to convert.
-        forks: whether this process may be forked (`transforms.beside`).
+        forks: whether this process may be forked (`transforms.export.beside`).
     """
 
     def __init__(self, job: Job, *, forks: bool = False) -> None:

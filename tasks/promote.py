@@ -113,7 +113,7 @@ def _check_goldens(
     kept = {k: v for k, v in os.environ.items() if not k.startswith(_SECRETS)}
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "transforms.golden_check"],
+            [sys.executable, "-m", "transforms.goldens.check"],
             input=json.dumps(order),
             env=kept | {ROLE: WORKER},
             capture_output=True,

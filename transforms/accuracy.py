@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from safetensors.torch import load_file
 
-from transforms.export import CallableProgram
-from transforms.golden import input_dtype, model_dtype
+from transforms.export.trace import CallableProgram
+from transforms.goldens.cases import input_dtype, model_dtype
 from zoo.errors import ExportError, SourceError
 from zoo.sources.random_weights import one_thread
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from transforms.bundle import ProgramParts, write_bundle
 from transforms.calibration import fitting_calls, operand_ranges
-from transforms.graph_record import record_graph
+from transforms.graph.record import record_graph
 from transforms.pipeline import passes_in, run_passes
 from transforms.rounding_costs import rounding_costs
 from zoo.precision import Kept, Precision
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest
     from transforms.bundle import Gate, Identity
     from transforms.calibration import Call, Range
-    from transforms.prepare import Prepared
-    from transforms.speech import SpeechParts
+    from transforms.export.prepare import Prepared
+    from transforms.speech_parts import SpeechParts
     from transforms.targets import Target
     from zoo.spec import Dtype, PassChoice, Tolerance
 

@@ -25,7 +25,7 @@ from menagerie.format.bundle_manifest import (
 from menagerie.format.folder import seal
 from menagerie.speech.recipe import HELD_OUT_FILE, SPEECH_FILE
 from menagerie.typed_json import document
-from transforms.export import WRAPPER_PREFIX
+from transforms.export.trace import WRAPPER_PREFIX
 from transforms.lowering.lowered import LoweredFile
 from transforms.lowering.toolchain import find_compiler
 from transforms.noted_tensors import save_noted
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from transforms.calibration import Range
-    from transforms.export import Exported
-    from transforms.golden import GoldenCase
+    from transforms.export.trace import Exported
+    from transforms.goldens.cases import GoldenCase
     from transforms.lowering.lowered import LoweredProgram
-    from transforms.speech import SpeechParts
+    from transforms.speech_parts import SpeechParts
     from transforms.targets import Target
     from zoo.precision import Kept
     from zoo.spec import AccuracyGate, Dtype, Tolerance

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file
 
-from transforms.golden import input_dtype
-from transforms.node_origin import origin
+from transforms.goldens.cases import input_dtype
+from transforms.graph.origin import origin
 from transforms.weight_products import ProductRun, changed_weights, other_operand
 from zoo.errors import SourceError, UsageError
 

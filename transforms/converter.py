@@ -23,8 +23,8 @@ from menagerie.validation import Limits, validate
 from transforms.build import build, rewrite
 from transforms.bundle import Identity, content_digest
 from transforms.diagnosis import diagnose, failed_proof
+from transforms.export.program import Program, prepare_own
 from transforms.latency import measure_beside_eager
-from transforms.own_program import Program, prepare_own
 from transforms.pipeline import passes_in
 from transforms.quantised import INTEGERS
 from transforms.targets import target_named
@@ -41,7 +41,7 @@ from zoo.suspects import suspected
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from transforms.prepare import Prepared
+    from transforms.export.prepare import Prepared
     from transforms.targets import Target
     from zoo.records import ProgramGraphs
     from zoo.spec import PassChoice
@@ -95,7 +95,7 @@ def convert(
     """Convert a module and prove that the result computes what eager PyTorch does.
 
     The proof runs in a fresh process without torch: on `inputs`, and, where sizes are dynamic, on
-    inputs of the lowest, highest and odd sizes (`transforms.example_goldens` says how they are
+    inputs of the lowest, highest and odd sizes (`transforms.goldens.examples` says how they are
     made). `out` appears when all of it has passed, not before, signed with keys of this user's own,
     which are made on first use: so it opens on this machine, and elsewhere once they are trusted.
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from transforms.prepare import Prepared
+    from transforms.export.prepare import Prepared
     from transforms.targets import Target
     from zoo.records import ValidationReport
     from zoo.spec import Dtype, PassChoice, Tolerance

@@ -10,7 +10,7 @@ import torch
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
-from transforms.prepare import prepare
+from transforms.export.prepare import prepare
 from zoo.calls import parameters
 from zoo.errors import UsageError
 from zoo.manifest import VERSION

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from transforms.prepare import Prepared
+    from transforms.export.prepare import Prepared
     from transforms.targets import Target
     from zoo.records import Measurement
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING
 
-from transforms.check import check_program
+from transforms.graph.check import check_program
 from transforms.passes.decompose_linear import DecomposeLinear
 from transforms.passes.decompose_stft import DecomposeStft
 from transforms.passes.fold_batch_norm import FoldBatchNorm
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-    from transforms.base import GraphPass
+    from transforms.graph.graph_pass import GraphPass
 
 __all__ = ["available_passes", "chosen_passes", "make_passes", "passes_in", "run_passes"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from menagerie.validation.compare import measure
-from transforms.export import WRAPPER_PREFIX
+from transforms.export.trace import WRAPPER_PREFIX
 from transforms.weight_products import ProductRun, changed_weights, other_operand
 from zoo.records import LayerCost
 

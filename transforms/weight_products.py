@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from transforms.interpret import Recorder, output_nodes
+from transforms.graph.interpret import Recorder, output_nodes
 from transforms.passes.layout_operators import is_layout
 
 if TYPE_CHECKING:

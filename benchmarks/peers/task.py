@@ -71,7 +71,7 @@ class Task:
         """The module of the first program, with the inputs as tensors."""
         import torch
 
-        from transforms.export import CallableProgram
+        from transforms.export.trace import CallableProgram
         from zoo import sources
         from zoo.manifest import load_manifest
 

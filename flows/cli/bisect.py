@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from flows.cli.modelling import PreparedModel
-    from transforms.prepare import Prepared
+    from transforms.export.prepare import Prepared
     from zoo.records import Diagnosis, Divergence
     from zoo.spec import ModelSpec
 

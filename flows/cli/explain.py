@@ -50,7 +50,7 @@ def explain(
             for p in prepared.programs
         ]
     if picture is not None:
-        from transforms.graph_record import record_graph
+        from transforms.graph.record import record_graph
         from zoo.report.graphs import picture as draw
 
         first, rewritten, _ = explained[0]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-from transforms.prepare import Prepared, prepare
-from transforms.real_samples import real_sample
+from transforms.export.prepare import Prepared, prepare
+from transforms.goldens.real_samples import real_sample
 from transforms.targets import all_targets
 from zoo import sources
 from zoo.manifest import load_manifest

@@ -17,7 +17,7 @@ from flows.cli import invoke
 from flows.cli.output import emit
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.validation.records import KernelTime, Peaks, Profile
-from transforms.golden import GoldenCase
+from transforms.goldens.cases import GoldenCase
 from zoo.spec import Dtype
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ import menagerie
 from menagerie.library import library, library_path
 from menagerie.shim_list import RUNTIME_ABI, kernel_symbols, supported_symbols
 from menagerie.shims import SHIMS_FILE, header, load, main, table
+from transforms.export.packed_linear import declare_packed_linear
 from transforms.lowering.attention import attention_operator
 from transforms.lowering.expanded_depthwise import expanded_operator
 from transforms.lowering.finished import finished_operators
-from transforms.packed_linear import declare_packed_linear
 
 ROOT = SHIMS_FILE.parents[1]
 SHIMS = load()

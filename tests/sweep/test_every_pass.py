@@ -9,7 +9,7 @@ import torch
 
 from transforms import available_passes, run_passes
 from transforms.bisect.comparing import difference
-from transforms.prepare import Prepared, prepare
+from transforms.export.prepare import Prepared, prepare
 from transforms.targets import all_targets
 from zoo import sources
 from zoo.manifest import load_manifest

@@ -25,8 +25,8 @@ from zoo.records import DivergenceStage, Verdict
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from transforms.base import Journal
-    from transforms.editor import ProgramEditor
+    from transforms.graph.editor import ProgramEditor
+    from transforms.graph.graph_pass import Journal
     from transforms.lowering.inductor import GeneratedCode
     from zoo.records import ConversionReport
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from transforms.aliasing import FRESH
-from transforms.editor import ProgramEditor
+from transforms.graph.aliasing import FRESH
+from transforms.graph.editor import ProgramEditor
 
 if TYPE_CHECKING:
     from torch.fx import Node

@@ -11,7 +11,7 @@ from torch.export import Dim
 
 from menagerie.session import Session
 from transforms import convert
-from transforms.export import trace
+from transforms.export.trace import trace
 from zoo.errors import ExportError
 
 if TYPE_CHECKING:

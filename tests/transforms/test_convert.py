@@ -17,8 +17,8 @@ from menagerie.format.folder import open_bundle
 from menagerie.home import home
 from menagerie.session import Session
 from transforms import Program, convert, converter
-from transforms.example_goldens import resized
-from transforms.own_program import prepare_own
+from transforms.export.program import prepare_own
+from transforms.goldens.examples import resized
 from transforms.targets import target_named
 from zoo.errors import ExportError, UsageError, ValidationError
 from zoo.precision import Precision

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from transforms.check import check_program
-from transforms.export import export_program
+from transforms.export.trace import export_program
+from transforms.graph.check import check_program
 from transforms.lowering.cpu import BACKEND
 from transforms.lowering.inductor import generate_code
 from transforms.passes.decompose_stft import DecomposeStft

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from menagerie.validation.records import CaseKind
-from transforms.exact import exact_outputs
-from transforms.golden import make_goldens
-from transforms.prepare import called_as
+from transforms.export.prepare import called_as
+from transforms.goldens.cases import make_goldens
+from transforms.goldens.exact import exact_outputs
 from zoo.spec import ProgramSpec
 
 if TYPE_CHECKING:

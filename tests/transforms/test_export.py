@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from transforms.export import export_program
-from transforms.golden import make_goldens
+from transforms.export.trace import export_program
+from transforms.goldens.cases import make_goldens
 from zoo.errors import ExportError
 from zoo.spec import Dimension, InputSpec, ProgramSpec
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.golden import make_goldens, make_inputs, planned_cases, telling_sizes
+from transforms.goldens.cases import make_goldens, make_inputs, planned_cases, telling_sizes
 from zoo.errors import ExportError
 from zoo.spec import Dimension, Dtype, InputSpec, ProgramSpec, Sample, SampleKind
 

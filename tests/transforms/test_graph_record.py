@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from transforms import run_passes
-from transforms.graph_record import record_graph
+from transforms.graph.record import record_graph
 from zoo.records import GraphRecord, NodeKind
 from zoo.report.graphs.rows import Mark, mark_changes
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from transforms.editor import ProgramEditor
-from transforms.guards import no_new_guards
-from transforms.layouts import Unfit, downstream_values, same_layout
+from transforms.graph.editor import ProgramEditor
+from transforms.graph.guards import no_new_guards
+from transforms.graph.layouts import Unfit, downstream_values, same_layout
 
 
 class _Apply(nn.Module):

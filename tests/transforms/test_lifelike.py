@@ -11,9 +11,9 @@ import torch
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.numerics import Dtype
 from menagerie.validation.records import CaseKind
-from transforms.golden import make_goldens, planned_cases
-from transforms.lifelike import Content, Values, content_of, draw
-from transforms.own_program import Program, prepare_own
+from transforms.export.program import Program, prepare_own
+from transforms.goldens.cases import make_goldens, planned_cases
+from transforms.goldens.lifelike import Content, Values, content_of, draw
 from zoo.spec import ProgramSpec
 
 _STANDARD = Values(0.0, 1.0)

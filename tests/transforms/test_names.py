@@ -10,7 +10,7 @@ from torch import nn
 
 from transforms import Program, run_passes
 from transforms.bisect.piece import run_piece
-from transforms.own_program import prepare_own
+from transforms.export.program import prepare_own
 from zoo.errors import ExportError
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from transforms.operators import (
+from transforms.graph.schemas import (
     bound_arguments,
     has_effect,
     is_functional,

@@ -13,7 +13,7 @@ from torch import nn
 
 from menagerie.session import Session
 from transforms import convert
-from transforms.packed_linear import declare_packed_linear
+from transforms.export.packed_linear import declare_packed_linear
 from zoo.errors import UnsupportedKernels
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def test_operators_declared_before_stay(tmp_path: Path) -> None:
         "own = torch.library.Library('torchao', 'DEF')\n"
         "own.define(name + '(Tensor A, Tensor B, int group_size, Tensor S, Tensor Z) -> Tensor')\n"
         "own.impl(name, lambda A, B, group_size, S, Z: A * 0 + 7, 'CPU')\n"
-        "import transforms.export\n"
+        "import transforms.export.trace\n"
         "call = torch.ops.torchao._linear_fp_act_4bit_weight\n"
         "x, b, s = torch.ones(2, 32), torch.ones(5, 16, dtype=torch.uint8), torch.ones(5, 1)\n"
         "print(call(x, b, 32, s, s).sum().item())\n"

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from transforms import available_passes, run_passes
-from transforms.base import GraphPass, Journal
-from transforms.check import check_program
-from transforms.editor import ProgramEditor
+from transforms.graph.check import check_program
+from transforms.graph.editor import ProgramEditor
+from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.targets import all_targets, target_named
 from zoo.errors import PassError, UsageError
 from zoo.spec import PassChoice

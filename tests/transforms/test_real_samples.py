@@ -9,8 +9,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from menagerie.validation.records import CaseKind
-from transforms.golden import planned_cases
-from transforms.real_samples import real_sample
+from transforms.goldens.cases import planned_cases
+from transforms.goldens.real_samples import real_sample
 from zoo.manifest import load_manifest
 from zoo.precision import Precision
 from zoo.sources.context import Context

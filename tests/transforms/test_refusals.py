@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from transforms.export import trace
-from transforms.own_program import Program, prepare_own
-from transforms.state import state_of
+from transforms.export.program import Program, prepare_own
+from transforms.export.state import state_of
+from transforms.export.trace import trace
 from zoo.errors import ExportError
 
 X = torch.randn(3, 4)

@@ -11,7 +11,7 @@ from torch import nn
 
 from transforms import convert, rounding_costs
 from transforms.build import rewrite
-from transforms.own_program import Program, prepare_own
+from transforms.export.program import Program, prepare_own
 from transforms.quantised import INTEGERS, quantised
 from transforms.rounding_costs import to_eight_bits
 from transforms.targets import target_named

@@ -18,9 +18,9 @@ from menagerie.native_tool import native_tool
 from menagerie.session import Session
 from transforms import Program, convert
 from transforms.diagnosis import diagnose
-from transforms.own_program import prepare_own
-from transforms.prepare import prepare
-from transforms.state import state_of
+from transforms.export.prepare import prepare
+from transforms.export.program import prepare_own
+from transforms.export.state import state_of
 from transforms.targets import target_named
 from zoo.errors import ExportError, SessionError, UsageError
 from zoo.spec import DEFAULT_TOLERANCES, Dimension, InputSpec, ProgramSpec

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from transforms.export import trace
+from transforms.export.trace import trace
 from transforms.passes.unpad_relative_shift import UnpadRelativeShift
 from zoo.sources.operators import torchvision_operators
 

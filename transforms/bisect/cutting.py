@@ -19,8 +19,8 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import tree_flatten, tree_map
 
-from transforms.editor import ProgramEditor
-from transforms.interpret import capture
+from transforms.graph.editor import ProgramEditor
+from transforms.graph.interpret import capture
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

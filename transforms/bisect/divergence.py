@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from transforms.bisect.comparing import Difference, comparable
-from transforms.node_origin import module_path, source_line
+from transforms.graph.origin import module_path, source_line
 from zoo.records import Divergence, DivergenceStage
 
 if TYPE_CHECKING:

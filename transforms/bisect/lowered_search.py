@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from transforms.bisect.comparing import Difference, Tolerances, comparable, difference
 from transforms.bisect.cutting import Piece, extract, with_outputs
 from transforms.bisect.divergence import divergence_at, is_probe
-from transforms.interpret import capture, output_nodes
+from transforms.graph.interpret import capture, output_nodes
 from zoo.errors import LoweringError, MenagerieError
 from zoo.records import Divergence, DivergenceStage
 

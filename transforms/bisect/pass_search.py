@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from transforms.bisect.comparing import Difference, Tolerances, comparable, difference
 from transforms.bisect.cutting import Piece, extract
 from transforms.bisect.divergence import divergence_at, is_probe
-from transforms.interpret import capture, output_nodes
+from transforms.graph.interpret import capture, output_nodes
 from zoo.errors import MenagerieError
 from zoo.records import Divergence, DivergenceStage
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-    from transforms.base import GraphPass
     from transforms.bisect.deadline import Deadline
+    from transforms.graph.graph_pass import GraphPass
 
 __all__ = ["compare_programs", "smallest_for_pass"]
 

@@ -14,11 +14,11 @@ import torch
 
 from transforms.build import build
 from transforms.bundle import Identity
-from transforms.export import Exported
-from transforms.golden import GoldenCase
-from transforms.interpret import capture, output_nodes
-from transforms.prepare import Prepared
-from transforms.signature import given, signature_of
+from transforms.export.prepare import Prepared
+from transforms.export.signature import given, signature_of
+from transforms.export.trace import Exported
+from transforms.goldens.cases import GoldenCase
+from transforms.graph.interpret import capture, output_nodes
 from transforms.targets import Target, target_named
 from zoo.errors import SessionError
 

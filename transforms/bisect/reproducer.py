@@ -32,7 +32,7 @@ from menagerie.home import home
 from transforms.bisect.comparing import Difference, difference
 from transforms.bisect.cutting import Piece
 from transforms.bisect.piece import runner
-from transforms.interpret import capture, output_nodes
+from transforms.graph.interpret import capture, output_nodes
 from zoo.errors import ArtifactError, SourceRefused, UsageError
 from zoo.frozen import Frozen
 from zoo.records import Divergence
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-    from transforms.base import GraphPass, PassOptions
     from transforms.bisect.comparing import Tolerances
     from transforms.bisect.divergence import Runner
+    from transforms.graph.graph_pass import GraphPass, PassOptions
 
 __all__ = ["Origin", "Rerun", "read_program", "rerun", "save", "write_program"]
 

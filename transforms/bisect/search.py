@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
-    from transforms.base import GraphPass, PassOptions
     from transforms.bisect.cutting import Piece
     from transforms.bisect.divergence import Runner
+    from transforms.graph.graph_pass import GraphPass, PassOptions
     from transforms.targets import Target
     from zoo.records import Divergence
 

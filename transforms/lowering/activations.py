@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from transforms.editor import ProgramEditor
+from transforms.graph.editor import ProgramEditor
+from transforms.graph.schemas import bound_arguments, for_each_axis
 from transforms.lowering.layouts import reads_by_strides
-from transforms.operators import bound_arguments, for_each_axis
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from transforms.editor import ProgramEditor
-from transforms.guards import surely_equal
+from transforms.graph.editor import ProgramEditor
+from transforms.graph.guards import surely_equal
 from transforms.lowering.layouts import let_views_copy
 from transforms.lowering.own_operators import declare
 

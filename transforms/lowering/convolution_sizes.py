@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from transforms.editor import ProgramEditor, fake_value
-from transforms.operators import bound_arguments
+from transforms.graph.editor import ProgramEditor, fake_value
+from transforms.graph.schemas import bound_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

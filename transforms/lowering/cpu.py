@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from menagerie.library import library_path
-from transforms.guards import dynamic_sizes_kept
+from transforms.graph.guards import dynamic_sizes_kept
 from transforms.lowering.activations import with_fused_activations
 from transforms.lowering.checked_loops import FAULTS, CheckedScheduling
 from transforms.lowering.coverage import check_kernels, check_library

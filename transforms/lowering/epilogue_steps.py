@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from transforms.editor import fake_value
-from transforms.guards import surely_equal
+from transforms.graph.editor import fake_value
+from transforms.graph.guards import surely_equal
+from transforms.graph.schemas import bound_arguments
 from transforms.lowering.finished import Step
-from transforms.operators import bound_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

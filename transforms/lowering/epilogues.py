@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from transforms.aliasing import is_written_between
-from transforms.editor import ProgramEditor, fake_value
-from transforms.guards import surely_equal
+from transforms.graph.aliasing import is_written_between
+from transforms.graph.editor import ProgramEditor, fake_value
+from transforms.graph.guards import surely_equal
+from transforms.graph.schemas import bound_arguments
 from transforms.lowering.epilogue_steps import Call, calls_of
 from transforms.lowering.finished import MOST_STEPS, finished_operators
 from transforms.lowering.input_factors import input_and_factor
-from transforms.operators import bound_arguments
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from transforms.aliasing import is_written_between
-from transforms.editor import ProgramEditor, fake_value
-from transforms.guards import surely_equal
+from transforms.graph.aliasing import is_written_between
+from transforms.graph.editor import ProgramEditor, fake_value
+from transforms.graph.guards import surely_equal
+from transforms.graph.schemas import bound_arguments, for_each_axis
 from transforms.lowering.activations import ACTIVATIONS, Activation, activation_of
 from transforms.lowering.convolution_sizes import compute_size
 from transforms.lowering.layouts import reads_by_strides
 from transforms.lowering.own_operators import declare
-from transforms.operators import bound_arguments, for_each_axis
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

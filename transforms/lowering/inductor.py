@@ -60,10 +60,10 @@ from torch._inductor.fx_passes import fuse_attention
 from torch._inductor.utils import get_gpu_type, normalize_name
 from torch.utils import _cpp_embed_headers
 
+from transforms.export.number_questions import number_questions_remembered
+from transforms.export.state import state_of
+from transforms.graph.origin import origin
 from transforms.lowering.index_strides import stride_in_range
-from transforms.node_origin import origin
-from transforms.number_questions import number_questions_remembered
-from transforms.state import state_of
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:

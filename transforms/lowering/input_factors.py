@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from transforms.aliasing import is_written_between
-from transforms.editor import fake_value
-from transforms.guards import surely_equal
-from transforms.operators import bound_arguments
+from transforms.graph.aliasing import is_written_between
+from transforms.graph.editor import fake_value
+from transforms.graph.guards import surely_equal
+from transforms.graph.schemas import bound_arguments
 
 if TYPE_CHECKING:
     from torch.fx import Node

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from transforms.aliasing import is_written_between
-from transforms.editor import ProgramEditor, fake_value
+from transforms.graph.aliasing import is_written_between
+from transforms.graph.editor import ProgramEditor, fake_value
+from transforms.graph.schemas import bound_arguments
 from transforms.lowering.layouts import let_views_copy
-from transforms.operators import bound_arguments
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from transforms.editor import ProgramEditor
+from transforms.graph.editor import ProgramEditor
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

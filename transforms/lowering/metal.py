@@ -14,8 +14,9 @@ from torch.export.passes import move_to_device_pass
 
 from menagerie.format.bundle_manifest import Role
 from menagerie.shim_list import kernel_symbols
-from transforms.editor import fake_value
-from transforms.guards import dynamic_sizes_kept
+from transforms.graph.editor import fake_value
+from transforms.graph.guards import dynamic_sizes_kept
+from transforms.graph.origin import origin
 from transforms.lowering import mach_toolchain
 from transforms.lowering.attention import keep_attention_whole
 from transforms.lowering.convolution_sizes import compute_sizes
@@ -32,7 +33,6 @@ from transforms.lowering.pointwise_sequences import turn_pointwise_sequences
 from transforms.lowering.portable_link import link_model_library
 from transforms.lowering.toolchain import Source, find_compiler
 from transforms.lowering.volumes import turn_volumes_into_images
-from transforms.node_origin import origin
 from transforms.targets.cpu import host_requirements
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord

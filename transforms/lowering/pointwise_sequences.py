@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from transforms.editor import ProgramEditor, fake_value
+from transforms.graph.editor import ProgramEditor, fake_value
+from transforms.graph.schemas import bound_arguments
 from transforms.lowering.layouts import reads_by_strides
-from transforms.operators import bound_arguments
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._decomp import get_decompositions
 
-from transforms.node_origin import origin
+from transforms.graph.origin import origin
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 
-from transforms.editor import ProgramEditor, fake_value
-from transforms.guards import guards_not_noted
-from transforms.operators import bound_arguments, for_each_axis
+from transforms.graph.editor import ProgramEditor, fake_value
+from transforms.graph.guards import guards_not_noted
+from transforms.graph.schemas import bound_arguments, for_each_axis
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

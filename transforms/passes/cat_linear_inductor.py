@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 
-from transforms.base import Journal
+from transforms.graph.graph_pass import Journal
 from transforms.passes import cat_linear_gate
 from transforms.passes.axis_provenance import sizes_of
 from transforms.passes.cat_linear_gate import Shape, checked_gate, denial, least

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from transforms.base import GraphPass, Journal
-from transforms.operators import bound_arguments, is_quantisation
+from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.schemas import bound_arguments, is_quantisation
 
 if TYPE_CHECKING:
     from torch.fx import Node
 
-    from transforms.editor import ProgramEditor
+    from transforms.graph.editor import ProgramEditor
 
 __all__ = ["DecomposeLinear"]
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from transforms.base import GraphPass, Journal
-from transforms.complex_planes import Planes, is_written, refusal, replace_complex
-from transforms.editor import fake_value
+from transforms.export.complex_planes import Planes, is_written, refusal, replace_complex
+from transforms.graph.editor import fake_value
+from transforms.graph.graph_pass import GraphPass, Journal
 
 if TYPE_CHECKING:
     from torch.fx import Node
 
-    from transforms.editor import ProgramEditor
+    from transforms.graph.editor import ProgramEditor
 
 __all__ = ["DecomposeStft"]
 

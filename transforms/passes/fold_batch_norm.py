@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from transforms.base import GraphPass, Journal
-from transforms.operators import bound_arguments, is_transposed_matrix, schema_of
+from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.schemas import bound_arguments, is_transposed_matrix, schema_of
 from zoo.errors import PassError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from torch.fx import Node
 
-    from transforms.editor import ProgramEditor
+    from transforms.graph.editor import ProgramEditor
 
 __all__ = ["FoldBatchNorm"]
 

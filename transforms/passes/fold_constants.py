@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.utils._pytree import tree_map
 
-from transforms.base import GraphPass, Journal
-from transforms.layouts import Unfit, downstream_values
-from transforms.operators import is_functional, is_quantisation, schema_of
+from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.layouts import Unfit, downstream_values
+from transforms.graph.schemas import is_functional, is_quantisation, schema_of
 
 if TYPE_CHECKING:
     from torch.fx import Node
 
-    from transforms.aliasing import Aliasing
-    from transforms.editor import ProgramEditor
+    from transforms.graph.aliasing import Aliasing
+    from transforms.graph.editor import ProgramEditor
 
 __all__ = ["FoldConstants"]
 

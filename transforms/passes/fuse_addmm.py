@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from transforms.base import GraphPass, Journal
-from transforms.layouts import layout
-from transforms.operators import bound_arguments, is_quantisation, is_transposed_matrix
+from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.layouts import layout
+from transforms.graph.schemas import bound_arguments, is_quantisation, is_transposed_matrix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch.fx import Node
 
-    from transforms.aliasing import Aliasing
-    from transforms.editor import ProgramEditor
+    from transforms.graph.aliasing import Aliasing
+    from transforms.graph.editor import ProgramEditor
 
 __all__ = ["FuseAddmm"]
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from transforms.base import GraphPass, Journal
-from transforms.editor import fake_value
-from transforms.operators import bound_arguments, is_elementwise
+from transforms.graph.editor import fake_value
+from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.schemas import bound_arguments, is_elementwise
 from transforms.passes.axis_provenance import sizes_of
 from transforms.passes.cat_linear_gate import Shape, checked_gate, denial, least
 from transforms.passes.pointwise_steps import Affine, read_step
@@ -17,7 +17,7 @@ from transforms.passes.pointwise_steps import Affine, read_step
 if TYPE_CHECKING:
     from torch.fx import Node
 
-    from transforms.editor import ProgramEditor
+    from transforms.graph.editor import ProgramEditor
 
 __all__ = ["FuseCatLinear"]
 

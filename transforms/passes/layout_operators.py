@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from transforms.editor import fake_value
+from transforms.graph.editor import fake_value
 from transforms.passes.axis_provenance import Axes, Size, permuted, regrouped, sizes_of
 
 if TYPE_CHECKING:
     from torch.fx import Node
 
-    from transforms.editor import ProgramEditor
+    from transforms.graph.editor import ProgramEditor
 
 __all__ = [
     "axis_order",

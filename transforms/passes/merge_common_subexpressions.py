@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from transforms.base import GraphPass, Journal
-from transforms.layouts import same_layout
-from transforms.operators import is_functional, is_quantisation
+from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.layouts import same_layout
+from transforms.graph.schemas import is_functional, is_quantisation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch.fx import Node
 
-    from transforms.aliasing import Aliasing
-    from transforms.editor import ProgramEditor
+    from transforms.graph.aliasing import Aliasing
+    from transforms.graph.editor import ProgramEditor
 
 __all__ = ["MergeCommonSubexpressions"]
 

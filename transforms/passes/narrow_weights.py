@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from transforms.base import GraphPass, Journal
+from transforms.graph.graph_pass import GraphPass, Journal
 from zoo.errors import UsageError
 from zoo.spec import Precision
 
 if TYPE_CHECKING:
-    from transforms.editor import ProgramEditor
+    from transforms.graph.editor import ProgramEditor
 
 __all__ = ["NarrowWeights", "may_narrow"]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map
 
-from transforms.base import GraphPass, Journal
-from transforms.editor import fake_value
-from transforms.layouts import Unfit, downstream_values, same_layout
+from transforms.graph.editor import fake_value
+from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.layouts import Unfit, downstream_values, same_layout
 from transforms.passes.axis_provenance import (
     Digit,
     flat,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from torch.fx import Node
 
-    from transforms.editor import ProgramEditor
+    from transforms.graph.editor import ProgramEditor
     from transforms.passes.axis_provenance import Size
 
 __all__ = ["PointwiseAffineToConv"]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from transforms.editor import fake_value
-from transforms.operators import bound_arguments
+from transforms.graph.editor import fake_value
+from transforms.graph.schemas import bound_arguments
 from transforms.passes.axis_provenance import (
     Axes,
     Size,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from torch.fx import Node
 
-    from transforms.editor import ProgramEditor
+    from transforms.graph.editor import ProgramEditor
 
 __all__ = ["Chain", "Placed", "Plan", "relaid"]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from transforms.editor import fake_value
-from transforms.operators import bound_arguments, is_elementwise
+from transforms.graph.editor import fake_value
+from transforms.graph.schemas import bound_arguments, is_elementwise
 from transforms.passes.layout_operators import (
     constant_matrix,
     constant_value,
@@ -20,7 +20,7 @@ from transforms.passes.layout_operators import (
 if TYPE_CHECKING:
     from torch.fx import Node
 
-    from transforms.editor import ProgramEditor
+    from transforms.graph.editor import ProgramEditor
 
 __all__ = ["Affine", "ChannelNorm", "Elementwise", "Step", "read_step", "weight_name"]
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from transforms.base import GraphPass, Journal
-from transforms.export import WRAPPER_PREFIX
+from transforms.export.trace import WRAPPER_PREFIX
+from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.passes.layout_operators import is_layout
 from transforms.quantised import INTEGERS, quantised, scheme_of
 from zoo.errors import UsageError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from torch.fx import Node
 
-    from transforms.editor import ProgramEditor
+    from transforms.graph.editor import ProgramEditor
 
 __all__ = ["QuantiseWeights", "may_quantise"]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from transforms.aliasing import writes_of
-from transforms.base import GraphPass, Journal
-from transforms.operators import has_effect, is_random, schema_of
+from transforms.graph.aliasing import writes_of
+from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.schemas import has_effect, is_random, schema_of
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
 
-    from transforms.aliasing import Aliasing
-    from transforms.editor import ProgramEditor
+    from transforms.graph.aliasing import Aliasing
+    from transforms.graph.editor import ProgramEditor
 
 __all__ = ["RemoveDeadCode"]
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from transforms.base import GraphPass, Journal
-from transforms.layouts import Unfit, downstream_values, layout, same_layout
-from transforms.operators import (
+from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.layouts import Unfit, downstream_values, layout, same_layout
+from transforms.graph.schemas import (
     bound_arguments,
     is_elementwise,
     is_functional,
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from torch.fx import Node
 
-    from transforms.aliasing import Aliasing
-    from transforms.editor import ProgramEditor
+    from transforms.graph.aliasing import Aliasing
+    from transforms.graph.editor import ProgramEditor
 
 __all__ = ["RemoveIdentityPermutes"]
 

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from transforms.base import GraphPass, Journal
-from transforms.layouts import Unfit, downstream_values, evaluate, same_layout
-from transforms.operators import bound_arguments, qualified_name, schema_of, underlying
+from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.layouts import Unfit, downstream_values, evaluate, same_layout
+from transforms.graph.schemas import bound_arguments, qualified_name, schema_of, underlying
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch.fx import Node
 
-    from transforms.aliasing import Aliasing
-    from transforms.editor import ProgramEditor
+    from transforms.graph.aliasing import Aliasing
+    from transforms.graph.editor import ProgramEditor
 
 __all__ = ["ReplaceViewCopies"]
 

@@ -19,7 +19,7 @@ from menagerie.speech.recipe import CtcHead, Recipe, TransducerHead, Vocabulary
 from menagerie.speech.recogniser import Program as Running
 from menagerie.speech.recogniser import Recogniser
 from transforms import convert
-from transforms.own_program import Program
+from transforms.export.program import Program
 from zoo.models.builders.parakeet import Emitter, Listener
 from zoo.sources.operators import torchvision_operators
 

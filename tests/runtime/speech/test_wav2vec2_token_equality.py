@@ -15,7 +15,7 @@ from menagerie.speech.recipe import CtcHead, Recipe, Vocabulary
 from menagerie.speech.recogniser import Program as Running
 from menagerie.speech.recogniser import Recogniser
 from transforms import convert
-from transforms.own_program import Program
+from transforms.export.program import Program
 from zoo.models.builders.wav2vec2 import Wav2Vec2
 from zoo.sources.operators import torchvision_operators
 

@@ -12,7 +12,7 @@ from small_whisper import END, HEAD, NO_TIMESTAMPS, SECONDS, small_whisper
 from utterances import FEW, RATE, TIE, UTTERANCES, Recorder, converted, in_eager
 
 from menagerie.speech.whisper import greedy_whisper
-from transforms.own_program import Program
+from transforms.export.program import Program
 from zoo.models.builders.whisper import Whisper
 from zoo.sources.operators import torchvision_operators
 

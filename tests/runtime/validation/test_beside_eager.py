@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from transforms.golden import GoldenCase
+from transforms.goldens.cases import GoldenCase
 from transforms.latency import measure_beside_eager
 
 if TYPE_CHECKING:

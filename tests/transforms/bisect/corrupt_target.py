@@ -8,14 +8,14 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from transforms.base import GraphPass, Journal
+from transforms.graph.graph_pass import GraphPass, Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from torch.export import ExportedProgram
 
-    from transforms.editor import ProgramEditor
+    from transforms.graph.editor import ProgramEditor
 
 aten = torch.ops.aten
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from transforms.bisect.cutting import extract, with_outputs
-from transforms.check import check_program
-from transforms.interpret import capture, output_nodes
+from transforms.graph.check import check_program
+from transforms.graph.interpret import capture, output_nodes
 
 
 class _Net(nn.Module):

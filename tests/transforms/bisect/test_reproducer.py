@@ -18,7 +18,7 @@ from torch import nn
 from transforms.bisect import locate
 from transforms.bisect.__main__ import main
 from transforms.bisect.reproducer import read_program, rerun, write_program
-from transforms.interpret import capture, output_nodes
+from transforms.graph.interpret import capture, output_nodes
 from zoo.errors import ArtifactError, SourceRefused
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from transforms.editor import ProgramEditor
+from transforms.graph.editor import ProgramEditor
 from transforms.lowering.convolution_sizes import compute_sizes
 
 aten = torch.ops.aten

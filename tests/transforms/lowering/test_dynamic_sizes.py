@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
-from transforms.guards import dynamic_sizes_kept, surely_equal
+from transforms.graph.guards import dynamic_sizes_kept, surely_equal
 from transforms.lowering.epilogues import fuse_epilogues
 from zoo.errors import LoweringError
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-from transforms.editor import fake_value
+from transforms.graph.editor import fake_value
 from transforms.lowering.volumes import turn_volumes_into_images
 
 if TYPE_CHECKING:

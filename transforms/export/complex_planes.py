@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch.fx import Node
 
-from transforms.aliasing import Aliasing
-from transforms.editor import fake_value
+from transforms.graph.aliasing import Aliasing
+from transforms.graph.editor import fake_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from transforms.editor import ProgramEditor
+    from transforms.graph.editor import ProgramEditor
 
 __all__ = ["Planes", "is_written", "refusal", "replace_complex"]
 

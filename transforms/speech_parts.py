@@ -11,7 +11,7 @@ from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.speech.recogniser import Program, recogniser_of
 from menagerie.speech.vocabulary import Speller
 from menagerie.speech.word_errors import HeldOut, count_errors
-from transforms.export import CallableProgram
+from transforms.export.trace import CallableProgram
 from zoo.sources.context import resolve_inside
 from zoo.speech import held_out, recipe
 

@@ -16,9 +16,9 @@ import torch
 
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.validation.records import CaseKind
-from transforms.export import CallableProgram
-from transforms.lifelike import Content, Values, content_of, draw, sizes_of
-from transforms.state import FirstState
+from transforms.export.state import FirstState
+from transforms.export.trace import CallableProgram
+from transforms.goldens.lifelike import Content, Values, content_of, draw, sizes_of
 from zoo.errors import ExportError
 from zoo.sources.random_weights import one_thread
 from zoo.spec import Dimension, InputSpec, ProgramSpec, SampleKind

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from transforms.check import check_program
-from transforms.editor import ProgramEditor
+from transforms.graph.check import check_program
+from transforms.graph.editor import ProgramEditor
 from zoo.errors import MenagerieError, PassError
 from zoo.records import PassRecord, Refusal
 

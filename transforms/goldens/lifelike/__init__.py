@@ -7,7 +7,7 @@ and microphones give, so that the same seed gives the same bytes on any processo
 
 from __future__ import annotations
 
-from transforms.lifelike.content import Content, content_of, sizes_of
-from transforms.lifelike.draw import Values, draw
+from transforms.goldens.lifelike.content import Content, content_of, sizes_of
+from transforms.goldens.lifelike.draw import Values, draw
 
 __all__ = ["Content", "Values", "content_of", "draw", "sizes_of"]

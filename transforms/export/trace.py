@@ -11,13 +11,13 @@ import torch
 from torch._dynamo.exc import UserError
 from torch.export import ExportedProgram
 
-from transforms.assertions import without_assertions
-from transforms.guards import transforms_of_any_length
-from transforms.number_questions import number_questions_remembered
-from transforms.packed_linear import declare_packed_linear
-from transforms.refusals import refuse_unsupported
-from transforms.signature import Signature, output_names, signature_of
-from transforms.state import assigned_in_place, state_of, with_own_state
+from transforms.export.assertions import without_assertions
+from transforms.export.number_questions import number_questions_remembered
+from transforms.export.packed_linear import declare_packed_linear
+from transforms.export.refusals import refuse_unsupported
+from transforms.export.signature import Signature, output_names, signature_of
+from transforms.export.state import assigned_in_place, state_of, with_own_state
+from transforms.graph.guards import transforms_of_any_length
 from zoo.calls import misfit
 from zoo.errors import ExportError
 

@@ -17,7 +17,7 @@ from zoo.sources.random_weights import one_thread
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from transforms.golden import GoldenCase
+    from transforms.goldens.cases import GoldenCase
 
     Call = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
 

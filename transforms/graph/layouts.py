@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map
 
-from transforms.guards import no_new_guards
-from transforms.operators import is_functional, nodes_in, qualified_name, schema_of
+from transforms.graph.guards import no_new_guards
+from transforms.graph.schemas import is_functional, nodes_in, qualified_name, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torch.fx import Node
 
-    from transforms.editor import ProgramEditor
+    from transforms.graph.editor import ProgramEditor
 
 __all__ = ["Unfit", "downstream_values", "evaluate", "layout", "same_layout"]
 

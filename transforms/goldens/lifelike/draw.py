@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from transforms.lifelike.content import Content
-from transforms.lifelike.picture import picture
-from transforms.lifelike.voice import LOUDNESS, voice
+from transforms.goldens.lifelike.content import Content
+from transforms.goldens.lifelike.picture import picture
+from transforms.goldens.lifelike.voice import LOUDNESS, voice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

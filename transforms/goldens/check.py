@@ -1,6 +1,6 @@
 """Golden cases of a candidate against what eager PyTorch computes here; a process of its own.
 
-Started by `tasks.promote` as ``python -m transforms.golden_check``, with the order as JSON on
+Started by `tasks.promote` as ``python -m transforms.goldens.check``, with the order as JSON on
 standard input and without keys: it runs the model's own Python.
 """
 
@@ -64,8 +64,8 @@ def check_goldens(
             eager's than the entry's tolerance.
         SourceError: the model cannot be had here.
     """
-    from transforms.golden import make_goldens, model_dtype
-    from transforms.real_samples import real_sample
+    from transforms.goldens.cases import make_goldens, model_dtype
+    from transforms.goldens.real_samples import real_sample
 
     bundle = open_bundle(folder)
     seed = bundle.manifest.random_weights

@@ -20,7 +20,7 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from transforms.editor import ProgramEditor
+from transforms.graph.editor import ProgramEditor
 from zoo.errors import ExportError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils._sympy.numbers import int_oo
 
-from transforms.signature import given
+from transforms.export.signature import given
 from zoo.errors import ExportError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-    from transforms.signature import Dimensions
+    from transforms.export.signature import Dimensions
 
 __all__ = ["Shapes", "named_sizes"]
 

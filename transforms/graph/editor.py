@@ -15,8 +15,8 @@ import torch
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.utils._pytree import tree_map
 
-from transforms.aliasing import Aliasing, writes_of
-from transforms.operators import schema_of
+from transforms.graph.aliasing import Aliasing, writes_of
+from transforms.graph.schemas import schema_of
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch.utils._pytree import tree_map
 
-from transforms.guards import no_new_guards
-from transforms.operators import (
+from transforms.graph.guards import no_new_guards
+from transforms.graph.schemas import (
     bound_arguments,
     nodes_in,
     qualified_name,

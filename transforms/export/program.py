@@ -10,13 +10,13 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves, tree_unflatten
 
-from transforms.dynamic_sizes import named_sizes
-from transforms.exact import exact_outputs
-from transforms.example_goldens import example_goldens
-from transforms.export import Exported, trace
-from transforms.prepare import Prepared
-from transforms.signature import output_names, signature_of
-from transforms.state import FirstState, from_first_state, state_of
+from transforms.export.dynamic_sizes import named_sizes
+from transforms.export.prepare import Prepared
+from transforms.export.signature import output_names, signature_of
+from transforms.export.state import FirstState, from_first_state, state_of
+from transforms.export.trace import Exported, trace
+from transforms.goldens.exact import exact_outputs
+from transforms.goldens.examples import example_goldens
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:

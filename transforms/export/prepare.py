@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from menagerie.validation.records import CaseKind
-from transforms.beside import beside
-from transforms.exact import exact_outputs
-from transforms.export import CallableProgram, Exported, export_program
-from transforms.golden import GoldenCase, first_inputs, make_goldens, model_dtype
-from transforms.state import from_first_state
+from transforms.export.beside import beside
+from transforms.export.state import from_first_state
+from transforms.export.trace import CallableProgram, Exported, export_program
+from transforms.goldens.cases import GoldenCase, first_inputs, make_goldens, model_dtype
+from transforms.goldens.exact import exact_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,7 +67,7 @@ def prepare(
         model: the whole model, in eval mode; float inputs take the dtype of its parameters.
         spec: the program.
         real: inputs of the last golden case, where the entry has samples.
-        forks: make the golden cases in a fork while it is exported; see `transforms.beside`.
+        forks: make the golden cases in a fork while it is exported; see `transforms.export.beside`.
 
     Raises:
         ExportError: if eager fails on a case or the program cannot be exported.

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from menagerie.validation.records import CaseKind
-from transforms.golden import GoldenCase, PlannedCase, check_outputs, telling_sizes
-from transforms.lifelike import Values, content_of, draw, sizes_of
+from transforms.goldens.cases import GoldenCase, PlannedCase, check_outputs, telling_sizes
+from transforms.goldens.lifelike import Values, content_of, draw, sizes_of
 from zoo.errors import ExportError
 from zoo.sources.random_weights import one_thread
 from zoo.spec import Dimension
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from menagerie.format.bundle_manifest import TensorSpec
-    from transforms.signature import Signature
+    from transforms.export.signature import Signature
 
 __all__ = ["example_goldens", "redrawn", "resized"]
 

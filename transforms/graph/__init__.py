@@ -1,0 +1,1 @@
+"""Programs as graphs: how one is edited, checked, interpreted and recorded."""
