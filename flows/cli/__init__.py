@@ -53,8 +53,6 @@ _COMMANDS = {
     "doctor": "doctor:doctor",
     "gc": "gc:gc",
     "submit": "submit:submit",
-    "runs": "runs:runs",
-    "stats": "stats:stats",
     "up": "cluster:up",
     "down": "cluster:down",
     "status": "cluster:status",

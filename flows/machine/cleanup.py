@@ -92,7 +92,7 @@ def _old(folder: Path, days: float) -> Iterator[Path]:
     before = time.time() - days * _DAY
     for path, found in sorted(entries(folder)):
         if path.name.startswith("events-"):
-            continue  # the history that `zoo runs` shows; a line a stage
+            continue  # log shippers read these; a line a stage
         if stat.S_ISREG(found.st_mode) and found.st_mtime < before:
             yield path
 

@@ -43,9 +43,7 @@ COMMANDS = (
     "down",
     "status",
     "gc",
-    "stats",
     "submit",
-    "runs",
 )
 
 

@@ -38,8 +38,8 @@ def test_all_that_is_promised_is_deployed() -> None:
     assert len(set(NAMES)) == len(NAMES)
 
 
-def test_the_history_knows_every_flow(wanted: Wanted) -> None:
-    """What is deployed is what `zoo runs` asks for, by the same names."""
+def test_every_flow_is_deployed(wanted: Wanted) -> None:
+    """Under the name that the flow has in the code."""
     assert {each.flow for each in wanted.deployments} == set(FlowName)
 
 

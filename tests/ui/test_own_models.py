@@ -104,10 +104,3 @@ def test_ones_own_model_goes_the_whole_way(
     cluster.zoo("pull", "my_net", "--output", str(tmp_path / "pulled"))
     pulled = json.loads((tmp_path / "pulled" / "manifest.json").read_text())
     assert pulled["build_key"] == made["build_key"]
-
-    printed = cluster.zoo("stats")
-    assert "my_net" in printed
-    style = "font: 14px/1.35 monospace; white-space: pre; padding: 16px"
-    page.goto("about:blank")
-    page.set_content(f"<div style='{style}'>$ zoo stats\n{html.escape(printed)}</div>")
-    picture(page, "stats")
