@@ -31,7 +31,6 @@ _COMMANDS = {
     "list": "listing:list_models",
     "compile": "compile:compile_model",
     "show": "show:show",
-    "new": "new:new",
     "convert": "convert:convert",
     "promote": "promote:promote",
     "rollback": "promote:rollback",

@@ -28,7 +28,6 @@ COMMANDS = (
     "list",
     "show",
     "compile",
-    "new",
     "convert",
     "pull",
     "verify",

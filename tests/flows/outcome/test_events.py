@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import pytest
-
 from flows.outcome.events import Event, EventKind, model_event, record
 from flows.outcome.results import ModelResult, Outcome
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 def stage(name: str, seconds: float) -> Event:

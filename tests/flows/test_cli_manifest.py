@@ -1,0 +1,71 @@
+"""Custom manifests: messages about them, and the lines of CONTRIBUTING."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from flows.cli import invoke
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def zoo(capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command line: exit code and both outputs."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = invoke([str(a) for a in arguments])
+        return code, *capfd.readouterr()
+
+    return run
+
+
+def test_messages_name_commands_with_the_manifest_given(zoo: Run, tmp_path: Path) -> None:
+    """As `zoo list` alone would list other models; and a target is had by `targets:`."""
+    folder = tmp_path / "my models"
+    folder.mkdir()
+    (folder / "a.yaml").write_text(
+        "version: 1\nfamily: A\nmodels:\n  ant:\n    summary: a\n"
+        "    source: {kind: torchvision, builder: resnet18}\n"
+        "    programs: [{inputs: [{name: x, shape: [1]}]}]\n    licence: {spdx: MIT}\n"
+    )
+    code, _, err = zoo("show", "zebra", "--manifest", folder)
+    assert code == 2
+    assert f"`zoo list --manifest '{folder}'`" in " ".join(err.split())
+    code, _, err = zoo("convert", "ant", "--manifest", folder, "-t", "metal")
+    assert code == 2
+    assert "or add `targets: [metal]` to an entry" in " ".join(err.split())
+
+
+def test_the_lines_of_contributing_run_as_they_stand(tmp_path: Path) -> None:
+    """In an empty folder, by a shell: a manifest of one's own is written, listed and converted."""
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+    [lines] = [b for b in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "mine.yaml" in b]
+    work = tmp_path / "empty"
+    work.mkdir()
+    done = subprocess.run(
+        ["/bin/bash", "-euc", lines],
+        cwd=work,
+        env={
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "MENAGERIE_HOME": str(tmp_path / "home"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-800:] + done.stdout[-800:]
+    assert {"net.py", "mine.yaml"} <= {f.name for f in work.iterdir()}
+    assert re.search(r"my_net\W+cpu\W+(published|converted|validated)", done.stdout), done.stdout
