@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from menagerie.format.folder import open_bundle
-from menagerie.latency import measure
+from menagerie.timing import measure
 from menagerie.validation.goldens import GoldenCases
 from transforms.export.trace import CallableProgram
 from zoo import sources

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from menagerie.errors import MenagerieError
 from menagerie.format.folder import open_bundle
-from menagerie.format.tensors import read_tensors
+from menagerie.tensor_files import read_tensors
 from zoo.manifest import load_manifest
 
 if TYPE_CHECKING:

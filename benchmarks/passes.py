@@ -156,7 +156,7 @@ def _eager_ms(program: ExportedProgram, inputs: Sequence[torch.Tensor], threads:
     """Processor time of a run by PyTorch itself."""
     import torch
 
-    from menagerie.validation.measure import latency
+    from menagerie.profile import latency
 
     torch.set_num_threads(threads)
     module = program.module(check_guards=False)

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from menagerie.figures import decibels, milliseconds, size
-from menagerie.home import home
-from menagerie.validation.turns import artifact, time_in_turns
+from menagerie.paths import home
+from menagerie.timing import artifact, time_in_turns
 from zoo.errors import NotInStore
 from zoo.manifest import load_manifest
 from zoo.precision import Precision

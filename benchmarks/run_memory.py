@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 from menagerie.format.folder import open_bundle
+from menagerie.process import peak_memory_bytes
 from menagerie.session import Session
 from menagerie.validation.goldens import GoldenCases
-from menagerie.validation.machine import peak_memory_bytes
 
 
 def main() -> None:

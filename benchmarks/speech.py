@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from menagerie.figures import milliseconds, size
-from menagerie.home import home
-from menagerie.validation.turns import Partner, time_in_turns
+from menagerie.paths import home
+from menagerie.timing import Partner, time_in_turns
 from menagerie.validation.validate import clean_environment
 from zoo.manifest import load_manifest
 from zoo.store import open_store

@@ -16,16 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from menagerie.format.document import parse_manifest
+from menagerie.format.bundle_manifest import MANIFEST, parse_manifest
 from menagerie.format.folder import read_manifest
-from menagerie.format.paths import MANIFEST
+from menagerie.process import peak_memory_bytes
 from menagerie.session import Session
-from menagerie.speech.greedy import greedy_ctc
+from menagerie.speech.decoding import greedy_ctc, greedy_whisper
 from menagerie.speech.recipe import CtcHead, WhisperHead, read_recipe
 from menagerie.speech.recogniser import Program, Recogniser
-from menagerie.speech.whisper import greedy_whisper
-from menagerie.validation.machine import peak_memory_bytes
-from menagerie.validation.turns import serve
+from menagerie.timing import serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

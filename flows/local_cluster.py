@@ -17,7 +17,7 @@ from typing import Any, Self
 from pydantic import Field, SecretStr, ValidationError, field_serializer
 
 from menagerie.durable import write_durably
-from menagerie.home import home
+from menagerie.paths import home
 from zoo.errors import MenagerieError
 from zoo.frozen import Frozen
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from flows.machine.files import replace_text
 from menagerie.figures import milliseconds
 from menagerie.format.bundle_manifest import ReleaseState
-from menagerie.home import home
+from menagerie.paths import home
 from tasks.failures import explain
 from tasks.verify import Proof, ProofOutcome, runs_here
 from zoo.errors import MenagerieError
@@ -55,7 +55,7 @@ def verify_all(
     *,
     every_build: bool,
 ) -> VerifyResult:
-    """Prove the chosen releases one after another, and keep the result under `menagerie.home`.
+    """Prove the chosen releases one after another, and keep the result under Menagerie's home.
 
     Args:
         store: the store's address.

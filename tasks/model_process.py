@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, ClassVar, Self, cast
 
-from menagerie.validation.signals import signal_name
+from menagerie.process import signal_name
 from tasks import warm_start
 from tasks.failures import Failure, ProcessDied, StageTimedOut
 from tasks.job import Job, Stage, Suspect

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
-from menagerie.platforms import emulates
+from menagerie.host import emulates
 from menagerie.validation import Limits, validate
 from zoo.errors import ValidationError
 from zoo.records import ConversionReport, with_latencies

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from menagerie.format.archive import pack
-from menagerie.format.paths import MANIFEST
+from menagerie.format.bundle_manifest import MANIFEST
 from tasks.job import PublishRecord
 from zoo.errors import MenagerieError
 from zoo.signing import Promoter, check_candidate, keyring_for

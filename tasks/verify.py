@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
-from menagerie.platforms import emulates
+from menagerie.host import emulates
 from menagerie.validation import Limits
 from menagerie.validation import validate as run_goldens
 from zoo.errors import ArtifactError, HashMismatch, MenagerieError, NotInStore, StoreError

@@ -11,7 +11,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from menagerie.home import home
+from menagerie.paths import home
 from tasks.child import spawn
 from tasks.forked import ForkServer
 

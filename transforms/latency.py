@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from menagerie.validation.stand_in import stand_in
-from menagerie.validation.turns import artifact, take_turn, time_in_turns
+from menagerie.timing import artifact, take_turn, time_in_turns
+from menagerie.validation.checks import stand_in
 from zoo.errors import SessionError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def measure_beside_eager(
     """Time the programs of a bundle and eager PyTorch in turns, on the same inputs and threads.
 
     The artifact runs in a process of its own without torch, eager in this one. The golden case is
-    the stand-in (`menagerie.validation.stand_in`), by the times that eager took to make them.
+    the stand-in (`menagerie.validation.checks`), by the times that eager took to make them.
 
     Args:
         bundle: written, not yet proven.

@@ -9,7 +9,7 @@ import torch
 
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.speech.recogniser import Program, recogniser_of
-from menagerie.speech.vocabulary import Speller
+from menagerie.speech.transcript import Speller
 from menagerie.speech.word_errors import HeldOut, count_errors
 from transforms.export.trace import CallableProgram
 from zoo.sources.context import resolve_inside

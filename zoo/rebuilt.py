@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from menagerie.format.bundle_manifest import ReleaseState
-from menagerie.format.document import manifest_document
-from menagerie.format.paths import MANIFEST
-from menagerie.format.tensors import read_tensors
+from menagerie.format.bundle_manifest import MANIFEST, ReleaseState, manifest_document
+from menagerie.tensor_files import read_tensors
 from menagerie.validation.compare import compare
 from menagerie.validation.goldens import GoldenCases
 from zoo.errors import ArtifactError

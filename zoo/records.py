@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from menagerie.validation.records import (
+from menagerie.validation.findings import (
     AccuracyResult,
     Bound,
     CaseShape,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from menagerie.format.bundle_manifest import MANIFEST
 from menagerie.format.folder import seal
-from menagerie.format.paths import MANIFEST
 from zoo.errors import ArtifactError
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from benchmarks.peers.environments import OWN, Contender
 from benchmarks.peers.figures import conversions_table, latency_table, peers_plot, start_table
 from benchmarks.peers.task import Task
 from menagerie.errors import MenagerieError
-from menagerie.home import home
+from menagerie.paths import home
 from zoo.store import open_store
 
 if TYPE_CHECKING:

@@ -136,7 +136,7 @@ def main() -> None:
     if once:
         _loaded(Contender(kind), task)
         return
-    from menagerie.validation.turns import serve
+    from menagerie.timing import serve
 
     serve(lambda: _loaded(Contender(kind), task))
 

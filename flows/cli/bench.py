@@ -10,7 +10,7 @@ from flows.cli.options import JsonOption, UnsignedOption
 from flows.cli.output import emit, results, table
 
 if TYPE_CHECKING:
-    from menagerie.validation.records import Measurement, Profile
+    from menagerie.validation.findings import Measurement, Profile
 
 __all__ = ["bench"]
 
@@ -41,8 +41,8 @@ def bench(
     - `zoo bench out --profile`
     - `zoo bench out --profile --json`
     """
-    from menagerie.latency import EMULATED, is_emulated, measure, measure_kernels
     from menagerie.profile import with_shares
+    from menagerie.timing import EMULATED, is_emulated, measure, measure_kernels
 
     if profile:
         kernels = measure_kernels(bundle, program, threads=threads, seconds=seconds)

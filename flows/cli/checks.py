@@ -17,9 +17,9 @@ from urllib.request import urlopen
 from packaging.specifiers import SpecifierSet
 
 from flows.running.prefect_api import prefect_api, server_trust
+from menagerie.compilers import find_host_compiler
 from menagerie.figures import milliseconds, seconds, size
-from menagerie.home import home
-from menagerie.host_compiler import find_host_compiler
+from menagerie.paths import home
 from transforms.targets import all_targets
 from zoo.errors import MenagerieError
 from zoo.health import Check, Health

@@ -55,7 +55,7 @@ def ledger_here(store: Store, model: str, target: str) -> Ledger:
     Raises:
         NotInStore: nothing of it was promoted.
     """
-    from menagerie.platforms import runnable_platforms
+    from menagerie.host import runnable_platforms
 
     ranks = {platform: rank for rank, platform in enumerate(runnable_platforms(target))}
     found = ledgers_of(store, model, target)

@@ -122,7 +122,7 @@ def _allow_unsigned(*, given: bool) -> bool:
     """Says what it means, and does it for this process and what it starts."""
     if given:
         from flows.cli.output import messages
-        from menagerie.trust.policy import ALLOW_UNSIGNED, WARNING
+        from menagerie.trust.roots import ALLOW_UNSIGNED, WARNING
 
         os.environ[ALLOW_UNSIGNED] = "1"
         messages().print(f"[yellow]{WARNING}[/yellow]")

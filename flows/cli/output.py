@@ -8,7 +8,7 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from menagerie.terminal import printable, shown_json
+from menagerie.figures import printable, shown_json
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:

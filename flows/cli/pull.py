@@ -72,7 +72,7 @@ def pull(
     - `zoo pull resnet18 --platform cpu-linux-arm64`
     - `zoo pull resnet18 --store s3://models/zoo`
     """
-    from menagerie.store.cache import BlobCache
+    from menagerie.store.pull import BlobCache
     from zoo.store import open_store
 
     if as_zip and standalone:

@@ -94,7 +94,7 @@ def _released(model: str, target: str, store: str) -> Path:
     """
     from flows.machine.files import replace_text
     from menagerie.durable import disk_errors, make_folders
-    from menagerie.home import home
+    from menagerie.paths import home
     from zoo.store import open_store
 
     release = open_store(store).find(model, target)

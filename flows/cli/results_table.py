@@ -10,7 +10,7 @@ from flows.cli.output import figure, messages, results, table
 from flows.outcome.results import Outcome
 from menagerie.figures import decibels, error, milliseconds, seconds, size, speed
 from menagerie.format.bundle_manifest import ReleaseState
-from menagerie.home import home
+from menagerie.paths import home
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from flows.machine.files import entries
 from flows.machine.work import abandoned_work
 from menagerie.figures import size
-from menagerie.home import home
+from menagerie.paths import home
 from zoo.frozen import Frozen
 from zoo.store import Swept, open_store
 

@@ -12,7 +12,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from flows.machine.files import entries
-from menagerie.home import home
+from menagerie.paths import home
 from zoo.processes import Owner
 
 if TYPE_CHECKING:

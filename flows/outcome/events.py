@@ -1,6 +1,6 @@
 """What happened, as one JSON object a line: to the run's log, and to a file that outlives the run.
 
-The file is `logs/events-<month>.jsonl` under `menagerie.home`. A line is written at once and by one
+The file is `logs/events-<month>.jsonl` under Menagerie's home. A line is written at once and by one
 call, so that processes on one machine can share the file and a killed one leaves at most half
 a line.
 """
@@ -16,8 +16,8 @@ from prefect.exceptions import MissingContextError
 from prefect.logging import get_run_logger
 
 from flows.names import EventKind
-from menagerie.home import home
-from menagerie.terminal import shown_json
+from menagerie.figures import shown_json
+from menagerie.paths import home
 from zoo.frozen import Frozen
 
 if TYPE_CHECKING:

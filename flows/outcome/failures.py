@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from flows.outcome.links import link_page
 from flows.outcome.reports import report_folder
-from menagerie.home import home
+from menagerie.paths import home
 from zoo.errors import MenagerieError
 from zoo.records import FailureReport
 from zoo.report import log_end, write_failure

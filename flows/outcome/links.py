@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from menagerie.figures import size
-from menagerie.format.paths import MANIFEST, SIGNATURE
+from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE
 from zoo.errors import StoreError
 from zoo.report import plain_text
 from zoo.store import open_store

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from menagerie.home import home
+from menagerie.paths import home
 from zoo.errors import ArtifactError
 from zoo.report import read_report, write_index
 

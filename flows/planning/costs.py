@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from flows.machine.files import replace_text
 from flows.outcome.results import Outcome
-from menagerie.home import home
+from menagerie.paths import home
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

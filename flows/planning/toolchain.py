@@ -7,8 +7,8 @@ import importlib.metadata
 import platform
 from typing import TYPE_CHECKING
 
-from menagerie.abi import RUNTIME_ABI
-from menagerie.host_compiler import find_host_compiler
+from menagerie.compilers import find_host_compiler
+from menagerie.host import RUNTIME_ABI
 
 if TYPE_CHECKING:
     from transforms.targets import Target

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from menagerie.home import home
+from menagerie.paths import home
 from zoo.manifest import is_pattern
 from zoo.store import open_store
 

@@ -13,8 +13,8 @@ from pydantic import (
     model_serializer,
 )
 
-from menagerie.home import home
-from menagerie.terminal import shown_address
+from menagerie.figures import shown_address
+from menagerie.paths import home
 from zoo.errors import UsageError
 from zoo.frozen import Frozen
 from zoo.role import is_worker
@@ -184,5 +184,5 @@ def allowed_store(asked: str) -> str:
 
 
 def default_store() -> str:
-    """`MENAGERIE_STORE`, or a folder under `menagerie.home`."""
+    """`MENAGERIE_STORE`, or a folder under `menagerie.paths.home`."""
     return os.environ.get("MENAGERIE_STORE") or str(home() / "store")

@@ -2,7 +2,7 @@
 
 Nothing of Prefect is imported before the API stands: its settings are read once, at import, so all
 environment variables must stand before that. The embedded server listens on loopback, keeps its
-SQLite file under `menagerie.home`, and ends with this process, however that ends.
+SQLite file under `menagerie.paths.home`, and ends with this process, however that ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING
 
 from flows.local_cluster import ClusterState
-from menagerie.home import home
+from menagerie.paths import home
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:

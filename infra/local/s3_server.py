@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from infra.local.inner_token import InnerToken
 from infra.local.ports import free_ports
 from infra.local.s3_rights import Rights, guarded
-from menagerie import parent
+from menagerie import process
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +80,7 @@ def _rights() -> Rights:
 def main(place: str, *proxies: str) -> None:
     """Serve until a signal ends it."""
     if os.environ.get(WITH_PARENT):
-        parent.end_with(os.getppid())
+        process.end_with(os.getppid())
     from eventlet import spawn, wsgi  # type: ignore[import-untyped]
     from eventlet.hubs import use_hub  # type: ignore[import-untyped]
     from swift.common.constraints import MAX_REQUEST_LINE  # type: ignore[import-untyped]

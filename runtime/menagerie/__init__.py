@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from menagerie.abi import RUNTIME_ABI
     from menagerie.errors import MenagerieError
+    from menagerie.host import RUNTIME_ABI
     from menagerie.library import library_path, version
     from menagerie.session import Session
-    from menagerie.validation.records import Measurement, ValidationReport
+    from menagerie.validation.findings import Measurement, ValidationReport
 
 __all__ = [
     "RUNTIME_ABI",
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "RUNTIME_ABI": "menagerie.abi",
+    "RUNTIME_ABI": "menagerie.host",
     "MenagerieError": "menagerie.errors",
     "Session": "menagerie.session",
     "library_path": "menagerie.library",
@@ -115,7 +115,7 @@ def verify(
 
 
 def bench(bundle: Path | str, program: str = "main", *, threads: int = 1) -> Measurement:
-    """Times a program on the largest of its golden inputs; see `menagerie.latency.measure`."""
-    from menagerie.latency import measure
+    """Times a program on the largest of its golden inputs; see `menagerie.timing.measure`."""
+    from menagerie.timing import measure
 
     return measure(Path(bundle), program, threads=threads)

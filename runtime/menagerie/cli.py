@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     order = _parser().parse_args(arguments)
     try:
         if getattr(order, "allow_unsigned", False):
-            from menagerie.trust.policy import ALLOW_UNSIGNED, WARNING
+            from menagerie.trust.roots import ALLOW_UNSIGNED, WARNING
 
             os.environ[ALLOW_UNSIGNED] = "1"
             sys.stderr.write(f"{WARNING}\n")
@@ -193,7 +193,7 @@ def _threads(text: str) -> int:
 
 def _pull(order: argparse.Namespace) -> int:
     from menagerie.store import open_releases
-    from menagerie.store.cache import BlobCache
+    from menagerie.store.pull import BlobCache
 
     if not order.store:
         raise UsageError("menagerie pull", "no store", "Name one by --store or MENAGERIE_STORE")
@@ -253,7 +253,7 @@ def _run(order: argparse.Namespace) -> int:
 
 def _bench(order: argparse.Namespace) -> int:
     from menagerie.figures import count, milliseconds
-    from menagerie.latency import EMULATED, is_emulated, measure, measure_kernels
+    from menagerie.timing import EMULATED, is_emulated, measure, measure_kernels
     from menagerie.typed_json import plain
 
     if order.profile:
@@ -310,13 +310,13 @@ def _say(order: argparse.Namespace, text: str, **fields: Any) -> None:
         from menagerie.typed_json import plain
 
         text = json.dumps(plain(fields), indent=2, allow_nan=False)
-    from menagerie.terminal import printable
+    from menagerie.figures import printable
 
     sys.stdout.write(printable(text) + "\n")
 
 
 def _told(error: Exception) -> str:
-    from menagerie.terminal import printable
+    from menagerie.figures import printable
 
     if isinstance(error, OSError):
         return printable(f"{error.filename or 'system'}: {error.strerror or error}")

@@ -1,13 +1,17 @@
 """Figures as people read them: few digits, a unit, and a word where a number says nothing.
 
 The one place that decides how a figure is rounded and which unit it has, for the command line, the
-report pages, the Markdown on runs and the benchmarks. Bytes are decimal: 1 MB is 1000 kB.
+report pages, the Markdown on runs and the benchmarks. Bytes are decimal: 1 MB is 1000 kB. Foreign
+text is made fit for a terminal here too.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from datetime import datetime, timezone
+from unicodedata import category
+from urllib.parse import urlsplit, urlunsplit
 
 __all__ = [
     "count",
@@ -16,8 +20,11 @@ __all__ = [
     "milliseconds",
     "moment",
     "percent",
+    "printable",
     "scientific",
     "seconds",
+    "shown_address",
+    "shown_json",
     "size",
     "speed",
     "thousands",
@@ -136,3 +143,32 @@ def speed(ratio: float | None) -> str:
     if ratio < 1:
         return f"{times(1 / ratio)} faster than eager"
     return f"{times(ratio)} slower than eager"
+
+
+def printable(text: str, *, keep: str = "\n\t") -> str:
+    """`text` with everything that could steer a terminal written out."""
+    return "".join(
+        c if c.isprintable() or c in keep or category(c) == "Zs" else _written_out(c) for c in text
+    )
+
+
+def shown_json(text: str) -> str:
+    """JSON of the same value in which everything that could steer a terminal is escaped."""
+    return "".join(
+        c if c.isprintable() or c == "\n" or category(c) == "Zs" else json.dumps(c)[1:-1]
+        for c in text
+    )
+
+
+def _written_out(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def shown_address(url: str) -> str:
+    """`url` without what may be secret in it: a user's name and password, query and fragment."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url.partition("?")[0].rpartition("@")[2]
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import menagerie
-from menagerie.abi import RUNTIME_ABI
 from menagerie.errors import SessionError
-from menagerie.platforms import INSTRUCTIONS
+from menagerie.host import INSTRUCTIONS, RUNTIME_ABI
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,7 +113,7 @@ def _loaded(target: str) -> ctypes.CDLL:
         fact = f"lacks {name}: it was built from older sources than the Python beside it"
         raise SessionError(str(path), fact, _BUILD_AGAIN) from error
     if hasattr(loaded, "menagerie_emulator_configure"):
-        from menagerie.emulator import configure
+        from menagerie.compilers import configure
 
         configure(loaded)  # the emulated device, which stands in for the GPU here
     return loaded

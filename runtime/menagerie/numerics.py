@@ -54,7 +54,7 @@ class Tolerance:
     Either max |a-b| <= absolute * min(1, max(s, 1e-3)); or, where `snr_db` is given, SNR >= snr_db
     and max |a-b| <= 10 * absolute * s. So `absolute` is in the output's own units where s is 1 or
     more, and a fraction of s where it is less; `snr_db` is 20 log10(|ref| / |ref - out|). Where
-    it is given, a part of the output (`menagerie.validation.parts`) has an SNR of its own of at
+    it is given, a part of the output (`menagerie.validation.compare`) has an SNR of its own of at
     least snr_db - 30, or a mean error of snr_db + 30 below the whole's mean. The same rule stands
     in runtime/tools/parity.cpp.
 

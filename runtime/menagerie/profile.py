@@ -1,4 +1,4 @@
-"""Where the time of a program goes, by kernel, and how near that is to what the machine can."""
+"""How long calls take, and where a program's time goes: by kernel, beside the machine's peaks."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from menagerie.errors import SessionError
 from menagerie.figures import count, milliseconds, percent
 from menagerie.library import last_error, library
 from menagerie.typed_json import plain
-from menagerie.validation.records import Peaks, Profile
+from menagerie.validation.findings import Measurement, Peaks, Profile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from menagerie.session import Session
-    from menagerie.validation.records import KernelTime
+    from menagerie.validation.findings import KernelTime
 
 __all__ = [
     "KernelRow",
     "kernel_rows",
+    "latency",
     "machine_peaks",
+    "measurement",
     "profile",
     "short_name",
     "table",
@@ -30,6 +32,8 @@ __all__ = [
 
 _FEWEST_RUNS = 3
 _SHIM = ("aoti_torch_cpu_", "aoti_torch_", "mkldnn_", "_")
+_MOST_RUNS = 1000
+_LEAST_PROCESSOR_MS = 100.0  # some systems count processor time in ticks of milliseconds
 
 
 def machine_peaks(threads: int) -> Peaks:
@@ -106,6 +110,8 @@ class KernelRow(NamedTuple):
 
 
 _HEAD = KernelRow("ms a run", "share", "calls", "GFLOP/s", "GB/s", "of peak", "kernel")
+
+
 _WIDTHS = (9, 7, 6, 8, 7, 8)
 
 
@@ -148,3 +154,43 @@ def _aligned(row: KernelRow) -> str:
 
 def _rest(found: Profile, took_ms: float, what: str) -> KernelRow:
     return KernelRow(f"{took_ms:.3f}", percent(took_ms / found.milliseconds), "", "", "", "", what)
+
+
+def latency(
+    run: Callable[[], object], *, seconds: float, threads: int, case: int | None = None
+) -> Measurement:
+    """Times a call again and again, after one unmeasured call.
+
+    Args:
+        run: the call.
+        seconds: how long to go on measuring; at least 3 and at most 1000 calls are made.
+        threads: how many threads the call uses; noted only.
+        case: the golden case whose inputs are used; noted only.
+    """
+    run()
+    times: list[float] = []
+    begun = time.process_time()
+    end = time.perf_counter() + seconds
+    while len(times) < _FEWEST_RUNS or (len(times) < _MOST_RUNS and time.perf_counter() < end):
+        start = time.perf_counter()
+        run()
+        times.append((time.perf_counter() - start) * 1e3)
+    return measurement(times, (time.process_time() - begun) * 1e3, threads=threads, case=case)
+
+
+def measurement(
+    wall_ms: Sequence[float], processor_ms: float, *, threads: int, case: int | None
+) -> Measurement:
+    """What calls took: each by the wall's clock, and all together by the processor's."""
+    import numpy as np  # a page of measured kernels is read without it
+
+    runs = len(wall_ms)
+    return Measurement(
+        minimum_ms=min(wall_ms),
+        median_ms=float(np.median(wall_ms)),
+        p90_ms=float(np.percentile(wall_ms, 90)),
+        runs=runs,
+        threads=threads,
+        case=case,
+        processor_ms=processor_ms / runs if processor_ms >= _LEAST_PROCESSOR_MS else None,
+    )

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from menagerie.errors import MenagerieError, SessionError
-from menagerie.format.document import parse_manifest
+from menagerie.format.bundle_manifest import MANIFEST, parse_manifest
 from menagerie.format.folder import read_manifest, read_signature
-from menagerie.format.paths import MANIFEST
 from menagerie.library import (
     KernelTimeView,
     TensorView,
@@ -23,7 +22,7 @@ from menagerie.library import (
 )
 from menagerie.numerics import Dtype
 from menagerie.trust import allows_unsigned, check_signature, trusted_place
-from menagerie.validation.records import KernelTime
+from menagerie.validation.findings import KernelTime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Shim", "header", "load", "main", "table"]
+__all__ = ["Shim", "header", "kernel_symbols", "load", "main", "supported_symbols", "table"]
 
 SHIMS_FILE = Path(__file__).with_name("shims.toml")
-
 # What the symbols of a target's operators say for it.
 _DEVICES = {"cpu": "cpu", "metal": "mps"}
 
@@ -127,6 +127,18 @@ def main(arguments: list[str]) -> int:
             sys.stderr.write("usage: python -m menagerie.shims header cpu|metal, or table\n")
             return 2
     return 0
+
+
+@cache
+def supported_symbols(target: str) -> frozenset[str]:
+    """Names of the shim functions that the runtime of `target` has; empty for an unknown target."""
+    return frozenset(shim.name for shim in load() if target in shim.targets)
+
+
+@cache
+def kernel_symbols(target: str) -> frozenset[str]:
+    """Those of them that compute: convolutions, products, attention and the like."""
+    return frozenset(shim.name for shim in load() if target in shim.targets and shim.computes)
 
 
 if __name__ == "__main__":

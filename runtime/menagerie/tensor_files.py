@@ -1,25 +1,63 @@
-"""Tensors in numpy files: what a command line feeds a program, and what it keeps of its answer."""
+"""Tensors in safetensors and numpy files, and the element types that numpy lacks.
+
+numpy has no bfloat16: its 16 bits, the upper half of a float32, are held as uint16. Safetensors
+(https://github.com/huggingface/safetensors#format) are eight bytes with the header's length, a JSON
+header, and the tensors' bytes without holes or overlaps.
+"""
 
 from __future__ import annotations
 
+import math
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from menagerie.errors import UsageError
+from menagerie.errors import ArtifactError, UsageError
 from menagerie.numerics import Dtype
-from menagerie.validation.elements import Array, narrow, widen
+from menagerie.typed_json import check, load, whole_of_64_bits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from menagerie.format.bundle_manifest import TensorSpec
 
-__all__ = ["read_array", "read_inputs", "readable", "write_outputs"]
+__all__ = [
+    "Array",
+    "Float64",
+    "narrow",
+    "read_array",
+    "read_inputs",
+    "read_notes",
+    "read_tensors",
+    "readable",
+    "stored",
+    "widen",
+    "write_outputs",
+]
 
 _ZIP = b"PK"  # as `.npz` begins
+Array = NDArray[Any]
+Float64 = NDArray[np.float64]
+_LOWER_HALF = 16
+_QUIET_NAN = np.uint16(0x7FC0)  # what rounding the bits of a NaN could turn into an infinity
+_DTYPES: Mapping[str, np.dtype[Any]] = {
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),
+    "I64": np.dtype("<i8"),
+    "I32": np.dtype("<i4"),
+    "I16": np.dtype("<i2"),
+    "I8": np.dtype("i1"),
+    "U8": np.dtype("u1"),
+    "BOOL": np.dtype("?"),
+}
+_LENGTH_BYTES = 8
+_MOST_HEADER_BYTES = 16 * 2**20  # of a model with 100,000 tensors
+_MOST_AXES = 64  # numpy's limit
 
 
 def read_inputs(given: Sequence[str], wanted: Sequence[TensorSpec]) -> dict[str, Array]:
@@ -101,3 +139,129 @@ def _write_archive(answers: Mapping[str, Array], path: Path) -> None:
 def _taken(array: Array, dtype: Dtype) -> Array:
     """A float32 array in bfloat16, where that is wanted; any other unchanged."""
     return narrow(array, dtype) if dtype is Dtype.BFLOAT16 and array.dtype == "float32" else array
+
+
+def stored(dtype: Dtype) -> np.dtype[Any]:
+    """The numpy type in which tensors of `dtype` are held."""
+    return np.dtype("uint16" if dtype is Dtype.BFLOAT16 else dtype.value)
+
+
+def widen(array: Array, dtype: Dtype) -> Float64:
+    """Returns `array`, held as `stored(dtype)`, as float64, which has every value of it."""
+    if dtype is Dtype.BFLOAT16:
+        array = (array.astype(np.uint32) << _LOWER_HALF).view(np.float32)
+    return array.astype(np.float64)
+
+
+def narrow(array: Array, dtype: Dtype) -> Array:
+    """Rounds floats to nearest even, as torch does, for a program that takes `dtype`.
+
+    Args:
+        array: any shape; uint16 is taken for the bits of bfloat16.
+        dtype: what is wanted.
+
+    Returns:
+        `array` itself where it is of that type already.
+
+    Raises:
+        ValueError: one of the two is not a floating type, so that values could be lost.
+    """
+    if array.dtype == stored(dtype):
+        return array
+    given = Dtype.BFLOAT16 if array.dtype == np.uint16 else array.dtype
+    if not dtype.is_floating or not (given is Dtype.BFLOAT16 or array.dtype.kind == "f"):
+        raise ValueError(f"is {given}, the program takes {dtype}")
+    single = widen(array, Dtype.BFLOAT16) if given is Dtype.BFLOAT16 else array
+    with np.errstate(over="ignore"):  # to infinity, as in torch
+        if dtype is not Dtype.BFLOAT16:
+            return single.astype(stored(dtype))
+        bits = single.astype(np.float32).view(np.uint32)
+    odd = (bits >> _LOWER_HALF) & 1
+    rounded = ((bits.astype(np.uint64) + 0x7FFF + odd) >> _LOWER_HALF).astype(np.uint16)
+    return np.where(np.isnan(single), _QUIET_NAN, rounded)
+
+
+def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
+    """Maps every tensor of a safetensors file, read-only; bfloat16 as uint16.
+
+    Raises:
+        ArtifactError: the file is not valid safetensors, or holds an element type of no program.
+    """
+    try:
+        header, offset = _header(path)
+        return _tensors(_map(path, offset), header)
+    except (OSError, ValueError) as error:
+        raise ArtifactError(str(path), f"not readable as safetensors ({error})") from error
+
+
+def read_notes(path: Path) -> dict[str, str]:
+    """What a safetensors file says beside its tensors, as `__metadata__`; empty without any.
+
+    Raises:
+        ArtifactError: it cannot be read.
+    """
+    try:
+        header, _ = _header(path)
+        notes = header.get("__metadata__", {}) if isinstance(header, dict) else {}
+        return dict(check(dict[str, str], notes, "__metadata__"))
+    except (OSError, ValueError) as error:
+        raise ArtifactError(str(path), f"not readable as safetensors ({error})") from error
+
+
+def _header(path: Path) -> tuple[Any, int]:
+    """The header's JSON, and where the tensors' bytes begin."""
+    with path.open("rb") as file:
+        length = _bounded(int.from_bytes(file.read(_LENGTH_BYTES), "little"))
+        return load(file.read(length), whole=whole_of_64_bits), _LENGTH_BYTES + length
+
+
+def _bounded(length: int) -> int:
+    if length > _MOST_HEADER_BYTES:
+        raise ValueError(f"its header claims {length:,} bytes")
+    return length
+
+
+def _tensors(content: NDArray[Any], header: Any) -> dict[str, NDArray[Any]]:
+    if not isinstance(header, dict):
+        raise ValueError("its header is no JSON object")  # noqa: TRY004 - told as all other faults
+    header.pop("__metadata__", None)
+    entries = {name: _entry(name, fields) for name, fields in header.items()}
+    end = 0
+    for name, (_, _, start, stop) in sorted(entries.items(), key=lambda entry: entry[1][2:]):
+        if start != end:
+            raise ValueError(
+                f"{name!r} begins at {start}, where the tensors before it end at {end}"
+            )
+        end = stop
+    if end != content.size:
+        raise ValueError(f"its tensors take {end:,} bytes of {content.size:,}")
+    return {
+        name: content[start:stop].view(dtype).reshape(shape)
+        for name, (dtype, shape, start, stop) in entries.items()
+    }
+
+
+def _entry(name: str, fields: Any) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
+    """A tensor's type, shape and place; its bytes are as many as its shape takes."""
+    if not isinstance(fields, dict) or fields.keys() != {"dtype", "shape", "data_offsets"}:
+        raise ValueError(f"{name!r} has not dtype, shape and data_offsets")
+    if not isinstance(fields["dtype"], str) or fields["dtype"] not in _DTYPES:
+        raise ValueError(f"{name!r} has elements of type {str(fields['dtype'])[:20]!r}")
+    dtype = _DTYPES[fields["dtype"]]
+    shape: tuple[int, ...] = check(tuple[int, ...], fields["shape"], name)
+    start, stop = check(tuple[int, int], fields["data_offsets"], name)
+    if len(shape) > _MOST_AXES:  # the product of a million numbers would take hours
+        raise ValueError(f"{name!r} has {len(shape):,} axes")
+    if min((*shape, start), default=0) < 0 or stop - start != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"{name!r} of shape {list(shape)} does not take {stop - start} bytes")
+    return dtype, shape, start, stop
+
+
+def _map(path: Path, offset: int) -> NDArray[Any]:
+    """The bytes of a file from `offset` on; an empty map is an error to the system, not to us."""
+    size = path.stat().st_size
+    if size < offset:
+        raise ValueError("it ends within its header")
+    if size == offset:
+        return np.empty(0, np.uint8)
+    return np.asarray(np.memmap(path, np.uint8, "r", offset=offset))

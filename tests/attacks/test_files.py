@@ -23,10 +23,9 @@ from bundle_maker import make_bundle
 from menagerie.errors import StoreError
 from menagerie.format.archive import pack, unpack
 from menagerie.format.folder import open_bundle, read_manifest
-from menagerie.format.tensors import read_tensors
 from menagerie.store import pull, s3
 from menagerie.store.s3_options import S3Options
-from menagerie.tensor_files import read_array, write_outputs
+from menagerie.tensor_files import read_array, read_tensors, write_outputs
 from menagerie.typed_json import Malformed, load
 from zoo.errors import ArtifactError, TooLarge, UsageError
 from zoo.store import KeepRule, Patience, Store

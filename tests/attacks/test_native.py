@@ -22,12 +22,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from safetensors.numpy import save
 
 from menagerie.errors import SessionError
-from menagerie.format.document import parse_manifest
+from menagerie.format.bundle_manifest import parse_manifest
 from menagerie.library import last_error, library
 from menagerie.native_tool import native_tool
 from menagerie.session import Session
 from menagerie.trust import trusted_place
-from menagerie.trust.native import is_signed
+from menagerie.trust.signature import is_signed
 from zoo.errors import ArtifactError
 from zoo.signing import Keyring, sign_bundle
 

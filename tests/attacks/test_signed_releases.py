@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from bundle_maker import make_bundle
 
-from menagerie.abi import RUNTIME_ABI
 from menagerie.format.folder import open_bundle
+from menagerie.host import RUNTIME_ABI
 from menagerie.store import open_releases
 from menagerie.store.layout import ledger_key, provenance_key, release_key, signature_key
 from menagerie.trust import add_root
@@ -133,7 +133,7 @@ def test_rollback_without_the_extra(
     promoted: Promote, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where only numpy is installed: a ledger that is shorter than one seen before."""
-    monkeypatch.setattr("menagerie.store.ledgers.find_spec", lambda _: None)
+    monkeypatch.setattr("menagerie.store.latest.find_spec", lambda _: None)
     promoted("ab")
     old = snapshot_of(store, tmp_path, "old")
     promoted("cd")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from menagerie.terminal import shown_address
+from menagerie.figures import shown_address
 from zoo.errors import SourceRefused, UsageError
 from zoo.sources.checkpoint import read_state
 from zoo.sources.context import Context

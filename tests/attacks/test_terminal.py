@@ -10,7 +10,7 @@ import pytest
 from flows.cli.output import emit, messages, results, table
 from menagerie.cli import _told
 from menagerie.errors import StoreError
-from menagerie.terminal import printable
+from menagerie.figures import printable
 
 ESCAPES = ["\x1b[2J\x1b[H", "\x1b]0;title\x07", "\x9b31m", "a\rb", "\x08\x08", "\u202egnp.exe"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from menagerie.format.document import parse_manifest
+from menagerie.format.bundle_manifest import parse_manifest
 from menagerie.format.folder import seal
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from toy_zoo import toy_divergence, toy_job, toy_judgement
 from flows.cli import invoke
 from flows.cli.output import emit
 from menagerie.format.bundle_manifest import TensorSpec
-from menagerie.validation.records import KernelTime, Peaks, Profile
+from menagerie.validation.findings import KernelTime, Peaks, Profile
 from transforms.goldens.cases import GoldenCase
 from zoo.spec import Dtype
 
@@ -144,7 +144,7 @@ def test_a_profile_is_told_kernel_by_kernel(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Milliseconds of a run, and rates beside what the machine does; all of it as JSON, too."""
-    monkeypatch.setattr("menagerie.latency.measure_kernels", _profiled)
+    monkeypatch.setattr("menagerie.timing.measure_kernels", _profiled)
     assert invoke(["bench", str(tmp_path), "--profile"]) == 0
     told = capfd.readouterr().out.splitlines()
     [loop] = [line.split() for line in told if "cpp_fused_relu_0" in line]

@@ -15,7 +15,7 @@ from bundle_maker import make_bundle
 
 import tasks.promote
 from flows.cli import invoke
-from menagerie.abi import RUNTIME_ABI
+from menagerie.host import RUNTIME_ABI
 from zoo.errors import ValidationError
 from zoo.signing import Keyring, Promoter
 

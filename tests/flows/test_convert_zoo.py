@@ -29,7 +29,7 @@ from flows.request.parameters import ConversionOptions
 from flows.running.listener import Recorder
 from flows.running.services import Services, use_services
 from flows.running.settings import state_error
-from menagerie.format.paths import MANIFEST, SIGNATURE
+from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE
 from tasks.failures import ProcessDied
 from tasks.job import Job, Stage, StageRecords
 from tasks.prove import prove

@@ -21,7 +21,7 @@ from flows.planning.plan import plan
 from flows.request.parameters import ConversionOptions
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle, seal
-from menagerie.home import home
+from menagerie.paths import home
 from tasks.model_stages import ModelStages
 from tasks.stages import EXPORT, LOWER, PULL, TRANSFORM
 from zoo.store import open_store

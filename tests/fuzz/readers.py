@@ -21,16 +21,15 @@ from bundle_maker import make_bundle
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from menagerie.abi import RUNTIME_ABI
 from menagerie.errors import ArtifactError, MenagerieError
 from menagerie.format.archive import unpack
-from menagerie.format.document import manifest_document, parse_manifest
+from menagerie.format.bundle_manifest import manifest_document, parse_manifest
 from menagerie.format.folder import open_bundle
-from menagerie.format.tensors import read_tensors
+from menagerie.host import RUNTIME_ABI
 from menagerie.library import last_error, library
 from menagerie.speech.recipe import read_recipe
-from menagerie.store.ledgers import trusted_ledger
-from menagerie.tensor_files import read_array
+from menagerie.store.latest import trusted_ledger
+from menagerie.tensor_files import read_array, read_tensors
 from menagerie.trust.ledger import LEDGER_TYPE, envelope, read_ledger
 from menagerie.trust.roots import TrustRoot, parse_root
 from menagerie.trust.signature import encoded, read_signatures

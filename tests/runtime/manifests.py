@@ -13,7 +13,7 @@ from menagerie.format.bundle_manifest import (
     Requirements,
     unsealed,
 )
-from menagerie.shim_list import RUNTIME_ABI
+from menagerie.host import RUNTIME_ABI
 from zoo.spec import DEFAULT_TOLERANCES
 
 if TYPE_CHECKING:

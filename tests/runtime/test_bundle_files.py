@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from menagerie.abi import RUNTIME_ABI
 from menagerie.errors import ArtifactError
-from menagerie.format.document import parse_manifest
+from menagerie.format.bundle_manifest import parse_manifest
+from menagerie.host import RUNTIME_ABI
 from menagerie.library import last_error, library
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from menagerie.home import home
+from menagerie.paths import home
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:

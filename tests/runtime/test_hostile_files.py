@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from menagerie.host import RUNTIME_ABI
 from menagerie.library import library_path
-from menagerie.shim_list import RUNTIME_ABI
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

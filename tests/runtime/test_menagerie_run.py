@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from menagerie import version
-from menagerie.format.document import parse_manifest
+from menagerie.format.bundle_manifest import parse_manifest
 from menagerie.format.folder import open_bundle, seal
 from menagerie.native_tool import native_tool
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a promise of Li
 
 def _asks(parent: str, sent: signal.Signals) -> int:
     """How a process ends that asks to end with `parent`, an expression."""
-    program = f"import os; from menagerie import parent; parent.end_with({parent}, {int(sent)})"
+    program = f"import os; from menagerie import process; process.end_with({parent}, {int(sent)})"
     return subprocess.run([sys.executable, "-c", program], check=False).returncode
 
 
@@ -33,11 +33,11 @@ def test_a_process_ends_when_its_parent_is_killed() -> None:
     """Its output ends only when the last process that holds the pipe is gone."""
     between = (
         "import os, signal, time\n"
-        "from menagerie import parent\n"
+        "from menagerie import process\n"
         "own = os.getpid()\n"
         "read, write = os.pipe()\n"
         "if os.fork() == 0:\n"
-        "    parent.end_with(own)\n"
+        "    process.end_with(own)\n"
         "    os.write(write, b'!')\n"
         "    signal.pause()\n"
         "os.read(read, 1)\n"

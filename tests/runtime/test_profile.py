@@ -10,16 +10,16 @@ import pytest
 
 from menagerie import cli
 from menagerie.errors import SessionError
-from menagerie.latency import measure_kernels
 from menagerie.profile import kernel_rows, profile, table
 from menagerie.session import Session
-from menagerie.validation.records import KernelTime, Peaks, Profile
+from menagerie.timing import measure_kernels
+from menagerie.validation.findings import KernelTime, Peaks, Profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from menagerie.validation.records import KernelTime as Kernel
+    from menagerie.validation.findings import KernelTime as Kernel
 
 
 def _profiled(folder: Path, image: np.ndarray) -> Profile:

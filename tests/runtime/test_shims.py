@@ -14,9 +14,9 @@ import torch
 from torch.utils import cpp_extension
 
 import menagerie
+from menagerie.host import RUNTIME_ABI
 from menagerie.library import library, library_path
-from menagerie.shim_list import RUNTIME_ABI, kernel_symbols, supported_symbols
-from menagerie.shims import SHIMS_FILE, header, load, main, table
+from menagerie.shims import SHIMS_FILE, header, kernel_symbols, load, main, supported_symbols, table
 from transforms.export.packed_linear import declare_packed_linear
 from transforms.lowering.attention import attention_operator
 from transforms.lowering.expanded_depthwise import expanded_operator

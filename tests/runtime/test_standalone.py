@@ -19,7 +19,7 @@ from flows.cli import invoke
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle, seal
 from menagerie.standalone import make_standalone
-from menagerie.trust.policy import TRUST
+from menagerie.trust.roots import TRUST
 from menagerie.validation import sandbox
 from zoo.errors import UsageError
 from zoo.signing import Keyring, Promoter

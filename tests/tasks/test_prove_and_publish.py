@@ -114,7 +114,7 @@ def test_an_emulated_device_has_most_of_the_stages_time_and_all_cores(
 ) -> None:
     """A quarter of an hour for this machine's own; nine tenths of the stage for another's."""
     toy_bundle(job)
-    monkeypatch.setattr("menagerie.platforms.platform.system", lambda: system)
+    monkeypatch.setattr("menagerie.host.platform.system", lambda: system)
     given: list[Limits] = []
 
     def judge(_: Path, *, limits: Limits) -> ValidationReport:

@@ -14,7 +14,7 @@ from torch.export import Dim
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
-from menagerie.home import home
+from menagerie.paths import home
 from menagerie.session import Session
 from transforms import Program, convert, converter
 from transforms.export.program import prepare_own

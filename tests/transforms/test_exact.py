@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from menagerie.validation.records import CaseKind
+from menagerie.validation.findings import CaseKind
 from transforms.export.prepare import called_as
 from transforms.goldens.cases import make_goldens
 from transforms.goldens.exact import exact_outputs

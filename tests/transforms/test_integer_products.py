@@ -19,7 +19,7 @@ from torch import nn
 from flows.planning.plan import plan
 from flows.request.parameters import ConversionOptions
 from menagerie.errors import MenagerieError
-from menagerie.format.document import parse_manifest
+from menagerie.format.bundle_manifest import parse_manifest
 from menagerie.format.folder import seal
 from menagerie.profile import profile
 from menagerie.session import Session

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from safetensors import safe_open
 
-from menagerie.format.tensors import read_notes, read_tensors
+from menagerie.tensor_files import read_notes, read_tensors
 from transforms.noted_tensors import save_noted
 
 if TYPE_CHECKING:

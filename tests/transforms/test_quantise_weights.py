@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from menagerie.errors import MenagerieError
-from menagerie.format.document import parse_manifest
+from menagerie.format.bundle_manifest import parse_manifest
 from menagerie.format.folder import seal
 from menagerie.session import Session
 from transforms import convert

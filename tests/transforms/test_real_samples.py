@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from menagerie.validation.records import CaseKind
+from menagerie.validation.findings import CaseKind
 from transforms.goldens.cases import planned_cases
 from transforms.goldens.real_samples import real_sample
 from zoo.manifest import load_manifest

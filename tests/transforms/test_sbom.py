@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime" / "format"))
 
 from bundle_maker import draft, make_bundle
 
-from menagerie.abi import RUNTIME_ABI
+from menagerie.host import RUNTIME_ABI
 from transforms.sbom import RUNTIME_PARTS, linked, sbom_document
 
 ROOT = Path(__file__).parents[2]

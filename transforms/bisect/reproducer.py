@@ -28,7 +28,7 @@ from safetensors.torch import load_file, save_file
 from torch.export.graph_signature import ConstantArgument, InputKind
 
 from menagerie.figures import decibels, error
-from menagerie.home import home
+from menagerie.paths import home
 from transforms.bisect.comparing import Difference, difference
 from transforms.bisect.cutting import Piece
 from transforms.bisect.piece import runner

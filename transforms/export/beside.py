@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, NoReturn, TypeVar
 
 import torch
 
-from menagerie import parent
+from menagerie import process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,7 +55,7 @@ def _write(work: Callable[[], object], file: IO[bytes], caller: int) -> NoReturn
     code = 1
     try:
         # Else it would keep the pipes open by which others see that its parent was killed.
-        parent.end_with(caller)
+        process.end_with(caller)
         torch.save(work(), file)
         file.flush()
         code = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from menagerie.validation.records import CaseKind
+from menagerie.validation.findings import CaseKind
 from transforms.export.beside import beside
 from transforms.export.state import from_first_state
 from transforms.export.trace import CallableProgram, Exported, export_program

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from menagerie.format.bundle_manifest import TensorSpec
-from menagerie.validation.records import CaseKind
+from menagerie.validation.findings import CaseKind
 from transforms.export.state import FirstState
 from transforms.export.trace import CallableProgram
 from transforms.goldens.lifelike import Content, Values, content_of, draw, sizes_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from menagerie.validation.records import CaseKind
+from menagerie.validation.findings import CaseKind
 from zoo.sources.random_weights import one_thread
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from menagerie.validation.records import CaseKind
+from menagerie.validation.findings import CaseKind
 from transforms.goldens.cases import GoldenCase, PlannedCase, check_outputs, telling_sizes
 from transforms.goldens.lifelike import Values, content_of, draw, sizes_of
 from zoo.errors import ExportError

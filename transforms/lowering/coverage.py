@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
-from menagerie.shim_list import supported_symbols
+from menagerie.shims import supported_symbols
 from zoo.errors import LoweringError, UnsupportedKernels
 
 if TYPE_CHECKING:

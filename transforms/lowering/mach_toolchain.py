@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from menagerie.shim_list import supported_symbols
-from menagerie.zig import zig_environment, zig_program, zig_version
+from menagerie.compilers import zig_environment, zig_program, zig_version
+from menagerie.shims import supported_symbols
 from transforms.lowering.mach_o import DEPLOYMENT_TARGET, read_library
 from transforms.lowering.toolchain import Compiler, find_compiler
 from zoo.errors import LoweringError

@@ -13,7 +13,7 @@ import torch
 from torch.export.passes import move_to_device_pass
 
 from menagerie.format.bundle_manifest import Role
-from menagerie.shim_list import kernel_symbols
+from menagerie.shims import kernel_symbols
 from transforms.graph.editor import fake_value
 from transforms.graph.guards import dynamic_sizes_kept
 from transforms.graph.origin import origin

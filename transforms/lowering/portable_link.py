@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from menagerie.zig import zig_environment, zig_program, zig_version
+from menagerie.compilers import zig_environment, zig_program, zig_version
 from transforms.lowering.toolchain import Compiler, Source
 from zoo.errors import LoweringError
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from torch.utils import cpp_extension
 
-from menagerie.home import home
-from menagerie.host_compiler import find_host_compiler
+from menagerie.compilers import find_host_compiler
+from menagerie.paths import home
 from transforms.lowering.compiled_once import kept_object, precompiled_header
 from zoo.errors import LoweringError
 
@@ -129,7 +129,7 @@ class Compiler:
 
 @functools.cache
 def find_compiler() -> Compiler:
-    """The C++ compiler of this machine, as `menagerie.host_compiler` chooses it.
+    """The C++ compiler of this machine, as `menagerie.compilers` chooses it.
 
     Raises:
         LoweringError: if there is none.

@@ -7,10 +7,9 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from menagerie.abi import RUNTIME_ABI
+from menagerie.compilers import zig_version
 from menagerie.format.bundle_manifest import Requirements
-from menagerie.platforms import INSTRUCTIONS
-from menagerie.zig import zig_version
+from menagerie.host import INSTRUCTIONS, RUNTIME_ABI
 from transforms.targets.base import Target
 from zoo.errors import LoweringError
 from zoo.health import Check, Health

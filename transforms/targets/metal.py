@@ -6,9 +6,9 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from menagerie.abi import RUNTIME_ABI
+from menagerie.compilers import zig_environment, zig_version
 from menagerie.format.bundle_manifest import Requirements
-from menagerie.zig import zig_environment, zig_version
+from menagerie.host import RUNTIME_ABI
 from transforms.lowering.mach_o import DEPLOYMENT_TARGET
 from transforms.targets.base import Target
 from transforms.targets.cpu import CpuTarget

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from menagerie.format.bundle_manifest import Role
-from menagerie.format.paths import MANIFEST, SIGNATURE
+from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE, Role
 from menagerie.store.layout import blob_key, release_key, signature_key
 from zoo.catalogue.records import (
     Axis,

@@ -21,7 +21,7 @@ from zoo.records import DivergenceStage, Verdict
 from zoo.report.summary import parities, summarise
 
 if TYPE_CHECKING:
-    from menagerie.validation.records import Exactness
+    from menagerie.validation.findings import Exactness
     from zoo.records import ConversionReport, Diagnosis, Divergence, OutputParity
 
 __all__ = [

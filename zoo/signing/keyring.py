@@ -30,9 +30,8 @@ from tuf.api.metadata import Metadata, Root
 from tuf.api.metadata import Role as TufRole
 
 from menagerie.durable import write_durably
-from menagerie.home import home
-from menagerie.trust.policy import TRUST, trusted_place
-from menagerie.trust.roots import add_root, parse_root
+from menagerie.paths import home
+from menagerie.trust.roots import TRUST, add_root, parse_root, trusted_place
 from zoo.errors import UsageError
 from zoo.frozen import Frozen
 from zoo.role import is_worker, owns

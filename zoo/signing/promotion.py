@@ -208,8 +208,8 @@ def sign_bundle(folder: Path, keyring: Keyring) -> None:
         ArtifactError: it is no sound bundle.
     """
     from menagerie.durable import write_durably
+    from menagerie.format.bundle_manifest import PARTIAL, SIGNATURE
     from menagerie.format.folder import open_bundle
-    from menagerie.format.paths import PARTIAL, SIGNATURE
 
     bundle = open_bundle(folder)
     signatures = _signed(keyring, encoded(BUNDLE_TYPE, bundle.document))

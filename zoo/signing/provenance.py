@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from menagerie.format.paths import MANIFEST
+from menagerie.format.bundle_manifest import MANIFEST
 from menagerie.store.layout import provenance_key
 from menagerie.trust.ledger import MAX_LEDGER_BYTES, open_envelope
 from menagerie.typed_json import Malformed, load

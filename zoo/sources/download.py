@@ -15,8 +15,8 @@ import urllib.request
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from menagerie.home import home
-from menagerie.terminal import shown_address
+from menagerie.figures import shown_address
+from menagerie.paths import home
 from zoo.errors import HashMismatch, SourceError, SourceRefused
 
 if TYPE_CHECKING:

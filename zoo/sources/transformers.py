@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from menagerie.home import home
+from menagerie.paths import home
 from zoo.errors import SourceError
 from zoo.nearest import advice
 from zoo.sources.operators import torchvision_operators

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from menagerie.home import home
+from menagerie.paths import home
 from menagerie.typed_json import Malformed, load
 from zoo.errors import SourceError, SourceRefused
 from zoo.sources.context import Context, resolve_inside

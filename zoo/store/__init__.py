@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from menagerie.store.release import Release
+from menagerie.figures import shown_address
+from menagerie.store.releases import Release
 from menagerie.store.s3_options import Addressing, Checksums, S3Options
-from menagerie.terminal import shown_address
 from zoo.errors import UsageError
 from zoo.store.base import ObjectStore, Progress, silent
 from zoo.store.garbage_collection import KeepRule, Swept

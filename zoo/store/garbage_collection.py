@@ -19,8 +19,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import Field
 
-from menagerie.format.bundle_manifest import ReleaseState, moment
-from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
+from menagerie.format.bundle_manifest import (
+    MAX_MANIFEST_BYTES,
+    ReleaseState,
+    moment,
+    parse_manifest,
+)
 from menagerie.store.layout import (
     ARCHIVES,
     BLOBS,

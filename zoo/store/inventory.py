@@ -8,9 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from menagerie.format.bundle_manifest import ReleaseState
-from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
-from menagerie.home import home
+from menagerie.format.bundle_manifest import MAX_MANIFEST_BYTES, ReleaseState, parse_manifest
+from menagerie.paths import home
 from menagerie.store.layout import (
     BLOBS,
     CANDIDATES,
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from menagerie.format.bundle_manifest import BundleManifest
-    from menagerie.store.release import Build
+    from menagerie.store.releases import Build
     from zoo.store.base import ObjectStore
 
 __all__ = ["Held", "inventory"]
@@ -51,7 +50,7 @@ class Held:
 def inventory(objects: ObjectStore) -> dict[Build, Held]:
     """Every build, candidates too, whose document is sound and whose files are there, by size.
 
-    The documents are kept under `menagerie.home`: a second look reads none of them again, as long
+    The documents are kept under Menagerie's home: a second look reads none of them again, as long
     as the files that they name are there. Where they cannot be kept, it reads them again.
     """
     documents = [

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from menagerie.durable import disk_errors, make_folders, require_space, sync, write_durably
-from menagerie.store.folder import INCOMING, FolderReader, copy_bytes
+from menagerie.store.base import INCOMING, FolderReader, copy_bytes
 from zoo.store.base import Advance, ObjectStore
 
 if TYPE_CHECKING:

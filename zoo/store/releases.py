@@ -10,10 +10,15 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from menagerie.format.bundle_manifest import ReleaseState, moment
-from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
+from menagerie.format.bundle_manifest import (
+    MANIFEST,
+    MAX_MANIFEST_BYTES,
+    SIGNATURE,
+    ReleaseState,
+    moment,
+    parse_manifest,
+)
 from menagerie.format.folder import open_bundle
-from menagerie.format.paths import MANIFEST, SIGNATURE
 from menagerie.store.layout import (
     CANDIDATES,
     LEDGERS,
@@ -26,8 +31,7 @@ from menagerie.store.layout import (
     release_key,
     signature_key,
 )
-from menagerie.store.release import Build, Release
-from menagerie.store.releases import ReleaseReader
+from menagerie.store.releases import Build, Release, ReleaseReader
 from menagerie.trust.signature import MAX_SIGNATURE_BYTES
 from zoo.errors import ArtifactError, HashMismatch, NotInStore, StoreError, TooLarge
 from zoo.store.announcements import announce

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import AfterValidator, Field, ValidationError
 
 from menagerie.durable import disk_errors, make_folders, require_space, sha256_of
-from menagerie.format.paths import bundle_path
+from menagerie.format.bundle_manifest import bundle_path
 from menagerie.store.layout import (
     SUBMISSIONS,
     blob_key,

@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING
 
 from menagerie.durable import disk_errors, require_space, sync
 from menagerie.errors import ArtifactError, UsageError
-from menagerie.format.bundle_manifest import MAX_FILES
-from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
+from menagerie.format.bundle_manifest import (
+    MANIFEST,
+    MAX_FILES,
+    MAX_MANIFEST_BYTES,
+    SIGNATURE,
+    parse_manifest,
+)
 from menagerie.format.folder import Bundle, open_bundle
-from menagerie.format.paths import MANIFEST, SIGNATURE
 
 if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest

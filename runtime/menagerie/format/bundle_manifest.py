@@ -1,4 +1,7 @@
-"""The bundle's manifest.json as types; the rules are in runtime/menagerie/format/FORMAT.md."""
+"""manifest.json as types, written in one canonical way and read with suspicion.
+
+The rules are in runtime/menagerie/format/FORMAT.md.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,23 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
-from menagerie.format.paths import bundle_path
+from menagerie.errors import ArtifactError
 from menagerie.numerics import Dtype, TextEnum, Tolerance
+from menagerie.typed_json import Malformed, check, load, whole_of_64_bits
+from menagerie.typed_json import document as json_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 __all__ = [
+    "MANIFEST",
     "MAX_FILES",
+    "MAX_MANIFEST_BYTES",
     "NAME",
+    "PARTIAL",
+    "SIGNATURE",
     "AccuracyData",
     "BundleManifest",
     "BundleProgram",
@@ -29,17 +38,24 @@ __all__ = [
     "Sha256",
     "State",
     "TensorSpec",
+    "bundle_path",
     "check_name",
     "check_sha256",
+    "manifest_document",
     "moment",
+    "parse_manifest",
     "platform_name",
     "unsealed",
 ]
 
+MANIFEST = "manifest.json"
+SIGNATURE = "signature.json"  # over the manifest's bytes; where it is missing, nobody vouches
+PARTIAL = ".manifest.json.partial"  # the manifest while it is written; never part of a bundle
+_SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_LONGEST = 200
 FORMAT_NAME: Final = "menagerie-bundle"
 FORMAT_VERSION: Final = 2
 READABLE_VERSIONS: Final = (1, 2)  # see menagerie.format.first_version
-
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 T = TypeVar("T")
@@ -49,6 +65,26 @@ _MOMENT = re.compile(
 )
 _MOST = 2**63 - 1  # what C's readers can hold
 MAX_FILES = 10_000
+MAX_MANIFEST_BYTES = 8 * 2**20
+_DAMAGED = "The bundle is damaged or not a bundle: pull or convert it again"
+
+
+def bundle_path(text: str) -> str:
+    """Returns `text` if it is a path that rule 4 of FORMAT.md allows.
+
+    Raises:
+        ValueError: it is not; the message says why.
+    """
+    if len(text) > _LONGEST:
+        raise ValueError(f"a path has at most {_LONGEST} characters")
+    if not all(_SEGMENT.fullmatch(segment) for segment in text.split("/")):
+        raise ValueError(
+            f"{text!r} is not a relative path of letters, digits, '_', '.', '-' and '/' "
+            "whose parts start with a letter, a digit or '_'"
+        )
+    if text.lower() in {MANIFEST, SIGNATURE}:
+        raise ValueError(f"{MANIFEST} lists neither itself nor {SIGNATURE}")
+    return text
 
 
 def moment(text: str) -> datetime:
@@ -102,10 +138,20 @@ def _count(number: int) -> int:
 
 
 BundlePath = Annotated[str, bundle_path]
+
+
 Moment = Annotated[str, _moment]
+
+
 Name = Annotated[str, check_name]
+
+
 Sha256 = Annotated[str, check_sha256]
+
+
 Count = Annotated[int, _count]
+
+
 Axis = Count | str
 
 
@@ -350,3 +396,68 @@ class BundleManifest:
     def weights(self) -> FileEntry:
         """The constants of all programs, safetensors."""
         return self.files[Role.WEIGHTS]
+
+
+def manifest_document(manifest: BundleManifest) -> bytes:
+    """The bytes of manifest.json: sorted keys, an entry a line, one newline at the end.
+
+    What is of no use (rule 3 of FORMAT.md) is left out.
+    """
+    return json_document(manifest, sparse=True)
+
+
+def parse_manifest(document: bytes, place: str) -> BundleManifest:
+    """Reads manifest.json.
+
+    Args:
+        document: the file's bytes.
+        place: where they come from, for the message.
+
+    Raises:
+        ArtifactError: rules 1 to 4 of FORMAT.md are broken.
+    """
+    if len(document) > MAX_MANIFEST_BYTES:
+        raise ArtifactError(
+            place, f"{len(document):,} bytes, above the {MAX_MANIFEST_BYTES:,} allowed", _DAMAGED
+        )
+    try:
+        fields = load(document, whole=whole_of_64_bits)
+    except Malformed as error:
+        raise ArtifactError(
+            place, f"is not JSON as the format wants it: {error}", _DAMAGED
+        ) from None
+    version = _version(fields, place)
+    from menagerie.format.first_version import upgraded
+
+    try:
+        manifest: BundleManifest = check(
+            BundleManifest, upgraded(fields) if version == 1 else _named(fields)
+        )
+    except Malformed as error:
+        raise ArtifactError(place, str(error), _DAMAGED) from None
+    return manifest
+
+
+def _named(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields, if they have what a draft may leave out."""
+    for name in ("platform", "runtime"):
+        if fields.get(name) in (None, ""):
+            raise Malformed(f"{name}: is missing")
+    return fields
+
+
+def _version(fields: object, place: str) -> int:
+    """Looked at before all else: a later version may have any other fields."""
+    if not isinstance(fields, dict):
+        raise ArtifactError(place, "is not a JSON object", _DAMAGED)
+    if fields.get("format") != FORMAT_NAME:
+        raise ArtifactError(place, f"its format is not {FORMAT_NAME!r}", _DAMAGED)
+    version = fields.get("version")
+    if type(version) is not int or version not in READABLE_VERSIONS:
+        known = " and ".join(map(str, READABLE_VERSIONS))
+        raise ArtifactError(
+            place,
+            f"format version {repr(version)[:40]}, but only {known} are known here",
+            "Upgrade Menagerie to read it",
+        )
+    return version

@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING
 
 from menagerie.durable import disk_errors, sha256_of, sync, write_durably
 from menagerie.errors import ArtifactError
-from menagerie.format.bundle_manifest import BundleManifest, FileEntry, unsealed
-from menagerie.format.document import MAX_MANIFEST_BYTES, manifest_document, parse_manifest
+from menagerie.format.bundle_manifest import (
+    MANIFEST,
+    MAX_MANIFEST_BYTES,
+    PARTIAL,
+    SIGNATURE,
+    BundleManifest,
+    FileEntry,
+    bundle_path,
+    manifest_document,
+    parse_manifest,
+    unsealed,
+)
 from menagerie.format.first_version import role_of
-from menagerie.format.paths import MANIFEST, PARTIAL, SIGNATURE, bundle_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from menagerie.errors import MenagerieError, UsageError
 from menagerie.speech.audio import open_audio, raw_audio
-from menagerie.speech.captions import FORMATS, as_json
+from menagerie.speech.transcript import FORMATS, as_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

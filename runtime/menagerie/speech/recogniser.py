@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from menagerie.errors import SpeechError
-from menagerie.speech.attention import Decoder, greedy_attention, quietest, spread
-from menagerie.speech.greedy import Emission, greedy_ctc, greedy_transducer
+from menagerie.speech.decoding import (
+    Decoder,
+    Emission,
+    emissions,
+    greedy_attention,
+    greedy_ctc,
+    greedy_transducer,
+    greedy_whisper,
+    quietest,
+    segments,
+    spread,
+)
 from menagerie.speech.recipe import AttentionHead, CtcHead, WhisperHead
-from menagerie.speech.whisper import emissions, greedy_whisper, segments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,37 +1,107 @@
-"""From samples to text, by the programs of a bundle."""
+"""From samples to text, by the programs of a bundle; long recordings are cut into chunks."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from menagerie.errors import MenagerieError, SpeechError
-from menagerie.format.bundle_manifest import Role
-from menagerie.format.document import parse_manifest
+from menagerie.format.bundle_manifest import MANIFEST, Role, parse_manifest
 from menagerie.format.folder import read_manifest
-from menagerie.format.paths import MANIFEST
 from menagerie.session import Session
 from menagerie.speech.audio import Recording, at_rate, open_audio, require_rate, sound
-from menagerie.speech.chunks import Seam, chunks
-from menagerie.speech.greedy import Emission
+from menagerie.speech.decoding import Emission
 from menagerie.speech.recipe import WhisperHead, read_recipe
 from menagerie.speech.recogniser import Program, WindowRecogniser, recogniser_of
-from menagerie.speech.transcript import Token, Transcript
-from menagerie.speech.vocabulary import Speller
+from menagerie.speech.transcript import Speller, Token, Transcript
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from menagerie.format.bundle_manifest import BundleManifest, BundleProgram
     from menagerie.speech.recipe import Head
 
+    Samples = NDArray[np.float32]
     Progress = Callable[[float, float | None], None]
 
-__all__ = ["Transcriber"]
+__all__ = ["Chunk", "Seam", "Transcriber", "chunks"]
+
+
+class Chunk(NamedTuple):
+    """A piece of a recording: `samples` from sample number `first` on."""
+
+    first: int
+    samples: Samples
+
+
+def chunks(blocks: Iterable[Samples], longest: int, overlap: int) -> Iterator[Chunk]:
+    """Cuts a stream into chunks of `longest` samples, each `overlap` before the last one's end.
+
+    Only the last is shorter; one that nothing follows is not followed by its overlap alone. A
+    stream without a sample has no chunk.
+
+    Args:
+        blocks: (samples,) each, of any sizes.
+        longest: samples in a chunk.
+        overlap: less than that.
+    """
+    held, first = np.empty(0, np.float32), 0
+    for block in blocks:
+        held = np.concatenate([held, block])
+        while len(held) > longest:
+            yield Chunk(first, held[:longest])
+            held = held[longest - overlap :]
+            first += longest - overlap
+    if len(held):
+        yield Chunk(first, held)
+
+
+@dataclass
+class Seam:
+    """Makes one row of tokens of the rows of chunks that overlap.
+
+    Both chunks heard what they share, each without what lies beyond its own end. So neither is
+    believed near its end: the row goes over from one to the next in the overlap, as far from its
+    ends, and from any token that either heard, as can be.
+    """
+
+    _held: list[Emission] = field(default_factory=list)
+    _end: int = 0  # frame at which the last chunk ended
+
+    def join(self, first: int, last: int, heard: list[Emission]) -> list[Emission]:
+        """Adds a chunk from frame `first` to `last`; returns what is certain since.
+
+        Args:
+            first: its first frame, counted from the recording's beginning.
+            last: the first frame after it.
+            heard: what was emitted in it, frames counted from the recording's beginning.
+        """
+        cut = _cut(first, self._end, [*self._held, *heard]) if first < self._end else first
+        certain = [one for one in self._held if one.start < cut]
+        self._held = [one for one in heard if one.start >= cut]
+        self._end = last
+        return certain
+
+    def rest(self) -> list[Emission]:
+        """What the last chunk leaves."""
+        held, self._held = self._held, []
+        return held
+
+
+def _cut(first: int, last: int, heard: list[Emission]) -> int:
+    """The frame from `first` to `last` that is farthest from both and from all tokens."""
+    frames = np.arange(first, last + 1)
+    away = np.minimum(frames - first, last - frames)
+    for one in heard:
+        outside = np.maximum(one.start - frames, frames - max(one.end, one.start + 1) + 1)
+        away = np.minimum(away, np.maximum(outside, 0))
+    return int(frames[np.argmax(away)])
 
 
 class Transcriber:

@@ -1,10 +1,38 @@
-"""What was said and when."""
+"""What was said and when: tokens spelled out, and transcripts as text, captions or JSON."""
 
 from __future__ import annotations
 
+import html
+import json
+import re
 from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
-__all__ = ["Token", "Transcript", "Word"]
+from menagerie.typed_json import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from menagerie.speech.recipe import Vocabulary
+
+__all__ = [
+    "FORMATS",
+    "Speller",
+    "Token",
+    "Transcript",
+    "Word",
+    "as_json",
+    "as_srt",
+    "as_text",
+    "as_vtt",
+]
+
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+_SPACE = "\u2581"
+_LONGEST_CUE = 6.0  # seconds
+_WIDEST_CUE = 60  # characters
+_PAUSE = 1.0  # seconds of silence that end a cue
 
 
 @dataclass(frozen=True)
@@ -34,3 +62,126 @@ class Transcript:
     words: tuple[Word, ...]
     tokens: tuple[Token, ...]
     duration: float
+
+
+class Speller:
+    """Writes tokens out.
+
+    Args:
+        vocabulary: of the model.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._pieces = vocabulary.pieces
+        self._kind = vocabulary.kind
+        self._special = frozenset(vocabulary.special)
+
+    def piece(self, token: int) -> str:
+        """The text of a token alone; a part of a character that takes several is U+FFFD."""
+        return self._bytes(token).decode("utf-8", "replace")
+
+    def written(self, tokens: Sequence[int]) -> str:
+        """The text of a sequence of tokens, with a space where the first begins a word."""
+        return b"".join(map(self._bytes, tokens)).decode("utf-8", "replace")
+
+    def words(self, tokens: Sequence[Token]) -> tuple[Word, ...]:
+        """The words that tokens spell: from one that begins with a space to the next such.
+
+        A token that is no more than a space, as of vocabularies of characters, is between words.
+        """
+        groups: list[list[Token]] = [[]]
+        for token in tokens:
+            written = self._bytes(token.id)
+            if written[:1].isspace():
+                groups.append([])
+            if written.strip():
+                groups[-1].append(token)
+        return tuple(
+            Word(self.written([token.id for token in group]).strip(), group[0].start, group[-1].end)
+            for group in groups
+            if group
+        )
+
+    def _bytes(self, token: int) -> bytes:
+        """A token as UTF-8, which a character may share with the tokens beside it."""
+        if token in self._special or not 0 <= token < len(self._pieces):
+            return b""
+        piece = self._pieces[token]
+        if self._kind == "bytes":
+            return bytes(_byte_alphabet()[character] for character in piece)
+        if self._kind == "sentencepiece":
+            if byte := _BYTE.fullmatch(piece):
+                return bytes([int(byte.group(1), 16)])
+            piece = piece.replace(_SPACE, " ")
+        return piece.encode()
+
+
+@cache
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's printable character for every byte: its own where Latin-1 has one, else from 256."""
+    shown = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = (byte for byte in range(256) if byte not in shown)
+    return {chr(byte): byte for byte in shown} | {
+        chr(256 + count): byte for count, byte in enumerate(others)
+    }
+
+
+class _Cue(NamedTuple):
+    text: str
+    start: float
+    end: float
+
+
+def as_text(transcript: Transcript) -> str:
+    """The text, a line."""
+    return transcript.text + "\n"
+
+
+def as_srt(transcript: Transcript) -> str:
+    """SubRip: numbered cues, `00:00:01,200 --> 00:00:02,360`."""
+    return "\n".join(
+        f"{number}\n{_clock(cue.start, ',')} --> {_clock(cue.end, ',')}\n{cue.text}\n"
+        for number, cue in enumerate(_cues(transcript.words), 1)
+    )
+
+
+def as_vtt(transcript: Transcript) -> str:
+    """WebVTT, as browsers read it; its text is escaped as in HTML."""
+    cues = (
+        f"\n{_clock(cue.start, '.')} --> {_clock(cue.end, '.')}\n{html.escape(cue.text, False)}\n"
+        for cue in _cues(transcript.words)
+    )
+    return "WEBVTT\n" + "".join(cues)
+
+
+def as_json(transcript: Transcript) -> str:
+    """Text, words, tokens and duration, all times in seconds."""
+    return json.dumps(plain(transcript), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+FORMATS: dict[str, Callable[[Transcript], str]] = {
+    "txt": as_text,
+    "srt": as_srt,
+    "vtt": as_vtt,
+    "json": as_json,
+}
+
+
+def _cues(words: tuple[Word, ...]) -> list[_Cue]:
+    cues: list[_Cue] = []
+    for word in words:
+        if cues:
+            last = cues[-1]
+            text = f"{last.text} {word.text}"
+            near = word.start - last.end < _PAUSE
+            if near and len(text) <= _WIDEST_CUE and word.end - last.start <= _LONGEST_CUE:
+                cues[-1] = _Cue(text, last.start, word.end)
+                continue
+        cues.append(_Cue(word.text, word.start, word.end))
+    return cues
+
+
+def _clock(seconds: float, point: str) -> str:
+    thousandths = round(seconds * 1000)
+    minutes, rest = divmod(thousandths, 60_000)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{rest // 1000:02}{point}{rest % 1000:03}"

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from menagerie.errors import ArtifactError
-from menagerie.format.tensors import read_tensors
+from menagerie.tensor_files import read_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from menagerie.speech.recogniser import Recogniser, WindowRecogniser
-    from menagerie.speech.vocabulary import Speller
+    from menagerie.speech.transcript import Speller
 
 __all__ = ["HeldOut", "count_errors", "distance", "read_held_out"]
 

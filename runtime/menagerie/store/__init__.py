@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from menagerie.errors import UsageError
-from menagerie.store.folder import FolderReader
-from menagerie.store.release import Release
-from menagerie.store.releases import ReleaseReader
+from menagerie.store.base import FolderReader
+from menagerie.store.releases import Release, ReleaseReader
 
 if TYPE_CHECKING:
     from menagerie.store.base import ObjectReader

@@ -1,4 +1,4 @@
-"""Finding and pulling releases: written once, over any ObjectReader."""
+"""Published releases, found and pulled: written once, over any ObjectReader."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import functools
 import hashlib
 import logging
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from menagerie.errors import ArtifactError, HashMismatch, NotInStore, Retracted, TooLarge, Untrusted
-from menagerie.format.bundle_manifest import ReleaseState, moment
-from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
-from menagerie.platforms import runnable_platforms
-from menagerie.store.base import Meter, ObjectReader, Progress, silent
-from menagerie.store.folder import FolderReader
-from menagerie.store.latest import find_latest
+from menagerie.figures import size
+from menagerie.format.bundle_manifest import (
+    MAX_MANIFEST_BYTES,
+    ReleaseState,
+    moment,
+    parse_manifest,
+)
+from menagerie.host import runnable_platforms
+from menagerie.store.base import FolderReader, Meter, ObjectReader, Progress, silent
+from menagerie.store.latest import find_latest, trusted_ledger
 from menagerie.store.layout import (
     blob_key,
     parse_release_key,
@@ -22,9 +27,7 @@ from menagerie.store.layout import (
     releases_prefix,
     signature_key,
 )
-from menagerie.store.ledgers import trusted_ledger
 from menagerie.store.pull import pull_bundle
-from menagerie.store.release import Release
 from menagerie.trust import allows_unsigned, check_signature
 from menagerie.trust.signature import MAX_SIGNATURE_BYTES
 
@@ -32,13 +35,78 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from menagerie.format.bundle_manifest import BundleManifest, FileEntry
-    from menagerie.store.cache import BlobCache
-    from menagerie.store.release import Build
+    from menagerie.store.pull import BlobCache
     from menagerie.trust.ledger import Ledger
 
-__all__ = ["ReleaseReader"]
+__all__ = ["Build", "Release", "ReleaseReader"]
 
+Build = tuple[str, str, str]  # model, target, build key
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Release:
+    """A published bundle.
+
+    Attributes:
+        manifest: the bundle's manifest.
+        document: the same, byte for byte as it was sealed.
+        confirmed: whether it stands where a device confirmed an emulated one.
+    """
+
+    manifest: BundleManifest
+    document: bytes
+    confirmed: bool = field(default=False, compare=False)
+
+    @property
+    def model(self) -> str:
+        """Name in the manifest."""
+        return self.manifest.model
+
+    @property
+    def target(self) -> str:
+        """Name of the target."""
+        return self.manifest.target
+
+    @property
+    def platform(self) -> str:
+        """What it runs on, e.g. `cpu-linux-x86_64`."""
+        return self.manifest.platform
+
+    @property
+    def build_key(self) -> str:
+        """Identity of what it was made from, 64 hexadecimal digits."""
+        return self.manifest.build_key
+
+    @property
+    def names(self) -> Build:
+        """Model, target and build key."""
+        return self.model, self.target, self.build_key
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the manifest's document, hexadecimal: which names all the files' too."""
+        return hashlib.sha256(self.document).hexdigest()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its files."""
+        return self.manifest.size
+
+    def pulled_to(self, place: Path) -> tuple[str, dict[str, str | int | None]]:
+        """What a pull says when it is done: in a line for people, and as facts for programs."""
+        seed = self.manifest.random_weights
+        weights = "" if seed is None else f", random weights (seed {seed})"
+        facts: dict[str, str | int | None] = {
+            "model": self.model,
+            "target": self.target,
+            "platform": self.platform,
+            "build_key": self.build_key,
+            "path": str(place.resolve()),
+            "bytes": self.size,
+            "random_weights": seed,
+        }
+        return f"{place}: {self.model} for {self.platform}, {size(self.size)}{weights}", facts
 
 
 class ReleaseReader:

@@ -1,6 +1,6 @@
 """The Update Framework's client over a store: fresh, unmixed, and with the keys of today.
 
-Needs the extra `tuf`. What it knows of a store it keeps under `menagerie.home`.
+Needs the extra `tuf`. What it knows of a store it keeps under `menagerie.paths`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
 
 from menagerie.durable import disk_errors, write_durably
 from menagerie.errors import NotInStore, StoreError, TooLarge, Untrusted
-from menagerie.home import home
+from menagerie.paths import home
 from menagerie.store.layout import METADATA
 from menagerie.trust.ledger import MAX_LEDGER_BYTES
-from menagerie.trust.policy import trusted_place
-from menagerie.trust.roots import MAX_ROOT_BYTES, TrustRoot, parse_root
+from menagerie.trust.roots import MAX_ROOT_BYTES, TrustRoot, parse_root, trusted_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,15 @@ releases there are, which is the latest and which were retracted.
 
 from __future__ import annotations
 
-from menagerie.trust.policy import WARNING, allows_unsigned, trusted_place
-from menagerie.trust.roots import TrustRoot, add_root, parse_root, trusted_roots
+from menagerie.trust.roots import (
+    WARNING,
+    TrustRoot,
+    add_root,
+    allows_unsigned,
+    parse_root,
+    trusted_place,
+    trusted_roots,
+)
 from menagerie.trust.signature import check_signature, signature_document
 
 __all__ = [

@@ -1,26 +1,63 @@
-"""Roots: root metadata of The Update Framework, of which the keys for releases are read here."""
+"""Whose keys this machine's owner trusts: root metadata of The Update Framework."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from menagerie.durable import disk_errors, make_folders, write_durably
 from menagerie.errors import ArtifactError
-from menagerie.trust.policy import trusted_place
+from menagerie.paths import home
 from menagerie.typed_json import Malformed, check, load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
-__all__ = ["MAX_ROOT_BYTES", "TrustRoot", "add_root", "bounded", "parse_root", "trusted_roots"]
+__all__ = [
+    "ALLOW_UNSIGNED",
+    "MAX_ROOT_BYTES",
+    "TRUST",
+    "WARNING",
+    "TrustRoot",
+    "add_root",
+    "allows_unsigned",
+    "bounded",
+    "parse_root",
+    "trusted_place",
+    "trusted_roots",
+]
 
+TRUST = "MENAGERIE_TRUST"
+ALLOW_UNSIGNED = "MENAGERIE_ALLOW_UNSIGNED"
+WARNING = (
+    "unsigned bundles are allowed: nobody vouches for them, and each is native code that may do "
+    "whatever you may"
+)
 MAX_ROOT_BYTES = 64 * 2**10
 _KEY = re.compile(r"[0-9a-f]{64}")
 _MOST_ROOTS = 100
+
+
+def trusted_place() -> Path:
+    """The trusted roots: `$MENAGERIE_TRUST`, a file or a folder of them, else `trust` in `home()`.
+
+    `menagerie-run` looks there too.
+    """
+    asked = os.environ.get(TRUST)
+    return Path(asked).expanduser().absolute() if asked else home() / "trust"
+
+
+def allows_unsigned(asked: bool | None = None) -> bool:
+    """Whether bundles that nobody signed are taken.
+
+    Args:
+        asked: what a caller said; None: `MENAGERIE_ALLOW_UNSIGNED=1` decides.
+    """
+    return os.environ.get(ALLOW_UNSIGNED) == "1" if asked is None else asked
 
 
 @dataclass(frozen=True)

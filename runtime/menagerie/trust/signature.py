@@ -2,17 +2,22 @@
 
 The encoding is that of https://github.com/secure-systems-lab/dsse/blob/master/protocol.md: it binds
 the type to the bytes, so that nothing signed as one can be shown as another.
+Ed25519 itself is checked by the library that the runtime is built with.
 """
 
 from __future__ import annotations
 
+import ctypes
 import re
+import sys
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from menagerie.errors import ArtifactError, Untrusted
+import menagerie
+from menagerie.errors import ArtifactError, SessionError, Untrusted
 from menagerie.format.bundle_manifest import Sha256  # noqa: TC001 - a field is typed by it
-from menagerie.trust.native import is_signed
 from menagerie.trust.roots import bounded, trusted_roots
 from menagerie.typed_json import Malformed, document, from_json
 
@@ -27,6 +32,7 @@ __all__ = [
     "MAX_SIGNATURE_BYTES",
     "check_signature",
     "encoded",
+    "is_signed",
     "read_signatures",
     "signature_document",
 ]
@@ -35,6 +41,7 @@ BUNDLE_TYPE: Final = "application/vnd.menagerie.bundle+json"
 LEDGER_TYPE: Final = "application/vnd.menagerie.ledger+json"
 MAX_SIGNATURE_BYTES = 64 * 2**10
 _HEX = re.compile(r"[0-9a-f]{128}")
+_KEY_BYTES, _SIGNATURE_BYTES = 32, 64
 
 
 def _signature(text: str) -> str:
@@ -130,3 +137,32 @@ _ADVICE = (
     "Trust its owner's root (`menagerie trust root.json`), or take it as it is with "
     "--allow-unsigned, as native code that nobody vouches for"
 )
+
+
+def is_signed(signature: bytes, key: bytes, message: bytes) -> bool:
+    """Whether the holder of an Ed25519 key (RFC 8032) signed `message`.
+
+    Args:
+        signature: 64 bytes; of another length it is none.
+        key: 32 bytes, the public key.
+        message: of any length.
+
+    Raises:
+        SessionError: the runtime is not built.
+    """
+    if len(signature) != _SIGNATURE_BYTES or len(key) != _KEY_BYTES:
+        return False
+    return bool(_library().menagerie_ed25519_check(signature, key, message, len(message)) == 0)
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    name = f"libmenagerie-signature.{'dylib' if sys.platform == 'darwin' else 'so'}"
+    for folder in menagerie.__path__:
+        if (path := Path(folder) / name).is_file():
+            loaded = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
+            texts = [ctypes.c_char_p] * 3
+            loaded.menagerie_ed25519_check.argtypes = [*texts, ctypes.c_size_t]
+            loaded.menagerie_ed25519_check.restype = ctypes.c_int
+            return loaded
+    raise SessionError(name, "is not built", "Build and install the package: make setup")

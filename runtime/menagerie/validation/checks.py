@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from menagerie.errors import ArtifactError
-from menagerie.format.tensors import read_tensors
-from menagerie.profile import profile
+from menagerie.profile import latency, profile
 from menagerie.speech.recogniser import Program, recogniser_of
-from menagerie.speech.vocabulary import Speller
+from menagerie.speech.transcript import Speller
 from menagerie.speech.word_errors import count_errors, read_held_out
+from menagerie.tensor_files import narrow, read_tensors, widen
 from menagerie.validation.compare import compare, measure, same_bits
-from menagerie.validation.elements import narrow, widen
-from menagerie.validation.measure import latency
-from menagerie.validation.records import (
+from menagerie.validation.findings import (
     AccuracyResult,
     CaseShape,
     Exactness,
@@ -25,7 +23,6 @@ from menagerie.validation.records import (
     ProgramValidation,
     WordErrors,
 )
-from menagerie.validation.stand_in import is_quick, stand_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
     from menagerie.numerics import Dtype, Tolerance
     from menagerie.session import Session
     from menagerie.speech.recipe import Recipe, WordGate
-    from menagerie.validation.elements import Array
+    from menagerie.tensor_files import Array
     from menagerie.validation.goldens import GoldenCases
 
 __all__ = [
@@ -44,10 +41,36 @@ __all__ = [
     "accuracy",
     "coexists",
     "from_the_start",
+    "is_quick",
     "judge_program",
     "run_case",
+    "stand_in",
     "word_errors",
 ]
+
+_QUICK_SECONDS = 0.25  # run twice
+_MOST_SECONDS = 1.0  # timed, and run beside a second session
+
+
+def is_quick(seconds: float) -> bool:
+    """Whether a case that took so long is run twice whatever it stands for."""
+    return seconds <= _QUICK_SECONDS
+
+
+def stand_in(elements: Sequence[int], seconds: Sequence[float]) -> int:
+    """The case that stands for all: the largest of those that take a second at most.
+
+    Where none does, it is the quickest. Of equals it is the first.
+
+    Args:
+        elements: of each case's inputs.
+        seconds: that each case took, as many.
+    """
+    cases = range(len(seconds))
+    short = [case for case in cases if seconds[case] <= _MOST_SECONDS]
+    if not short:
+        return min(cases, key=lambda case: seconds[case])
+    return max(short, key=lambda case: elements[case])
 
 
 @dataclass(frozen=True)
@@ -193,7 +216,7 @@ def judge_program(
 ) -> Judged:
     """Compares every golden case with eager, runs some of them twice, and times one.
 
-    Which ones, `menagerie.validation.stand_in` says.
+    Which ones, `menagerie.validation.checks` says.
 
     Args:
         program: what to judge.

@@ -1,7 +1,9 @@
-"""How an output is judged against eager PyTorch's.
+"""How an output is judged against eager PyTorch's, as a whole and in its weakest part.
 
 All metrics are computed in float64, whatever the output's dtype. They look at the elements that
-are finite on both sides; the others must be the same kind of non-finite at the same place.
+are finite on both sides; the others must be the same kind of non-finite at the same place. A part
+is what lies between two cuts across one axis: a row of a batch, a channel, some columns; at least
+16 elements, since of fewer a value near zero by chance says nothing.
 """
 
 from __future__ import annotations
@@ -12,16 +14,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from menagerie.validation.elements import widen
-from menagerie.validation.parts import Part, weakest_part
-from menagerie.validation.records import Bound, ErrorHistogram, OutputParity
+from menagerie.tensor_files import widen
+from menagerie.validation.findings import Bound, ErrorHistogram, OutputParity
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
     from menagerie.numerics import Dtype, Tolerance
-    from menagerie.validation.elements import Array, Float64
+    from menagerie.tensor_files import Array, Float64
 
-__all__ = ["Metrics", "compare", "error_histogram", "measure", "same_bits"]
+__all__ = ["Metrics", "Part", "compare", "error_histogram", "measure", "same_bits", "weakest_part"]
 
+_FEWEST = 16  # elements
 # By how much a part's own SNR may lie below the one asked for, and by how much its error has to lie
 # below what the whole may have: rounding errs by the size of sums, which cancel in small parts.
 _PART_SLACK_DB = 30.0
@@ -29,8 +35,83 @@ _HALF_DECADES = (-40, 20)  # errors outside [1e-20, 1e10) are counted in the fir
 
 
 @dataclass(frozen=True)
+class Part:
+    """The indices `first` to `last` of an axis, whatever the others' are.
+
+    Attributes:
+        axis: counted from 0.
+        first: the lowest index.
+        last: the highest index.
+        snr_db: 20 log10(|ref|2 / |ref - out|2) over the part.
+        level_db: the same of the output's mean power a element over the part's mean error.
+    """
+
+    axis: int
+    first: int
+    last: int
+    snr_db: float
+    level_db: float
+
+    def judged(self, slack_db: float) -> float:
+        """The SNR of a whole output that asks for as much as this part reaches."""
+        return max(self.snr_db + slack_db, self.level_db - slack_db)
+
+
+def weakest_part(reference: Float64, output: Float64, slack_db: float) -> Part | None:
+    """The part that is judged the worst; None without any error or without parts.
+
+    Args:
+        reference: eager's output; what is not finite in either counts as nought.
+        output: of the same shape.
+        slack_db: see `Part.judged`.
+    """
+    finite = np.isfinite(reference) & np.isfinite(output)
+    signal = np.where(finite, reference, 0.0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        noise = np.where(finite, output - reference, 0.0)
+    scale, largest = (float(np.max(np.abs(v), initial=0.0)) for v in (signal, noise))
+    if scale == 0.0 or largest in {0.0, np.inf}:
+        return None
+    ratio = 20.0 * (math.log10(scale) - math.log10(largest))  # squares cannot overflow
+    parts = _parts(np.square(signal / scale), np.square(noise / largest), ratio)
+    return min(parts, key=lambda part: part.judged(slack_db), default=None)
+
+
+def _parts(signal: Float64, noise: Float64, ratio: float) -> Iterator[Part]:
+    """Every part in which there is an error, of powers whose units are `ratio` decibels apart."""
+    mean = signal.mean()
+    for axis, size in enumerate(signal.shape):
+        each = signal.size // size
+        width = -(-_FEWEST // each)
+        if size < 2 * width:
+            continue
+        firsts = np.arange(size // width) * width
+        lasts = np.append(firsts[1:], size) - 1
+        own, wrong = (_sums(power, axis, firsts) for power in (signal, noise))
+        fair = mean * (lasts - firsts + 1) * each
+        for number in np.flatnonzero(wrong):
+            yield Part(
+                axis,
+                int(firsts[number]),
+                int(lasts[number]),
+                _decibels(own[number] / wrong[number]) + ratio,
+                _decibels(fair[number] / wrong[number]) + ratio,
+            )
+
+
+def _sums(power: Float64, axis: int, firsts: NDArray[np.intp]) -> Float64:
+    others = tuple(other for other in range(power.ndim) if other != axis)
+    found: Float64 = np.add.reduceat(power.sum(axis=others), firsts)
+    return found
+
+
+def _decibels(ratio: float) -> float:
+    return 10.0 * math.log10(ratio) if ratio > 0.0 else -math.inf
+
+
+@dataclass(frozen=True)
 class Metrics:
-    """Distance of two tensors; `menagerie.validation.records.OutputParity` defines each."""
+    """Distance of two tensors; `menagerie.validation.findings.OutputParity` defines each."""
 
     scale: float
     max_abs: float

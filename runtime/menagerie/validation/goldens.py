@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from menagerie.errors import ArtifactError
-from menagerie.format.tensors import read_notes, read_tensors
-from menagerie.validation.records import CaseKind
+from menagerie.tensor_files import read_notes, read_tensors
+from menagerie.validation.findings import CaseKind
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from menagerie.format.bundle_manifest import BundleProgram
-    from menagerie.validation.elements import Array
+    from menagerie.tensor_files import Array
 
 __all__ = ["GoldenCases"]
 

@@ -5,23 +5,39 @@ what is named; a seccomp filter (https://man7.org/linux/man-pages/man2/seccomp.2
 calls with which a process reaches the network, other processes or new namespaces. Both stay over
 `exec` and hold for all children. Numbers are those of the kernel's headers: `linux/landlock.h`,
 `linux/seccomp.h`, `linux/filter.h`, `linux/audit.h`, `asm/unistd_64.h`, `asm-generic/unistd.h`.
+
+The supervisor, which `menagerie.validation.sandbox` starts as ``python -m
+menagerie.validation.kernel_sandbox ORDER COMMAND...``, runs a command under them and ends all that
+it has started. It makes a folder for the command's temporary files and copies of Menagerie's
+caches, which go with it. Like bubblewrap it says of a command that was killed by a signal: 128 and
+the signal's number.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import platform
+import shutil
+import signal
 import stat
 import struct
-from typing import TYPE_CHECKING, Final
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from menagerie import process
+from menagerie.trust.roots import TRUST, trusted_place
+from menagerie.validation.sandbox import BY_SIGNAL, landlock_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
-__all__ = ["SYSTEM_CALLS", "give_up_calls", "give_up_files", "landlock_version"]
+__all__ = ["SYSTEM_CALLS", "give_up_calls", "give_up_files", "main"]
 
 # By machine: its number in an audit record, and those of system calls.
 _ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -49,24 +65,18 @@ SYSTEM_CALLS: Final = {
 _SOME = ("clone", "clone3", "kill", "tgkill")  # of these not all
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, -CGROUP, -UTS, -IPC, -USER, -PID, -NET
 _X32 = 0x40000000  # calls of another set of numbers
-
 _LOAD, _EQUAL, _AT_LEAST, _ANY_OF, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _FAIL, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _NUMBER, _MACHINE, _FIRST = 0, 4, 16  # offsets in seccomp_data; of the first argument the low half
-
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # landlock_*, on every machine
 _EXECUTE, _WRITE, _READ, _LIST, _TRUNCATE, _DEVICE = (1 << bit for bit in (0, 1, 2, 3, 14, 15))
 _OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _DEVICE
 _KNOWN = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}  # by version
 _TCP, _SCOPES = 0b11, 0b11  # bind and connect; abstract sockets and signals
 _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _FILTER = 22, 38, 2
-
-
-def landlock_version() -> int:
-    """The version of Landlock that the kernel has; 0: none."""
-    if platform.system() != "Linux":
-        return 0
-    return max(0, int(_libc().syscall(_CREATE, None, 0, 1)))
+_PR_SET_CHILD_SUBREAPER = 36  # of prctl(2)
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+_OWN = ("cpuinfo", "meminfo", "stat", "sys", "filesystems")  # of /proc, what tells of no process
 
 
 def give_up_files(
@@ -197,3 +207,73 @@ def _failed() -> OSError:
 
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
+
+
+def main() -> int:
+    """Runs the command and returns how it ended."""
+    order, command = json.loads(sys.argv[1]), sys.argv[2:]
+    process.end_with(order["caller"], signal.SIGTERM)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    with tempfile.TemporaryDirectory(prefix="menagerie-sandbox-") as scratch:
+        _prepare(Path(scratch), order["layered"])
+        own, child = os.getpid(), os.fork()
+        if child == 0:
+            _become(command, order, Path(scratch), own)
+        signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
+        os.closerange(3, 256)  # the caller sees its pipe end with the command
+        _, status = os.waitpid(child, 0)
+        _end_the_rest()
+    code = os.waitstatus_to_exitcode(status)
+    return BY_SIGNAL - code if code < 0 else code
+
+
+def _prepare(scratch: Path, layered: list[str]) -> None:
+    """A home and a place for temporary files; caches are copied, so that no other run sees them."""
+    (scratch / "tmp").mkdir()
+    trusted = trusted_place()
+    for folder in map(Path, layered):
+        with suppress(OSError, shutil.Error):
+            shutil.copytree(folder, scratch / folder.name, symlinks=True)
+    os.environ |= {
+        TRUST: str(trusted),
+        "MENAGERIE_HOME": str(scratch),
+        "TMPDIR": str(scratch / "tmp"),
+    }
+
+
+def _become(command: list[str], order: dict[str, Any], scratch: Path, supervisor: int) -> None:
+    """Gives up rights and is the command from then on; ends this process where it cannot."""
+    try:
+        process.end_with(supervisor)
+        if "files" in order["gives_up"]:
+            own = os.open("/proc/self", os.O_PATH)  # kept open, its rule is of this very folder
+            os.set_inheritable(own, True)
+            readable = [*order["readable"], f"/proc/{os.getpid()}", *(f"/proc/{n}" for n in _OWN)]
+            give_up_files(
+                map(Path, readable),
+                [scratch, *map(Path, order["writable"])],
+                [Path("/dev", name) for name in _DEVICES],
+            )
+        give_up_calls()
+        os.chdir("/")
+        os.execvp(command[0], command)  # noqa: S606 - what the caller has made
+    except BaseException as error:  # noqa: BLE001 - it must not go on with more rights
+        os.write(2, f"the sandbox could not be made: {error}\n".encode())
+    os._exit(126)
+
+
+def _end_the_rest() -> None:
+    """Kills what the command has left behind: orphans become children of this process."""
+    while True:
+        with suppress(OSError):
+            for path in Path("/proc/self/task").glob("*/children"):
+                for child in path.read_text().split():
+                    os.kill(int(child), signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+if __name__ == "__main__":
+    sys.exit(main())

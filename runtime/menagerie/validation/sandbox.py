@@ -15,6 +15,7 @@ What makes it, the first that works here:
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -26,13 +27,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import menagerie
-from menagerie.validation.kernel_sandbox import landlock_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 __all__ = [
     "BUBBLEWRAP",
+    "BY_SIGNAL",
     "LANDLOCK",
     "NO_SANDBOX",
     "SANDBOX_EXEC",
@@ -40,6 +41,7 @@ __all__ = [
     "Contained",
     "contained",
     "exit_status",
+    "landlock_version",
     "sandbox_name",
 ]
 
@@ -54,7 +56,8 @@ _SANDBOX_EXEC = "/usr/bin/sandbox-exec"
 _MAC_PRIVATE = ("/Users", "/Volumes", "/private/var/root", "/private/tmp", "/private/var/folders")
 _MAC_SCRATCH = ("/private/var/folders",)  # each user has a folder there that no other reads
 _PROBE_SECONDS = 30.0
-_BY_SIGNAL = 128  # as shells have it, bwrap and our supervisor say so of what was killed
+_LANDLOCK_CREATE = 444  # landlock_create_ruleset(2), on every machine
+BY_SIGNAL = 128  # as shells have it, bwrap and our supervisor say so of what was killed
 
 Contained = tuple["list[str]", str]  # the command, and what contains it
 
@@ -89,6 +92,13 @@ def contained(
     else:
         words = []
     return [*words, *command], sandbox
+
+
+def landlock_version() -> int:
+    """The version of Landlock that the kernel has; 0: none."""
+    if sys.platform != "linux":
+        return 0
+    return max(0, int(ctypes.CDLL(None).syscall(_LANDLOCK_CREATE, None, 0, 1)))
 
 
 def sandbox_name() -> str:
@@ -128,7 +138,7 @@ def _supervised(
         "writable": [*map(str, writable)],
         "layered": [str(folder) for folder in layered if folder.is_dir()],
     }
-    return [sys.executable, "-m", "menagerie.validation.supervisor", json.dumps(order)]
+    return [sys.executable, "-m", "menagerie.validation.kernel_sandbox", json.dumps(order)]
 
 
 def mac_profile(readable: Iterable[str], writable: Iterable[Path]) -> str:
@@ -162,8 +172,8 @@ def mac_profile(readable: Iterable[str], writable: Iterable[Path]) -> str:
 
 def exit_status(code: int, sandbox: str) -> int:
     """How the contained command ended, as `subprocess` says it: killed ones are negative."""
-    counted = sandbox in {BUBBLEWRAP, LANDLOCK, SECCOMP} and code > _BY_SIGNAL
-    return _BY_SIGNAL - code if counted else code
+    counted = sandbox in {BUBBLEWRAP, LANDLOCK, SECCOMP} and code > BY_SIGNAL
+    return BY_SIGNAL - code if counted else code
 
 
 def _pythons() -> list[str]:

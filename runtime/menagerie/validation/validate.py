@@ -14,14 +14,21 @@ from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING
 
 import menagerie
-from menagerie.home import home
-from menagerie.trust.policy import TRUST, allows_unsigned, trusted_place
+from menagerie.host import cores, machine
+from menagerie.paths import home
+from menagerie.process import signal_name
+from menagerie.trust.roots import TRUST, allows_unsigned, trusted_place
 from menagerie.typed_json import Malformed
-from menagerie.validation.machine import cores, machine
-from menagerie.validation.protocol import Finding, Outcome, Step, parse_event
-from menagerie.validation.records import ProgramValidation, ValidationReport, Verdict
+from menagerie.validation.findings import (
+    Finding,
+    Outcome,
+    ProgramValidation,
+    Step,
+    ValidationReport,
+    Verdict,
+    parse_event,
+)
 from menagerie.validation.sandbox import contained, exit_status
-from menagerie.validation.signals import signal_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 
 import menagerie
 from menagerie.errors import ArtifactError, MenagerieError, SessionError
-from menagerie.format.bundle_manifest import Role
-from menagerie.format.document import parse_manifest
+from menagerie.format.bundle_manifest import Role, parse_manifest
 from menagerie.format.folder import open_bundle, read_manifest
-from menagerie.platforms import emulates
+from menagerie.host import emulates, machine
+from menagerie.process import foreign_libraries, peak_memory_bytes
 from menagerie.session import Session
 from menagerie.speech.recipe import read_recipe
 from menagerie.validation.checks import (
@@ -36,15 +36,14 @@ from menagerie.validation.checks import (
     judge_program,
     word_errors,
 )
-from menagerie.validation.goldens import GoldenCases
-from menagerie.validation.machine import foreign_libraries, machine, peak_memory_bytes
-from menagerie.validation.protocol import Sender
-from menagerie.validation.records import (
+from menagerie.validation.findings import (
     AccuracyResult,
+    Sender,
     ValidationReport,
     Verdict,
     WordErrors,
 )
+from menagerie.validation.goldens import GoldenCases
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

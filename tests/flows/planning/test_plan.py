@@ -13,7 +13,7 @@ from flows.planning import toolchain as planning_toolchain
 from flows.planning.plan import plan
 from flows.planning.toolchain import versions
 from flows.request.parameters import ConversionOptions, default_store
-from menagerie.abi import RUNTIME_ABI
+from menagerie.host import RUNTIME_ABI
 from transforms.targets import target_named
 from zoo.code_digest import code_digest
 from zoo.errors import UsageError

@@ -6,9 +6,9 @@ import json
 import platform
 from typing import TYPE_CHECKING, Any
 
-from menagerie.abi import RUNTIME_ABI
 from menagerie.format.bundle_manifest import BundleManifest
 from menagerie.format.folder import seal
+from menagerie.host import RUNTIME_ABI
 from menagerie.typed_json import check, plain
 from zoo.spec import DEFAULT_TOLERANCES
 

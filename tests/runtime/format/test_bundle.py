@@ -14,8 +14,7 @@ from bundle_maker import FILES, draft, make_bundle, placed, write_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from menagerie.format.bundle_manifest import ReleaseState
-from menagerie.format.document import MAX_MANIFEST_BYTES, parse_manifest
+from menagerie.format.bundle_manifest import MAX_MANIFEST_BYTES, ReleaseState, parse_manifest
 from menagerie.format.folder import open_bundle, seal
 from zoo.errors import ArtifactError
 

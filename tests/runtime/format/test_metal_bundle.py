@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from bundle_maker import FILES, as_version_1, draft, placed, write_files
 
-from menagerie.abi import RUNTIME_ABI
-from menagerie.format.document import parse_manifest
+from menagerie.format.bundle_manifest import parse_manifest
 from menagerie.format.folder import open_bundle, seal
+from menagerie.host import RUNTIME_ABI
 from menagerie.typed_json import Malformed, plain
 from zoo.errors import ArtifactError
 

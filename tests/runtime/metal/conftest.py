@@ -26,7 +26,7 @@ from menagerie.format.bundle_manifest import (
     unsealed,
 )
 from menagerie.format.folder import seal
-from menagerie.shim_list import RUNTIME_ABI
+from menagerie.host import RUNTIME_ABI
 from transforms.lowering import metal
 from transforms.lowering.inductor import metal_header
 from transforms.lowering.metal_codegen import metal_code

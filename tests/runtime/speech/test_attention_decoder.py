@@ -10,8 +10,7 @@ from level_model import make_levels
 
 from menagerie.errors import ArtifactError
 from menagerie.speech import Transcriber
-from menagerie.speech.attention import Decoder, greedy_attention, quietest, spread
-from menagerie.speech.greedy import Emission
+from menagerie.speech.decoding import Decoder, Emission, greedy_attention, quietest, spread
 from menagerie.speech.recipe import AttentionHead, read_recipe
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from menagerie.speech.captions import as_json, as_srt, as_text, as_vtt
-from menagerie.speech.transcript import Token, Transcript, Word
+from menagerie.speech.transcript import Token, Transcript, Word, as_json, as_srt, as_text, as_vtt
 
 _WORDS = (Word("one", 0.48, 0.8), Word("two", 0.88, 1.2), Word("a<b", 3599.9996, 3601.04))
 _TRANSCRIPT = Transcript(

@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from menagerie.speech.chunks import Seam, chunks
-from menagerie.speech.greedy import Emission
+from menagerie.speech.decoding import Emission
+from menagerie.speech.transcriber import Seam, chunks
 
 
 def _stream(samples: np.ndarray, sizes: list[int]) -> list[np.ndarray]:

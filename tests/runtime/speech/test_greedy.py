@@ -10,7 +10,7 @@ import pytest
 import torch
 from small_parakeet import ENCODER, TRANSDUCER, balance, lively
 
-from menagerie.speech.greedy import Emission, greedy_ctc, greedy_transducer
+from menagerie.speech.decoding import Emission, greedy_ctc, greedy_transducer
 from menagerie.speech.recipe import TransducerHead
 from zoo.models.builders.parakeet import Emitter, Listener
 from zoo.sources.operators import torchvision_operators

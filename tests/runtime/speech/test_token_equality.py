@@ -14,7 +14,7 @@ from torch import nn
 from utterances import FEW, RATE, TIE, UTTERANCES, Recorder, in_eager, lead
 
 from menagerie.session import Session
-from menagerie.speech.greedy import Emission
+from menagerie.speech.decoding import Emission
 from menagerie.speech.recipe import CtcHead, Recipe, TransducerHead, Vocabulary
 from menagerie.speech.recogniser import Program as Running
 from menagerie.speech.recogniser import Recogniser

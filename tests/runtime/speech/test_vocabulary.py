@@ -6,8 +6,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from menagerie.speech.recipe import Vocabulary
-from menagerie.speech.transcript import Token, Word
-from menagerie.speech.vocabulary import Speller
+from menagerie.speech.transcript import Speller, Token, Word
 
 _PIECES = ("<unk>", "\u2581the", "\u2581c", "at", "s", ".", "<0xE2>", "<0x82>", "<0xAC>", "\u2581")
 _SENTENCE = [1, 2, 3, 4, 9, 6, 7, 8, 5]

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.numerics import Dtype
-from menagerie.speech.greedy import Emission
+from menagerie.speech.decoding import Emission, Rules, Segment, emissions, greedy_whisper, segments
 from menagerie.speech.recipe import Recipe, Vocabulary, WhisperHead
 from menagerie.speech.recogniser import Program, WhisperRecogniser
-from menagerie.speech.whisper import Rules, Segment, emissions, greedy_whisper, segments
 from zoo.sources.operators import torchvision_operators
 
 with torchvision_operators():

@@ -11,7 +11,7 @@ import torch
 from small_whisper import END, HEAD, NO_TIMESTAMPS, SECONDS, small_whisper
 from utterances import FEW, RATE, TIE, UTTERANCES, Recorder, converted, in_eager
 
-from menagerie.speech.whisper import greedy_whisper
+from menagerie.speech.decoding import greedy_whisper
 from transforms.export.program import Program
 from zoo.models.builders.whisper import Whisper
 from zoo.sources.operators import torchvision_operators

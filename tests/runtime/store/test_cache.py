@@ -19,8 +19,8 @@ from menagerie.errors import StoreError
 from menagerie.format.bundle_manifest import FileEntry
 from menagerie.format.folder import open_bundle
 from menagerie.store import open_releases
-from menagerie.store.cache import CACHE_GB, BlobCache
 from menagerie.store.layout import blob_key
+from menagerie.store.pull import CACHE_GB, BlobCache
 from zoo.store import open_store
 
 if TYPE_CHECKING:

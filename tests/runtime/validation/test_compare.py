@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from menagerie.tensor_files import widen
 from menagerie.validation.compare import compare, error_histogram, measure, same_bits
-from menagerie.validation.elements import widen
 from zoo.records import Bound
 from zoo.spec import DEFAULT_TOLERANCES, Dtype, Tolerance
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from menagerie.validation.elements import narrow, stored, widen
+from menagerie.tensor_files import narrow, stored, widen
 from zoo.spec import Dtype
 
 FLOATS = [dtype for dtype in Dtype if dtype.is_floating]

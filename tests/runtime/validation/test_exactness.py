@@ -11,15 +11,15 @@ from safetensors.numpy import save_file
 from menagerie.format.bundle_manifest import BundleProgram, TensorSpec, unsealed
 from menagerie.numerics import Dtype
 from menagerie.validation.checks import LoadedProgram, judge_program
+from menagerie.validation.findings import Exactness
 from menagerie.validation.goldens import GoldenCases
-from menagerie.validation.records import Exactness
 from zoo.report.phrases import beside_truth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from menagerie.validation.elements import Array
+    from menagerie.tensor_files import Array
 
 _ENTRY = BundleProgram(
     name="main",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from menagerie.validation.records import AccuracyResult, WordErrors
+from menagerie.validation.findings import AccuracyResult, WordErrors
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from menagerie.format.bundle_manifest import BundleProgram, TensorSpec, unsealed
+from menagerie.validation.findings import CaseKind
 from menagerie.validation.goldens import GoldenCases, read_tensors
-from menagerie.validation.records import CaseKind
 from zoo.errors import ArtifactError
 from zoo.spec import Dtype
 

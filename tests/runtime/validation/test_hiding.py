@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from menagerie.validation.elements import Array
+    from menagerie.tensor_files import Array
 
 _SHAPE = (4, 32)
 _CASES = 3

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from menagerie.errors import MenagerieError
-from menagerie.validation.machine import cores, images_of, machine, peak_memory_bytes
-from menagerie.validation.measure import latency
+from menagerie.host import cores, machine
+from menagerie.process import images_of, peak_memory_bytes
+from menagerie.profile import latency
 
 if TYPE_CHECKING:
     from collections.abc import Callable

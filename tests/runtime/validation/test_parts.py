@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from menagerie.validation.compare import compare
-from menagerie.validation.parts import weakest_part
+from menagerie.validation.compare import compare, weakest_part
 from zoo.spec import DEFAULT_TOLERANCES, Dtype, Tolerance
 
 

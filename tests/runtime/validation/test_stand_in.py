@@ -12,15 +12,14 @@ from safetensors.numpy import save_file
 
 from menagerie.format.bundle_manifest import BundleProgram, TensorSpec, unsealed
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype
-from menagerie.validation.checks import LoadedProgram, coexists, judge_program
+from menagerie.validation.checks import LoadedProgram, coexists, is_quick, judge_program, stand_in
 from menagerie.validation.goldens import GoldenCases
-from menagerie.validation.stand_in import is_quick, stand_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from menagerie.validation.elements import Array
+    from menagerie.tensor_files import Array
 
 _TENSOR = TensorSpec(name="x", dtype=Dtype.FLOAT32, shape=("n",))
 

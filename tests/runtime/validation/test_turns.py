@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from menagerie.errors import SessionError
-from menagerie.validation.turns import Partner, Turn, artifact, take_turn, time_in_turns
+from menagerie.timing import Partner, Turn, artifact, take_turn, time_in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-SERVE = "from menagerie.validation.turns import serve\n"
+SERVE = "from menagerie.timing import serve\n"
 SPIN_S = 0.01
 
 

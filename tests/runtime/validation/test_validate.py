@@ -16,7 +16,7 @@ import pytest
 import menagerie
 from menagerie.format.folder import open_bundle, seal
 from menagerie.validation import Limits, sandbox, validate
-from menagerie.validation.kernel_sandbox import landlock_version
+from menagerie.validation.sandbox import landlock_version
 from zoo.records import Verdict
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ CALLER = """
 import sys
 from pathlib import Path
 from menagerie.validation import Limits, sandbox, validate
-from menagerie.validation.kernel_sandbox import landlock_version
+from menagerie.validation.sandbox import landlock_version
 validate(Path(sys.argv[1]), limits=Limits(seconds=120), progress=lambda s: print(s, flush=True))
 """
 

@@ -15,7 +15,7 @@ from bundle_maker import make_bundle
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
-from menagerie.validation.records import AccuracyResult
+from menagerie.validation.findings import AccuracyResult
 from zoo.report.comparison import Change, RegressionLimits, Side, compare, regressions
 
 if TYPE_CHECKING:

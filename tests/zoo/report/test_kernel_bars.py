@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from menagerie.validation.records import KernelTime, Peaks, Profile
+from menagerie.validation.findings import KernelTime, Peaks, Profile
 from zoo.report.charts import kernel_bars
 
 

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "runtime" / "speech"))
 from small_parakeet import TRANSDUCER, balance, lively
 
 from menagerie.speech.recogniser import Recogniser
-from menagerie.speech.vocabulary import Speller
+from menagerie.speech.transcript import Speller
 from transforms.speech_parts import eager_program
 from zoo.errors import SourceError
 from zoo.manifest import load_manifest

@@ -17,7 +17,7 @@ from utterances import RATE, UTTERANCES
 
 from menagerie.speech.recipe import CtcHead
 from menagerie.speech.recogniser import recogniser_of
-from menagerie.speech.vocabulary import Speller
+from menagerie.speech.transcript import Speller
 from transforms.speech_parts import eager_program
 from zoo.errors import SourceError
 from zoo.manifest import load_manifest

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from bundle_maker import BUILD_KEY, FILES, make_bundle
 
-from menagerie.format.document import MAX_MANIFEST_BYTES
+from menagerie.format.bundle_manifest import MAX_MANIFEST_BYTES
 from menagerie.format.folder import open_bundle
-from menagerie.platforms import host_platform
+from menagerie.host import host_platform
 from menagerie.store.layout import MAX_SUMMARY_BYTES, blob_key, latest_key, release_key, verdict_key
 from zoo.errors import ArtifactError, HashMismatch, NotInStore, StoreError, TooLarge, UsageError
 

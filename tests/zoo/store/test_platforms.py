@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from bundle_maker import as_version_1, make_bundle
 
-from menagerie import platforms
-from menagerie.abi import RUNTIME_ABI
-from menagerie.format.document import parse_manifest
+from menagerie import host
+from menagerie.format.bundle_manifest import parse_manifest
 from menagerie.format.folder import open_bundle
+from menagerie.host import RUNTIME_ABI
 from menagerie.store.layout import latest_key, release_key
 from zoo.errors import ArtifactError, NotInStore
 from zoo.store import KeepRule, Store
@@ -54,8 +54,8 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
     """Lets this machine seem another."""
 
     def on(system: str, machine: str) -> None:
-        monkeypatch.setattr(platforms.platform, "system", lambda: system)
-        monkeypatch.setattr(platforms.platform, "machine", lambda: machine)
+        monkeypatch.setattr(host.platform, "system", lambda: system)
+        monkeypatch.setattr(host.platform, "machine", lambda: machine)
 
     return on
 

@@ -19,7 +19,7 @@ from menagerie.format.folder import open_bundle
 from menagerie.store.layout import blob_key, release_key
 
 if TYPE_CHECKING:
-    from menagerie.store.release import Build
+    from menagerie.store.releases import Build
     from zoo.store import Store
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from menagerie.validation.records import CaseKind
+from menagerie.validation.findings import CaseKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from menagerie.home import home
+from menagerie.paths import home
 from transforms.lowering.toolchain import Source, find_compiler
 
 __all__ = ["provide_mps"]

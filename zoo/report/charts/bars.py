@@ -14,7 +14,7 @@ from zoo.report.svg import WIDTH, Linear, cut, line, picture, rect, scale_marks,
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from menagerie.validation.records import Profile
+    from menagerie.validation.findings import Profile
     from zoo.records import Measurement, StageTime
     from zoo.report.summary import Latencies
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from menagerie.compilers import zig_program
 from menagerie.library import library
-from menagerie.zig import zig_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

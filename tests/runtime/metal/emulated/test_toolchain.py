@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from emulated_device import EmulatedDevice, finding
 
-from menagerie import emulator
+from menagerie import compilers
+from menagerie.compilers import zig_program
 from menagerie.library import library
-from menagerie.zig import zig_program
 from zoo.errors import MenagerieError, SessionError
 
 if TYPE_CHECKING:
@@ -163,12 +163,12 @@ def test_configured_from_python(
 ) -> None:
     """Compiled shaders lie in Menagerie's home; without the wheel the error says what to install."""
     monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path))
-    emulator.configure(library("metal"))
+    compilers.configure(library("metal"))
     assert stored(device, kernel(7)) == 7
     assert len(list(tmp_path.glob("emulator/ziglang-*/*.so"))) == 1
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(MenagerieError, match="pip install ziglang"):
-        emulator.configure(library("metal"))
+        compilers.configure(library("metal"))
 
 
 def test_configuration_refused() -> None:
@@ -182,4 +182,4 @@ def test_configuration_refused() -> None:
             return lib.menagerie_emulator_configure(None, 0, None)  # type: ignore[no-any-return]
 
     with pytest.raises(SessionError, match="a command and a folder are needed"):
-        emulator.configure(Refusing())  # type: ignore[arg-type]
+        compilers.configure(Refusing())  # type: ignore[arg-type]

@@ -1,10 +1,9 @@
-"""Two ways of computing one thing, timed in turns, so that whatever slows the machine slows both.
+"""How fast a program of a bundle is: by itself, or in turns with another side.
 
-Each sits in a process of its own: nothing that one of them loads can help or hinder the other. A
-turn repeats the call for a few hundredths of a second while the other process sleeps.
-
-The artifact's is ``python -m menagerie.validation.turns BUNDLE PROGRAM CASE THREADS``: it takes a
-turn for each line that it reads, and ends with its standard input.
+In turns each side is a process: nothing that one loads can help or hinder the other, and whatever
+slows the machine slows both. A turn repeats the call for a few hundredths of a second while the
+other process sleeps. The artifact's is ``python -m menagerie.timing BUNDLE PROGRAM CASE THREADS``:
+it takes a turn for each line that it reads, and ends with its standard input.
 """
 
 from __future__ import annotations
@@ -21,26 +20,111 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
-from menagerie.errors import SessionError
+from menagerie.errors import SessionError, UsageError
 from menagerie.format.folder import open_bundle
+from menagerie.host import emulates
+from menagerie.profile import latency, measurement, profile
 from menagerie.session import Session
 from menagerie.typed_json import Malformed, from_json
 from menagerie.validation.checks import from_the_start
 from menagerie.validation.goldens import GoldenCases
-from menagerie.validation.measure import measurement
 from menagerie.validation.validate import clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from menagerie.validation.records import Measurement
+    import numpy as np
 
-__all__ = ["Partner", "Turn", "artifact", "serve", "take_turn", "time_in_turns"]
+    from menagerie.validation.findings import Measurement, Profile
 
+__all__ = [
+    "EMULATED",
+    "Partner",
+    "Turn",
+    "artifact",
+    "is_emulated",
+    "measure",
+    "measure_kernels",
+    "serve",
+    "take_turn",
+    "time_in_turns",
+]
+
+EMULATED = "emulated: the times are of this machine's processor, and say nothing of a GPU's"
 _TURN_SECONDS = 0.04  # longer than the threads of the side before spin, and soon over
 _FEWEST_TURNS = 3
 _PATIENCE = 2  # times as long as was asked for, until fewer turns must do
 _MOST_SECONDS = 300.0  # that an answer is waited for
+
+
+def measure(
+    folder: Path,
+    program: str = "main",
+    *,
+    threads: int = 1,
+    seconds: float = 3.0,
+    allow_unsigned: bool | None = None,
+) -> Measurement:
+    """Times a program on the largest of its golden inputs, in this process.
+
+    Args:
+        folder: the bundle's.
+        program: which of its programs.
+        threads: how many a run uses.
+        seconds: how long to go on measuring, after one call that is not counted.
+        allow_unsigned: as of `menagerie.session.Session`.
+
+    Raises:
+        ArtifactError: the bundle breaks the format.
+        SessionError: it cannot run here.
+        UsageError: it has no such program.
+    """
+    case, inputs = _largest(folder, program)
+    with Session(folder, program, threads, allow_unsigned=allow_unsigned) as session:
+        run = from_the_start(session, inputs)
+        return latency(run, seconds=seconds, threads=threads, case=case)
+
+
+def measure_kernels(
+    folder: Path,
+    program: str = "main",
+    *,
+    threads: int = 1,
+    seconds: float = 3.0,
+    allow_unsigned: bool | None = None,
+) -> Profile:
+    """Times each kernel of a program for the CPU on the largest of its golden inputs.
+
+    Arguments and errors are those of `measure`.
+    """
+    _, inputs = _largest(folder, program)
+    with Session(folder, program, threads, allow_unsigned=allow_unsigned) as session:
+        run = from_the_start(session, inputs)
+        return profile(session, run, threads=threads, seconds=seconds)
+
+
+def is_emulated(folder: Path) -> bool:
+    """Whether this machine emulates the device of a bundle, so that times are the emulator's.
+
+    Raises:
+        ArtifactError: the bundle breaks the format.
+    """
+    return emulates(open_bundle(folder, check_hashes=False).manifest.requires)
+
+
+def _largest(folder: Path, program: str) -> tuple[int, dict[str, np.ndarray]]:
+    """A program's largest golden case: its number and its inputs."""
+    bundle = open_bundle(folder, check_hashes=False)
+    programs = {each.name: each for each in bundle.manifest.programs}
+    if program not in programs:
+        raise UsageError(
+            str(folder),
+            f"has no program {program!r}",
+            f"It has: {', '.join(programs)}. Name one by --program",
+        )
+    goldens = GoldenCases(bundle.file(programs[program].golden.path), programs[program])
+    case = goldens.largest()
+    return case, goldens.inputs(case)
 
 
 @dataclass(frozen=True)
@@ -150,7 +234,7 @@ class Partner:
 def artifact(bundle: Path, program: str, case: int, threads: int) -> Iterator[Partner]:
     """A process without torch that runs a program of a bundle on one of its golden cases."""
     place = [str(bundle.absolute()), program, str(case), str(threads)]
-    command = [sys.executable, "-m", "menagerie.validation.turns", *place]
+    command = [sys.executable, "-m", "menagerie.timing", *place]
     partner = Partner(f"program {program}", command, clean_environment())
     try:
         yield partner

@@ -1,10 +1,18 @@
-"""What a validation finds out, as frozen records that travel between processes and into reports."""
+"""What a validation finds, as frozen records in reports and as JSON lines over the worker's pipe.
+
+The order of events in a line-by-line stream is what makes a crash attributable: the last `Step`
+is where the worker was when it died, and the `Finding`s are what had been proven by then.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import dataclass
+from typing import Literal
 
 from menagerie.numerics import Dtype, TextEnum, Tolerance
+from menagerie.typed_json import check, load, plain
 
 __all__ = [
     "AccuracyResult",
@@ -12,13 +20,19 @@ __all__ = [
     "CaseKind",
     "CaseShape",
     "ErrorHistogram",
+    "Event",
     "Exactness",
+    "Finding",
     "Measurement",
+    "Outcome",
     "OutputParity",
     "ProgramValidation",
+    "Sender",
+    "Step",
     "ValidationReport",
     "Verdict",
     "WordErrors",
+    "parse_event",
 ]
 
 
@@ -272,3 +286,78 @@ class ValidationReport:
     def worst_snr_db(self) -> float:
         """The lowest signal-to-noise ratio of any output of any case, in decibels."""
         return min((o.snr_db for p in self.programs for o in p.parity), default=float("inf"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """The worker is about to do something, e.g. `program main, case 1`."""
+
+    kind: Literal["step"] = "step"
+    place: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A program's golden cases have been judged."""
+
+    kind: Literal["finding"] = "finding"
+    program: ProgramValidation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The worker is done; the last event."""
+
+    kind: Literal["outcome"] = "outcome"
+    report: ValidationReport
+
+
+Event = Step | Finding | Outcome
+
+
+_KINDS = {"step": Step, "finding": Finding, "outcome": Outcome}
+
+
+def parse_event(line: bytes) -> Event:
+    """Reads one line.
+
+    Raises:
+        Malformed: it is not an event.
+    """
+    fields = load(line)
+    kind = fields.get("kind") if isinstance(fields, dict) else None
+    event: Event = check(_KINDS.get(kind if isinstance(kind, str) else "", Step), fields)
+    return event
+
+
+class Sender:
+    """The worker's end of the pipe; every event is with the caller before the next thing happens.
+
+    Args:
+        descriptor: the pipe's writing end.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)  # what the artifact may spawn has no part in it
+        self._descriptor = descriptor
+        self.place = ""
+        self.findings: list[ProgramValidation] = []
+
+    def step(self, place: str) -> None:
+        """Announces what is done next."""
+        self.place = place
+        self._send(Step(place=place))
+
+    def finding(self, program: ProgramValidation) -> None:
+        """Reports one program's judgement."""
+        self.findings.append(program)
+        self._send(Finding(program=program))
+
+    def outcome(self, report: ValidationReport) -> None:
+        """Reports the whole judgement."""
+        self._send(Outcome(report=report))
+
+    def _send(self, event: Event) -> None:
+        data = json.dumps(plain(event), allow_nan=False).encode() + b"\n"
+        while data:
+            data = data[os.write(self._descriptor, data) :]

@@ -1,17 +1,42 @@
-"""This process and its machine: memory, libraries, cores and their name."""
+"""This process: its parent's end, its memory and libraries; signals by name."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import resource
+import signal
 import sys
 from pathlib import Path
 
 from menagerie.errors import MenagerieError
 
-__all__ = ["cores", "foreign_libraries", "images_of", "machine", "peak_memory_bytes"]
+__all__ = ["end_with", "foreign_libraries", "images_of", "peak_memory_bytes", "signal_name"]
+
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
+
+
+def end_with(parent: int, sent: signal.Signals = signal.SIGKILL) -> None:
+    """On Linux, have the kernel send this process a signal when its parent ends, however it ends.
+
+    Args:
+        parent: its process id, known from before this process began: where it is gone already, the
+            kernel would say nothing more, and the signal is sent at once.
+        sent: the signal.
+    """
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, sent, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), sent)
+
+
+def signal_name(number: int) -> str:
+    """`SIGSEGV` for 11; `signal 40` for a real-time signal, most of which have no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def peak_memory_bytes() -> int:
@@ -58,21 +83,3 @@ def images_of(loader: ctypes.CDLL) -> list[str]:
         ) from error
     name.argtypes, name.restype = [ctypes.c_uint32], ctypes.c_char_p
     return [os.fsdecode(name(number) or b"") for number in range(count())]
-
-
-def machine() -> str:
-    """This machine in a phrase: processor, cores, system."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.partition(":")[2].strip()
-                break
-    return f"{model}, {cores()} cores, {platform.system()} {platform.machine()}"
-
-
-def cores() -> int:
-    """How many cores this process may run on."""
-    affinity = getattr(os, "sched_getaffinity", None)  # macOS pins no process
-    return len(affinity(0)) if affinity else os.cpu_count() or 1

@@ -1,17 +1,27 @@
-"""Which platforms' releases this machine runs: its own, and those that are emulated on it."""
+"""This machine: the platforms whose releases it runs, its processor and cores."""
 
 from __future__ import annotations
 
+import os
 import platform
+from pathlib import Path
 
-from menagerie.abi import RUNTIME_ABI
 from menagerie.format.bundle_manifest import Requirements, platform_name
 
-__all__ = ["INSTRUCTIONS", "emulates", "host_platform", "runnable_platforms"]
+__all__ = [
+    "INSTRUCTIONS",
+    "RUNTIME_ABI",
+    "cores",
+    "emulates",
+    "host_platform",
+    "machine",
+    "runnable_platforms",
+]
 
+# Rises when a library lowered before no longer runs; MENAGERIE_RUNTIME_ABI of menagerie.h.
+RUNTIME_ABI = 3
 # What the runtime and its CPU artifacts are compiled for, by machine, in /proc/cpuinfo's words.
 INSTRUCTIONS = {"x86_64": ("avx2", "bmi2", "f16c", "fma"), "arm64": (), "aarch64": ()}
-
 # By target: the platforms whose bundles bring a library for machines without the device.
 _EMULATED = {"metal": ("metal-macos-arm64",)}
 
@@ -32,3 +42,21 @@ def emulates(needs: Requirements) -> bool:
 def runnable_platforms(target: str) -> tuple[str, ...]:
     """Platforms of a target that this machine can run, its own before those it emulates."""
     return tuple(dict.fromkeys((host_platform(target), *_EMULATED.get(target, ()))))
+
+
+def machine() -> str:
+    """This machine in a phrase: processor, cores, system."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    return f"{model}, {cores()} cores, {platform.system()} {platform.machine()}"
+
+
+def cores() -> int:
+    """How many cores this process may run on."""
+    affinity = getattr(os, "sched_getaffinity", None)  # macOS pins no process
+    return len(affinity(0)) if affinity else os.cpu_count() or 1

@@ -1,0 +1,99 @@
+"""This machine's C++ compiler, and clang of the `ziglang` wheel with libc++ for all systems."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from menagerie.errors import MenagerieError, SessionError
+from menagerie.paths import home
+
+__all__ = [
+    "HostCompiler",
+    "configure",
+    "find_host_compiler",
+    "zig_environment",
+    "zig_program",
+    "zig_version",
+]
+
+
+class HostCompiler(NamedTuple):
+    """A compiler driver; `version` is the first line that it says of itself."""
+
+    path: str
+    version: str
+
+
+def find_host_compiler() -> HostCompiler | None:
+    """`$CXX`, else c++, g++ or clang++, whichever is on the PATH first; None without any."""
+    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
+        if name and (path := shutil.which(name)):
+            shown = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+            return HostCompiler(path, (shown.stdout.splitlines() or ["unknown"])[0])
+    return None
+
+
+def zig_program() -> Path:
+    """The wheel's program, which is clang and lld by its first argument.
+
+    Called directly, not through ``python -m ziglang``: that would start an interpreter more.
+
+    Raises:
+        MenagerieError: the wheel is not installed.
+    """
+    found = importlib.util.find_spec("ziglang")
+    for folder in (found.submodule_search_locations or []) if found else []:
+        program = Path(folder) / "zig"
+        if program.is_file():
+            return program
+    raise MenagerieError(
+        "ziglang",
+        "is not installed; Metal artifacts are compiled with it, and their shaders emulated",
+        "Install it: pip install ziglang",
+    )
+
+
+def zig_version() -> str:
+    """The wheel's version, part of every build key; `absent` without it."""
+    try:
+        return importlib.metadata.version("ziglang")
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
+
+
+def zig_environment() -> dict[str, str]:
+    """Variables that keep zig's cache in Menagerie's own folder.
+
+    It builds libc++ once a target and set of flags, which takes a minute or two.
+    """
+    cache = home() / "zig"
+    return {
+        "ZIG_GLOBAL_CACHE_DIR": str(cache / "global"),
+        "ZIG_LOCAL_CACHE_DIR": str(cache / "local"),
+    }
+
+
+def configure(library: ctypes.CDLL) -> None:
+    """Tells a loaded Metal runtime where its compiler is and where to keep compiled shaders.
+
+    What is compiled lies in ``emulator/`` of Menagerie's home, in a folder for each version of the
+    compiler.
+
+    Raises:
+        MenagerieError: the wheel is not installed.
+        SessionError: the runtime refuses.
+    """
+    program = str(zig_program()).encode()
+    folder = home() / "emulator" / f"ziglang-{zig_version()}"
+    library.menagerie_last_error.restype = ctypes.c_char_p
+    words = (ctypes.c_char_p * 1)(program)
+    if library.menagerie_emulator_configure(words, ctypes.c_size_t(1), str(folder).encode()) != 0:
+        said: bytes = library.menagerie_last_error()
+        raise SessionError("the emulated Metal device", said.decode(errors="replace"))

@@ -1,0 +1,338 @@
+"""Greedy decoding: the tokens, and their frames, that the scores of a model's heads give.
+
+Whisper's rules are those of Radford et al., "Robust Speech Recognition via Large-Scale Weak
+Supervision" (2022), as `transformers` applies them (`WhisperTimeStampLogitsProcessor`,
+`WhisperGenerationMixin._retrieve_segment`); its time is counted in steps of 20 ms.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from menagerie.speech.recipe import AttentionHead, TransducerHead, WhisperHead
+
+    Floats = NDArray[np.float32]
+    Program = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+
+__all__ = [
+    "Decoder",
+    "Emission",
+    "Prediction",
+    "Rules",
+    "Segment",
+    "emissions",
+    "greedy_attention",
+    "greedy_ctc",
+    "greedy_transducer",
+    "greedy_whisper",
+    "quietest",
+    "segments",
+    "spread",
+]
+
+_STILL = 5  # frames: a pause between words
+
+
+class Emission(NamedTuple):
+    """A token, its first frame, and the first frame that is not its own any more."""
+
+    token: int
+    start: int
+    end: int
+
+
+def greedy_ctc(logits: Floats, blank: int) -> list[Emission]:
+    """The best token of every frame, repetitions taken together and blanks left out.
+
+    Args:
+        logits: (frames, tokens), of real frames alone.
+        blank: the token that says nothing.
+    """
+    best = logits.argmax(-1)
+    bounds = np.flatnonzero(np.diff(best, prepend=-1, append=-1))
+    return [
+        Emission(int(best[start]), int(start), int(end))
+        for start, end in pairwise(bounds)
+        if best[start] != blank
+    ]
+
+
+@dataclass
+class Prediction:
+    """The prediction network after a token, and what it says of a window of frames."""
+
+    hidden: Floats  # (layers, 1, width)
+    cell: Floats
+    first: int  # frame at which the window begins
+    tokens: NDArray[np.int64]  # (window,) the best token at each of its frames
+    durations: NDArray[np.int64]  # (window,) the best duration's index
+
+
+def greedy_transducer(
+    encoded: Floats, head: TransducerHead, emit: Program, window: int, state: tuple[int, ...]
+) -> list[Emission]:
+    """Walks through the frames as `transformers` does with its transducers.
+
+    At each frame the joint network says a token, blank or not, and with TDT a duration, by which
+    to go on; after a blank by one frame at least. An RNN-T goes on by one frame after a blank, or
+    after `most_symbols` tokens at one frame. A blank leaves the prediction network as it is, so
+    that the frames of a window need but one call.
+
+    Args:
+        encoded: (frames, width), of real frames alone.
+        head: the tokens' meanings.
+        emit: the program of that name.
+        window: how many frames it takes.
+        state: shape of the LSTM's states.
+    """
+    frames, emissions = len(encoded), list[Emission]()
+    padded = np.concatenate([encoded, np.zeros((window, encoded.shape[1]), encoded.dtype)])
+
+    def meet(token: int, hidden: Floats, cell: Floats, first: int) -> Prediction:
+        results = emit(
+            {
+                "token": np.array([[token]], np.int64),
+                "hidden": hidden,
+                "cell": cell,
+                "frames": padded[None, first : first + window],
+            }
+        )
+        best = results["logits"][0].argmax(-1)
+        durations = results["durations"][0].argmax(-1) if head.durations else best
+        return Prediction(results["hidden"], results["cell"], first, best, durations)
+
+    frame, at_frame, last = 0, 0, head.blank
+    hidden = cell = np.zeros(state, np.float32)
+    said = meet(last, hidden, cell, 0)
+    # As many steps as transformers allows: a model may emit tokens of no duration for ever.
+    for _ in range(head.most_symbols * frames - 1):
+        if frame >= frames:
+            break
+        if frame >= said.first + window:  # the same token meets the next frames
+            said = meet(last, hidden, cell, frame)
+        token = int(said.tokens[frame - said.first])
+        if head.durations:
+            advance = head.durations[int(said.durations[frame - said.first])]
+            advance = max(advance, 1) if token == head.blank else advance
+            end = frame + advance
+        else:
+            at_frame = 0 if token == head.blank else at_frame + 1
+            advance = int(token == head.blank or at_frame >= head.most_symbols)
+            at_frame = 0 if advance else at_frame
+            end = frame + 1
+        if token != head.blank:
+            emissions.append(Emission(token, frame, end))
+            last, hidden, cell = token, said.hidden, said.cell
+            if frame + advance < frames:
+                said = meet(last, hidden, cell, frame + advance)
+        frame += advance
+    return emissions
+
+
+class Decoder:
+    """A decoder's step and how far it went; it begins anew with every window.
+
+    Args:
+        emit: the program of that name.
+        keys: what `listen` gave for the window.
+        values: as `keys`.
+
+    Attributes:
+        fed: how many tokens it was given.
+    """
+
+    def __init__(self, emit: Program, keys: Floats, values: Floats) -> None:
+        self._emit = emit
+        self._heard = {"keys": keys, "values": values}
+        self.fed = 0
+
+    def feed(self, token: int) -> Floats:
+        """The scores (tokens,) of what follows `token`."""
+        step = {"token": np.array([[token]], np.int64), "position": np.array([self.fed], np.int64)}
+        self.fed += 1
+        scores: Floats = self._emit({**step, **self._heard})["logits"][0]
+        return scores
+
+
+def greedy_attention(head: AttentionHead, decoder: Decoder, seconds: float) -> list[int]:
+    """The best token after each, to the end; without first and last.
+
+    Args:
+        head: the tokens' meanings.
+        decoder: of a window.
+        seconds: how long the window is.
+    """
+    most = head.most_tokens
+    if head.pace is not None:
+        most = min(most, 1 + math.ceil(seconds * head.pace))
+    token, said = head.start, list[int]()
+    while decoder.fed < most - 1 and (token := int(decoder.feed(token).argmax())) != head.end:
+        said.append(token)
+    return said
+
+
+def spread(tokens: Sequence[int], start: int, end: int) -> list[Emission]:
+    """Tokens evenly over the frames from `start` to `end`: of their own times nothing is known."""
+    edges = [start + (end - start) * n // max(len(tokens), 1) for n in range(len(tokens) + 1)]
+    return [Emission(token, edges[n], edges[n + 1]) for n, token in enumerate(tokens)]
+
+
+def quietest(samples: Floats, frame: int) -> int:
+    """Where to cut a window whose end may lie within a word: a pause in its last third.
+
+    Args:
+        samples: (n,), more than `frame`.
+        frame: the cut is a multiple of it.
+    """
+    frames = len(samples) // frame
+    power = np.square(samples[: frames * frame].reshape(frames, frame)).mean(1)
+    around = np.convolve(power, np.ones(_STILL), "same")
+    first = max(2 * frames // 3, 1)
+    return int(first + around[first:].argmin()) * frame
+
+
+class Segment(NamedTuple):
+    """What is said from one step of a window to another: tokens, timestamps among them."""
+
+    start: int
+    end: int
+    tokens: tuple[int, ...]
+
+
+class Rules:
+    """Which token follows, of those that may.
+
+    Args:
+        head: the tokens' meanings.
+        tokens: how many there are.
+    """
+
+    def __init__(self, head: WhisperHead, tokens: int) -> None:
+        self._head = head
+        self._first_stamp = head.no_timestamps + 1
+        self._never = [token for token in head.suppress if token < tokens]
+        self._not_first = [token for token in head.begin_suppress if token < tokens]
+
+    def choose(self, scores: Floats, said: Sequence[int]) -> int:
+        """The best token after those that were said, the prompt left out.
+
+        Args:
+            scores: (tokens,).
+            said: in this window.
+        """
+        scores = scores.copy()
+        scores[self._never] = -np.inf
+        if not said:
+            scores[self._not_first] = -np.inf
+        if self._head.timestamps:
+            self._keep_time(scores, said)
+        return int(scores.argmax())
+
+    def _keep_time(self, scores: Floats, said: Sequence[int]) -> None:
+        """Timestamps come in pairs, never go back, and one begins the window."""
+        stamp, end = self._first_stamp, self._head.end
+        scores[self._head.no_timestamps] = -np.inf
+        if not said:
+            scores[:stamp] = -np.inf
+            if self._head.latest_start is not None:
+                scores[stamp + self._head.latest_start + 1 :] = -np.inf
+        elif said[-1] >= stamp and all(token >= stamp for token in said[-2:]):
+            scores[stamp:] = -np.inf  # a pair is complete: text follows, or nothing
+        elif said[-1] >= stamp:
+            scores[:end] = -np.inf  # the second of the pair, or the end
+        if stamps := [token for token in said if token >= stamp]:
+            again = said[-1] >= stamp and any(token < stamp for token in said[-2:])
+            scores[stamp : stamps[-1] + (not again)] = -np.inf
+        if _log_sum(scores[stamp:]) > scores[:stamp].max():
+            scores[:stamp] = -np.inf
+
+
+def _log_sum(scores: Floats) -> float:
+    """The logarithm of the sum of exponentials; of nothing possible minus infinity."""
+    most = float(scores.max(initial=-np.inf))
+    return most + float(np.log(np.exp(scores - most).sum())) if np.isfinite(most) else -np.inf
+
+
+def greedy_whisper(head: WhisperHead, emit: Program, keys: Floats, values: Floats) -> list[int]:
+    """The tokens of a window, timestamps among them, without prompt and end.
+
+    Args:
+        head: the tokens' meanings.
+        emit: the program of that name.
+        keys: what `listen` gave for the window.
+        values: as `keys`.
+    """
+    decoder = Decoder(emit, keys, values)
+    scores = decoder.feed(head.start)
+    if head.languages:
+        heard = max(head.languages.values(), key=lambda token: float(scores[token]))
+        scores = decoder.feed(heard if head.language is None else head.languages[head.language])
+    if head.task is not None:
+        scores = decoder.feed(head.task)
+    if not head.timestamps:
+        scores = decoder.feed(head.no_timestamps)
+    rules, said = Rules(head, len(scores)), list[int]()
+    while (token := rules.choose(scores, said)) != head.end:
+        said.append(token)
+        if decoder.fed + 1 >= head.most_tokens:
+            break
+        scores = decoder.feed(token)
+    return said
+
+
+def segments(said: Sequence[int], head: WhisperHead, steps: int) -> tuple[list[Segment], int]:
+    """What timestamps make of a window's tokens, and after how many steps the next window begins.
+
+    Two timestamps in a row end a segment and begin the next. What follows the last such pair is cut
+    by the window's end and left to the next window; unless a single timestamp closes it, behind
+    which nothing is said.
+
+    Args:
+        said: of a window.
+        head: the tokens' meanings.
+        steps: how long the window is, of the recording.
+    """
+    stamp = head.no_timestamps + 1
+    timed = [token >= stamp for token in said]
+    cuts = [i + 1 for i in range(len(said) - 1) if timed[i] and timed[i + 1]]
+    if not cuts:
+        stamps = [token - stamp for token in said if token >= stamp]
+        return [Segment(0, (stamps[-1] if stamps else 0) or steps, tuple(said))], steps
+    closed = timed[-2:] == [False, True]
+    if closed:
+        cuts.append(len(said))
+    found, begin = list[Segment](), 0
+    for cut in cuts:
+        tokens = tuple(said[begin:cut])
+        found.append(Segment(tokens[0] - stamp, tokens[-1] - stamp, tokens))
+        begin = cut
+    if closed:
+        return found, steps
+    last = found[-1]  # it keeps the timestamp that begins what was cut
+    found[-1] = last._replace(tokens=(*last.tokens, said[begin]))
+    return found, last.end
+
+
+def emissions(found: Sequence[Segment], head: WhisperHead, steps: int) -> list[Emission]:
+    """The segments' text, spread evenly over each: of a token's own time Whisper tells nothing.
+
+    Args:
+        found: of a window.
+        head: the tokens' meanings.
+        steps: how long the window is, of the recording; nothing is said behind it.
+    """
+    made = []
+    for segment in found:
+        text = [token for token in segment.tokens if token < head.end]
+        made += spread(text, min(segment.start, steps), min(segment.end, steps))
+    return made
