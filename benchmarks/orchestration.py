@@ -118,8 +118,8 @@ def _publish(cluster: ToyCluster) -> None:
     sys.path.insert(0, str(TESTS / "runtime" / "format"))
     from bundle_maker import make_bundle
 
-    from flows.planning import plan as planning
-    from flows.request.parameters import ConversionOptions
+    from flows import plan as planning
+    from flows.parameters import ConversionOptions
     from transforms.targets import target_named
     from zoo.store import open_store
 

@@ -2,29 +2,290 @@
 
 Where neither is there, Prefect is embedded. On a worker all is set already, and flows find
 everything in their environment.
+
+The local cluster has two files: `cluster/state.json` under our home holds no secret; those are in
+`cluster/secrets.json`, which only its owner may read. Its processes belong to a supervisord, which
+is asked over a private socket.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import secrets
+import tempfile
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any, Self
 
-from flows.local_cluster import (
-    ACCESS_KEY,
-    ClusterState,
-    Credentials,
-    cluster_folder,
-    credentials_path,
-    running,
-)
+from pydantic import Field, SecretStr, ValidationError, field_serializer
+
+from menagerie.durable import write_durably
+from menagerie.paths import home
 from zoo.errors import MenagerieError
+from zoo.frozen import Frozen
 
-if TYPE_CHECKING:
-    from pydantic import SecretStr
+__all__ = [
+    "ACCESS_KEY",
+    "BUCKET",
+    "MOST_ATTEMPTS",
+    "OF_ALL_WORKERS",
+    "READER_KEY",
+    "WORKER_KEY",
+    "ClusterState",
+    "Connection",
+    "Credentials",
+    "Database",
+    "EventKind",
+    "FlowName",
+    "Origin",
+    "ask_manager",
+    "cluster_folder",
+    "connection",
+    "credentials_path",
+    "keep_off_proxies",
+    "local_connection",
+    "manager_socket",
+    "running",
+    "state_path",
+    "write_private",
+]
 
-__all__ = ["OF_ALL_WORKERS", "Connection", "Origin", "connection", "local_connection"]
+MOST_ATTEMPTS = 3  # of a run that crashes, as in infra/automations.yaml
+
+
+class FlowName(StrEnum):
+    """What Prefect calls our flows."""
+
+    CONVERT_ZOO = "convert-zoo"
+    CONVERT_BATCH = "convert-batch"
+    CONVERT_MODEL = "convert-model"
+    CONFIRM_RELEASE = "confirm-release"
+    VERIFY_RELEASES = "verify-releases"
+    REBUILD_RELEASE = "rebuild-release"
+    COLLECT_GARBAGE = "collect-garbage"
+
+
+class EventKind(StrEnum):
+    """What has ended."""
+
+    STAGE = "stage"
+    MODEL = "model"
+
+
+BUCKET = "menagerie"
+# Names, no secrets; Swift's form is account:user. What each may: `infra.local.processes.rights`.
+ACCESS_KEY = "menagerie:owner"
+WORKER_KEY = "menagerie:worker"
+READER_KEY = "menagerie:reader"
+_BYTES = 32
+_OTHERS = 0o077
+_SOCKET_BYTES = 90  # a path to a socket has 104 on macOS, and supervisord's first one is longer
+_ANSWER_SECONDS = 60.0  # stopping a process may take so long
+
+
+class Database(StrEnum):
+    """Where Prefect's server keeps its runs."""
+
+    SQLITE = "sqlite"
+    POSTGRES = "postgres"
+
+
+class _File(Frozen):
+    @classmethod
+    def _read(cls, path: Path, advice: str) -> Self | None:
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (ValidationError, OSError):
+            # Its cause would show the file's content.
+            raise MenagerieError(str(path), "is not readable as written", advice) from None
+
+
+class ClusterState(_File):
+    """Addresses and what was applied; ports outlive `zoo down`."""
+
+    database: Database
+    ports: dict[str, int]  # "api", "worker" (its health), "s3" and the other processes of Swift
+    up: bool = False  # `zoo up` has been, and no `zoo down` since
+    applied: str = ""  # digest of the deployments that the server was told of
+
+    @property
+    def ui_url(self) -> str:
+        """The address to open in a browser."""
+        return f"http://127.0.0.1:{self.ports['api']}"
+
+    @property
+    def api_url(self) -> str:
+        """Prefect's API."""
+        return f"{self.ui_url}/api"
+
+    @property
+    def s3_endpoint(self) -> str:
+        """The S3 server, on loopback: a browser opens links to it without a word."""
+        return f"http://127.0.0.1:{self.ports['s3']}"
+
+    @property
+    def store(self) -> str:
+        """The store in that server."""
+        return f"s3://{BUCKET}/zoo"
+
+    @classmethod
+    def load(cls) -> ClusterState | None:
+        """Read the file; None if there never was a cluster.
+
+        Raises:
+            MenagerieError: if it is not what was written.
+        """
+        advice = "Run `zoo down`, which ends what it can find, and then `zoo up`"
+        return cls._read(state_path(), advice)
+
+    def save(self) -> None:
+        """Write the file."""
+        write_private(state_path(), self.model_dump_json(indent=2) + "\n")
+
+
+def _fresh() -> SecretStr:
+    return SecretStr(secrets.token_urlsafe(_BYTES))
+
+
+class Credentials(_File):
+    """Handed to processes in their environment, never as arguments, which everybody can list."""
+
+    api_auth: SecretStr  # user:password of Prefect's API and UI
+    s3_secret: SecretStr  # the owner's
+    s3_worker_secret: SecretStr = Field(default_factory=_fresh)  # older files lack these two
+    s3_reader_secret: SecretStr = Field(default_factory=_fresh)
+    database_url: SecretStr | None = None  # of PostgreSQL, with its password
+
+    @field_serializer(
+        "api_auth",
+        "s3_secret",
+        "s3_worker_secret",
+        "s3_reader_secret",
+        "database_url",
+        when_used="json",
+    )
+    def _revealed(self, secret: SecretStr | None) -> str | None:
+        return None if secret is None else secret.get_secret_value()
+
+    @classmethod
+    def make(cls) -> Credentials:
+        """Fresh ones."""
+        return cls(
+            api_auth=SecretStr(f"zoo:{secrets.token_urlsafe(_BYTES)}"),
+            s3_secret=_fresh(),
+        )
+
+    @classmethod
+    def load(cls) -> Credentials | None:
+        """Read the file; None if there is none yet.
+
+        Raises:
+            MenagerieError: if others may read it, or it is not what was written.
+        """
+        path = credentials_path()
+        if path.exists() and path.stat().st_mode & _OTHERS:
+            advice = f"Run `chmod 600 {path}`, and rotate the keys if others were on this host"
+            raise MenagerieError(str(path), "others may read the secrets in it", advice)
+        return cls._read(path, "Restore it from a backup, or remove it to have new secrets made")
+
+    def save(self) -> None:
+        """Write the file."""
+        write_private(credentials_path(), self.model_dump_json(indent=2) + "\n")
+
+
+def cluster_folder() -> Path:
+    """Everything of the local cluster lies here: data, logs, certificates, state."""
+    return home() / "cluster"
+
+
+def state_path() -> Path:
+    """Where the state lies."""
+    return cluster_folder() / "state.json"
+
+
+def credentials_path() -> Path:
+    """Where the secrets lie."""
+    return cluster_folder() / "secrets.json"
+
+
+def manager_socket() -> Path:
+    """Where supervisord listens: in our folder, unless that makes too long a name for a socket."""
+    path = cluster_folder() / "manager.sock"
+    if len(os.fsencode(path)) <= _SOCKET_BYTES:
+        return path
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"menagerie-{digest}.sock"
+
+
+def ask_manager(method: str, *arguments: object) -> Any:
+    """Call supervisord by its XML-RPC interface, as `startProcess` or `getPID`.
+
+    Raises:
+        OSError: it does not run.
+    """
+    import http.client
+    import socket
+    import xmlrpc.client
+
+    class OverSocket(http.client.HTTPConnection):
+        def connect(self) -> None:
+            path = manager_socket()
+            if path.stat().st_uid != os.getuid():
+                raise PermissionError(f"{path} is another user's")
+            self.sock = socket.socket(socket.AF_UNIX)
+            self.sock.settimeout(_ANSWER_SECONDS)
+            self.sock.connect(str(path))
+
+    class Transport(xmlrpc.client.Transport):
+        def make_connection(self, host: Any) -> http.client.HTTPConnection:
+            self._connection = host, OverSocket("localhost")
+            return self._connection[1]
+
+    with xmlrpc.client.ServerProxy("http://localhost", transport=Transport()) as manager:
+        return getattr(manager.supervisor, method)(*arguments)
+
+
+def running() -> dict[str, int]:
+    """The processes of the cluster that run, by name, with their ids; none where nothing does."""
+    try:
+        found = ask_manager("getAllProcessInfo")
+    except OSError:
+        return {}
+    return {each["name"]: each["pid"] for each in found if each["statename"] == "RUNNING"}
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write `text` to `path` with mode 0600; a reader sees the old file or the new one."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mkstemp: 0600
+    os.close(handle)
+    try:
+        write_durably(path, text.encode(), partial=Path(name))
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+_LOOPBACK = ("127.0.0.1", "localhost")
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+
+
+def keep_off_proxies() -> None:
+    """Have this process and its children go to loopback by themselves.
+
+    Where a proxy is set and loopback is not excepted, requests to a server of `zoo up` would go to
+    the proxy, with the server's secret in them.
+    """
+    if not any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXIES):
+        return
+    excepted = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    known = [each.strip() for each in excepted.split(",") if each.strip()]
+    value = ",".join([*known, *(each for each in _LOOPBACK if each not in known)])
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = value
+
 
 # The automations in infra count on heartbeats of 30 s. A server answers 500 as long as its database
 # takes nothing, its disk being full, say; 503 is asked again for a minute by itself.

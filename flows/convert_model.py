@@ -1,38 +1,272 @@
-"""The flow that converts one model for one target."""
+"""The flow that converts one model for one target, and the stages of that in order."""
 
+from __future__ import annotations
+
+import os
+import shutil
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from prefect import State, flow
 from prefect.logging import get_run_logger
+from pydantic import WithJsonSchema
 
-from flows.conversion import Conversion, ConversionFailed
-from flows.names import FlowName
-from flows.outcome.events import model_event, record
+from flows.connection import FlowName
+from flows.outcome.events import Event, EventKind, model_event, record
 from flows.outcome.pages import Ended, leave_pages
-from flows.outcome.results import ModelResult
-from flows.outcome.rows import leave_row, this_run
-from flows.planning.job import job_for
-from flows.planning.plan import (
+from flows.outcome.results import ModelResult, Outcome
+from flows.parameters import ConversionOptions
+from flows.plan import (
     PlannedModel,
     crashed_row,
     failed_row,
+    job_for,
     plan,
     skipped_row,
     unplanned_row,
 )
-from flows.request.choices import ModelChoice, TargetChoice
-from flows.request.parameters import ConversionOptions
-from flows.running.services import services
-from flows.running.settings import NOTHING_KEPT, failed, without_tags
-from flows.running.taken_over import give_way
-from tasks.failures import explain
-from tasks.retries import patiently
+from flows.runs import NOTHING_KEPT, failed, give_way, leave_row, this_run, without_tags
+from flows.services import services
+from tasks.diagnose import diagnose, search_command, suspects
+from tasks.failures import ProcessDied, StageTimedOut, explain
+from tasks.job import Stage, StageRecords
+from tasks.prove import NotProven
+from tasks.retries import patiently, run_as_task
+from tasks.stages import EXPORT, LOCATE, LOWER, PUBLISH, PULL, TRANSFORM, VALIDATE
+from transforms.targets import all_targets
 from zoo.errors import MenagerieError, UsageError
+from zoo.manifest import Manifest, load_manifest
+from zoo.records import Diagnosis, StageTime, Verdict, dearest
+from zoo.report import cause
 from zoo.store import open_store
 
-__all__ = ["convert_model"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flows.services import Services
+    from tasks.job import Job
+    from tasks.stages import ModelHolder, RecordT, StageKind
+    from zoo.records import ConversionReport
+
+
+__all__ = [
+    "Conversion",
+    "ConversionFailed",
+    "ModelChoice",
+    "TagChoice",
+    "TargetChoice",
+    "convert_model",
+]
+
+
+def _manifest() -> Manifest | None:
+    try:
+        return load_manifest()
+    except (
+        MenagerieError
+    ):  # a flow must stay importable; the command that runs it says what is wrong
+        return None
+
+
+def _one_of(names: list[str], title: str) -> dict[str, Any]:
+    """The schema of a text field, or of a select where there is something to choose."""
+    chosen = {"enum": names} if names else {}
+    return {"type": "string", "title": title, **chosen}
+
+
+_KNOWN = _manifest()
+_MODELS = sorted(_KNOWN.models) if _KNOWN is not None else []
+_TAGS = sorted({tag for spec in _KNOWN.models.values() for tag in spec.tags}) if _KNOWN else []
+
+ModelChoice = Annotated[str, WithJsonSchema(_one_of(_MODELS, "Model"))]
+TagChoice = Annotated[str, WithJsonSchema(_one_of(_TAGS, "Tag"))]
+TargetChoice = Annotated[str, WithJsonSchema(_one_of(list(all_targets()), "Target"))]
+
+T = TypeVar("T")
+
+
+class ConversionFailed(MenagerieError):
+    """A model's conversion ended before its release was in the store.
+
+    `result` is its row, `error` why; `report` is there if it came as far as a verdict.
+    """
+
+    def __init__(
+        self, result: ModelResult, error: MenagerieError, report: ConversionReport | None = None
+    ) -> None:
+        super().__init__(
+            f"{result.model} for {result.target}, {result.stage}", result.reason or "no reason"
+        )
+        self.result = result
+        self.error = error
+        self.report = report
+
+
+class Conversion:
+    """Takes one job through its stages.
+
+    Args:
+        job: what to convert.
+        given: the machinery to do it with.
+    """
+
+    def __init__(self, job: Job, given: Services) -> None:
+        self._job = job
+        self._given = given
+        self._times: list[StageTime] = []
+        self._report: ConversionReport | None = None
+        self._model: ModelHolder | None = None
+        self._began = time.perf_counter()
+
+    def run(self) -> tuple[ModelResult, ConversionReport]:
+        """Convert, prove and publish; the working folder is gone afterwards.
+
+        Returns:
+            The row for the table, and the report.
+
+        Raises:
+            ConversionFailed: at whichever stage; what was published before is untouched.
+        """
+        self._job.folder.mkdir(parents=True)
+        try:
+            with self._given.hold(self._job) as model:
+                self._model = model
+                records = self._lowered(model)
+                report = self._prove(model, records)
+                self._model = None
+            published = self._judged(PUBLISH, records)
+        finally:
+            shutil.rmtree(self._job.folder, ignore_errors=True)
+        row = self._row(Outcome.PUBLISHED if published.kept is None else Outcome.PROVEN)
+        stored = {"proof": published.state, "kept": published.kept, "bytes": published.bytes}
+        return row.model_copy(update=stored), report
+
+    def _lowered(self, model: ModelHolder) -> StageRecords:
+        def made(kind: StageKind[RecordT]) -> RecordT:
+            return self._stage(kind, lambda: model.run(kind))
+
+        pulled = made(PULL)
+        made(EXPORT)
+        transformed, lowered = made(TRANSFORM), made(LOWER)
+        return StageRecords(
+            pulled=pulled, transformed=transformed, lowered=lowered, stages=tuple(self._times)
+        )
+
+    def _judged(self, kind: StageKind[RecordT], records: StageRecords) -> RecordT:
+        """A stage that needs the bundle alone."""
+        work = self._given.instead.get(kind.stage) or kind.function
+        if work is None:
+            raise TypeError(f"{kind.stage} needs the model")
+        return self._stage(kind, lambda: work(self._job, records))
+
+    def _prove(self, model: ModelHolder, records: StageRecords) -> ConversionReport:
+        try:
+            self._report = self._judged(VALIDATE, records)
+        except ConversionFailed as failed:
+            if not isinstance(failed.__cause__, NotProven):
+                raise
+            # Its figures belong into the table too.
+            self._report = self._diagnosed(model, failed.__cause__.report, records)
+            reason = failed.result.reason
+            if suspects(self._report.validation, self._job.spec):
+                reason = f"{reason}. {self._next_step(self._report)}"
+            row = self._row(failed.result.outcome, Stage.VALIDATE, reason)
+            raise ConversionFailed(row, failed.error, self._report) from failed.__cause__
+        return self._report
+
+    def _next_step(self, report: ConversionReport) -> str:
+        """Where a wrong number comes from: what was found, or what finds it."""
+        known = dearest(report.passes)
+        found = cause(report.diagnosis) if report.diagnosis is not None else ""
+        told = ". ".join(each for each in (known, found) if each)
+        return told or f"The first node that is wrong: `{search_command(self._job)}`"
+
+    def _diagnosed(
+        self, model: ModelHolder, report: ConversionReport, records: StageRecords
+    ) -> ConversionReport:
+        """The report of a failed validation with its cause, where that is to be looked for."""
+        if not (self._job.search_seconds and suspects(report.validation, self._job.spec)):
+            return report
+        try:
+            return self._stage(LOCATE, lambda: diagnose(model, self._job, report, records))
+        except ConversionFailed as failed:  # no room for the new report, say; the verdict stands
+            detail = f"The search for the cause failed: {failed.result.reason}"
+            return report.model_copy(update={"diagnosis": Diagnosis(detail=detail)})
+
+    def _stage(self, kind: StageKind[Any], work: Callable[[], T]) -> T:
+        """Do a stage as a Prefect task: timed, told to the listener, and judged if it fails."""
+        listener, stage = self._given.listener, kind.stage
+        listener.stage_began(self._job.model, self._job.target, stage)
+        began, spent = time.perf_counter(), self._spent()
+        try:
+            result = run_as_task(stage.value, work, retried=kind.retried)
+        except Exception as error:
+            ours = error if isinstance(error, MenagerieError) else explain(error, self._job.model)
+            row = self._row(_outcome(error), stage, str(ours))
+            self._record(stage, row.outcome, time.perf_counter() - began, spent, row.reason)
+            raise ConversionFailed(row, ours) from error
+        seconds = time.perf_counter() - began
+        self._times.append(StageTime(stage=stage, seconds=seconds))
+        self._record(stage, "done", seconds, spent)
+        listener.stage_ended(self._job.model, self._job.target, stage, seconds)
+        return result
+
+    def _spent(self) -> float:
+        """Processor seconds so far: of this process, what it waited for, and the model's.
+
+        Where one process converts several models at a time, it is of all of them.
+        """
+        own = sum(os.times()[:4])
+        return own + (0.0 if self._model is None else self._model.processor_seconds())
+
+    def _record(
+        self, stage: Stage, outcome: str, seconds: float, spent: float, reason: str | None = None
+    ) -> None:
+        record(
+            Event(
+                event=EventKind.STAGE,
+                model=self._job.model,
+                target=self._job.target,
+                build_key=self._job.build_key,
+                stage=stage.value,
+                outcome=outcome,
+                seconds=round(seconds, 3),
+                processor_seconds=round(max(0.0, self._spent() - spent), 3),
+                reason=reason,
+            )
+        )
+
+    def _row(
+        self, outcome: Outcome, stage: Stage | None = None, reason: str | None = None
+    ) -> ModelResult:
+        row = ModelResult(
+            model=self._job.model,
+            target=self._job.target,
+            outcome=outcome,
+            stage=stage,
+            reason=reason,
+            build_key=self._job.build_key,
+            random_weights=self._job.seed,
+            seconds=time.perf_counter() - self._began,
+            stages=tuple(self._times),
+        )
+        if self._report is None:
+            return row
+        return row.with_report(self._report, self._job.reports)
+
+
+def _outcome(error: Exception) -> Outcome:
+    """A judgement over the model, too long a time, or something that says nothing of it."""
+    if isinstance(error, NotProven):
+        slow = error.report.validation.verdict is Verdict.TIMED_OUT
+        return Outcome.TIMED_OUT if slow else Outcome.FAILED
+    if isinstance(error, StageTimedOut):
+        return Outcome.TIMED_OUT
+    judged = isinstance(error, MenagerieError) and not isinstance(error, ProcessDied)
+    return Outcome.FAILED if judged else Outcome.CRASHED
 
 
 @flow(name=FlowName.CONVERT_MODEL.value, flow_run_name="{model} for {target}", **NOTHING_KEPT)

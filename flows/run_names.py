@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from prefect.runtime import flow_run
 
-from flows.names import FlowName
+from flows.connection import FlowName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -26,7 +26,7 @@ from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
 from prefect.states import Completed
 
-from flows.names import FlowName
+from flows.connection import FlowName
 from flows.run_names import SPEAKING
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["apply_pools", "deploy", "main"]
 
-_COMMAND = "python -m flows.running.flow_process"
+_COMMAND = "python -m flows.prefect_api run"
 _SCHEDULER_SECONDS = 15.0  # it looks for new deployments every 5 s
 _LOOK_SECONDS = 0.5
 

@@ -94,7 +94,7 @@ def prefect_server() -> Iterator[None]:
     """A Prefect API on a database that goes with the session."""
     from prefect.testing.utilities import prefect_test_harness
 
-    from flows.running.settings import without_heartbeats
+    from flows.runs import without_heartbeats
 
     with prefect_test_harness(server_startup_timeout=300), without_heartbeats(when=True):
         yield

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from flows.cli.output import complain, messages
-from flows.machine.loopback import keep_off_proxies
+from flows.connection import keep_off_proxies
 from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:

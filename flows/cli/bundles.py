@@ -37,7 +37,7 @@ def bundle_at(where: str, target: str, store: str) -> Iterator[Path]:
     if path.is_dir():
         yield path
         return
-    from flows.machine.work import new_work_folder
+    from flows.work import new_work_folder
 
     work = new_work_folder("bundle")
     try:

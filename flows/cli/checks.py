@@ -16,7 +16,7 @@ from urllib.request import urlopen
 
 from packaging.specifiers import SpecifierSet
 
-from flows.running.prefect_api import prefect_api, server_trust
+from flows.prefect_api import prefect_api, server_trust
 from menagerie.compilers import find_host_compiler
 from menagerie.figures import milliseconds, seconds, size
 from menagerie.paths import home

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from flows.connection import Connection
     from flows.outcome.results import ModelResult, RunResult
-    from flows.planning.plan import PlannedModel
-    from flows.request.parameters import ConversionOptions
+    from flows.parameters import ConversionOptions
+    from flows.plan import PlannedModel
 
 __all__ = ["convert"]
 
@@ -100,8 +100,8 @@ def convert(
     """
     from flows.cli.output import emit
     from flows.cli.results_table import announce_weights, print_results
-    from flows.planning.plan import plan
-    from flows.request.parameters import ConversionOptions
+    from flows.parameters import ConversionOptions
+    from flows.plan import plan
 
     if allow_factories:  # whoever types it is the operator, of this machine and not of workers
         os.environ["MENAGERIE_ALLOW_FACTORIES"] = "1"
@@ -162,7 +162,7 @@ def _tell_of_candidates(
 
 
 def _manifest(given: "Path | None") -> str:
-    from flows.request.own_models import submission_digest
+    from flows.parameters import submission_digest
 
     if given is None:
         return ""
@@ -174,7 +174,7 @@ def _with_submission(
 ) -> "ConversionOptions":
     """With the newest submission that has these models, where Menagerie's own have not all."""
     from flows.cli.output import messages, results
-    from flows.request.own_models import submission_meant, submission_name
+    from flows.parameters import submission_meant, submission_name
     from zoo.manifest import load_manifest
     from zoo.store import open_store
 
@@ -192,7 +192,7 @@ def _default_store() -> str:
     Raises:
         UsageError: it is a folder of this machine, and the server that is meant is a team's.
     """
-    from flows.request.parameters import default_store
+    from flows.parameters import default_store
 
     if os.environ.get("PREFECT_API_URL") and not os.environ.get("MENAGERIE_STORE"):
         fact = "is needed: a folder of this machine is none of the workers' of PREFECT_API_URL"
@@ -221,7 +221,7 @@ def _convert(
     from flows.outcome.failures import failure_report, with_failure_page
     from flows.outcome.reports import index_page
     from flows.outcome.results import RunResult
-    from flows.planning.plan import sort_out
+    from flows.plan import sort_out
 
     rows: dict[tuple[str, str], ModelResult] = {}
 

@@ -7,17 +7,17 @@ import os
 from typing import TYPE_CHECKING
 
 from flows.cli.progress import LiveDisplay
-from flows.planning.plan import crashed_row
-from flows.running.listener import Recorder
-from flows.running.prefect_api import prefect_api
+from flows.plan import crashed_row
+from flows.prefect_api import prefect_api
+from flows.services import Recorder
 from tasks.failures import explain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flows.outcome.results import ModelResult
-    from flows.planning.plan import PlannedModel
-    from flows.request.parameters import ConversionOptions
+    from flows.parameters import ConversionOptions
+    from flows.plan import PlannedModel
     from zoo.errors import MenagerieError
 
 __all__ = ["run_flow"]
@@ -37,8 +37,8 @@ def run_flow(
     embedded = not os.environ.get("PREFECT_API_URL")
     first = work[0].spec.source.kind if embedded and work else ""
     with LiveDisplay() as display, prefect_api(display.status, lambda: _load(first)):
-        from flows.running.services import Services, use_services
-        from flows.running.settings import without_heartbeats
+        from flows.runs import without_heartbeats
+        from flows.services import Services, use_services
 
         display.status("starting the run")
         recorder = Recorder(display)
@@ -53,8 +53,8 @@ def run_flow(
 
 def _run(work: Sequence[PlannedModel], options: ConversionOptions, jobs: int) -> MenagerieError:
     """Run the flow; what it says went wrong counts only for models that left no row."""
-    from flows.convert_zoo import convert_zoo
-    from flows.running.settings import state_error
+    from flows.convert import convert_zoo
+    from flows.runs import state_error
 
     try:
         state = convert_zoo(
@@ -79,4 +79,4 @@ def _load(first: str) -> None:
 
     if first:
         load_ahead(first)
-    importlib.import_module("flows.convert_zoo")
+    importlib.import_module("flows.convert")

@@ -42,7 +42,7 @@ def gc(
     - `zoo gc --keep 1 --delete`
     - `zoo gc --keep 2 --keep-days 90 --delete`
     """
-    from flows.machine.cleanup import collect
+    from flows.work import collect
     from zoo.store import KeepRule
 
     rule = KeepRule(

@@ -151,7 +151,7 @@ TargetOption = Annotated[
 
 def store_url(given: str | None) -> str:
     """The store that is meant, a folder as an absolute path; by default a running cluster's."""
-    from flows.request.parameters import default_store
+    from flows.parameters import default_store
 
     if given:
         place = absolute(given)

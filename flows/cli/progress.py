@@ -33,7 +33,7 @@ _MARKS = {
 
 
 class LiveDisplay:
-    """Implements `flows.running.listener.Listener` with Rich, on standard error."""
+    """Implements `flows.services.Listener` with Rich, on standard error."""
 
     def __init__(self) -> None:
         self._console = messages()

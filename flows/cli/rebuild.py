@@ -46,9 +46,9 @@ def rebuild(
     - `zoo rebuild resnet18`
     - `zoo rebuild resnet18 --target metal --json`
     """
-    from flows import rebuilding
-    from flows.request.parameters import ConversionOptions
-    from flows.running.services import services
+    from flows import proofs
+    from flows.parameters import ConversionOptions
+    from flows.services import services
     from tasks.rebuild import RebuildOutcome
     from zoo.store import open_store
 
@@ -62,7 +62,7 @@ def rebuild(
         allow_factories=allow_factories,
     )
     with messages().status(f"converting {model} for {release.platform} again"):
-        found = rebuilding.rebuild(release, options, services().hold)
+        found = proofs.rebuild(release, options, services().hold)
     if as_json:
         emit(found.model_dump(mode="json"))
     elif found.outcome is RebuildOutcome.IDENTICAL:

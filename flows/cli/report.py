@@ -92,7 +92,7 @@ def _released(model: str, target: str, store: str) -> Path:
     It lies apart from the reports of conversions made here, under the hash of the release: a later
     release, or that of another store, has another.
     """
-    from flows.machine.files import replace_text
+    from flows.work import replace_text
     from menagerie.durable import disk_errors, make_folders
     from menagerie.paths import home
     from zoo.store import open_store

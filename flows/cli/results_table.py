@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flows.outcome.results import ModelResult, RunResult
-    from flows.planning.plan import PlannedModel
+    from flows.plan import PlannedModel
 
 __all__ = ["announce_weights", "print_results"]
 

@@ -53,7 +53,7 @@ def show(
 
 def _entries(store: "Store", model: str, folder: "Path | None") -> "Manifest":
     """The manifest that is meant; of what is none of Menagerie's own, what was submitted."""
-    from flows.request.own_models import fetched, submission_meant
+    from flows.parameters import fetched, submission_meant
     from transforms.targets import all_targets
     from zoo.manifest import load_manifest
 

@@ -34,7 +34,7 @@ def submit(
     - `zoo convert my_net`
     - `zoo convert my_net --manifest sha256:3f2a…`
     """
-    from flows.request.own_models import submission_name
+    from flows.parameters import submission_name
     from transforms.targets import all_targets
     from zoo.manifest import load_manifest
     from zoo.store import open_store

@@ -87,8 +87,8 @@ def verify(
 
 
 def _verify_all(store: str, targets: tuple[str, ...], threads: int, *, as_json: bool) -> None:
-    from flows.machine.work import new_work_folder
-    from flows.verification import verify_all
+    from flows.proofs import verify_all
+    from flows.work import new_work_folder
     from tasks.verify import verify_release
 
     def prove(release: "Release") -> "Proof":

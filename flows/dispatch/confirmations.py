@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from prefect.logging import get_logger
 
-from flows.dispatch.runs import Phase
-from flows.dispatch.supervisor import MINUTE, Child, Policy, Supervisor
-from flows.names import FlowName
+from flows.connection import FlowName
+from flows.fan_out import MINUTE, Child, Policy, Supervisor
 from flows.outcome.results import Confirmation
+from flows.runs import Phase
 from menagerie.format.bundle_manifest import ReleaseState
 from zoo.errors import MenagerieError
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from flows.dispatch.clock import Clock
-    from flows.dispatch.runs import Run, Runs
+    from flows.fan_out import Placement
     from flows.outcome.results import ModelResult
-    from flows.planning.placement import Placement
-    from flows.request.parameters import RunLimits
+    from flows.parameters import RunLimits
+    from flows.runs import Run, Runs
 
 __all__ = ["Confirmations"]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun, TaskRun
 
-    from flows.running.listener import Listener
+    from flows.services import Listener
 
 __all__ = ["StageWatch"]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from prefect.exceptions import MissingContextError
 from prefect.logging import get_run_logger
 
-from flows.names import EventKind
+from flows.connection import EventKind
 from menagerie.figures import shown_json
 from menagerie.paths import home
 from zoo.frozen import Frozen

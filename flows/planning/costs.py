@@ -6,8 +6,8 @@ import json
 import logging
 from typing import TYPE_CHECKING
 
-from flows.machine.files import replace_text
 from flows.outcome.results import Outcome
+from flows.work import replace_text
 from menagerie.paths import home
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ def up(
     - `zoo up --port 4300`
     - `MENAGERIE_POSTGRES=postgresql://user:password@host/prefect zoo up`
     """
-    from flows.local_cluster import credentials_path
+    from flows.connection import credentials_path
     from infra.local.up import UNCHANGED
     from infra.local.up import up as bring_up
 

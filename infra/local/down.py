@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from flows.connection import local_connection
-from flows.local_cluster import (
+from flows.connection import (
     ClusterState,
     Credentials,
     ask_manager,
     cluster_folder,
+    local_connection,
     running,
     state_path,
 )

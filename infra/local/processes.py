@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from flows.connection import local_connection
-from flows.local_cluster import (
+from flows.connection import (
     ACCESS_KEY,
     BUCKET,
     READER_KEY,
@@ -31,6 +30,7 @@ from flows.local_cluster import (
     Database,
     ask_manager,
     cluster_folder,
+    local_connection,
     manager_socket,
     write_private,
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from flows.names import MOST_ATTEMPTS
+from flows.connection import MOST_ATTEMPTS
 from zoo.errors import MenagerieError
 from zoo.processes import birth
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import urllib.request
 from typing import TYPE_CHECKING
 
-from flows.connection import local_connection
-from flows.local_cluster import (
+from flows.connection import (
     ACCESS_KEY,
     BUCKET,
     ClusterState,
     Credentials,
     cluster_folder,
+    local_connection,
     running,
 )
 from infra.local.processes import POOL, PROCESSES, last_line, log_path

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import SecretStr
 
-from flows.connection import local_connection
-from flows.local_cluster import (
+from flows.connection import (
     ClusterState,
     Credentials,
     Database,
     ask_manager,
+    local_connection,
     running,
     state_path,
 )

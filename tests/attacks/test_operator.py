@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows.request.parameters import ConversionOptions
+from flows.parameters import ConversionOptions
 from zoo.errors import UsageError
 
 

@@ -20,10 +20,9 @@ from swift_server import ACCESS_KEY, SECRET_KEY, SwiftServer
 from toy_cluster import ENTRY
 from toy_zoo import ToyModel, toy_judgement
 
-from flows.convert_zoo import convert_zoo
-from flows.request.parameters import ConversionOptions
-from flows.running.listener import Recorder, SilentListener
-from flows.running.services import Services, use_services
+from flows.convert import convert_zoo
+from flows.parameters import ConversionOptions
+from flows.services import Recorder, Services, SilentListener, use_services
 from tasks.job import Stage
 from tasks.prove import prove
 from zoo.role import OWN_STORE

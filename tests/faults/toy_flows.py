@@ -19,16 +19,15 @@ sys.path.insert(0, str(TESTS / "tasks"))
 from prefect import State, flow
 from toy_zoo import ToyModel, toy_judgement
 
-from flows import confirm_release as confirming
-from flows import convert_batch as batching
+from flows import convert as zoo
 from flows import convert_model as modelling
-from flows import convert_zoo as zoo
-from flows.names import FlowName
-from flows.planning import plan as planning
-from flows.request.parameters import ConversionOptions, RunLimits
+from flows import plan as planning
+from flows import upkeep
+from flows.connection import FlowName
+from flows.parameters import ConversionOptions, RunLimits
 from flows.run_names import own_name
-from flows.running.services import Services, use_services
-from flows.running.settings import NOTHING_KEPT
+from flows.runs import NOTHING_KEPT
+from flows.services import Services, use_services
 from tasks.child import Child, spawn
 from tasks.job import Job, Stage, StageRecords
 from tasks.model_process import ModelProcess
@@ -84,18 +83,18 @@ def convert_batch(
     options: ConversionOptions = ConversionOptions(),
     build_keys: dict[str, str] = {},
 ) -> State[Any]:
-    """See `flows.convert_batch`."""
+    """See `flows.convert`."""
     with use_services(place()):
-        return batching.convert_batch.fn(models, target, options, build_keys)  # type: ignore[no-any-return]
+        return zoo.convert_batch.fn(models, target, options, build_keys)  # type: ignore[no-any-return]
 
 
 @flow(name="confirm-release", **NOTHING_KEPT)
 def confirm_release(
     model: str, target: str = "metal", build_key: str = "", store: str = ""
 ) -> State[Any]:
-    """See `flows.confirm_release`."""
+    """See `flows.upkeep`."""
     with use_services(place()):
-        return confirming.confirm_release.fn(model, target, build_key, store)  # type: ignore[no-any-return]
+        return upkeep.confirm_release.fn(model, target, build_key, store)  # type: ignore[no-any-return]
 
 
 @flow(name="convert-zoo", **NOTHING_KEPT)
@@ -106,7 +105,7 @@ def convert_zoo(
     options: ConversionOptions = ConversionOptions(),
     limits: RunLimits = RunLimits(),
 ) -> State[Any]:
-    """See `flows.convert_zoo`."""
+    """See `flows.convert`."""
     with use_services(place()):
         ended = zoo.convert_zoo.fn(models, selected_tags, targets, options, limits=limits)
     TOLD.append(ended)

@@ -7,7 +7,7 @@ from pathlib import Path
 import toy_flows
 from prefect import State
 
-from flows.running.settings import result_of
+from flows.runs import result_of
 
 call, result = json.loads(sys.argv[1]), Path(sys.argv[2])
 toy_flows.convert_zoo(**call, return_state=True)

@@ -15,14 +15,11 @@ from toy_zoo import toy_bundle, toy_job, toy_judgement, toy_records
 
 import tasks.retries
 import zoo.store
-from flows.collect_garbage import collect_garbage
-from flows.confirm_release import confirm_release
-from flows.machine.cleanup import collect
-from flows.machine.work import new_work_folder
 from flows.outcome.results import Confirmation, ModelResult
-from flows.running.services import Services, use_services
-from flows.running.settings import result_of
-from flows.verify_releases import verify_releases
+from flows.runs import result_of
+from flows.services import Services, use_services
+from flows.upkeep import collect_garbage, confirm_release, verify_releases
+from flows.work import collect, new_work_folder
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.store.layout import verdict_key
 from tasks.prove import prove
@@ -34,7 +31,7 @@ from zoo.report import read_report
 from zoo.store import KeepRule, ReleaseVerdict, open_store
 
 if TYPE_CHECKING:
-    from flows.verification import VerifyResult
+    from flows.proofs import VerifyResult
     from zoo.store import Store
 
 

@@ -199,8 +199,8 @@ def test_what_is_in_the_store_is_skipped_without_a_run(
     zoo: Run, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All planned models are there: exit code 0, no Prefect API needed, the weights are named."""
-    from flows.planning.plan import plan
-    from flows.request.parameters import ConversionOptions
+    from flows.parameters import ConversionOptions
+    from flows.plan import plan
 
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")  # would fail if asked
     place = str(tmp_path / "store")

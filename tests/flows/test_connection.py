@@ -17,12 +17,15 @@ from pydantic import SecretStr
 
 from flows.cli import invoke
 from flows.cli.options import store_url, use_cluster
-from flows.connection import Connection, Origin, connection, local_connection
-from flows.local_cluster import (
+from flows.connection import (
     ClusterState,
+    Connection,
     Credentials,
     Database,
+    Origin,
+    connection,
     credentials_path,
+    local_connection,
     running,
 )
 from infra.local import processes

@@ -19,16 +19,14 @@ import tasks.retries
 import zoo.store
 from flows.cli import invoke
 from flows.cli.results_table import print_results
-from flows.convert_batch import convert_batch
+from flows.convert import convert_batch, convert_zoo
 from flows.convert_model import convert_model
-from flows.convert_zoo import convert_zoo
-from flows.dispatch.in_process import convert_here
+from flows.in_process import convert_here
 from flows.outcome.results import ModelResult, Outcome, RunResult
-from flows.planning.plan import plan
-from flows.request.parameters import ConversionOptions
-from flows.running.listener import Recorder
-from flows.running.services import Services, use_services
-from flows.running.settings import state_error
+from flows.parameters import ConversionOptions
+from flows.plan import plan
+from flows.runs import state_error
+from flows.services import Recorder, Services, use_services
 from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE
 from tasks.failures import ProcessDied
 from tasks.job import Job, Stage, StageRecords

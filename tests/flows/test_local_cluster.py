@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import SecretStr
 
-from flows.local_cluster import (
+from flows.connection import (
     ClusterState,
     Credentials,
     Database,

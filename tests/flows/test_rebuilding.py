@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 from toy_zoo import ToyModel, make_bundle
 
-import flows.rebuild_release
+import flows.upkeep
 from flows.cli import invoke
 from flows.outcome.notices import Notice
-from flows.planning.plan import plan
-from flows.rebuild_release import rebuild_release
-from flows.rebuilding import turn_of_the_day
-from flows.request.parameters import ConversionOptions
-from flows.running.services import Services, use_services
-from flows.running.settings import result_of
+from flows.parameters import ConversionOptions
+from flows.plan import plan
+from flows.proofs import turn_of_the_day
+from flows.runs import result_of
+from flows.services import Services, use_services
+from flows.upkeep import rebuild_release
 from tasks.job import Stage
 from tasks.rebuild import Rebuild, RebuildOutcome
 from zoo.errors import LoweringError
@@ -91,7 +91,7 @@ def test_a_release_that_its_source_does_not_give_is_named(
     publish(store, tmp_path, library="the lIbrary, and a back door")
     told: list[tuple[Notice, str]] = []
     monkeypatch.setattr(
-        flows.rebuild_release, "tell", lambda notice, subject, _: told.append((notice, subject))
+        flows.upkeep, "tell", lambda notice, subject, _: told.append((notice, subject))
     )
     found = rebuilt(store)
     assert found is not None

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flows.planning.job import job_for
-from flows.planning.plan import plan
-from flows.request.parameters import ConversionOptions
+from flows.parameters import ConversionOptions
+from flows.plan import job_for, plan
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle, seal
 from menagerie.paths import home

@@ -15,9 +15,8 @@ from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.flow_engine import run_flow
 from prefect.states import Cancelled
 
-from flows.collect_garbage import collect_garbage
 from flows.schedules import name_waiting
-from flows.verify_releases import verify_releases
+from flows.upkeep import collect_garbage, verify_releases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 from toy_zoo import make_bundle
 
 from flows.outcome.links import Links
-from flows.verification import VerifyResult, verification_markdown, verify_all
+from flows.proofs import VerifyResult, verification_markdown, verify_all
 from menagerie.format.bundle_manifest import ReleaseState
 from tasks.verify import Proof, ProofOutcome
 from zoo.store import Release, open_store

@@ -58,7 +58,7 @@ def test_each_pool_gets_the_template_of_its_type(client: SyncPrefectClient, tmp_
         assert template(client, "in-pods") == PODS
         assert client.read_work_pool("in-pods").type == "kubernetes"
         properties = template(client, "on-hosts")["variables"]["properties"]
-        assert properties["command"]["default"] == "python -m flows.running.flow_process"
+        assert properties["command"]["default"] == "python -m flows.prefect_api run"
         queues = {queue.name: queue for queue in client.read_work_queues(work_pool_name="in-pods")}
         assert queues["q"].concurrency_limit == 3
 

@@ -14,8 +14,8 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.events.schemas.automations import AutomationCore
 from ruamel.yaml import YAML
 
-from flows.names import FlowName
-from flows.planning.placement import load_placement
+from flows.connection import FlowName
+from flows.fan_out import load_placement
 from infra.apply import apply_pools, deploy
 from infra.wanted import Wanted, load_wanted, time_zone
 from zoo.errors import UsageError
@@ -145,7 +145,7 @@ def test_automations_are_prefects(wanted: Wanted) -> None:
             "Scheduled",
             "Skipped",  # by flows.schedules
             "Suspended",
-            "With failures",  # by flows.convert_batch
+            "With failures",  # by flows.convert
         )
     }
     for one in wanted.automations:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 
 from flows.cli import invoke
-from flows.planning.placement import load_placement
-from flows.planning.plan import PlannedModel, plan
-from flows.request.parameters import ConversionOptions
+from flows.fan_out import load_placement
+from flows.parameters import ConversionOptions
+from flows.plan import PlannedModel, plan
 from menagerie.format.folder import open_bundle
 from tasks.job import Job, StageRecords
 from tasks.model_stages import ModelStages

@@ -16,8 +16,8 @@ from safetensors.numpy import load_file as load_arrays
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from flows.planning.plan import plan
-from flows.request.parameters import ConversionOptions
+from flows.parameters import ConversionOptions
+from flows.plan import plan
 from menagerie.errors import MenagerieError
 from menagerie.format.bundle_manifest import parse_manifest
 from menagerie.format.folder import seal

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from flows.dispatch.clock import Clock
-from flows.dispatch.runs import Phase, Run
+from flows.runs import Phase, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ Step = tuple[Phase, list["ModelResult"]]
 
 @dataclass
 class FakeRuns:
-    """Stands in for `flows.dispatch.runs.Runs`: each look moves every run on by one step.
+    """Stands in for `flows.runs.Runs`: each look moves every run on by one step.
 
     `script` says what a run's steps are: its phase and the rows that it leaves.
     """

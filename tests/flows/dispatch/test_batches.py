@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flows.dispatch.batches import share_out
-from flows.planning.placement import BatchRule, load_placement
-from flows.planning.plan import PlannedModel, plan
-from flows.request.parameters import ConversionOptions
+from flows.fan_out import BatchRule, load_placement, share_out
+from flows.parameters import ConversionOptions
+from flows.plan import PlannedModel, plan
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def test_the_operator_may_place_a_target_elsewhere(
 ) -> None:
     """What the file says of a target counts; the others stay where they say themselves."""
     own = tmp_path / "placement.toml"
-    text = (files("flows.planning") / "placement.toml").read_text()
+    text = (files("flows") / "placement.toml").read_text()
     own.write_text(f'{text}\n[targets.metal]\nconvert = "macos-metal"\n')
     monkeypatch.setenv("MENAGERIE_PLACEMENT", str(own))
     placement = load_placement()
@@ -93,7 +92,7 @@ def test_a_placement_that_cannot_be_is_misuse(
 ) -> None:
     """The operator's own file is named with what is wrong in it."""
     own = tmp_path / "placement.toml"
-    text = (files("flows.planning") / "placement.toml").read_text()
+    text = (files("flows") / "placement.toml").read_text()
     own.write_text(text.replace(*change))
     monkeypatch.setenv("MENAGERIE_PLACEMENT", str(own))
     with pytest.raises(UsageError, match=fact) as caught:

@@ -9,10 +9,10 @@ import pytest
 from fake_server import FakeRuns
 
 from flows.dispatch.confirmations import Confirmations
-from flows.dispatch.runs import Phase
+from flows.fan_out import load_placement
 from flows.outcome.results import Confirmation, ModelResult, Outcome
-from flows.planning.placement import load_placement
-from flows.request.parameters import RunLimits
+from flows.parameters import RunLimits
+from flows.runs import Phase
 from menagerie.format.bundle_manifest import ReleaseState
 
 EMULATED = ReleaseState.EMULATED

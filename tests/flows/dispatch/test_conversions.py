@@ -9,13 +9,12 @@ import pytest
 from fake_server import FakeRuns
 from toy_zoo import toy_bundle, toy_job, toy_judgement, toy_records
 
-from flows.dispatch.conversions import Conversions
-from flows.dispatch.runs import Phase
+from flows.fan_out import Conversions, load_placement
 from flows.outcome.results import ModelResult, Outcome
-from flows.planning.placement import load_placement
-from flows.planning.plan import PlannedModel, plan
-from flows.request.parameters import ConversionOptions, RunLimits
-from flows.running.listener import Recorder, SilentListener
+from flows.parameters import ConversionOptions, RunLimits
+from flows.plan import PlannedModel, plan
+from flows.runs import Phase
+from flows.services import Recorder, SilentListener
 from tasks.prove import prove
 from tasks.publish import publish_bundle
 

@@ -10,9 +10,8 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.states import AwaitingRetry, Crashed, Failed, Pending, Running, Scheduled
 
-from flows.dispatch.runs import Runs
 from flows.outcome.results import ModelResult, Outcome
-from flows.outcome.rows import leave_row, rows_left_before
+from flows.runs import Runs, leave_row, rows_left_before
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from prefect.client.schemas.objects import FlowRun, StateType, TaskRun
 from prefect.states import Completed, Failed, Running
 
 from flows.dispatch.stages import StageWatch
-from flows.running.listener import SilentListener
+from flows.services import SilentListener
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import State

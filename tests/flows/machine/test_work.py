@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flows.machine.files import entries
-from flows.machine.work import abandoned_work, new_work_folder
+from flows.work import abandoned_work, entries, new_work_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +24,7 @@ DAY = 86400
 def folder_of_the_dead(home: Path) -> Path:
     """A working folder of a process that was killed."""
     code = (
-        "import os, signal; from flows.machine.work import new_work_folder;"
+        "import os, signal; from flows.work import new_work_folder;"
         "made = new_work_folder('toy-cpu'); (made / 'bundle').mkdir(parents=True);"
         "print(made.name, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -16,7 +16,7 @@ from flows.cli import invoke
 from flows.outcome.failures import conversion_log, failure_report, link_report, with_failure_page
 from flows.outcome.pages import Ended, leave_pages
 from flows.outcome.results import ModelResult, Outcome, results_markdown
-from flows.running.settings import NOTHING_KEPT
+from flows.runs import NOTHING_KEPT
 from tasks.job import Stage
 from tasks.prove import prove
 from tasks.publish import publish_bundle

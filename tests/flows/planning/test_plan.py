@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flows.planning import toolchain as planning_toolchain
-from flows.planning.plan import plan
-from flows.planning.toolchain import versions
-from flows.request.parameters import ConversionOptions, default_store
+from flows import plan as planning
+from flows.parameters import ConversionOptions, default_store
+from flows.plan import plan, versions
 from menagerie.host import RUNTIME_ABI
 from transforms.targets import target_named
 from zoo.code_digest import code_digest
@@ -154,7 +153,7 @@ def test_the_build_key_follows_the_runtime_abi(
 ) -> None:
     """What was lowered for a runtime before is not taken for current."""
     [before] = plan(["ant"], ["cpu"], options)
-    monkeypatch.setattr(planning_toolchain, "RUNTIME_ABI", RUNTIME_ABI + 1)
+    monkeypatch.setattr(planning, "RUNTIME_ABI", RUNTIME_ABI + 1)
     versions.cache_clear()
     try:
         [after] = plan(["ant"], ["cpu"], options)
@@ -195,8 +194,8 @@ def test_the_build_key_does_not_follow_the_machines_threads(
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from flows.planning.plan import plan\n"
-        "from flows.request.parameters import ConversionOptions\n"
+        "from flows.plan import plan\n"
+        "from flows.parameters import ConversionOptions\n"
         "o = ConversionOptions.model_validate_json(sys.argv[1])\n"
         "print([p.build_key for p in plan(['ant'], ['cpu'], o)])\n"
     )

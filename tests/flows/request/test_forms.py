@@ -10,13 +10,10 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.exceptions import PrefectHTTPStatusError
 
-from flows.collect_garbage import collect_garbage
-from flows.confirm_release import confirm_release
-from flows.convert_batch import convert_batch
+from flows.convert import convert_batch, convert_zoo
 from flows.convert_model import convert_model
-from flows.convert_zoo import convert_zoo
-from flows.request.parameters import ConversionOptions
-from flows.verify_releases import verify_releases
+from flows.parameters import ConversionOptions
+from flows.upkeep import collect_garbage, confirm_release, verify_releases
 from zoo.manifest import load_manifest
 
 FLOWS = (convert_zoo, convert_model, confirm_release, verify_releases, collect_garbage)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prefect.logging import disable_run_logger
 
-from flows.request.operator import factories_allowed
+from flows.parameters import factories_allowed
 
 
 @pytest.mark.parametrize(

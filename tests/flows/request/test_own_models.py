@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flows.request.own_models import submission_meant
+from flows.parameters import submission_meant
 from zoo.store import open_store
 
 if TYPE_CHECKING:

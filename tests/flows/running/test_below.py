@@ -26,7 +26,7 @@ from prefect.settings import PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
 from prefect.states import Cancelled
 
 from flows.running.below import run_below
-from flows.running.settings import NOTHING_KEPT, failed, result_of
+from flows.runs import NOTHING_KEPT, failed, result_of
 from tasks.retries import run_as_task
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from flows.running.prefect_api import prefect_api, probe
+from flows.prefect_api import prefect_api, probe
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 RUN = """
 import sys
-from flows.running.prefect_api import prefect_api
+from flows.prefect_api import prefect_api
 with prefect_api(lambda text: print(text, file=sys.stderr)) as url:
     from prefect import flow, task
     @task

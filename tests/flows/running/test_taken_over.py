@@ -12,8 +12,8 @@ from prefect.exceptions import Abort
 from prefect.runtime import flow_run
 from prefect.states import Completed, Crashed, Running, Scheduled
 
-from flows.running import taken_over
-from flows.running.settings import NOTHING_KEPT, failed
+from flows import runs
+from flows.runs import NOTHING_KEPT, failed
 
 
 def runs_elsewhere(client: SyncPrefectClient, run: Any) -> None:
@@ -55,7 +55,7 @@ def test_who_has_its_run_says_how_it_ended() -> None:
 @pytest.mark.usefixtures("prefect_server")
 def test_a_line_that_is_down_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server is asked again until it answers: what it says then counts."""
-    real, asked = taken_over.get_client, []
+    real, asked = runs.get_client, []
 
     def away(**options: Any) -> Any:
         asked.append(options)
@@ -63,8 +63,8 @@ def test_a_line_that_is_down_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
             raise httpx.ConnectError("no route to host")
         return real(**options)
 
-    monkeypatch.setattr(taken_over, "get_client", away)
-    monkeypatch.setattr(taken_over, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(runs, "get_client", away)
+    monkeypatch.setattr(runs, "_LOOK_SECONDS", 0.0)
 
     @flow(**NOTHING_KEPT)
     def cut_off() -> Any:

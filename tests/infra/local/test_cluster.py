@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from flows.local_cluster import ClusterState, Credentials, running
+from flows.connection import ClusterState, Credentials, running
 from infra.local.ports import free_ports
 from infra.local.processes import child_environment, worker_command, worker_environment
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from flows.local_cluster import (
+from flows.connection import (
     ClusterState,
     Database,
     ask_manager,

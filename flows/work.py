@@ -1,28 +1,108 @@
-"""Removing what no release needs, and what killed processes left in Menagerie's own folder."""
+"""This machine's files: working folders, one for each piece of work, and what is cleaned up.
+
+A folder is called `<work>.<host>.<process>.<birth>.<random>` (see `zoo.processes.Owner`), so that
+one whose process was killed is found and removed.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import stat
 import time
+import uuid
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.machine.files import entries
-from flows.machine.work import abandoned_work
+from menagerie.durable import write_durably
 from menagerie.figures import size
 from menagerie.paths import home
 from zoo.frozen import Frozen
+from zoo.processes import Owner
 from zoo.store import Swept, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from zoo.store import KeepRule
 
-__all__ = ["Collected", "collect"]
 
+__all__ = ["Collected", "abandoned_work", "collect", "entries", "new_work_folder", "replace_text"]
+
+
+def entries(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """`top` and all below it with what `lstat` says of each; links are not followed.
+
+    What vanishes in the meantime, or may not be looked at, is left out.
+    """
+    below = (Path(folder, name) for folder, subs, files in os.walk(top) for name in (*subs, *files))
+    for path in chain([top], below):
+        try:
+            found = path.lstat()
+        except OSError:
+            continue
+        yield path, found
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file whose earlier content stays whole until the new one is.
+
+    Raises:
+        OSError: it cannot be written; nothing is left of the attempt.
+    """
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        write_durably(path, text.encode(), partial=partial)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+_OURS = re.compile(
+    r".+\.(?P<host>[\w-]{1,64})\.(?P<pid>[1-9][0-9]{0,8})\.(?P<born>[0-9a-f]{12})\.[0-9a-f]{8}",
+    re.ASCII,
+)
+_FOREIGN_DAYS = 7.0  # after which nobody elsewhere is believed to work in a folder still
 _DAY = 86400.0
+
+
+def new_work_folder(name: str) -> Path:
+    """The path of a folder for this process alone, not made yet; its user removes it.
+
+    Folders of processes that no longer live are removed first: a killed conversion leaves a bundle
+    that nobody will use, and bundles are large.
+    """
+    for folder in abandoned_work():
+        shutil.rmtree(folder, ignore_errors=True)
+    owner = Owner.this()
+    whose = f"{owner.host}.{owner.pid}.{owner.born}"
+    return home() / "work" / f"{_UNSAFE.sub('-', name)}.{whose}.{uuid.uuid4().hex[:8]}"
+
+
+def abandoned_work() -> list[Path]:
+    """The folders of processes that are no more.
+
+    Whether a process of another host lives, or of another user, may not be seen from here: then its
+    folder counts as abandoned when nothing in it has changed for a week.
+    """
+    place = home() / "work"
+    place.mkdir(exist_ok=True)
+    return [folder for folder in sorted(place.iterdir()) if not _in_use(folder)]
+
+
+def _in_use(folder: Path) -> bool:
+    found = _OURS.fullmatch(folder.name)
+    if found is None:
+        return True  # none of ours
+    owner = Owner(host=found["host"], pid=int(found["pid"]), born=found["born"])
+    if (lives := owner.lives()) is None:
+        latest = max((status.st_mtime for _, status in entries(folder)), default=0.0)
+        return latest > time.time() - _FOREIGN_DAYS * _DAY
+    return lives
+
+
 _LOG_DAYS = 30.0
 
 

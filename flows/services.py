@@ -1,4 +1,4 @@
-"""What the flows work with besides their parameters, which Prefect must be able to write as JSON.
+"""What flows work with besides their parameters, which Prefect must be able to write as JSON.
 
 A context variable and not a parameter: it reaches child flows and threads, and a test can put its
 own in place without replacing any function of Prefect's.
@@ -9,9 +9,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from flows.running.listener import Listener, SilentListener
 from tasks.model_process import ModelProcess
 from tasks.verify import run_goldens
 from tasks.warm_start import load_ahead
@@ -19,12 +18,67 @@ from tasks.warm_start import load_ahead
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from flows.planning.plan import PlannedModel
+    from flows.outcome.results import ModelResult
+    from flows.plan import PlannedModel
     from tasks.job import Job, Stage, StageRecords
     from tasks.stages import Hold, ModelHolder
     from zoo.records import ValidationReport
 
-__all__ = ["Services", "services", "use_services"]
+
+__all__ = ["Listener", "Recorder", "Services", "SilentListener", "services", "use_services"]
+
+
+class Listener(Protocol):
+    """Told of every stage, from whichever thread the model is converted in."""
+
+    def stage_began(self, model: str, target: str, stage: Stage) -> None:
+        """A stage of this model begins."""
+        ...
+
+    def stage_ended(self, model: str, target: str, stage: Stage, seconds: float) -> None:
+        """It succeeded, in so many seconds."""
+        ...
+
+    def model_ended(self, result: ModelResult) -> None:
+        """All is over for this model, one way or another."""
+        ...
+
+
+class SilentListener:
+    """A listener that does nothing."""
+
+    def stage_began(self, model: str, target: str, stage: Stage) -> None:
+        """Ignore it."""
+
+    def stage_ended(self, model: str, target: str, stage: Stage, seconds: float) -> None:
+        """Ignore it."""
+
+    def model_ended(self, result: ModelResult) -> None:
+        """Ignore it."""
+
+
+class Recorder:
+    """Keeps the row of every model, and passes all on to another listener.
+
+    A row got so does not depend on Prefect's API, whose answer to a final state can get lost.
+    """
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self.rows: dict[tuple[str, str], ModelResult] = {}
+
+    def stage_began(self, model: str, target: str, stage: Stage) -> None:
+        """Pass it on."""
+        self._listener.stage_began(model, target, stage)
+
+    def stage_ended(self, model: str, target: str, stage: Stage, seconds: float) -> None:
+        """Pass it on."""
+        self._listener.stage_ended(model, target, stage, seconds)
+
+    def model_ended(self, result: ModelResult) -> None:
+        """Keep it and pass it on."""
+        self.rows[result.model, result.target] = result
+        self._listener.model_ended(result)
 
 
 def _model_process(job: Job) -> ModelHolder:

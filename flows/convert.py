@@ -1,48 +1,121 @@
-"""The flow that converts many models, and judges every one of them itself."""
+"""The flows that convert many models: on workers or here, and the batch that a worker converts."""
 
 import time
+from collections.abc import Iterable, Mapping
 from typing import Annotated
+from uuid import UUID
 
 from prefect import State, flow
 from prefect.client.orchestration import get_client
 from prefect.runtime import deployment, flow_run
-from prefect.states import Failed
+from prefect.states import Completed, Failed
 from pydantic import Field
 
+from flows.connection import FlowName
+from flows.convert_model import ModelChoice, TagChoice, TargetChoice
 from flows.dispatch.clock import Clock
 from flows.dispatch.confirmations import Confirmations
-from flows.dispatch.conversions import Conversions
-from flows.dispatch.in_process import convert_here
-from flows.dispatch.runs import Runs
 from flows.dispatch.stages import StageWatch
-from flows.names import FlowName
+from flows.fan_out import Conversions, load_placement
+from flows.in_process import close_lost_children, convert_here
 from flows.outcome.artifacts import leave_artifact
 from flows.outcome.failures import failure_report, link_report, with_failure_page
 from flows.outcome.notices import Notice, tell, tell_of_failures
 from flows.outcome.reports import refresh_index
 from flows.outcome.results import ModelResult, RunResult, results_markdown
-from flows.outcome.rows import this_run
+from flows.parameters import ConversionOptions, RunLimits
+from flows.plan import PlannedModel, plan, sort_out, unplanned_row
 from flows.planning.costs import known_seconds, remember_seconds
-from flows.planning.placement import load_placement
-from flows.planning.plan import PlannedModel, plan, sort_out
-from flows.request.choices import ModelChoice, TagChoice, TargetChoice
-from flows.request.parameters import ConversionOptions, RunLimits
 from flows.run_names import own_name
-from flows.running.listener import Recorder, SilentListener
-from flows.running.services import services
-from flows.running.settings import NOTHING_KEPT, failed
+from flows.runs import (
+    NOTHING_KEPT,
+    Runs,
+    failed,
+    leave_row,
+    rows_left_before,
+    this_run,
+    without_heartbeats,
+)
 from flows.schedules import give_way_to_later
+from flows.services import Recorder, SilentListener, services
 from tasks.retries import patiently
 from zoo.errors import MenagerieError, StoreError
 from zoo.report import plain_text
 
-__all__ = ["convert_zoo"]
+__all__ = ["convert_batch", "convert_zoo"]
 
 
-_NAME = FlowName.CONVERT_ZOO
+@flow(
+    name=FlowName.CONVERT_BATCH.value,
+    flow_run_name=own_name(FlowName.CONVERT_BATCH),
+    **NOTHING_KEPT,
+)
+def convert_batch(
+    models: list[str],
+    target: str = "cpu",
+    options: ConversionOptions = ConversionOptions(),  # noqa: B008 - frozen
+    build_keys: dict[str, str] = {},  # noqa: B006 - Prefect reads the defaults for its form
+) -> State[RunResult]:
+    """Convert models one after another; each leaves its row on this run as soon as it is done.
+
+    Run again after a crash, it goes on with the models that have no row yet. A model that fails has
+    a run of its own below this one, which failed; this one has done what it is for.
+
+    Args:
+        models: Names of models in the manifest.
+        target: For which target.
+        options: The same for every model.
+        build_keys: What was planned: builds that the store lacks, by model. None: it is to be.
+    """
+    recorder = _RowLeaver(this_run(), rows_left_before())
+    rest = [model for model in models if (model, target) not in recorder.rows]
+    planned = _planned(rest, target, options, build_keys, recorder)
+    work = sort_out(planned, recorder.model_ended)
+    close_lost_children()
+    with without_heartbeats(when=True):  # this run's own tell that all of it is alive
+        convert_here(work, options, recorder)
+    run = RunResult(results=tuple(recorder.rows.values()), store=options.store_url)
+    name = "Completed" if run.succeeded else "With failures"
+    return Completed(name=name, message=run.summary, data=run)
 
 
-@flow(name=_NAME.value, flow_run_name=own_name(_NAME), **NOTHING_KEPT)
+def _planned(
+    models: list[str],
+    target: str,
+    options: ConversionOptions,
+    build_keys: Mapping[str, str],
+    recorder: Recorder,
+) -> list[PlannedModel]:
+    """What is to be done; where that cannot be found out nothing, and a row for each model."""
+    if not models:
+        return []
+    try:
+        return patiently(lambda: plan(models, [target], options, known=build_keys))
+    except MenagerieError as error:
+        for model in models:
+            recorder.model_ended(unplanned_row(model, target, error))
+        return []
+
+
+class _RowLeaver(Recorder):
+    """Leaves every row on the run, besides keeping it."""
+
+    def __init__(self, run: UUID, left: Iterable[ModelResult]) -> None:
+        super().__init__(services().listener)
+        self._run = run
+        self.rows.update({(row.model, row.target): row for row in left})
+
+    def model_ended(self, result: ModelResult) -> None:
+        """Keep it, pass it on and leave it."""
+        super().model_ended(result)
+        leave_row(result, self._run)
+
+
+@flow(
+    name=FlowName.CONVERT_ZOO.value,
+    flow_run_name=own_name(FlowName.CONVERT_ZOO),
+    **NOTHING_KEPT,
+)
 def convert_zoo(
     models: list[ModelChoice] = [],  # noqa: B006 - Prefect reads the defaults for its form
     selected_tags: list[TagChoice] = [],  # noqa: B006

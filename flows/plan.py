@@ -1,15 +1,25 @@
-"""What of a selection needs converting at all: decided by build key, without torch or Prefect."""
+"""What of a selection needs converting at all, decided by build key, and the jobs for it.
+
+Neither torch nor Prefect is imported.
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
+import platform
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from flows.outcome.failures import conversion_log
 from flows.outcome.reports import known_report, report_folder
 from flows.outcome.results import ModelResult, Outcome, Step
-from flows.planning.toolchain import versions
-from flows.request.own_models import manifest_folder
+from flows.parameters import factories_allowed, manifest_folder
+from flows.work import new_work_folder
+from menagerie.compilers import find_host_compiler
+from menagerie.host import RUNTIME_ABI
+from tasks.job import Job
 from transforms.targets import all_targets, target_named
 from zoo.build_key import build_key
 from zoo.code_digest import code_digest
@@ -22,22 +32,49 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from flows.request.parameters import ConversionOptions
+    from flows.parameters import ConversionOptions
+    from transforms.targets import Target
     from zoo.manifest import Manifest
     from zoo.spec import ModelSpec, Precision
     from zoo.store import Held, Store
+
 
 __all__ = [
     "PlannedModel",
     "crashed_row",
     "failed_row",
     "found_row",
+    "job_for",
     "plan",
     "skipped_row",
     "sort_out",
     "timed_out_row",
     "unplanned_row",
+    "versions",
 ]
+
+_PACKAGES = ("torch", "torchvision", "transformers", "numpy", "safetensors")
+
+
+@functools.cache
+def versions(target: Target) -> dict[str, str]:
+    """Packages, compiler, platform and runtime ABI by name; `absent` for what is not installed."""
+    found = {name: _version(name) for name in _PACKAGES}
+    compiler = find_host_compiler()
+    found["compiler"] = compiler.version if compiler is not None else "absent"
+    found["host"] = f"{platform.system().lower()}-{platform.machine()}"
+    found["platform"] = target.platform
+    found |= target.versions()
+    found["runtime abi"] = str(RUNTIME_ABI)  # an artifact of another number does not load
+    return found
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
+
 
 _FEW = 8  # models that the store is asked about one by one
 
@@ -236,4 +273,25 @@ def _row(
         reason=reason,
         build_key=planned.build_key or None,
         random_weights=planned.seed,
+    )
+
+
+def job_for(planned: PlannedModel, options: ConversionOptions) -> Job:
+    """A job in a working folder of its own, which is not made yet."""
+    return Job(
+        model=planned.model,
+        target=planned.target,
+        spec=planned.spec,
+        origin=planned.origin,
+        build_key=planned.build_key,
+        seed=planned.seed,
+        allow_factories=factories_allowed(options.manifest, asked=options.allow_factories),
+        store=options.store_url,
+        threads=options.threads,
+        stage_seconds=options.stage_minutes * 60.0,
+        search_seconds=options.search_minutes * 60.0,
+        memory_bytes=None if options.memory_gib is None else options.memory_gib * 2**30,
+        folder=new_work_folder(f"{planned.model}-{planned.target}"),
+        reports=report_folder(planned.model, planned.target),
+        log=conversion_log(planned.model, planned.target, planned.build_key),
     )

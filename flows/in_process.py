@@ -15,13 +15,11 @@ from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
 
 from flows.convert_model import convert_model
-from flows.dispatch.runs import close_children
 from flows.outcome.results import Outcome
-from flows.outcome.rows import this_run
-from flows.planning.plan import crashed_row, timed_out_row
+from flows.plan import crashed_row, timed_out_row
 from flows.running.below import run_below
-from flows.running.services import Services, services, use_services
-from flows.running.settings import state_error
+from flows.runs import close_children, state_error, this_run
+from flows.services import Services, services, use_services
 from tasks.failures import explain
 from tasks.publish import draw_catalogue
 from tasks.shared_model import shared_model
@@ -29,10 +27,11 @@ from tasks.shared_model import shared_model
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from flows.planning.plan import PlannedModel
-    from flows.request.parameters import ConversionOptions
-    from flows.running.listener import Recorder
+    from flows.parameters import ConversionOptions
+    from flows.plan import PlannedModel
+    from flows.services import Recorder
     from zoo.errors import MenagerieError
+
 
 __all__ = ["close_lost_children", "convert_here"]
 

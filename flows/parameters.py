@@ -1,9 +1,15 @@
-"""What a conversion can be asked for, as Prefect's UI shows it in a form."""
+"""What a conversion can be asked for, as Prefect's UI shows it in a form, and who may ask for what.
+
+The models are Menagerie's own, a folder's, or a submission's: named by digest, `sha256:` and 64
+hexadecimal digits, that comes from the run's store, so that no worker needs a folder of others.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pydantic import (
     BaseModel,
@@ -17,14 +23,30 @@ from menagerie.figures import shown_address
 from menagerie.paths import home
 from zoo.errors import UsageError
 from zoo.frozen import Frozen
+from zoo.manifest import is_pattern
 from zoo.role import is_worker
+from zoo.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from zoo.store import Store
+
 
 __all__ = [
+    "FACTORIES_VARIABLE",
     "STORES_VARIABLE",
+    "SUBMITTED_VARIABLE",
     "ConversionOptions",
     "RunLimits",
     "allowed_store",
     "default_store",
+    "factories_allowed",
+    "fetched",
+    "manifest_folder",
+    "submission_digest",
+    "submission_meant",
+    "submission_name",
 ]
 
 STORES_VARIABLE = "MENAGERIE_ALLOWED_STORES"
@@ -186,3 +208,89 @@ def allowed_store(asked: str) -> str:
 def default_store() -> str:
     """`MENAGERIE_STORE`, or a folder under `menagerie.paths.home`."""
     return os.environ.get("MENAGERIE_STORE") or str(home() / "store")
+
+
+_NAME = re.compile(r"sha256:([0-9a-f]{64})")
+
+
+def submission_name(digest: str) -> str:
+    """What a run says to mean a submission."""
+    return f"sha256:{digest}"
+
+
+def submission_digest(manifest: str) -> str | None:
+    """The digest in the name of a submission; None for a folder."""
+    found = _NAME.fullmatch(manifest)
+    return None if found is None else found[1]
+
+
+def manifest_folder(options: ConversionOptions) -> Path | None:
+    """The folder of the manifest that is meant, fetched where it is a submission; None: our own.
+
+    Raises:
+        NotInStore: there is no such submission.
+        HashMismatch: the store has other bytes than those submitted.
+    """
+    digest = submission_digest(options.manifest)
+    if digest is None:
+        return Path(options.manifest) if options.manifest else None
+    return fetched(open_store(options.store_url), digest)
+
+
+def submission_meant(store: Store, models: Sequence[str], own: Collection[str]) -> str | None:
+    """The digest of the newest submission that has these models; None where none is meant.
+
+    Args:
+        store: where submissions are.
+        models: names, or patterns, which choose among Menagerie's own alone.
+        own: the names of Menagerie's own models: where they have all, those are meant.
+    """
+    if not models or set(models) <= set(own) or any(map(is_pattern, models)):
+        return None
+    return store.submission_of(models)
+
+
+def fetched(store: Store, digest: str) -> Path:
+    """The folder of a submission, fetched where it is not here yet.
+
+    Raises:
+        NotInStore: there is no such submission.
+        HashMismatch: the store has other bytes than those submitted.
+    """
+    folder = home() / "submissions" / digest
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = store.fetch_submission(digest, folder)
+    os.utime(found)  # what is in use is not swept
+    return found
+
+
+FACTORIES_VARIABLE = "MENAGERIE_ALLOW_FACTORIES"
+SUBMITTED_VARIABLE = "MENAGERIE_ALLOW_SUBMITTED"
+
+
+def factories_allowed(manifest: str, *, asked: bool) -> bool:
+    """Whether a run may call builders that manifest entries name, which is foreign code.
+
+    Besides the run's parameters the operator of the machine must want it, by
+    `MENAGERIE_ALLOW_FACTORIES=1` in the environment: whoever may fill in a form need not be one
+    who may run code there. `zoo convert --allow-factories` sets it for its own process.
+
+    The code of a submission runs without being asked for where the operator listed its digest in
+    `MENAGERIE_ALLOW_SUBMITTED`, with commas between several; `*` there stands for all of them.
+
+    Args:
+        manifest: the run's, as in its options.
+        asked: whether the run's parameters ask for it.
+    """
+    digest = submission_digest(manifest)
+    listed = {each.strip() for each in os.environ.get(SUBMITTED_VARIABLE, "").split(",")}
+    if digest is not None and listed & {digest, f"sha256:{digest}", "*"}:
+        return True
+    allowed = os.environ.get(FACTORIES_VARIABLE) == "1"
+    if asked and not allowed:
+        from prefect.logging import get_run_logger
+
+        get_run_logger().warning(
+            "Factories are off on this machine. Its operator may set %s=1", FACTORIES_VARIABLE
+        )
+    return asked and allowed

@@ -1,13 +1,28 @@
-"""What the dispatcher asks of a Prefect server: few requests, each for many runs and bounded."""
+"""Runs on a Prefect server: how ours are declared, asked for, followed and found again.
+
+Products go to our own store. What travels between runs is rows: an artifact of a run is small JSON
+in the server's database, there as soon as its model is done, without the pickles that Prefect's
+results are by default.
+"""
 
 from __future__ import annotations
 
+import json
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
+from uuid import UUID
 
+import httpx
 from prefect import State, Task
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterFlowRunId,
+    ArtifactFilterType,
     FlowFilter,
     FlowFilterName,
     FlowRunFilter,
@@ -18,26 +33,223 @@ from prefect.client.schemas.filters import (
     FlowRunFilterStateType,
 )
 from prefect.client.schemas.objects import StateType
-from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
-from prefect.states import AwaitingRetry, Cancelled, Cancelling, Crashed, Pending
+from prefect.context import TagsContext
+from prefect.exceptions import Abort, ObjectNotFound, PrefectHTTPStatusError
+from prefect.logging import get_logger, get_run_logger
+from prefect.runtime import flow_run
+from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+from prefect.states import AwaitingRetry, Cancelled, Cancelling, Crashed, Failed, Pending
+from pydantic import ValidationError
 
-from flows.names import MOST_ATTEMPTS
-from flows.outcome.rows import read_rows
+from flows.connection import MOST_ATTEMPTS
+from flows.outcome.results import ModelResult
+from tasks.failures import explain
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
+    from collections.abc import Iterator, Sequence
 
+    from prefect import State
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
 
-    from flows.outcome.results import ModelResult
 
-__all__ = ["Phase", "Run", "Runs", "close_children"]
+__all__ = [
+    "NOTHING_KEPT",
+    "Phase",
+    "Run",
+    "RunFailed",
+    "Runs",
+    "close_children",
+    "failed",
+    "give_way",
+    "leave_row",
+    "read_rows",
+    "result_of",
+    "rows_left_before",
+    "state_error",
+    "this_run",
+    "without_heartbeats",
+    "without_tags",
+]
+
+_PATIENCE_SECONDS = 600.0  # of a line that is down; the run may be elsewhere by then
+_LOOK_SECONDS = 5.0
+
+
+def give_way() -> None:
+    """Go on if this process is the one that has its run, or if nobody can tell for long.
+
+    Raises:
+        Abort: the run was begun again since; Prefect ends the process without a word to the server.
+    """
+    run = flow_run.get_id()
+    if run is None:
+        return
+    if (_begun(run) or 0) > (flow_run.get_run_count() or 0):
+        get_run_logger().warning("Another process has begun this run again: this one gives way")
+        raise Abort("the run was begun again elsewhere")
+
+
+def _begun(run: str) -> int | None:
+    """How often, by the server; None: it does not say."""
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < end:
+        try:
+            with get_client(sync_client=True) as client:
+                return client.read_flow_run(UUID(run)).run_count
+        except httpx.TransportError:
+            time.sleep(_LOOK_SECONDS)
+        except Exception:  # noqa: BLE001 - whatever it is, the state says what became of the run
+            return None
+    return None
+
+
+class _ResultOptions(TypedDict):
+    persist_result: bool
+    result_serializer: str
+
+
+# Products go to our own store, by content. What Prefect writes all the same (an exception that a
+# flow raised) is JSON and not its default, a pickle.
+NOTHING_KEPT: _ResultOptions = {"persist_result": False, "result_serializer": "json"}
+
+
+class RunFailed(MenagerieError):
+    """A run that did not do all it was asked for; `result` is complete all the same."""
+
+    def __init__(self, place: str, fact: str, result: object) -> None:
+        super().__init__(place, fact, "Its row and its report say more")
+        self.result = result
+
+
+def failed(message: str, result: object) -> State[Any]:
+    """The final state of a run that failed, with its result.
+
+    It is returned and not raised: what a flow raises, Prefect writes to its storage. The data is an
+    exception, since Prefect takes nothing else for what a failed run has to say.
+
+    Raises:
+        Abort: another process has begun the run again, and speaks for it.
+    """
+    give_way()
+    return Failed(message=message, data=RunFailed(str(flow_run.get_name()), message, result))
+
+
+def result_of(state: State[Any]) -> Any:
+    """The result of a run, whether it succeeded or not; an exception if it left none."""
+    outcome = state.result(raise_on_failure=False)
+    return outcome.result if isinstance(outcome, RunFailed) else outcome
+
+
+@contextmanager
+def without_heartbeats(*, when: bool) -> Iterator[None]:
+    """Send no heartbeats for the flows in the block, where nobody watches them.
+
+    Waiting for the thread that sends them costs up to a second at the end of every flow run.
+    """
+    if not when:
+        yield
+        return
+    with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+        yield
+
+
+@contextmanager
+def without_tags() -> Iterator[None]:
+    """Give the tasks in the block none of the tags of the run that they belong to.
+
+    For its tags a task asks the server for a place under their limits, and holds a lease that has
+    to be renewed while it works: requests for limits that nobody sets.
+    """
+    with TagsContext(current_tags=set()):
+        yield
+
+
+def state_error(state: State[Any]) -> MenagerieError:
+    """What a run's final state says went wrong, as an error of our tree."""
+    try:
+        outcome = state.result(raise_on_failure=False)
+    except Exception as error:  # noqa: BLE001 - its data can be lost on the way
+        return explain(error, "Prefect")
+    if isinstance(outcome, MenagerieError):
+        return outcome
+    if isinstance(outcome, BaseException):
+        return explain(outcome, "Prefect")
+    return MenagerieError("Prefect", f"the run ended {state.name}", "Its logs say why")
+
+
+ROW_TYPE = "result"  # Prefect's UI shows artifacts of this type in no list of pages
+_PAGE = 200  # the most that Prefect gives at once
+
+
+def this_run() -> UUID:
+    """The flow run that is executed here and now."""
+    return UUID(str(flow_run.get_id()))
+
+
+def leave_row(row: ModelResult, run: UUID) -> None:
+    """Leave a row on a run; where that fails, a warning: nothing else depends on it."""
+    artifact = ArtifactCreate(
+        type=ROW_TYPE,
+        description=f"{row.model} for {row.target}: {row.outcome}",
+        data=row.model_dump_json(),
+        flow_run_id=run,
+    )
+    try:
+        with get_client(sync_client=True) as client:
+            client.create_artifact(artifact)
+    except Exception:  # noqa: BLE001 - Prefect's API can fail in any way
+        get_logger(__name__).warning(
+            "The row of %s for %s could not be left", row.model, row.target, exc_info=True
+        )
+
+
+def rows_left_before() -> list[ModelResult]:
+    """The rows that this run left before it crashed and was run again by itself.
+
+    None where somebody has it run again after it failed: they want another try of what failed.
+    """
+    if (flow_run.run_count or 1) <= 1:
+        return []
+    run = this_run()
+    with get_client(sync_client=True) as client:
+        states = sorted(client.read_flow_run_states(run), key=lambda state: state.timestamp)
+        ends = [state for state in states if state.is_final()]
+        if not ends or not ends[-1].is_crashed():
+            return []
+        return read_rows(client, [run]).get(run, [])
+
+
+def read_rows(
+    client: SyncPrefectClient, flow_runs: Sequence[UUID]
+) -> dict[UUID, list[ModelResult]]:
+    """The rows that runs have left so far, by run; unreadable ones are left out."""
+    found: dict[UUID, list[ModelResult]] = {}
+    wanted = ArtifactFilter(
+        flow_run_id=ArtifactFilterFlowRunId(any_=list(flow_runs)),
+        type=ArtifactFilterType(any_=[ROW_TYPE]),
+    )
+    offset = 0
+    while True:
+        page = client.read_artifacts(artifact_filter=wanted, limit=_PAGE, offset=offset)
+        for artifact in page:
+            row = _parsed(artifact.data)
+            if row is not None and artifact.flow_run_id is not None:
+                found.setdefault(artifact.flow_run_id, []).append(row)
+        if len(page) < _PAGE:
+            return found
+        offset += _PAGE
+
+
+def _parsed(data: object) -> ModelResult | None:
+    try:
+        return ModelResult.model_validate_json(data if isinstance(data, str) else json.dumps(data))
+    except (TypeError, ValidationError):
+        return None
+
 
 _CHUNK = 100  # runs a question
-_PAGE = 200
 _REFUSALS = (400, 404, 409, 422)
 _PLACEHOLDER_KEY = "menagerie.child"
 

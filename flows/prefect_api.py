@@ -1,18 +1,25 @@
-"""Prefect's API for a command line: the configured server, or one of our own for the run.
+"""Prefect's API for a command line, and the processes in which Prefect runs.
 
-Nothing of Prefect is imported before the API stands: its settings are read once, at import, so all
-environment variables must stand before that. The embedded server listens on loopback, keeps its
-SQLite file under `menagerie.paths.home`, and ends with this process, however that ends.
+The API is the configured server's, or that of one of our own for the run. Nothing of Prefect is
+imported before it answers: its settings are read once, at import, so all environment variables must
+be set before. The embedded server listens on loopback, keeps its SQLite file under
+`menagerie.home`, and ends with this process, however that ends.
+
+`python -m flows.prefect_api serve FD` is that server, on an inherited socket;
+`python -m flows.prefect_api run` is the process of one flow run on a worker.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import runpy
+import signal
 import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -20,7 +27,7 @@ from contextlib import contextmanager
 from http.client import HTTPException
 from typing import TYPE_CHECKING
 
-from flows.local_cluster import ClusterState
+from flows.connection import ClusterState
 from menagerie.paths import home
 from zoo.errors import MenagerieError
 
@@ -28,11 +35,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["STARTUP_SECONDS", "prefect_api", "probe", "server_trust"]
+
+__all__ = ["STARTUP_SECONDS", "main", "prefect_api", "probe", "server_trust"]
 
 STARTUP_SECONDS = 120.0  # a fresh database took 14 s on two idle cores, a known one 4 s
 _ATTEMPTS = 2  # the first start on a fresh home can fail where the second finds its tables made
 _STOP_SECONDS = 5.0
+_LOOK_SECONDS = 1.0  # at the worker of a flow run
+_GRACE_SECONDS = 20.0  # in which a run whose worker died can still say that it ends
 _REQUEST_SECONDS = "30"  # on a starved machine an answer was lost now and then; Prefect asks again
 
 _QUIET = {
@@ -147,7 +157,7 @@ def _start(
 def _spawn(log: Path, listener: int) -> subprocess.Popen[bytes]:
     with log.open("wb") as output:
         return subprocess.Popen(
-            [sys.executable, "-m", "flows.running.api_server", str(listener)],
+            [sys.executable, "-m", "flows.prefect_api", "serve", str(listener)],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
@@ -208,3 +218,50 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
 def _last_line(log: Path) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     return lines[-1].strip() if lines else "it said nothing"
+
+
+def main(role: str, *arguments: str) -> None:
+    """Be the embedded server, or the process of a flow run."""
+    if role == "serve":
+        _serve(int(arguments[0]))
+    else:
+        _run()
+
+
+def _serve(listener: int) -> None:
+    """Serve the API until standard input ends.
+
+    So it cannot outlive the command that started it, not even when that is killed.
+    """
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    import uvicorn
+    from prefect.server.api.server import create_app
+
+    uvicorn.run(create_app, factory=True, fd=listener, log_level="error", lifespan="on", workers=1)
+
+
+def _end_with_input() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+def _run() -> None:
+    """Run the flow that the environment names, as Prefect does, as long as the worker lives.
+
+    Left alone it would run on where nobody can cancel it, hold its place in the queue, and meet
+    its own second try.
+    """
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    runpy.run_module("prefect.engine", run_name="__main__", alter_sys=True)
+
+
+def _end_with(worker: int) -> None:
+    while os.getppid() == worker:
+        time.sleep(_LOOK_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)  # Prefect has the run count as crashed: it is run again
+    time.sleep(_GRACE_SECONDS)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,1 +1,0 @@
-"""What belongs to this machine: its working folders, its processes, its health."""
