@@ -23,8 +23,8 @@ from pydantic import Field, SecretStr, ValidationError, field_serializer
 
 from menagerie.durable import write_durably
 from menagerie.paths import home
+from zoo.base_models import Frozen
 from zoo.errors import MenagerieError
-from zoo.frozen import Frozen
 
 __all__ = [
     "ACCESS_KEY",

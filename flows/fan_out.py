@@ -25,8 +25,8 @@ from flows.plan import crashed_row, found_row, timed_out_row
 from flows.runs import Phase
 from tasks.failures import explain
 from transforms.targets import all_targets, target_named
+from zoo.base_models import Frozen
 from zoo.errors import MenagerieError, UsageError
-from zoo.frozen import Frozen
 from zoo.store import open_store
 
 if TYPE_CHECKING:

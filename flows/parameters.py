@@ -21,10 +21,10 @@ from pydantic import (
 
 from menagerie.figures import shown_address
 from menagerie.paths import home
+from zoo.base_models import Frozen
 from zoo.errors import UsageError
-from zoo.frozen import Frozen
 from zoo.manifest import is_pattern
-from zoo.role import is_worker
+from zoo.processes import is_worker
 from zoo.store import open_store
 
 if TYPE_CHECKING:

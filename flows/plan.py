@@ -21,8 +21,7 @@ from menagerie.compilers import find_host_compiler
 from menagerie.host import RUNTIME_ABI
 from tasks.job import Job
 from transforms.targets import all_targets, target_named
-from zoo.build_key import build_key
-from zoo.code_digest import code_digest
+from zoo.build_key import build_key, code_digest
 from zoo.errors import MenagerieError, UsageError
 from zoo.manifest import load_manifest
 from zoo.sources.fingerprint import fingerprint, seed_used

@@ -16,8 +16,8 @@ from menagerie.paths import home
 from tasks.failures import explain
 from tasks.rebuild import Rebuild, RebuildOutcome, rebuild_release
 from tasks.verify import Proof, ProofOutcome, runs_here
+from zoo.base_models import Frozen
 from zoo.errors import MenagerieError
-from zoo.frozen import Frozen
 from zoo.report import plain_text
 from zoo.store import Release, Store, open_store
 

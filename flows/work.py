@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from menagerie.durable import write_durably
 from menagerie.figures import size
 from menagerie.paths import home
-from zoo.frozen import Frozen
+from zoo.base_models import Frozen
 from zoo.processes import Owner
 from zoo.store import Swept, open_store
 

@@ -19,8 +19,8 @@ from ruamel.yaml.error import YAMLError
 from flows.outcome.mail import MailNotification
 from flows.outcome.notices import Notice
 from infra.notifications_file import notifications_file
+from zoo.base_models import Frozen
 from zoo.errors import UsageError
-from zoo.frozen import Frozen
 
 if TYPE_CHECKING:
     from prefect.blocks.core import Block

@@ -18,8 +18,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from infra.notifications_file import notifications_file
+from zoo.base_models import Frozen
 from zoo.errors import UsageError
-from zoo.frozen import Frozen
 
 __all__ = [
     "TIME_ZONE",

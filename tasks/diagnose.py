@@ -10,9 +10,8 @@ from tasks.job import Suspect
 from tasks.stages import LOCATE
 from zoo.errors import MenagerieError
 from zoo.manifest import OUR_MODELS
-from zoo.records import Diagnosis
+from zoo.records import Diagnosis, suspected
 from zoo.report import write_report
-from zoo.suspects import suspected
 
 if TYPE_CHECKING:
     from tasks.job import Job, StageRecords
@@ -36,7 +35,7 @@ def search_command(job: Job) -> str:
 
 
 def suspects(validation: ValidationReport, spec: ModelSpec) -> tuple[Suspect, ...]:
-    """See `zoo.suspects.suspected`."""
+    """See `zoo.records.suspected`."""
     found = suspected(validation, [program.name for program in spec.programs])
     return tuple(Suspect(program=program, case=case) for program, case in found)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 
 from zoo import errors
+from zoo.base_models import Frozen
 from zoo.errors import MenagerieError
-from zoo.frozen import Frozen
 
 __all__ = ["Failure", "ProcessDied", "StageTimedOut", "explain", "is_transient"]
 

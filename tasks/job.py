@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import Field
 
 from menagerie.format.bundle_manifest import ReleaseState
-from zoo.frozen import Frozen
+from zoo.base_models import Frozen
 from zoo.records import LoweringRecord, Measurement, PassLog, ProgramGraphs, StageTime
 from zoo.spec import ModelSpec
 

@@ -20,7 +20,7 @@ from tasks import warm_start
 from tasks.failures import Failure, ProcessDied, StageTimedOut
 from tasks.job import Job, Stage, Suspect
 from tasks.limits import group_memory, group_seconds, memory_allowed
-from zoo.frozen import Frozen
+from zoo.base_models import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

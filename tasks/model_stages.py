@@ -26,7 +26,7 @@ from transforms.targets import target_named
 from zoo import sources
 from zoo.errors import ExportError
 from zoo.sources.context import Context, resolve_inside
-from zoo.sources.tokenizer import with_pieces
+from zoo.sources.transformers import with_pieces
 from zoo.spec import TransformersSource
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from menagerie.validation import Limits, validate
 from zoo.errors import ValidationError
+from zoo.processes import ROLE, WORKER
 from zoo.report.comparison import Side, regressions
-from zoo.report.released import report_of
-from zoo.role import ROLE, WORKER
+from zoo.report.files import report_of
 from zoo.signing import Promoter, check_candidate
 from zoo.signing.keyring import KEYS
 from zoo.store import Store

@@ -12,10 +12,10 @@ from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
 from menagerie.host import emulates
 from menagerie.validation import Limits, validate
+from zoo.bundle_differences import reseal
 from zoo.errors import ValidationError
 from zoo.records import ConversionReport, with_latencies
 from zoo.report import write_report
-from zoo.reseal import reseal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from menagerie.format.folder import open_bundle
 from tasks.stages import EXPORT, LOWER, PULL, TRANSFORM
+from zoo.base_models import Frozen
+from zoo.bundle_differences import Difference, differences
 from zoo.errors import HashMismatch
-from zoo.frozen import Frozen
-from zoo.rebuilt import Difference, differences
 
 if TYPE_CHECKING:
     from tasks.job import Job

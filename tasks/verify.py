@@ -15,10 +15,10 @@ from menagerie.format.folder import open_bundle
 from menagerie.host import emulates
 from menagerie.validation import Limits
 from menagerie.validation import validate as run_goldens
+from zoo.base_models import Frozen
+from zoo.bundle_differences import reseal
 from zoo.errors import ArtifactError, HashMismatch, MenagerieError, NotInStore, StoreError
-from zoo.frozen import Frozen
 from zoo.report import read_graphs, read_report, write_report
-from zoo.reseal import reseal
 from zoo.signing import Promoter, keyring_for
 from zoo.store import ReleaseVerdict, open_store
 

@@ -28,15 +28,14 @@ from transforms.latency import measure_beside_eager
 from transforms.pipeline import passes_in
 from transforms.quantised import INTEGERS
 from transforms.targets import target_named
-from zoo.code_digest import code_digest
+from zoo.build_key import code_digest
+from zoo.bundle_differences import reseal
 from zoo.errors import MenagerieError, UsageError
 from zoo.precision import Kept
-from zoo.records import ConversionReport, Diagnosis, StageTime, dearest, with_latencies
+from zoo.records import ConversionReport, Diagnosis, StageTime, dearest, suspected, with_latencies
 from zoo.report import write_report
-from zoo.reseal import reseal
 from zoo.signing import sign_own
 from zoo.spec import DEFAULT_TOLERANCES, Dtype, Group, Precision, Tolerance, usual_tolerances
-from zoo.suspects import suspected
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

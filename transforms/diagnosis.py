@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
     from transforms.export.prepare import Prepared
     from transforms.targets import Target
-    from zoo.records import ValidationReport
+    from zoo.records import Suspected, ValidationReport
     from zoo.spec import Dtype, PassChoice, Tolerance
-    from zoo.suspects import Suspected
 
 __all__ = ["diagnose", "failed_proof"]
 

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from transforms.pipeline import available_passes, chosen_passes, run_passes
-from zoo.frozen import Frozen
+from zoo.base_models import Frozen
 from zoo.records import PassRecord
 
 if TYPE_CHECKING:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import importlib.util
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from menagerie.typed_json import plain
+from zoo.errors import UsageError
 from zoo.spec import Dtype
 
 if TYPE_CHECKING:
@@ -14,7 +18,7 @@ if TYPE_CHECKING:
 
     from zoo.spec import ModelSpec
 
-__all__ = ["build_key"]
+__all__ = ["build_key", "code_digest"]
 
 _SCHEME = 1  # raised when the key's own composition changes
 # Of the artifact; all else is in it or in its report.
@@ -55,3 +59,32 @@ def build_key(
     }
     canonical = json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+@functools.cache
+def code_digest() -> str:
+    """sha256 over the code whose change makes another artifact of the same model."""
+    transforms, menagerie, zoo = (_package_folder(p) for p in ("transforms", "menagerie", "zoo"))
+    files = [
+        *((f"transforms/{f.relative_to(transforms)}", f) for f in _sources(transforms)),
+        *((f"sources/{f.relative_to(zoo)}", f) for f in (zoo / "sources").rglob("*.py")),
+        ("torchvision_operators.py", zoo / "models" / "torchvision_operators.py"),
+        ("shims.toml", menagerie / "shims.toml"),
+    ]
+    digest = hashlib.sha256()
+    for name, file in sorted(files):
+        digest.update(f"{name} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def _sources(folder: Path) -> list[Path]:
+    found = [f for kind in ("*.py", "*.h", "*.cpp") for f in folder.rglob(kind)]
+    return [f for f in found if folder / "bisect" not in f.parents]  # it makes no artifacts
+
+
+def _package_folder(name: str) -> Path:
+    # find_spec does not import a top-level package, so transforms does not bring torch.
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise UsageError(name, "this package is not installed", "Run `make setup`")
+    return Path(spec.origin).parent

@@ -27,6 +27,11 @@
 
 from __future__ import annotations
 
+import difflib
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
 from menagerie.errors import (
     ArtifactError,
     HashMismatch,
@@ -43,10 +48,15 @@ from menagerie.errors import (
     UsageError,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 __all__ = [
     "ArtifactError",
+    "Check",
     "ExportError",
     "HashMismatch",
+    "Health",
     "LoweringError",
     "ManifestError",
     "MenagerieError",
@@ -65,6 +75,9 @@ __all__ = [
     "Untrusted",
     "UsageError",
     "ValidationError",
+    "advice",
+    "nearest",
+    "suggestion",
 ]
 
 
@@ -124,3 +137,38 @@ class UnsupportedKernels(LoweringError):
 
 class ValidationError(MenagerieError):
     """The artifact did not reproduce what eager PyTorch computed."""
+
+
+def nearest(word: object, known: Iterable[str]) -> str | None:
+    """The known word most like `word`, if any is like it at all."""
+    return next(iter(difflib.get_close_matches(str(word), list(known), n=1)), None)
+
+
+def suggestion(word: object, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` to end a fact with, or nothing."""
+    found = nearest(word, known)
+    return f"; did you mean {found!r}?" if found else ""
+
+
+def advice(word: object, known: Iterable[str], otherwise: str) -> str:
+    """`Did you mean 'x'? ` and `otherwise`, as an error's next step."""
+    found = nearest(word, known)
+    return (f"Did you mean {found!r}? " if found else "") + otherwise
+
+
+class Health(StrEnum):
+    """How a check came out."""
+
+    OK = "ok"
+    WARN = "warn"  # some commands will fail
+    FAIL = "fail"  # most will
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at, how it is, and what to do about it unless all is well."""
+
+    name: str
+    health: Health
+    detail: str
+    advice: str = ""

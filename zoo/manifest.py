@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from zoo.errors import ManifestError, UsageError
-from zoo.frozen import Frozen
+from zoo.base_models import Frozen
+from zoo.errors import ManifestError, UsageError, advice
 from zoo.manifest_faults import explain
-from zoo.nearest import advice
 from zoo.spec import ModelSpec, Name, Precision
 from zoo.yaml_source import Fault, YamlFile, read_yaml
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from zoo.nearest import nearest, suggestion
+from zoo.errors import nearest, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

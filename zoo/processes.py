@@ -1,7 +1,7 @@
-"""Who a process is: told from all others, those of other hosts and containers included.
+"""The owner of a process, unique among hosts and containers, and its role: worker or not.
 
 Process ids do not suffice: hosts and containers that share a folder or a store give the same ones,
-and ids are given anew.
+and ids are reused.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 
 from pydantic import Field
 
-from zoo.frozen import Frozen
+from zoo.base_models import Frozen
 
-__all__ = ["Owner", "birth"]
+__all__ = ["OWN_STORE", "ROLE", "WORKER", "Owner", "birth", "is_worker", "owns"]
 
 _LINUX = platform.system() == "Linux"
 _PROC = Path("/proc")
@@ -100,3 +100,22 @@ def _host() -> str:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+ROLE = "MENAGERIE_ROLE"
+WORKER = "worker"
+OWN_STORE = "MENAGERIE_OWN_STORE"
+
+
+def is_worker() -> bool:
+    """Whether this process belongs to a worker, as its service says by `MENAGERIE_ROLE=worker`."""
+    return os.environ.get(ROLE) == WORKER
+
+
+def owns(store: str) -> bool:
+    """Whether it is this user's own store, though a worker asks: that of `zoo up`, and its worker.
+
+    They run as the user whose keys they are, on his machine; a promotion by hand would judge by the
+    same manifest what the same processes proved.
+    """
+    return os.environ.get(OWN_STORE) == store

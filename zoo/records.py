@@ -25,10 +25,10 @@ from menagerie.validation.findings import (
     ValidationReport,
     Verdict,
 )
-from zoo.frozen import Frozen
+from zoo.base_models import Frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 __all__ = [
     "AccuracyResult",
@@ -53,9 +53,11 @@ __all__ = [
     "ProgramValidation",
     "Refusal",
     "StageTime",
+    "Suspected",
     "ValidationReport",
     "Verdict",
     "dearest",
+    "suspected",
     "with_latencies",
 ]
 
@@ -278,3 +280,29 @@ def with_latencies(
     times = dict(measured)
     programs = (replace(p, latency=times.get(p.program, p.latency)) for p in validation.programs)
     return replace(validation, programs=tuple(programs))
+
+
+Suspected = tuple[str, int | None]  # a program, and the golden case that may show the fault
+
+
+def suspected(validation: ValidationReport, programs: Sequence[str]) -> tuple[Suspected, ...]:
+    """What to search, the likeliest first; nothing where a search would tell nothing.
+
+    A program whose output was out of tolerance is tried with the first such golden case. One that
+    was not judged, since the runtime refused it or crashed, is tried with all its cases. Where only
+    the whole is wrong (two runs differ, say), every program is tried once.
+    """
+    if validation.passed or validation.verdict is Verdict.TIMED_OUT:
+        return ()
+    judged = {p.program: p for p in validation.programs}
+    found = [
+        (name, case)
+        for name in programs
+        for case in (_wrong_case(judged[name]) if name in judged else (None,))
+    ]
+    return tuple(found) or tuple((name, 0) for name in programs)
+
+
+def _wrong_case(program: ProgramValidation) -> tuple[int, ...]:
+    """The first case that failed, if one did."""
+    return tuple(sorted(p.case for p in program.parity if not p.passed)[:1])

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
+from zoo.base_models import Axis, Name, Sha256, SpecModel
 from zoo.precision import Kept, Precision
-from zoo.spec_base import Axis, Name, Sha256, SpecModel
 from zoo.spec_sources import (
     CheckpointSource,
     FactorySource,

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from zoo.spec_base import Name, Reference, Sha256, SpecModel
+from zoo.base_models import Name, Reference, Sha256, SpecModel
 
 __all__ = [
     "INSTEAD_OF_NEMO",

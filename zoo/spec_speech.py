@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from zoo.spec_base import Name, SpecModel
+from zoo.base_models import Name, SpecModel
 
 __all__ = [
     "AttentionHeadSpec",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from benchmarks.sweep.case import Case, Sample, image
-from zoo.sources.operators import torchvision_operators
+from zoo.models.torchvision_operators import torchvision_operators
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """What every process of the sweep needs, imported once: the server of forks preloads it."""
 
 import transforms  # noqa: F401
-from zoo.sources.operators import torchvision_operators
+from zoo.models.torchvision_operators import torchvision_operators
 
 with torchvision_operators():
     import torchvision  # noqa: F401

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.sweep.case import Case, Sample, image, noise
-from zoo.sources.operators import torchvision_operators
+from zoo.models.torchvision_operators import torchvision_operators
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,8 +21,7 @@ from menagerie.compilers import find_host_compiler
 from menagerie.figures import milliseconds, seconds, size
 from menagerie.paths import home
 from transforms.targets import all_targets
-from zoo.errors import MenagerieError
-from zoo.health import Check, Health
+from zoo.errors import Check, Health, MenagerieError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -87,7 +87,7 @@ def _side(which: str, target: str, store: str) -> "Side":
 
 def _released(which: str, target: str, store: str) -> "Side":
     from zoo.report.comparison import Side
-    from zoo.report.released import report_of
+    from zoo.report.files import report_of
     from zoo.store import open_store
 
     text, _, rank = which.partition("@")

@@ -19,7 +19,7 @@ def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     - `zoo doctor --store s3://models/zoo`
     """
     from flows.cli.checks import checks
-    from zoo.health import Health
+    from zoo.errors import Health
 
     use_cluster(lambda cluster: cluster.prefect_environment())
     found = []

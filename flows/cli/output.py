@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from zoo.health import Check
+    from zoo.errors import Check
 
 __all__ = ["complain", "emit", "figure", "messages", "results", "show_check", "table"]
 
@@ -105,7 +105,7 @@ def show_check(check: Check) -> None:
     """A line of what was looked at, and one of what to do about it."""
     from rich.text import Text
 
-    from zoo.health import Health
+    from zoo.errors import Health
 
     styles = {Health.OK: "green", Health.WARN: "yellow", Health.FAIL: "red"}
     line = Text(f"{check.health:4}", style=styles[check.health])

@@ -18,7 +18,7 @@ from prefect.logging import get_run_logger
 from flows.connection import EventKind
 from menagerie.figures import shown_json
 from menagerie.paths import home
-from zoo.frozen import Frozen
+from zoo.base_models import Frozen
 
 if TYPE_CHECKING:
     from flows.outcome.results import ModelResult

@@ -37,7 +37,7 @@ from flows.connection import (
 from infra.local import s3_server
 from infra.local.s3_rights import Key, Rights
 from zoo.errors import MenagerieError, UsageError
-from zoo.role import OWN_STORE, ROLE, WORKER
+from zoo.processes import OWN_STORE, ROLE, WORKER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

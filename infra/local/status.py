@@ -18,9 +18,8 @@ from infra.local.processes import POOL, PROCESSES, last_line, log_path
 from infra.local.server import ask
 from infra.wanted import load_wanted
 from menagerie.store.s3_options import S3Options, Secret
-from zoo.errors import MenagerieError
-from zoo.frozen import Frozen
-from zoo.health import Check, Health
+from zoo.base_models import Frozen
+from zoo.errors import Check, Health, MenagerieError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

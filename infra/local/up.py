@@ -35,8 +35,7 @@ from infra.local.processes import (
 from infra.local.server import ApiSilent, put_back
 from infra.local.status import PARTS, bucket, look_at
 from infra.wanted import load_wanted
-from zoo.errors import MenagerieError, UsageError
-from zoo.health import Health
+from zoo.errors import Health, MenagerieError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,7 +29,7 @@ from menagerie.tensor_files import read_array, read_tensors, write_outputs
 from menagerie.typed_json import Malformed, load
 from zoo.errors import ArtifactError, TooLarge, UsageError
 from zoo.store import KeepRule, Patience, Store
-from zoo.store.lease import hold_lease
+from zoo.store.coordination import hold_lease
 from zoo.store.s3 import S3Objects
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ import torch
 from menagerie.figures import shown_address
 from zoo.errors import SourceRefused, UsageError
 from zoo.sources.checkpoint import read_state
-from zoo.sources.context import Context
+from zoo.sources.context import Context, weights_folder
 from zoo.sources.fingerprint import _folder_digest
-from zoo.sources.weights_folder import weights_folder
 from zoo.store import open_store
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from forwarder import Forwarder
 from heavy import MIB
 from swift_server import ACCESS_KEY, SECRET_KEY, SwiftServer
 
-from zoo.role import OWN_STORE
+from zoo.processes import OWN_STORE
 from zoo.store import open_store
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from flows.parameters import ConversionOptions
 from flows.services import Recorder, Services, SilentListener, use_services
 from tasks.job import Stage
 from tasks.prove import prove
-from zoo.role import OWN_STORE
+from zoo.processes import OWN_STORE
 from zoo.store import open_store
 
 if TYPE_CHECKING:

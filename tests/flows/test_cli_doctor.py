@@ -8,7 +8,7 @@ import pytest
 
 from flows.cli.checks import _python, _sandbox
 from menagerie.validation import sandbox
-from zoo.health import Health
+from zoo.errors import Health
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,7 @@ from transforms.lowering import cpu
 from transforms.lowering.toolchain import Compiler, find_compiler
 from transforms.targets import all_targets, register, target_named
 from transforms.targets.cpu import CpuTarget
-from zoo.errors import ManifestError, UsageError
-from zoo.health import Check, Health
+from zoo.errors import Check, Health, ManifestError, UsageError
 from zoo.store import open_store
 
 if TYPE_CHECKING:

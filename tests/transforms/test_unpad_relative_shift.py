@@ -12,7 +12,7 @@ from torch import nn
 
 from transforms.export.trace import trace
 from transforms.passes.unpad_relative_shift import UnpadRelativeShift
-from zoo.sources.operators import torchvision_operators
+from zoo.models.torchvision_operators import torchvision_operators
 
 aten = torch.ops.aten
 

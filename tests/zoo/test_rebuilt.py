@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime" / "format"))
 from bundle_maker import draft, make_bundle, placed
 
 from menagerie.format.folder import open_bundle, seal
-from zoo.rebuilt import differences
+from zoo.bundle_differences import differences
 
 LIBRARY = "programs/main/model.so"
 WEIGHTS = "weights.safetensors"

@@ -33,8 +33,8 @@ from transforms.bisect.comparing import Difference, difference
 from transforms.bisect.cutting import Piece
 from transforms.bisect.piece import runner
 from transforms.graph.interpret import capture, output_nodes
+from zoo.base_models import Frozen
 from zoo.errors import ArtifactError, SourceRefused, UsageError
-from zoo.frozen import Frozen
 from zoo.records import Divergence
 from zoo.spec import Dtype, PassChoice, Tolerance
 

@@ -18,8 +18,8 @@ from transforms.export.refusals import refuse_unsupported
 from transforms.export.signature import Signature, output_names, signature_of
 from transforms.export.state import assigned_in_place, state_of, with_own_state
 from transforms.graph.guards import transforms_of_any_length
-from zoo.calls import misfit
 from zoo.errors import ExportError
+from zoo.sources.random_weights import misfit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

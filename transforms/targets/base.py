@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from menagerie.format.bundle_manifest import Requirements
     from transforms.lowering.lowered import LoweredProgram
-    from zoo.health import Check
+    from zoo.errors import Check
 
 __all__ = ["Target"]
 

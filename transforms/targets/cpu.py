@@ -11,8 +11,7 @@ from menagerie.compilers import zig_version
 from menagerie.format.bundle_manifest import Requirements
 from menagerie.host import INSTRUCTIONS, RUNTIME_ABI
 from transforms.targets.base import Target
-from zoo.errors import LoweringError
-from zoo.health import Check, Health
+from zoo.errors import Check, Health, LoweringError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -12,7 +12,7 @@ from menagerie.host import RUNTIME_ABI
 from transforms.lowering.mach_o import DEPLOYMENT_TARGET
 from transforms.targets.base import Target
 from transforms.targets.cpu import CpuTarget
-from zoo.health import Check, Health
+from zoo.errors import Check, Health
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

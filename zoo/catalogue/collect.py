@@ -15,7 +15,7 @@ from zoo.catalogue.records import (
     Tensor,
 )
 from zoo.errors import NotInStore
-from zoo.report.released import report_of
+from zoo.report.files import report_of
 from zoo.report.summary import summarise
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from zoo.frozen import Frozen
+from zoo.base_models import Frozen
 
 __all__ = ["Axis", "CataloguedFile", "CataloguedModel", "CataloguedRelease", "History", "Tensor"]
 

@@ -1,6 +1,5 @@
 """What a person reads about a conversion: report.json, report.html, Markdown, an index."""
 
-from zoo.report.failure import failure_markdown, log_end
 from zoo.report.files import (
     FAILURE_PAGE,
     read_graphs,
@@ -9,7 +8,7 @@ from zoo.report.files import (
     write_index,
     write_report,
 )
-from zoo.report.markdown import markdown, plain_text
+from zoo.report.markdown import failure_markdown, log_end, markdown, plain_text
 from zoo.report.phrases import cause
 from zoo.report.summary import Summary, summarise
 

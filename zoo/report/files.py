@@ -1,16 +1,18 @@
-"""Reports on disk: written whole or not at all, read back with a clear complaint."""
+"""Reports on disk and in stores: written whole or not at all, read back with a clear complaint."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from pydantic import ValidationError as MalformedRecord
 
 from menagerie.durable import disk_errors, make_folders, write_durably
-from zoo.errors import ArtifactError
+from menagerie.store.layout import blob_key
+from zoo.errors import ArtifactError, NotInStore, TooLarge
 from zoo.records import ConversionReport, FailureReport, ProgramGraphs
 from zoo.report.page import IndexRow, render_failure, render_index, render_report
 
@@ -18,10 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from zoo.store import Release, Store
+
 __all__ = [
     "FAILURE_PAGE",
     "read_graphs",
     "read_report",
+    "report_of",
     "write_failure",
     "write_index",
     "write_report",
@@ -139,3 +144,20 @@ def _link(page: Path | None, folder: Path) -> str:
     if page is None:
         return ""
     return quote(os.path.relpath(page.absolute(), folder.absolute()))
+
+
+_MOST_REPORT_BYTES = 64 * 2**20
+
+
+def report_of(store: Store, release: Release) -> ConversionReport | None:
+    """The report of a release's conversion; None where it holds none that can be read."""
+    entry = release.manifest.listed.get("report.json")
+    if entry is None:
+        return None
+    try:
+        content = store.objects.read_small(blob_key(entry.sha256), _MOST_REPORT_BYTES)
+        if hashlib.sha256(content).hexdigest() != entry.sha256:
+            return None
+        return ConversionReport.model_validate_json(content)
+    except (NotInStore, TooLarge, ValidationError):
+        return None

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from menagerie.profile import kernel_rows
 from zoo.report import charts
-from zoo.report.failure import failure_advice
 from zoo.report.graphs import figure
+from zoo.report.markdown import failure_advice
 from zoo.report.phrases import EMULATED, HEADINGS, cause, commands, heading, proof, tiles
 from zoo.report.rendering import render
 from zoo.report.summary import badness, latencies, outputs, summarise

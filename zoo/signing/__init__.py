@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from zoo.signing.gate import check_candidate
 from zoo.signing.keyring import Expiry, Keyring, Role, keyring_for, may_sign
 from zoo.signing.metadata import StoreMetadata
-from zoo.signing.promotion import Promoter, sign_bundle, sign_own
+from zoo.signing.promotion import Promoter, check_candidate, sign_bundle, sign_own
 
 __all__ = [
     "Expiry",

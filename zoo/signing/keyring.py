@@ -32,9 +32,9 @@ from tuf.api.metadata import Role as TufRole
 from menagerie.durable import write_durably
 from menagerie.paths import home
 from menagerie.trust.roots import TRUST, add_root, parse_root, trusted_place
+from zoo.base_models import Frozen
 from zoo.errors import UsageError
-from zoo.frozen import Frozen
-from zoo.role import is_worker, owns
+from zoo.processes import is_worker, owns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -16,21 +17,23 @@ from menagerie.trust.signature import (
     signature_document,
 )
 from zoo.catalogue import update_catalogue
-from zoo.errors import MenagerieError, NotInStore, Retracted, UsageError
-from zoo.report.released import report_of
+from zoo.errors import MenagerieError, NotInStore, Retracted, UsageError, ValidationError
+from zoo.report.files import report_of
 from zoo.signing.keyring import Role, keyring_for
 from zoo.signing.metadata import StoreMetadata
 from zoo.signing.provenance import IN_TOTO, statement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
     from typing import Literal
 
+    from menagerie.format.bundle_manifest import BundleManifest
     from zoo.signing.keyring import Keyring
+    from zoo.spec import ModelSpec
     from zoo.store import Release, Store
 
-__all__ = ["Promoter", "sign_bundle", "sign_own"]
+__all__ = ["Promoter", "check_candidate", "sign_bundle", "sign_own"]
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +41,7 @@ _log = logging.getLogger(__name__)
 class Promoter:
     """Signs for one store; the only thing in Menagerie that moves `latest`. The catalogue follows.
 
-    What it signs it has not judged: see `zoo.signing.gate` and `tasks.promote`.
+    What it signs it has not judged: see `zoo.signing.promotion` and `tasks.promote`.
 
     Args:
         store: where the releases are.
@@ -269,3 +272,50 @@ def _before(ledger: Ledger) -> str | None:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True)
+class _Fault:
+    field: str
+    fact: str
+
+
+def check_candidate(manifest: BundleManifest, spec: ModelSpec) -> None:
+    """Returns if a candidate is what the manifest's entry asks for.
+
+    Its goldens are another matter: whoever did not see them made computes them again.
+
+    Args:
+        manifest: of the candidate.
+        spec: the model's entry, as the promoter has it.
+
+    Raises:
+        ValidationError: it proves itself by other tolerances, or bears another licence, other
+            programs or no accuracy data; says all that is wrong.
+    """
+    faults = "; ".join(f"{fault.field} {fault.fact}" for fault in _faults(manifest, spec))
+    if faults:
+        raise ValidationError(
+            f"{manifest.model} for {manifest.platform}",
+            f"the candidate is not what the manifest asks for: {faults}",
+            "Convert it anew with this manifest",
+        )
+
+
+def _faults(manifest: BundleManifest, spec: ModelSpec) -> Iterator[_Fault]:
+    if manifest.state is ReleaseState.LOWERED:
+        yield _Fault("state", "is lowered: it was never run")
+    if manifest.licence != spec.licence.spdx:
+        yield _Fault("licence", f"is {manifest.licence!r}, not {spec.licence.spdx!r}")
+    for dtype, given in manifest.tolerances.items():
+        asked = spec.tolerance(dtype)
+        if asked is None or given.absolute > asked.absolute:
+            most = None if asked is None else asked.absolute
+            yield _Fault(f"tolerances.{dtype}", f"allows {given.absolute:g}, not {most}")
+        elif (given.snr_db or 1e9) < (asked.snr_db or 1e9):
+            yield _Fault(f"tolerances.{dtype}", f"asks for {given.snr_db} dB, not {asked.snr_db}")
+    asked_for = [program.name for program in spec.programs]
+    if [program.name for program in manifest.programs] != asked_for:
+        yield _Fault("programs", f"are not {', '.join(asked_for)}")
+    if (manifest.accuracy is None) != (spec.accuracy is None):
+        yield _Fault("accuracy", "has no data for the gate" if spec.accuracy else "has data")

@@ -1,16 +1,19 @@
-"""What a source may know of its surroundings."""
+"""What a source may know of its surroundings, and which files beside the manifest it may read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from menagerie.paths import home
+from menagerie.typed_json import Malformed, load
 from zoo.errors import SourceError, SourceRefused
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from zoo.spec import TransformersSource
 
-__all__ = ["Context", "resolve_inside"]
+__all__ = ["Context", "beside_weights", "resolve_inside", "weights_folder"]
 
 
 @dataclass(frozen=True)
@@ -43,3 +46,69 @@ def resolve_inside(path: str, context: Context) -> Path:
             context.model, f"{path} does not exist beside the manifest file", "Mend the entry"
         )
     return resolved
+
+
+_INDEX = ".index.json"
+_MOST_INDEX_BYTES = 64 * 2**20
+
+
+def weights_folder(path: str, context: Context) -> Path:
+    """The folder that an entry's relative `path` means, once nothing in it leads elsewhere.
+
+    Files that are links may stay in the manifest's folder; the shards that an index names are plain
+    names of files beside it, so that a digest over the folder's files is one over all that is read.
+
+    Raises:
+        SourceRefused: the folder, a link in it, or an index leads out.
+        SourceError: it is not there, or an index cannot be read.
+    """
+    folder = resolve_inside(path, context)
+    inside = context.folder.resolve()
+    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if file.is_symlink() and not file.resolve().is_relative_to(inside):
+            raise SourceRefused(
+                context.model,
+                f"{path}/{file.name} is a link out of the manifest's folder",
+                "Put the file there",
+            )
+        if file.name.endswith(_INDEX) and file.is_file():
+            _check_index(file, f"{path}/{file.name}", context)
+    return folder
+
+
+def beside_weights(file: str, source: TransformersSource, context: Context) -> Path:
+    """A file beside a source's weights; in a folder it need not be there.
+
+    Raises:
+        SourceError: the hub does not give it.
+        SourceRefused: the source's folder leads out of the manifest's.
+    """
+    if source.folder is not None:
+        return weights_folder(source.folder, context) / file
+    from huggingface_hub import hf_hub_download
+
+    try:
+        found = hf_hub_download(
+            str(source.id), file, revision=source.revision, cache_dir=home() / "huggingface"
+        )
+    except Exception as error:  # hub, network and file system: all mean that it cannot be had
+        fact = f"{file} of {source.id} at {source.revision} cannot be had"
+        raise SourceError(context.model, fact, "Check the network") from error
+    return Path(found)
+
+
+def _check_index(file: Path, place: str, context: Context) -> None:
+    if file.stat().st_size > _MOST_INDEX_BYTES:
+        raise SourceRefused(context.model, f"{place} is too large for an index", "Mend it")
+    try:
+        index = load(file.read_bytes())
+    except Malformed as error:
+        raise SourceError(context.model, f"{place} cannot be read: {error}", "Mend it") from None
+    shards = index.get("weight_map", {}) if isinstance(index, dict) else {}
+    for shard in sorted(
+        {str(each) for each in shards.values()} if isinstance(shards, dict) else ()
+    ):
+        if "/" in shard or "\\" in shard or shard in {"", ".", ".."}:
+            raise SourceRefused(
+                context.model, f"{place} names {shard!r}, not a file beside it", "Mend the index"
+            )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from zoo.errors import SourceError, SourceRefused
-from zoo.sources.operators import torchvision_operators
+from zoo.models.torchvision_operators import torchvision_operators
 from zoo.spec_sources import is_ours
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zoo.sources.context import Context, resolve_inside
+from zoo.sources.context import Context, resolve_inside, weights_folder
 from zoo.sources.download import sha256_of
-from zoo.sources.weights_folder import weights_folder
 from zoo.spec import CheckpointSource, FactorySource, TorchvisionSource, TransformersSource
 from zoo.spec_sources import is_ours
 

@@ -6,28 +6,30 @@ evaluation such a model computes almost nothing: the logits of a fresh ViT are e
 a fresh MobileNetV3 are 1e-9, and those of a fresh Parakeet hardly depend on the audio, so that any
 tolerance accepts any answer. Here constant parameters are redrawn, weak ones strengthened, and
 batch norm statistics taken from the activations that really arrive: every layer matters. What is
-strong enough to drown what it is added to is weakened (`residual_branches.py`).
+strong enough to drown what it is added to is weakened (`SmallBranches`).
 """
 
 from __future__ import annotations
 
+import inspect
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakIdKeyDictionary
 
-from zoo.calls import misfit
 from zoo.errors import SourceError
-from zoo.sources.residual_branches import SmallBranches
 from zoo.spec import SampleKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from zoo.spec import InputSpec, ModelSpec, ProgramSpec
 
-__all__ = ["enliven", "one_thread", "strengthen"]
+__all__ = ["SHARE", "SmallBranches", "enliven", "misfit", "one_thread", "parameters", "strengthen"]
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _BIAS_STD = 0.1
@@ -175,3 +177,112 @@ def _draw(spec: InputSpec, program: ProgramSpec) -> Tensor:
         case SampleKind.PREFIX_MASK | SampleKind.ONES:
             drawn = torch.ones(shape)
     return drawn.to(torch.float32 if spec.dtype.is_floating else getattr(torch, spec.dtype.value))
+
+
+SHARE = 0.15  # the largest deviation of a branch, in those of its trunk
+
+_SUMS = frozenset({
+    torch.add, torch.Tensor.add, torch.Tensor.add_, torch.Tensor.__add__, torch.Tensor.__iadd__,
+    torch.Tensor.__radd__,
+})  # fmt: skip
+# What hands on a weighted result such that scaling the weights scales it.
+_HANDED_ON = frozenset({
+    nn.functional.dropout, torch.Tensor.contiguous, torch.Tensor.flatten, torch.Tensor.mul,
+    torch.Tensor.__mul__, torch.Tensor.__rmul__, torch.Tensor.permute, torch.Tensor.reshape,
+    torch.Tensor.squeeze, torch.Tensor.transpose, torch.Tensor.unsqueeze, torch.Tensor.view,
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Made:
+    """How a tensor came to be.
+
+    Attributes:
+        depth: the largest number of weighted operations on a way from the inputs to it.
+        scaled_by: the weight and bias that it is proportional to; empty where that is not known.
+    """
+
+    depth: int = 0
+    scaled_by: tuple[nn.Parameter, ...] = ()
+
+
+class SmallBranches(TorchFunctionMode):
+    """While active, scales the last weights of each residual branch as its sum is reached.
+
+    A sum of two results of one shape is a residual one if more weighted operations lie behind one
+    of them, the branch, than behind the other, the trunk, and if the branch is, but for its form, a
+    weighted operation's result. That operation's parameters, and its result in the sum at hand, are
+    scaled until the branch deviates by `SHARE` of what its trunk does; smaller ones stay. Factors
+    keep bfloat16's 8 bits: the last bits, in which machines differ, stay out of the weights.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._made: Any = WeakIdKeyDictionary()
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call `func`; note what it made, and make a branch small before it is added."""
+        named = dict(kwargs or {})
+        tensors = [each for each in (*args, *named.values()) if isinstance(each, Tensor)]
+        if func in _SUMS:
+            self._shrink(tensors)
+        result = func(*args, **named)
+        if isinstance(result, Tensor) and (made := self._known(func, tensors)) is not None:
+            self._made[result] = made
+        return result
+
+    def _known(self, func: Callable[..., Any], tensors: list[Tensor]) -> _Made | None:
+        """What is to be noted of a result; None of what was made of parameters alone."""
+        weights = tuple(each for each in tensors if isinstance(each, nn.Parameter))
+        if len(weights) == len(tensors):
+            return None
+        before: list[_Made] = [self._made[each] for each in tensors if each in self._made]
+        depth = max((made.depth for made in before), default=0)
+        if weights:
+            return _Made(depth + 1, weights)
+        if func in _HANDED_ON and len(before) == len(tensors) == 1:
+            return before[0]
+        return _Made(depth)
+
+    def _shrink(self, terms: list[Tensor]) -> None:
+        """Scale the branch among the terms of a sum, if it is a residual one."""
+        known = [(self._made[term], term) for term in terms if term in self._made]
+        if len(known) != 2 or known[0][1].shape != known[1][1].shape:  # noqa: PLR2004
+            return
+        (low, trunk), (high, branch) = sorted(known, key=lambda pair: pair[0].depth)
+        if low.depth == high.depth or not high.scaled_by:
+            return
+        wanted, found = SHARE * float(trunk.std()), float(branch.std())
+        if 0 < wanted < found:
+            factor = torch.tensor(wanted / found, dtype=torch.bfloat16)
+            for each in (branch, *high.scaled_by):
+                each.mul_(factor.to(each.dtype))
+
+
+def parameters(forward: Callable[..., Any]) -> tuple[str, ...]:
+    """The names that a call may use, in order; `*args` and `**kwargs` are none."""
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return tuple(p.name for p in inspect.signature(forward).parameters.values() if p.kind in kinds)
+
+
+def misfit(forward: Callable[..., Any], names: Sequence[str]) -> str:
+    """Why a call with arguments of these names fails, and what it takes; empty if it does not.
+
+    Empty too of code that does not tell its parameters.
+    """
+    try:
+        signature = inspect.signature(forward)
+    except (TypeError, ValueError):
+        return ""
+    try:
+        for bind in (signature.bind_partial, signature.bind):  # first what is unknown, then missing
+            bind(**dict.fromkeys(names))
+    except TypeError as error:
+        return f"{error}; forward takes {', '.join(parameters(forward)) or 'nothing'}"
+    return ""

@@ -9,11 +9,10 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from zoo.errors import SourceError, SourceRefused
-from zoo.nearest import advice
+from zoo.errors import SourceError, SourceRefused, advice
+from zoo.models.torchvision_operators import torchvision_operators
 from zoo.sources.checkpoint import read_state
 from zoo.sources.download import fetch
-from zoo.sources.operators import torchvision_operators
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

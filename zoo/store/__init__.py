@@ -10,13 +10,12 @@ from menagerie.store.releases import Release
 from menagerie.store.s3_options import Addressing, Checksums, S3Options
 from zoo.errors import UsageError
 from zoo.store.base import ObjectStore, Progress, silent
+from zoo.store.coordination import Patience
 from zoo.store.garbage_collection import KeepRule, Swept
 from zoo.store.inventory import Held
-from zoo.store.lease import Patience
 from zoo.store.local import LocalObjects
 from zoo.store.probe import Finding, StoreCheck
-from zoo.store.releases import Store
-from zoo.store.verification_records import ReleaseVerdict
+from zoo.store.releases import ReleaseVerdict, Store
 
 __all__ = [
     "Addressing",

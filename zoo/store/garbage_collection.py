@@ -1,7 +1,7 @@
 """Removing what no release needs, while others publish.
 
 Nothing is locked: who counts on a blob or a candidate says so, and a sweep what it is about to
-remove (`zoo.store.announcements`).
+remove (`zoo.store.coordination`).
 
 Only files under keys of our own form are considered: in a folder that is no store, or not only
 ours, those of others stay.
@@ -48,6 +48,7 @@ from menagerie.store.layout import (
 )
 from menagerie.trust.ledger import MAX_LEDGER_BYTES, Ledger
 from menagerie.typed_json import Malformed, from_json, load
+from zoo.base_models import Frozen
 from zoo.errors import (
     ArtifactError,
     MenagerieError,
@@ -55,8 +56,7 @@ from zoo.errors import (
     StoreUnreachable,
     TooLarge,
 )
-from zoo.frozen import Frozen
-from zoo.store.announcements import counted_on, sweeping
+from zoo.store.coordination import counted_on, sweeping
 from zoo.store.submissions import listed, read_submission
 
 if TYPE_CHECKING:

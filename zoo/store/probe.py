@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zoo.base_models import Frozen
 from zoo.errors import MenagerieError, StoreUnreachable
-from zoo.frozen import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
 from menagerie.format.bundle_manifest import (
     MANIFEST,
     MAX_MANIFEST_BYTES,
@@ -19,30 +21,33 @@ from menagerie.format.bundle_manifest import (
     parse_manifest,
 )
 from menagerie.format.folder import open_bundle
+from menagerie.store.latest import find_latest, read_summary
 from menagerie.store.layout import (
     CANDIDATES,
     LEDGERS,
+    MAX_SUMMARY_BYTES,
     archive_key,
     blob_key,
     candidate_key,
+    latest_key,
     page_key,
     parse_candidate_key,
     parse_release_key,
     release_key,
     signature_key,
+    verdict_key,
 )
 from menagerie.store.releases import Build, Release, ReleaseReader
 from menagerie.trust.signature import MAX_SIGNATURE_BYTES
+from menagerie.typed_json import document
+from zoo.base_models import Frozen
 from zoo.errors import ArtifactError, HashMismatch, NotInStore, StoreError, TooLarge
-from zoo.store.announcements import announce
 from zoo.store.base import HTML, Meter, ObjectStore, Progress, content_type, silent
+from zoo.store.coordination import Patience, announce, hold_lease
 from zoo.store.garbage_collection import LINKED_DAYS, KeepRule, Swept, sweep
 from zoo.store.inventory import Held, inventory
-from zoo.store.latest import write_latest
-from zoo.store.lease import Patience, hold_lease
 from zoo.store.probe import StoreCheck, probe
 from zoo.store.submissions import Submission, fetch, listed, read_submission, submit
-from zoo.store.verification_records import ReleaseVerdict, read_verdict, write_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -50,9 +55,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from menagerie.format.folder import Bundle
+    from menagerie.store.latest import Read
     from menagerie.trust.ledger import Ledger
+    from zoo.store.base import ObjectStore
 
-__all__ = ["Release", "Store"]
+__all__ = ["Release", "ReleaseVerdict", "Store", "read_verdict", "write_latest", "write_verdict"]
 
 _log = logging.getLogger(__name__)
 
@@ -246,7 +253,7 @@ class Store(ReleaseReader):
         patience: Patience | None = None,
         waiting: Callable[[str], None] = lambda _: None,
     ) -> AbstractContextManager[bool]:
-        """Converting this build is ours while the block runs; see `zoo.store.lease.hold_lease`."""
+        """Converting this build is ours while the block runs; see `hold_lease`."""
         return hold_lease(self._objects, build_key, patience, waiting)
 
     def sweep(self, rule: KeepRule, *, dry_run: bool) -> Swept:
@@ -392,3 +399,40 @@ def _confirms(release: Release, earlier: Release) -> bool:
 
 def _names(key: str) -> Build:
     return parse_release_key(key) or ("", "", "")
+
+
+def write_latest(objects: ObjectStore, model: str, target: str, platform: str, read: Read) -> None:
+    """Brings the stored summary of a platform up to date; it is written only when it changes."""
+    summary = find_latest(objects, model, target, platform, read)
+    if summary is not None and summary != read_summary(objects, model, platform):
+        objects.put_small(latest_key(model, platform), document(summary))
+
+
+class ReleaseVerdict(Frozen):
+    """What a verification found."""
+
+    model: str
+    target: str
+    build_key: str
+    passed: bool
+    detail: str  # empty when passed
+    machine: str = ""
+    runtime: str = ""
+    when: str  # ISO 8601, UTC
+
+
+def write_verdict(objects: ObjectStore, verdict: ReleaseVerdict) -> None:
+    """Puts it beside the release, in place of the one before."""
+    key = verdict_key(verdict.model, verdict.target, verdict.build_key)
+    objects.put_small(key, (verdict.model_dump_json(indent=1) + "\n").encode())
+
+
+def read_verdict(
+    objects: ObjectStore, model: str, target: str, build_key: str
+) -> ReleaseVerdict | None:
+    """The last one; None when there is none that can be read."""
+    try:
+        content = objects.read_small(verdict_key(model, target, build_key), MAX_SUMMARY_BYTES)
+        return ReleaseVerdict.model_validate_json(content)
+    except (NotInStore, TooLarge, ValidationError):
+        return None

@@ -24,11 +24,10 @@ from menagerie.store.layout import (
     parse_submission_key,
     submission_key,
 )
+from zoo.base_models import Frozen, Sha256
 from zoo.errors import HashMismatch, NotInStore, StoreError, UsageError
-from zoo.frozen import Frozen
-from zoo.spec_base import Sha256
-from zoo.store.announcements import announce
 from zoo.store.base import Meter, Progress, silent
+from zoo.store.coordination import announce
 
 if TYPE_CHECKING:
     from zoo.store.base import ObjectStore

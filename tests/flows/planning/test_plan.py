@@ -14,7 +14,7 @@ from flows.parameters import ConversionOptions, default_store
 from flows.plan import plan, versions
 from menagerie.host import RUNTIME_ABI
 from transforms.targets import target_named
-from zoo.code_digest import code_digest
+from zoo.build_key import code_digest
 from zoo.errors import UsageError
 from zoo.precision import Precision
 from zoo.store import Store

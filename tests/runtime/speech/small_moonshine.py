@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from menagerie.speech.recipe import AttentionHead
-from zoo.sources.operators import torchvision_operators
+from zoo.models.torchvision_operators import torchvision_operators
 
 with torchvision_operators():
     from transformers import MoonshineConfig, MoonshineForConditionalGeneration

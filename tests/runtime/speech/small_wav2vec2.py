@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from zoo.sources.operators import torchvision_operators
+from zoo.models.torchvision_operators import torchvision_operators
 
 with torchvision_operators():
     from transformers import (

@@ -13,7 +13,7 @@ from small_parakeet import ENCODER, TRANSDUCER, balance, lively
 from menagerie.speech.decoding import Emission, greedy_ctc, greedy_transducer
 from menagerie.speech.recipe import TransducerHead
 from zoo.models.builders.parakeet import Emitter, Listener
-from zoo.sources.operators import torchvision_operators
+from zoo.models.torchvision_operators import torchvision_operators
 
 with torchvision_operators():
     from transformers import (

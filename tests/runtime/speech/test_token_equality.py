@@ -21,7 +21,7 @@ from menagerie.speech.recogniser import Recogniser
 from transforms import convert
 from transforms.export.program import Program
 from zoo.models.builders.parakeet import Emitter, Listener
-from zoo.sources.operators import torchvision_operators
+from zoo.models.torchvision_operators import torchvision_operators
 
 with torchvision_operators():
     from transformers import (

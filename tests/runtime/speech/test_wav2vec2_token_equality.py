@@ -17,7 +17,7 @@ from menagerie.speech.recogniser import Recogniser
 from transforms import convert
 from transforms.export.program import Program
 from zoo.models.builders.wav2vec2 import Wav2Vec2
-from zoo.sources.operators import torchvision_operators
+from zoo.models.torchvision_operators import torchvision_operators
 
 with torchvision_operators():
     from transformers import Wav2Vec2FeatureExtractor

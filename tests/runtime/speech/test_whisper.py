@@ -17,7 +17,7 @@ from menagerie.numerics import Dtype
 from menagerie.speech.decoding import Emission, Rules, Segment, emissions, greedy_whisper, segments
 from menagerie.speech.recipe import Recipe, Vocabulary, WhisperHead
 from menagerie.speech.recogniser import Program, WhisperRecogniser
-from zoo.sources.operators import torchvision_operators
+from zoo.models.torchvision_operators import torchvision_operators
 
 with torchvision_operators():
     from transformers.generation.logits_process import (

@@ -14,7 +14,7 @@ from utterances import FEW, RATE, TIE, UTTERANCES, Recorder, converted, in_eager
 from menagerie.speech.decoding import greedy_whisper
 from transforms.export.program import Program
 from zoo.models.builders.whisper import Whisper
-from zoo.sources.operators import torchvision_operators
+from zoo.models.torchvision_operators import torchvision_operators
 
 with torchvision_operators():
     from transformers import WhisperFeatureExtractor

@@ -17,7 +17,7 @@ from transforms.lowering.inductor import metal_header
 from transforms.lowering.mach_o import read_library
 from transforms.targets.cpu import host_requirements
 from zoo.errors import LoweringError, UnsupportedKernels
-from zoo.sources.operators import torchvision_operators
+from zoo.models.torchvision_operators import torchvision_operators
 
 if TYPE_CHECKING:
     from collections.abc import Callable

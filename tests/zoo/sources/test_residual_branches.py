@@ -7,8 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from zoo.sources.random_weights import strengthen
-from zoo.sources.residual_branches import SHARE, SmallBranches
+from zoo.sources.random_weights import SHARE, SmallBranches, strengthen
 
 
 class _Block(nn.Module):

@@ -21,10 +21,10 @@ from menagerie.speech.transcript import Speller
 from transforms.speech_parts import eager_program
 from zoo.errors import SourceError
 from zoo.manifest import load_manifest
+from zoo.models.torchvision_operators import torchvision_operators
 from zoo.sources import load
 from zoo.sources.context import Context
-from zoo.sources.operators import torchvision_operators
-from zoo.sources.tokenizer import with_pieces
+from zoo.sources.transformers import with_pieces
 from zoo.speech import recipe
 
 with torchvision_operators():

@@ -19,7 +19,7 @@ from menagerie.store.layout import (
     release_key,
 )
 from zoo.errors import ArtifactError, StoreError
-from zoo.store import KeepRule, ReleaseVerdict, Store, announcements, garbage_collection
+from zoo.store import KeepRule, ReleaseVerdict, Store, coordination, garbage_collection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -177,7 +177,7 @@ def test_a_sweep_leaves_what_a_publisher_counts_on(
     real = garbage_collection._remove
 
     def publishing(objects: Any, rule: Any, batch: Any) -> Any:
-        with announcements.announce(objects, [digest]):
+        with coordination.announce(objects, [digest]):
             return real(objects, rule, batch)
 
     monkeypatch.setattr(garbage_collection, "_remove", publishing)
@@ -192,7 +192,7 @@ def test_a_publisher_waits_for_a_sweep(
     store = place.store()
     bundle = make_bundle(tmp_path / "bundle")
     digest = open_bundle(bundle).manifest.listed["weights.safetensors"].sha256
-    monkeypatch.setattr(announcements, "_WAIT_SECONDS", (0.01, 0.1))
+    monkeypatch.setattr(coordination, "_WAIT_SECONDS", (0.01, 0.1))
     flag = f"sweeping/{'0' * 32}.json"
     store._objects.put_small(flag, json.dumps([digest]).encode())
     with pytest.raises(StoreError, match="the sweep does not end"):

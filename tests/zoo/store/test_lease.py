@@ -15,7 +15,7 @@ from bundle_maker import BUILD_KEY
 
 from menagerie.store.layout import lease_key
 from zoo.processes import Owner
-from zoo.store import Patience, lease, open_store
+from zoo.store import Patience, coordination, open_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +59,7 @@ def test_a_lease_is_held_by_one(place: Any) -> None:
 def test_of_two_that_saw_it_free_one_has_it(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both look before either writes: one has it, and the other waits until that has ended."""
     looked, told = threading.Barrier(2), threading.Event()
-    real, first = lease._read, threading.local()
+    real, first = coordination._read, threading.local()
 
     def read(*args: Any) -> Any:
         seen = real(*args)
@@ -68,7 +68,7 @@ def test_of_two_that_saw_it_free_one_has_it(place: Any, monkeypatch: pytest.Monk
             looked.wait(20)
         return seen
 
-    monkeypatch.setattr(lease, "_read", read)
+    monkeypatch.setattr(coordination, "_read", read)
     patient = QUICK.model_copy(update={"dead": 1e6, "settle": 1e6, "renew": 1.0})
     order: list[str] = []
 
@@ -102,7 +102,7 @@ def test_a_slow_store_is_given_longer_to_settle(
 
     monkeypatch.setattr(store._objects, "put_small", slowly)
     clock = SimpleNamespace(monotonic=lambda: sum(passed), sleep=slept.append)
-    monkeypatch.setattr(lease, "time", clock)
+    monkeypatch.setattr(coordination, "time", clock)
     with store.claim(BUILD_KEY):
         assert slept == [pytest.approx(settling)]
 

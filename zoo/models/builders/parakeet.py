@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from zoo.sources.operators import torchvision_operators
-
-with torchvision_operators():
-    from transformers import ParakeetForCTC, ParakeetForRNNT, ParakeetForTDT
-    from transformers.audio_utils import mel_filter_bank
+from zoo.models.torchvision_operators import torchvision_operators
 
 if TYPE_CHECKING:
     from transformers.models.parakeet.modeling_parakeet import (
@@ -20,7 +16,20 @@ if TYPE_CHECKING:
         ParakeetRNNTJointNetwork,
     )
 
-__all__ = ["Emitter", "Listener", "LogMel", "Parakeet"]
+__all__ = [
+    "BLANK",
+    "DURATIONS",
+    "Emitter",
+    "Listener",
+    "LogMel",
+    "Parakeet",
+    "SpokenDigits",
+    "spoken_digits",
+]
+
+with torchvision_operators():
+    from transformers import ParakeetForCTC, ParakeetForRNNT, ParakeetForTDT
+    from transformers.audio_utils import mel_filter_bank
 
 _RATE = 16_000  # samples a second
 _WINDOW = 400
@@ -214,3 +223,56 @@ def _lstm_step(
     entered, kept, fresh, shown = gates.chunk(4, dim=-1)
     cell = kept.sigmoid() * cell + entered.sigmoid() * fresh.tanh()
     return shown.sigmoid() * cell.tanh(), cell
+
+
+with torchvision_operators():
+    from transformers import ParakeetForTDT, ParakeetTDTConfig
+    from transformers.models.parakeet.modeling_parakeet import ParakeetEncoderCTCHead
+
+BLANK = 10  # tokens 0 to 9 are the digits
+DURATIONS = (0, 1, 2, 3, 4)  # of a token, in frames of 80 ms
+_TOKENS = 11
+_WIDTH = 128
+_DECODER_WIDTH = 96
+
+
+class SpokenDigits(nn.Module):
+    """FastConformer with a CTC and a TDT head over one encoder, as NVIDIA's hybrid models have.
+
+    Attributes:
+        listen: samples to encoded frames and CTC scores.
+        emit: a step of the transducer.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        model = ParakeetForTDT(_config())
+        head = ParakeetEncoderCTCHead(_WIDTH, _TOKENS, kernel_size=1)
+        self.listen = Listener(model.encoder, model.encoder_projector, head)
+        self.emit = Emitter(model.decoder, model.joint, _TOKENS)
+
+
+def spoken_digits() -> SpokenDigits:
+    """An untrained one."""
+    return SpokenDigits()
+
+
+def _config() -> ParakeetTDTConfig:
+    encoder = {
+        "hidden_size": _WIDTH,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "intermediate_size": 384,
+        "conv_kernel_size": 9,
+        "subsampling_factor": 8,
+        "subsampling_conv_channels": 32,
+        "num_mel_bins": 80,
+        "dropout": 0.05,
+        "layerdrop": 0.0,
+        "activation_dropout": 0.05,
+        "attention_dropout": 0.05,
+    }
+    return ParakeetTDTConfig(
+        vocab_size=_TOKENS, decoder_hidden_size=_DECODER_WIDTH, num_decoder_layers=1,
+        durations=list(DURATIONS), blank_token_id=BLANK, pad_token_id=BLANK, encoder_config=encoder,
+    )  # fmt: skip

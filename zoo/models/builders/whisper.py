@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.models.builders.attention_decoder import CrossKeys, TokenDecoder
-from zoo.sources.operators import torchvision_operators
+from zoo.models.torchvision_operators import torchvision_operators
 
 with torchvision_operators():
     from transformers import WhisperForConditionalGeneration

@@ -26,10 +26,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from menagerie.speech.word_errors import distance
-from zoo.models.builders.spoken_digits import BLANK, DURATIONS, SpokenDigits, spoken_digits
+from zoo.models.builders.parakeet import BLANK, DURATIONS, SpokenDigits, spoken_digits
 from zoo.models.spoken_digits.rooms import heard, noise
 from zoo.models.spoken_digits.speakers import RATE, say, utterance
-from zoo.sources.operators import torchvision_operators
+from zoo.models.torchvision_operators import torchvision_operators
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from transforms.bisect.piece import run_piece
 from transforms.lowering import cpu
 from zoo.errors import UnsupportedKernels
-from zoo.sources.operators import (
+from zoo.models.torchvision_operators import (
     align_regions,
     deformed_convolution,
     suppress_boxes,

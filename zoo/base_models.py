@@ -1,4 +1,4 @@
-"""What the manifest's types are made of: names, digests, references and axes."""
+"""Base models and field types of all that is kept as JSON: names, digests, references and axes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     ConfigDict,
     Field,
     PlainValidator,
@@ -14,9 +15,20 @@ from pydantic import (
 )
 
 from menagerie.format.bundle_manifest import NAME, check_name, check_sha256
-from zoo.frozen import Frozen
 
-__all__ = ["Axis", "Name", "Reference", "Sha256", "SpecModel"]
+__all__ = ["Axis", "Frozen", "Name", "Reference", "Sha256", "SpecModel"]
+
+
+class Frozen(BaseModel):
+    """Cannot be changed, and refuses fields that it does not know.
+
+    JSON has no infinity: as a string it survives the round trip and every other reader.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", ser_json_inf_nan="strings", defer_build=True
+    )
+
 
 _REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 

@@ -1,7 +1,7 @@
-"""Whether a build that was made again has the same bytes, and if not, where they differ.
+"""What may differ between two states of a bundle: by its proof, and when it is built again.
 
-What speaks of the run and not of the model is left out: the report, when it was made, and how far
-it was proven. Everything else, the manifest too, is compared byte for byte.
+A proof adds its report and the state that it reached. A rebuild may differ in the report, the date
+and the state; everything else, the manifest included, is compared byte for byte.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from menagerie.format.bundle_manifest import MANIFEST, ReleaseState, manifest_document
+from menagerie.format.folder import seal
 from menagerie.tensor_files import read_tensors
 from menagerie.validation.compare import compare
 from menagerie.validation.goldens import GoldenCases
+from zoo.base_models import Frozen
 from zoo.errors import ArtifactError
-from zoo.frozen import Frozen
-from zoo.reseal import without_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,43 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest, BundleProgram
     from menagerie.format.folder import Bundle
 
-__all__ = ["Difference", "as_built", "differences"]
+__all__ = ["Difference", "as_built", "differences", "reseal", "without_report"]
+
+_REPORT = {"report.json", "report.html", "graphs.json"}
+
+
+def reseal(folder: Path, draft: BundleManifest, state: ReleaseState) -> BundleManifest:
+    """Seal a proven bundle, with its report, in the state that was proven.
+
+    Args:
+        folder: the bundle. The library in it ran as a process of this user, which can write here.
+        draft: what was sealed, as read before that run.
+        state: of the release to be.
+
+    Returns:
+        The manifest as it is sealed now.
+
+    Raises:
+        ArtifactError: a file is not the one that was sealed; the folder is then no bundle any more.
+    """
+    sealed = seal(folder, replace(without_report(draft), state=state))
+    before, after = without_report(draft).listed, without_report(sealed).listed
+    changed = sorted(n for n in before.keys() | after.keys() if before.get(n) != after.get(n))
+    if changed:
+        (folder / MANIFEST).unlink()
+        raise ArtifactError(
+            str(folder / changed[0]),
+            "changed while the bundle was run",
+            "Do not trust this artifact or what it was made from",
+        )
+    return sealed
+
+
+def without_report(manifest: BundleManifest) -> BundleManifest:
+    """The manifest as if nobody had written what the proof came to."""
+    kept = {role: entry for role, entry in manifest.files.items() if entry.path not in _REPORT}
+    return replace(manifest, files=kept)
+
 
 _MOST_TENSORS = 3  # named of a file; how many more there are is said
 
