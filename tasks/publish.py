@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from menagerie.format.archive import pack
-from menagerie.format.bundle_manifest import MANIFEST
+from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE
 from tasks.job import PublishRecord
 from zoo.errors import MenagerieError
 from zoo.signing import Promoter, check_candidate, keyring_for
@@ -30,7 +30,7 @@ def publish_bundle(job: Job, _: StageRecords | None = None) -> PublishRecord:
 
     It is a candidate there. Where this process may sign for the store, as for a local one, it is
     promoted at once: its goldens were made here.
-    In a bucket it lies for some weeks as one zip file too, for the link on the run's page.
+    In a bucket a release is there as one zip file too, for some weeks, linked on the run's page.
 
     Raises:
         StoreError: if the store cannot take it; it then lists only what was complete before.
@@ -45,7 +45,7 @@ def publish_bundle(job: Job, _: StageRecords | None = None) -> PublishRecord:
         check_candidate(release.manifest, job.spec)
         release = promoter.promote(release)
     ours = (job.bundle / MANIFEST).read_bytes()
-    if release.document == ours:
+    if keyring is not None and release.document == ours:
         _archive(store, release, job)
     return PublishRecord(
         store=job.store,
@@ -68,11 +68,12 @@ def draw_catalogue(store: str, models: Collection[str]) -> None:
 
 
 def _archive(store: Store, release: Release, job: Job) -> None:
-    """Where it fails, a warning: the release is in the store."""
+    """With its signature, or nothing would take it. Where it fails, a warning: it is released."""
     if not job.store.startswith("s3://") or release.size > _MOST_ARCHIVED:
         return
     archive = job.folder / "bundle.zip"
     try:
+        (job.bundle / SIGNATURE).write_bytes(store.signature(release) or b"")
         store.put_archive(release, pack(job.bundle, archive))
     except MenagerieError as error:
         _log.warning("%s for %s is not there as a zip file: %s", job.model, job.target, error)

@@ -29,6 +29,8 @@ _KEYS = ("MENAGERIE_S3_ACCESS_KEY", "MENAGERIE_S3_SECRET_KEY")
 class Links:
     """Addresses of a release's files, good for a week, or none where the store is a folder.
 
+    Of a candidate, which nothing takes before it is promoted, there is the report's alone.
+
     Args:
         store: the store's address.
         release: of what.
@@ -39,22 +41,21 @@ class Links:
         self._store = store
         self._until = datetime.now(UTC) + timedelta(seconds=LINK_SECONDS)
         opened = open_store(store)
-        self._addresses = {
+        addresses = {
             name: address
             for name in (MANIFEST, *release.manifest.listed)
             if (address := opened.link(release, name, LINK_SECONDS)) is not None
         }
+        self.report = addresses.get(_REPORT)
         self._archive: str | None = None
-        if self._addresses:
+        self._waits = False
+        if addresses:
             with suppress(StoreError):  # then the page does without
-                if signature := opened.link(release, SIGNATURE, LINK_SECONDS):
-                    self._addresses[SIGNATURE] = signature
+                self._waits = opened.candidate(*release.names) == release
                 self._archive = opened.link_archive(release, LINK_SECONDS)
-
-    @property
-    def report(self) -> str | None:
-        """Of the HTML report."""
-        return self._addresses.get(_REPORT)
+                if signature := opened.link(release, SIGNATURE, LINK_SECONDS):
+                    addresses[SIGNATURE] = signature
+        self._addresses = {} if self._waits else addresses
 
     def markdown(self) -> str:
         """How to get the artifact, for the end of a page."""
@@ -64,6 +65,8 @@ class Links:
         pull = ["zoo", "pull", release.model, "--target", release.target, "--store", self._store]
         # An indented line shows all as it is; a line break is the one thing that could end it.
         lines = ["## Get it", "", f"    {' '.join(shlex.join([*where, *pull]).split())}", ""]
+        if self._waits:
+            lines += ["It waits for its promotion (`zoo promote`): before, nothing takes it.", ""]
         if self._in_bucket:
             lines += [self._needed_keys(), ""]
         until = f"until {self._until:%Y-%m-%d %H:%M} UTC; whoever has an address can read it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import html
 import os
 import re
 import shutil
@@ -19,11 +20,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from flows.cli import invoke
 from flows.outcome.links import release_links
-from menagerie.format.archive import pack
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle, seal
-from zoo.signing import Keyring, Promoter, sign_bundle
+from zoo.signing import Keyring, Promoter
 from zoo.store import open_store
 
 if TYPE_CHECKING:
@@ -65,6 +66,15 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         (packages / name).symlink_to(installed / name)
     command = [sys.executable, "-m", "pip", f"--python={folder}/bin/python", "install", "--quiet"]
     subprocess.run([*command, "--no-deps", "--no-index", wheel], check=True)
+    return folder / "bin"
+
+
+def _empty_environment(folder: Path) -> Path:
+    """The programs of an environment with pip and numpy, which nothing need fetch."""
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    packages = next(folder.glob("lib/python3*/site-packages"))
+    for path in Path(sysconfig.get_path("purelib")).glob("numpy*"):
+        (packages / path.name).symlink_to(path)
     return folder / "bin"
 
 
@@ -139,23 +149,17 @@ def test_a_bare_environment_pulls_verifies_and_runs(
 
 
 def test_the_links_of_a_run_make_a_bundle(
-    bare: Path,
-    bundles: Bundles,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path_factory: pytest.TempPathFactory,
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What its page prints works from outside: every file by its link, the zip file, the command.
 
     Whoever has the links has no key; whoever types the command names one, as the page says.
     """
-    folder = tmp_path / "made"
-    shutil.copytree(bundles("image"), folder)
-    seal(folder, replace(open_bundle(folder).manifest, state=ReleaseState.VALIDATED))
-    trust = {"MENAGERIE_TRUST": str(tmp_path / "keys" / "root.json")}
-    monkeypatch.setenv("MENAGERIE_TRUST", trust["MENAGERIE_TRUST"])
+    keyring = Keyring.create(tmp_path / "keys")
+    trust = {"MENAGERIE_TRUST": str(keyring.folder / "root.json")}
+    monkeypatch.setenv("MENAGERIE_KEYS", str(keyring.folder))
     monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "publisher"))
-    for server in swift_server.running(tmp_path_factory.mktemp("swift")):
+    for server in swift_server.running(tmp_path / "swift"):
         keys = {
             "MENAGERIE_S3_ACCESS_KEY": swift_server.ACCESS_KEY,
             "MENAGERIE_S3_SECRET_KEY": swift_server.SECRET_KEY,
@@ -163,11 +167,9 @@ def test_the_links_of_a_run_make_a_bundle(
         for name, value in {"MENAGERIE_S3_ENDPOINT": server.http, **keys}.items():
             monkeypatch.setenv(name, value)
         store = open_store("s3://models/zoo")
-        store._objects.ensure_bucket()  # type: ignore[attr-defined]
-        keyring = Keyring.create(tmp_path / "keys")
-        sign_bundle(folder, keyring)
-        release = Promoter(store, keyring).promote(store.propose(folder))
-        store.put_archive(release, pack(folder, tmp_path / "bundle.zip"))
+        store.objects.ensure_bucket()  # type: ignore[attr-defined]
+        assert invoke(["convert", "digits_cnn", "--target", "cpu", "--store", store.url]) == 0
+        release = store.find("digits_cnn", "cpu")
         page = release_links(store.url, *release.names).markdown()
 
         [archive] = re.findall(r"\[as one zip file\]\((\S+)\)", page)
@@ -193,16 +195,55 @@ def test_the_links_of_a_run_make_a_bundle(
                 **keys,
             },
         )
+    np.save(tmp_path / "x.npy", np.zeros((1, 1, 8, 8), np.float32))
     for name in ("by-file", "by-zip", "by-command"):
-        done = subprocess.run(
-            [bare / "menagerie", "verify", name],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **trust},
-        )
-        assert "verified" in done.stdout, (name, done.stderr)
+        for arguments in (["verify", name], ["run", name, "--input", "x.npy"]):
+            done = subprocess.run(
+                [bare / "menagerie", *arguments],
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=tmp_path,
+                env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **trust},
+            )
+            assert done.returncode == 0, (arguments, done.stderr)
+
+
+def test_a_stranger_follows_the_first_lines_of_every_page(
+    wheel: Path, bundles: Bundles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read over HTTP and run as printed in an empty environment; the model then proves itself."""
+    folder = tmp_path / "made"
+    shutil.copytree(bundles("image"), folder)
+    seal(folder, replace(open_bundle(folder).manifest, state=ReleaseState.VALIDATED))
+    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "publisher"))
+    monkeypatch.setenv("MENAGERIE_KEYS", str(tmp_path / "keys"))
+    store = open_store(str(tmp_path / "store"))
+    Promoter(store, Keyring.create(tmp_path / "keys")).promote(store.propose(folder))
+    with serving(tmp_path / "store") as server:
+        site = ("--address", server.address, "--wheel", str(wheel))
+        assert invoke(["catalog", "--store", store.url, *site]) == 0
+        for number, page in enumerate(("index.html", "models/image.html")):
+            address = f"{server.address}/catalogue/{page}"
+            with urllib.request.urlopen(address) as answer:  # noqa: S310 - our own server
+                [lines] = re.findall(
+                    r'id="first-lines"><code>(.*?)</code>', answer.read().decode(), re.DOTALL
+                )
+            stranger = tmp_path / f"stranger-{number}"
+            stranger.mkdir()
+            programs = _empty_environment(stranger / "venv")
+            assert len(lines.splitlines()) == 3
+            script = f"set -e\n{html.unescape(lines)}\nmenagerie verify image"
+            done = subprocess.run(
+                ["/bin/sh", "-c", script],
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=stranger,
+                env={"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(stranger)},
+            )
+            assert done.returncode == 0, done.stderr
+            assert "verified" in done.stdout
 
 
 def test_help_imports_next_to_nothing(bare: Path) -> None:

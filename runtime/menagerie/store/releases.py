@@ -9,7 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from menagerie.errors import ArtifactError, HashMismatch, NotInStore, Retracted, TooLarge, Untrusted
+from menagerie.errors import (
+    ArtifactError,
+    HashMismatch,
+    NotInStore,
+    Retracted,
+    TooLarge,
+    Untrusted,
+    UsageError,
+)
 from menagerie.figures import size
 from menagerie.format.bundle_manifest import (
     MAX_MANIFEST_BYTES,
@@ -21,6 +29,7 @@ from menagerie.host import runnable_platforms
 from menagerie.store.base import FolderReader, Meter, ObjectReader, Progress, silent
 from menagerie.store.latest import find_latest, trusted_ledger
 from menagerie.store.layout import (
+    LEDGERS,
     blob_key,
     parse_release_key,
     release_key,
@@ -42,6 +51,7 @@ __all__ = ["Build", "Release", "ReleaseReader"]
 
 Build = tuple[str, str, str]  # model, target, build key
 _log = logging.getLogger(__name__)
+_KEY_DIGITS = 64
 
 
 @dataclass(frozen=True)
@@ -149,7 +159,7 @@ class ReleaseReader:
         Args:
             model: its name.
             target: its target's.
-            build_key: of a certain release, whatever its platform.
+            build_key: of a certain release, whatever its platform, or the beginning of its alone.
             platform: of the release wanted; left out: this machine's own, else one that is emulated
                 here.
 
@@ -162,9 +172,10 @@ class ReleaseReader:
             Retracted: its publisher says that it must no longer be used.
             ArtifactError: its document is damaged.
             TooLarge: there is something else in its place.
+            UsageError: several build keys begin so.
         """
         if build_key is not None:
-            release = self._read(model, target, build_key)
+            release = self._read(model, target, self._whole_key(model, target, build_key, platform))
             self._require_current(release)
             return release
         wanted = (platform,) if platform else runnable_platforms(target)
@@ -208,7 +219,7 @@ class ReleaseReader:
             StoreFull: no space for the files.
             StoreError: the store did not give them.
         """
-        signature = functools.cache(functools.partial(self._signature, release))
+        signature = functools.cache(functools.partial(self.signature, release))
         if not allows_unsigned(self._allow_unsigned):
             check_signature(release.document, signature(), self._place(release))
         meter = Meter(release.size, progress)
@@ -216,6 +227,14 @@ class ReleaseReader:
         return pull_bundle(
             self._reader, release, signature, folder, meter, cache=None if near else cache
         )
+
+    def signature(self, release: Release) -> bytes | None:
+        """The signature beside its document, unchecked; None where there is none."""
+        try:
+            key = signature_key(*release.names, confirmed=release.confirmed)
+            return self._reader.read_small(key, MAX_SIGNATURE_BYTES)
+        except NotInStore:
+            return None
 
     def read_file(self, entry: FileEntry) -> bytes:
         """A small file of a release, by its entry in the manifest.
@@ -230,6 +249,21 @@ class ReleaseReader:
             fact = "the store's bytes are not the ones that were published"
             raise HashMismatch(f"{self.url}/{key}", fact, "Tell its owner")
         return content
+
+    def _whole_key(self, model: str, target: str, beginning: str, platform: str | None) -> str:
+        """The only build key that begins so; where there is none, what was given."""
+        if len(beginning) == _KEY_DIGITS:
+            return beginning
+        known = {build for _, t, build in self._listed(releases_prefix(model)) if t == target}
+        if self._reader.list_keys(LEDGERS) is None:  # a web server
+            platforms = (platform,) if platform else runnable_platforms(target)
+            ledgers = [self.ledger(model, each) for each in platforms]
+            known = {entry.build_key for each in ledgers if each for entry in each.entries}
+        found = [key for key in known if key.startswith(beginning)]
+        if len(found) > 1:
+            fact = f"{beginning!r} begins {len(found)} of its build keys"
+            raise UsageError(model, fact, "Give more of its digits")
+        return found[0] if found else beginning
 
     def _latest(self, model: str, target: str, platform: str) -> Release | None:
         """The latest release by the ledger; where unsigned ones are allowed, else by themselves."""
@@ -276,14 +310,6 @@ class ReleaseReader:
         digest = hashlib.sha256(release.document).hexdigest()
         if ledger is None or not ledger.names(release.build_key, digest):
             check_signature(release.document, None, self._place(release))
-
-    def _signature(self, release: Release) -> bytes | None:
-        """The signature beside its document, unchecked; None where there is none."""
-        try:
-            key = signature_key(*release.names, confirmed=release.confirmed)
-            return self._reader.read_small(key, MAX_SIGNATURE_BYTES)
-        except NotInStore:
-            return None
 
     def _place(self, release: Release) -> str:
         return f"{self.url}/{release_key(*release.names)}"
@@ -336,6 +362,7 @@ class ReleaseReader:
         return Release(manifest, document, confirmed)
 
     def _nothing(self, model: str, target: str, platform: str) -> NotInStore:
+        self._reader.require()
         if elsewhere := sorted({r.platform for r in self.releases(model, target)}):
             fact = f"no release of {model} for {platform}"
             advice = f"It has {', '.join(elsewhere)}: name one with --platform to get it"
