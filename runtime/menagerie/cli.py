@@ -65,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show it and exit")
     named = "pull|verify|run|bench|transcribe|trust|version"
     commands = parser.add_subparsers(required=True, metavar=named)
     pull = _command(commands, "pull", "download a release; every file's sha256 is checked", _pull)
@@ -74,7 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     pull.add_argument(
         "--platform", help="for another machine, e.g. cpu-linux-arm64; default: what this one runs"
     )
-    pull.add_argument("--build", metavar="KEY", help="not the latest, but this build")
+    pull.add_argument(
+        "--build", metavar="KEY", help="not the latest, but this build, or its beginning"
+    )
     pull.add_argument(
         "--store",
         default=os.environ.get("MENAGERIE_STORE"),
@@ -112,21 +115,31 @@ def _parser() -> argparse.ArgumentParser:
     trust = _command(
         commands, "trust", "trust a publisher's root.json; without one, say who is", _trust
     )
-    trust.add_argument("root", type=Path, nargs="?", metavar="root.json", help="from its publisher")
+    trust.add_argument(
+        "root", nargs="?", metavar="root.json", help="a file, or https://: from its publisher"
+    )
     _transcription(_command(commands, "transcribe", "text of recordings", _transcribe))
     _command(commands, "version", "what is installed, and what it can run", _version)
     return parser
+
+
+class _ShowVersion(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"menagerie {version('menagerie')}\n")
+        parser.exit()
 
 
 def _trust(order: argparse.Namespace) -> int:
     from menagerie.trust import add_root, trusted_roots
 
     if order.root is not None:
-        root = add_root(_content(order.root), str(order.root))
+        root = add_root(_content(order.root), order.root)
         _say(
             order,
             f"trusted from now on: root {root.version}, {root.threshold} of "
-            f"{len(root.keys)} keys must sign",
+            f"{len(root.keys)} keys must sign: {', '.join(sorted(root.keys))}",
             version=root.version,
             keys=sorted(root.keys),
         )
@@ -137,10 +150,14 @@ def _trust(order: argparse.Namespace) -> int:
     return 0
 
 
-def _content(path: Path) -> bytes:
+def _content(place: str) -> bytes:
     from menagerie.trust.roots import MAX_ROOT_BYTES
 
-    with path.open("rb") as file:
+    if "://" in place:
+        from menagerie.store.http import read_address
+
+        return read_address(place, MAX_ROOT_BYTES)
+    with Path(place).open("rb") as file:
         return file.read(MAX_ROOT_BYTES + 1)
 
 

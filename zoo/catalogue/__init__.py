@@ -1,6 +1,17 @@
 """The catalogue: a static site of all promoted releases, kept in the store beside them."""
 
 from zoo.catalogue.records import CataloguedModel, CataloguedRelease, History
-from zoo.catalogue.site import INDEX, update_catalogue
+from zoo.catalogue.site import keep_site, kept_site, share_catalogue, update_catalogue
+from zoo.catalogue.ways import INDEX, Site
 
-__all__ = ["INDEX", "CataloguedModel", "CataloguedRelease", "History", "update_catalogue"]
+__all__ = [
+    "INDEX",
+    "CataloguedModel",
+    "CataloguedRelease",
+    "History",
+    "Site",
+    "keep_site",
+    "kept_site",
+    "share_catalogue",
+    "update_catalogue",
+]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from zoo.catalogue.records import CataloguedFile, CataloguedModel, CataloguedRelease, History
+    from zoo.catalogue.ways import Way
 
 __all__ = ["render_catalogue", "render_model"]
 
@@ -47,7 +48,7 @@ class _Platform:
         return next((f for f in self.history.files if f.name.endswith(".cdx.json")), None)
 
 
-def render_catalogue(models: Sequence[CataloguedModel]) -> str:
+def render_catalogue(models: Sequence[CataloguedModel], way: Way) -> str:
     """The page that lists the latest release of every model for every platform."""
     rows = [
         _Row(model, history, history.current)
@@ -59,6 +60,8 @@ def render_catalogue(models: Sequence[CataloguedModel]) -> str:
         "catalogue.html.j2",
         folder=_TEMPLATES,
         script=(_TEMPLATES / "search.js").read_text(encoding="utf-8"),
+        way=way,
+        first_lines=_first_lines([(row.model, row.history) for row in rows], way),
         rows=rows,
         models=len({row.model.name for row in rows}),
         targets=sorted({row.history.target for row in rows}),
@@ -66,18 +69,32 @@ def render_catalogue(models: Sequence[CataloguedModel]) -> str:
     )
 
 
-def render_model(name: str, known: Mapping[str, CataloguedModel], store: str) -> str:
+def render_model(name: str, known: Mapping[str, CataloguedModel], way: Way) -> str:
     """The page of a model.
 
     Args:
         name: which one.
         known: all models of the catalogue, of which it may be a precision's.
-        store: the address at which visitors reach the store; a folder's own path else.
+        way: how its readers get to other pages, to files and to the store.
     """
     model = known[name]
     platforms = [
-        _Platform(history, history.current, plots(history), snippets(model, history, store))
+        _Platform(history, history.current, plots(history), snippets(model, history, way.store))
         for history in model.histories
     ]
     sides = side_by_side(name, known)
-    return render("model.html.j2", folder=_TEMPLATES, model=model, platforms=platforms, sides=sides)
+    return render(
+        "model.html.j2",
+        folder=_TEMPLATES,
+        way=way,
+        first_lines=_first_lines([(model, h) for h in model.histories if h.current], way),
+        model=model,
+        platforms=platforms,
+        sides=sides,
+    )
+
+
+def _first_lines(latest: Sequence[tuple[CataloguedModel, History]], way: Way) -> str:
+    """For one of these releases, first of all one for which there is a wheel; empty without any."""
+    chosen = sorted(latest, key=lambda each: way.site.wheel_for(each[1].platform) is None)[:1]
+    return "".join(way.first_lines(*each) for each in chosen)

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
+from menagerie.store.layout import METADATA
 from zoo.catalogue.collect import collect
 from zoo.catalogue.pages import render_catalogue, render_model
 from zoo.catalogue.precisions import siblings
 from zoo.catalogue.records import CataloguedModel
+from zoo.catalogue.ways import INDEX, ROOT, WHEELS, RelativeWay, SignedWay, Site
 from zoo.errors import NotInStore, TooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from zoo.store import Store
     from zoo.store.base import ObjectStore
 
-__all__ = ["INDEX", "update_catalogue"]
+__all__ = ["keep_site", "kept_site", "share_catalogue", "update_catalogue"]
 
-INDEX: Final = "catalogue/index.html"
 _RECORDS = "catalogue/models.json"
+_SITE = "catalogue/site.json"
 _MOST_BYTES = 256 * 2**20
 _FORM = TypeAdapter(dict[str, CataloguedModel])
 
@@ -49,12 +52,69 @@ def update_catalogue(store: Store, models: Iterable[str] | None = None) -> int:
     records = {name: collect(store, name) for name in sorted(names)}
     changed = {name for name, record in records.items() if known.get(name) != record}
     known.update(records)
+    site = kept_site(objects)
+    _put_root(objects)
     for name in sorted({sibling for n in changed for sibling in siblings(n, known).values()}):
-        page = render_model(name, known, store.url).encode()
-        _put(objects, f"catalogue/models/{name}.html", page)
+        way = RelativeWay(site, store.url, _page(name))
+        _put(objects, _page(name), render_model(name, known, way).encode())
     _put(objects, _RECORDS, _FORM.dump_json(dict(sorted(known.items()))))
-    _put(objects, INDEX, render_catalogue(list(known.values())).encode())
+    index = render_catalogue(list(known.values()), RelativeWay(site, store.url, INDEX))
+    _put(objects, INDEX, index.encode())
     return len(known)
+
+
+def share_catalogue(store: Store) -> str | None:
+    """Draws the site once more, for who has no key to its bucket: all links are signed.
+
+    Returns:
+        The address of the first page, good for a week as all that it links; None for a folder.
+
+    Raises:
+        StoreError: the store could not give or take it.
+    """
+    objects, known = store.objects, _records(store.objects) or {}
+    pages = {_page(name): name for name in known}
+    way = SignedWay(kept_site(objects), objects, lambda key: key == INDEX or key in pages)
+    if not (address := way.link(INDEX)):
+        return None
+    for page, name in pages.items():
+        objects.put_small(way.copy_of(page), render_model(name, known, way).encode())
+    objects.put_small(way.copy_of(INDEX), render_catalogue(list(known.values()), way).encode())
+    return address
+
+
+def kept_site(objects: ObjectStore) -> Site:
+    """What the owner said of the store's site, if anything."""
+    try:
+        return Site.model_validate_json(objects.read_small(_SITE, _MOST_BYTES))
+    except (NotInStore, TooLarge, ValidationError):
+        return Site()
+
+
+def keep_site(objects: ObjectStore, site: Site, wheels: Iterable[Path] = ()) -> Site:
+    """Keeps what the owner says of the site, with wheels for its readers; pages say it when drawn.
+
+    Returns:
+        The same with the names of the wheels.
+    """
+    for wheel in wheels:
+        objects.put_file(wheel, WHEELS + wheel.name, lambda _: None)
+        site = site.with_wheel(wheel.name)
+    _put(objects, _SITE, site.model_dump_json().encode())
+    return site
+
+
+def _page(model: str) -> str:
+    return f"catalogue/models/{model}.html"
+
+
+def _put_root(objects: ObjectStore) -> None:
+    """The newest root under a name that stays, for `menagerie trust`."""
+    version = 0
+    while objects.size_of(f"{METADATA}{version + 1}.root.json") is not None:
+        version += 1
+    if version:
+        _put(objects, ROOT, objects.read_small(f"{METADATA}{version}.root.json", _MOST_BYTES))
 
 
 def _records(objects: ObjectStore) -> dict[str, CataloguedModel] | None:

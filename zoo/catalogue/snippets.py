@@ -12,7 +12,7 @@ from zoo.catalogue.native_code import c_code, swift_code
 if TYPE_CHECKING:
     from zoo.catalogue.records import CataloguedModel, History, Tensor
 
-__all__ = ["Snippet", "snippets"]
+__all__ = ["Snippet", "pull_command", "snippets"]
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,7 @@ def snippets(model: CataloguedModel, history: History, store: str) -> tuple[Snip
         history: of the platform.
         store: the address at which a visitor reaches the store.
     """
-    place = shlex.quote(store)
-    pull = f"menagerie pull {model.name} --target {history.target} --store {place} -o {model.name}"
+    pull = pull_command(model, history, store)
     found = [Snippet("Download and check it", pull)]
     if model.speech:
         found.append(
@@ -46,6 +45,12 @@ def snippets(model: CataloguedModel, history: History, store: str) -> tuple[Snip
         )
     )
     return (*found, *_native(model, history, pull))
+
+
+def pull_command(model: CataloguedModel, history: History, store: str) -> str:
+    """The command that gets the latest release of a platform."""
+    place = shlex.quote(store)
+    return f"menagerie pull {model.name} --target {history.target} --store {place} -o {model.name}"
 
 
 def _native(model: CataloguedModel, history: History, pull: str) -> tuple[Snippet, ...]:

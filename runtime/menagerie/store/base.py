@@ -90,6 +90,9 @@ class ObjectReader(ABC):
         """The address, and whose server it means where the address alone does not say."""
         return self.url
 
+    def require(self) -> None:
+        """Raises NotInStore where there is no such store, which an empty one is not."""
+
     @abstractmethod
     def get_file(self, key: str, destination: Path, size: int, advance: Advance) -> None:
         """Appends to `destination` what it lacks of the `size` bytes under `key`, and no more.
@@ -123,6 +126,12 @@ class FolderReader(ObjectReader):
     def __init__(self, root: Path, url: str = "") -> None:
         self.url = url or str(root)
         self._root = root
+
+    def require(self) -> None:
+        """Looks for the folder."""
+        if not self._root.is_dir():
+            advice = "Check the address; `zoo convert` makes a store where there is none"
+            raise NotInStore(self.url, "there is no such folder", advice)
 
     def get_file(self, key: str, destination: Path, size: int, advance: Advance) -> None:
         """Copies what `destination` lacks."""

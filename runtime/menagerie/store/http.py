@@ -12,18 +12,34 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from urllib.request import Request, urlopen
 
 from menagerie.durable import disk_errors
-from menagerie.errors import NotInStore, StoreError, StoreUnreachable, TooLarge
+from menagerie.errors import NotInStore, StoreError, StoreUnreachable, TooLarge, UsageError
 from menagerie.store.base import Advance, ObjectReader
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
     from pathlib import Path
 
-__all__ = ["HttpReader"]
+__all__ = ["HttpReader", "read_address"]
 
 _CHUNK = 2**20
 _SECONDS = 30.0  # without a byte
 _PAUSES = (0.5, 2.0)  # seconds before the second and the third try
+_HERE = {"localhost", "127.0.0.1", "::1"}
+
+
+def read_address(address: str, limit: int) -> bytes:
+    """Reads a small file whose bytes the network must not have changed.
+
+    Raises:
+        UsageError: its address is not https, nor of this machine.
+        StoreError: it is not to be had.
+    """
+    parts = urlsplit(address)
+    if parts.scheme != "https" and (parts.scheme != "http" or parts.hostname not in _HERE):
+        fact = "could be changed on its way"
+        raise UsageError(f"{parts.hostname}{parts.path}", fact, "Name a file, or https://")
+    folder, _, name = parts.path.rpartition("/")
+    return HttpReader(urlunsplit(parts._replace(path=folder))).read_small(unquote(name), limit)
 
 
 class HttpReader(ObjectReader):
