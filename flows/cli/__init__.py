@@ -6,11 +6,12 @@ Nothing heavy is imported here; each command imports what it needs when it runs,
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import sys
 from collections import UserDict
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -99,9 +100,26 @@ app = typer.Typer(
 )
 
 
+def _show_version(*, wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"zoo {importlib.metadata.version('menagerie-zoo')}\n")
+        raise typer.Exit
+
+
 @app.callback()
-def _zoo() -> None:
-    """It has no options of its own."""
+def _zoo(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=lambda value: _show_version(wanted=value),
+            help="Show the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    """What stands before a command."""
 
 
 def main() -> None:

@@ -43,13 +43,14 @@ def gc(
     - `zoo gc --keep 2 --keep-days 90 --delete`
     """
     from flows.work import collect
-    from zoo.store import KeepRule
+    from zoo.store import KeepRule, open_store
 
+    open_store(place := store_url(store)).objects.require()
     rule = KeepRule(
         releases=keep, days=keep_days, candidate_days=candidate_days, grace_hours=grace_hours
     )
     with messages().status("looking through the store"):
-        collected = collect(store_url(store), rule, dry_run=not really)
+        collected = collect(place, rule, dry_run=not really)
     if as_json:
         emit(collected.model_dump(mode="json"))
         return

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.history import build_keys, ledgers_of, only_ledger, whole_key
+from flows.cli.history import build_keys, only_ledger, whole_key
 from flows.cli.options import (
     FactoriesOption,
     JsonOption,
@@ -78,9 +78,10 @@ def promote(
 
     place = store_url(store)
     keyring, opened = _keyring(place), open_store(place)
-    waiting = [c for c in opened.candidates(model, target) if c.build_key.startswith(build or "")]
-    if build is not None and not waiting:
-        known = {key for ledger in ledgers_of(opened, model, target) for key in build_keys(ledger)}
+    waiting = opened.candidates(model, target)
+    if build is not None:
+        ledgers = [each for each in opened.ledgers(model) if each.target == target]
+        known = {c.build_key for c in waiting}.union(*map(build_keys, ledgers))
         waiting = [opened.find_any(model, target, whole_key(model, known, build))]
     if not waiting:
         release = opened.find(model, target)  # signed already, or there is nothing
@@ -182,7 +183,8 @@ def rollback(
     ledger = only_ledger(opened, model, target, platform)
     build = None if to is None else whole_key(model, build_keys(ledger), to)
     now = Promoter(opened, keyring).rollback(ledger, build, reason)
-    _said(now, f"{model} for {ledger.platform}: the latest is {now[:12]} again", as_json=as_json)
+    text = f"{model} for {ledger.platform}: the latest is {now[:12]} again"
+    _said(now, now, text, as_json=as_json)
 
 
 def retract(
@@ -203,8 +205,10 @@ def retract(
     keyring, opened = _keyring(place), open_store(place)
     ledger = only_ledger(opened, model, target, platform)
     key = whole_key(model, build_keys(ledger), build)
-    Promoter(opened, keyring).retract(ledger, key, reason)
-    _said(key, f"{model} for {ledger.platform}: {key[:12]} retracted", as_json=as_json)
+    latest = Promoter(opened, keyring).retract(ledger, key, reason)
+    now = f"the latest is {latest[:12]}" if latest else "it has no latest release now"
+    text = f"{model} for {ledger.platform}: {key[:12]} retracted, {now}"
+    _said(key, latest, text, as_json=as_json)
 
 
 def _keyring(store: str) -> "Keyring":
@@ -216,8 +220,8 @@ def _keyring(store: str) -> "Keyring":
     return found
 
 
-def _said(build_key: str, text: str, *, as_json: bool) -> None:
+def _said(build_key: str, latest: str | None, text: str, *, as_json: bool) -> None:
     if as_json:
-        emit({"build_key": build_key})
+        emit({"build_key": build_key, "latest": latest})
     else:
         results().print(text, markup=False)

@@ -19,8 +19,8 @@ from flows.cli.transfer import transfer
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:
-    from zoo.store import Release, Store
-    from zoo.store.base import Progress
+    from menagerie.store import Release, ReleaseReader
+    from menagerie.store.base import Progress
 
 __all__ = ["pull"]
 
@@ -36,7 +36,10 @@ def pull(
         typer.Option("--output", "-o", metavar="PLACE", help="Folder or zip file to make."),
     ] = None,
     build: Annotated[
-        str | None, typer.Option("--build", metavar="KEY", help="Not the latest, but this build.")
+        str | None,
+        typer.Option(
+            "--build", metavar="KEY", help="Not the latest, but this build, or its beginning."
+        ),
     ] = None,
     platform: Annotated[
         str | None,
@@ -71,14 +74,15 @@ def pull(
     - `zoo pull resnet18 --standalone --runtime dist/menagerie-*.whl -o alone`
     - `zoo pull resnet18 --platform cpu-linux-arm64`
     - `zoo pull resnet18 --store s3://models/zoo`
+    - `zoo pull resnet18 --store https://models.example/zoo`
     """
+    from menagerie.store import open_releases
     from menagerie.store.pull import BlobCache
-    from zoo.store import open_store
 
     if as_zip and standalone:
         fact = "--zip and --standalone exclude each other"
         raise UsageError("zoo pull", fact, "Pull a folder and pack it")
-    opened, cache = open_store(store_url(store)), BlobCache.of_this_user()
+    opened, cache = open_releases(store_url(store)), BlobCache.of_this_user()
     release = opened.find(model, target, build, platform=platform)
     place = output or Path(f"{model}-{target}" + (".zip" if as_zip else ""))
     with transfer(f"{model} for {target}") as progress:
@@ -99,7 +103,9 @@ def pull(
         results().print(line)
 
 
-def _pull_zip(store: "Store", release: "Release", place: Path, progress: "Progress") -> None:
+def _pull_zip(
+    store: "ReleaseReader", release: "Release", place: Path, progress: "Progress"
+) -> None:
     from menagerie.format.archive import pack
 
     if place.exists() or place.is_symlink():

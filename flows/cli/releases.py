@@ -23,6 +23,7 @@ def releases(
     from zoo.store import open_store
 
     opened = open_store(store_url(store))
+    opened.objects.require()
     ledgers, waiting = opened.ledgers(model), opened.candidates(model)
     if as_json:
         emit(

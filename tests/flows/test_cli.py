@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,14 @@ from pydantic import ValidationError
 from toy_zoo import toy_bundle, toy_job, toy_judgement, toy_records
 
 from flows.cli import invoke
+from menagerie.cli import main as menagerie
 from tasks.prove import prove
 from tasks.publish import publish_bundle
 from zoo.store import KeepRule
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
+
+from web_server import serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -262,6 +268,45 @@ def test_pull_makes_a_bundle(zoo: Run, store: Path, tmp_path: Path) -> None:
     from menagerie.format.folder import open_bundle
 
     assert open_bundle(tmp_path / "out").manifest.model == "toy"
+
+
+def test_pull_takes_the_short_build_that_releases_prints(
+    zoo: Run, store: Path, tmp_path: Path
+) -> None:
+    """By both commands, from a folder and from a web server; what begins no build is not found."""
+    _, listing, _ = zoo("releases", "toy", "--store", store)
+    [short] = re.findall(r"\b[0-9a-f]{12}\b", listing)
+    with serving(store) as server:
+        for number, place in enumerate((store, server.address)):
+            got = ("--store", place, "--build", short, "-o", tmp_path / str(number))
+            assert zoo("pull", "toy", *got)[0] == 0
+            assert (
+                menagerie(["pull", "toy", *map(str, got[:-1]), str(tmp_path / f"m{number}")]) == 0
+            )
+            code, _, err = zoo(
+                "pull", "toy", "--store", place, "--build", "123", "-o", tmp_path / "x"
+            )
+            assert code == 1
+            assert "no release 123 of toy for cpu" in one_line(err)
+
+
+def test_a_store_that_is_not_there_is_not_empty(zoo: Run, tmp_path: Path) -> None:
+    """Nobody is told that it is empty, and nothing is made in its place."""
+    place = tmp_path / "nowhere"
+    for command in (("pull", "toy"), ("releases", "toy"), ("catalog",), ("gc",)):
+        code, _, err = zoo(*command, "--store", place)
+        assert code == 1
+        assert f"{place}: there is no such folder" in one_line(err)
+    assert not place.exists()
+
+
+def test_both_commands_say_their_version(zoo: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    """A line, and no complaint that no command was given."""
+    assert re.fullmatch(r"zoo \d+\.\d+\.\d+\n", zoo("--version")[1])
+    with pytest.raises(SystemExit) as end:
+        menagerie(["--version"])
+    assert end.value.code == 0
+    assert re.fullmatch(r"menagerie \d+\.\d+\.\d+\n", capfd.readouterr().out)
 
 
 def test_pull_as_zip(zoo: Run, store: Path, tmp_path: Path) -> None:

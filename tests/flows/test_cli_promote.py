@@ -98,3 +98,32 @@ def test_nothing_to_promote_is_an_empty_list(
     capsys.readouterr()
     assert invoke(["promote", "digits_cnn", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
+
+
+def test_the_beginning_of_two_build_keys_promotes_neither(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is misuse: who named one build is not taken to have meant two."""
+    for digits in ("ab", "ac"):
+        propose(store, tmp_path, digits)
+    assert invoke(["promote", "digits_cnn", "--build", "a"]) == 2
+    assert "begins 2 of its build keys" in capsys.readouterr().err
+    assert store.ledgers("digits_cnn") == []
+
+
+def test_a_retraction_says_what_is_the_latest_now(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After a rollback it is not the one before in time; at last there is none."""
+    for digits in ("ab", "cd", "ef"):
+        propose(store, tmp_path, digits)
+        assert invoke(["promote", "digits_cnn"]) == 0
+    assert invoke(["rollback", "digits_cnn"]) == 0
+    assert "the latest is cdcdcdcdcdcd again" in capsys.readouterr().out
+    for build, told in (
+        ("ef", "the latest is cdcdcdcdcdcd"),
+        ("cd", "the latest is abababababab"),
+        ("ab", "it has no latest release now"),
+    ):
+        assert invoke(["retract", "digits_cnn", build, "--reason", "wrong"]) == 0
+        assert f"retracted, {told}" in capsys.readouterr().out

@@ -59,7 +59,7 @@ def test_pull_verify_run_and_bench(
     ("arguments", "code", "says"),
     [
         (["pull", "image"], 2, "Name one by --store or MENAGERIE_STORE"),
-        (["pull", "image", "--store", "/no/such/store"], 1, "no release of image for cpu"),
+        (["pull", "image", "--store", "/no/such/store"], 1, "there is no such folder"),
         (["verify", "/no/such/bundle"], 1, "there is no such folder"),
         (["run", "/no/such/bundle"], 1, "is missing, so this is not a bundle"),
         (["bench", "/no/such/bundle"], 1, "there is no such folder"),

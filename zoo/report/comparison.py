@@ -33,6 +33,8 @@ _NOTHING = "\N{EN DASH}"
 _UNTOLD = "and its report does not tell how much it is now"
 _SAME_TIME = 0.1  # ratios to eager of two runs differ by so much without a cause
 _SAME_RATIO_DB = 0.5
+_SAME_BYTES = 1000  # a report's words differ by so much
+_SAME_SHARE = 0.001
 
 
 class Change(StrEnum):
@@ -268,7 +270,8 @@ def _fact(section: str, what: str, before: str, after: str) -> Difference:
 
 
 def _amount(section: str, what: str, before: int | None, after: int | None) -> Difference:
-    return _figure(section, what, (before, after), figures.size, 0.0)
+    slack = max(_SAME_BYTES, _SAME_SHARE * max(before or 0, after or 0))
+    return _figure(section, what, (before, after), figures.size, slack)
 
 
 def _figure(

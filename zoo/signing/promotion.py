@@ -120,8 +120,11 @@ class Promoter:
         self._decide(ledger, "rollback", entry, reason)
         return entry.build_key
 
-    def retract(self, ledger: Ledger, build_key: str, reason: str) -> None:
+    def retract(self, ledger: Ledger, build_key: str, reason: str) -> str | None:
         """Says, signed, that a release must no longer be used.
+
+        Returns:
+            The build key of the latest release now, if there is one.
 
         Raises:
             UsageError: it is no release.
@@ -130,7 +133,8 @@ class Promoter:
         if entry is None:
             place = f"{ledger.model} for {ledger.platform}"
             raise UsageError(place, f"{build_key} is no release of it", "See zoo releases")
-        self._decide(ledger, "retract", entry, reason)
+        latest = self._decide(ledger, "retract", entry, reason).latest
+        return None if latest is None else latest.build_key
 
     def refresh(self) -> None:
         """Dates the store's metadata anew; the nightly work of whoever holds the online key."""
@@ -158,7 +162,7 @@ class Promoter:
 
     def _decide(
         self, ledger: Ledger, action: Literal["rollback", "retract"], to: LedgerEntry, reason: str
-    ) -> None:
+    ) -> Ledger:
         entry = LedgerEntry(
             action=action,
             build_key=to.build_key,
@@ -169,7 +173,8 @@ class Promoter:
         )
         with self._keyring.hold():  # another promoter may have decided something meanwhile
             now = self._store.ledger(ledger.model, ledger.platform) or ledger
-            self._write(now.with_entry(entry))
+            self._write(decided := now.with_entry(entry))
+        return decided
 
     def _ledger(self, release: Release) -> Ledger:
         found = self._store.ledger(release.model, release.platform)

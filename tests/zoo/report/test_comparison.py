@@ -102,6 +102,15 @@ def test_what_grew_is_worse_and_what_shrank_is_better(
     assert found["weights"].change is Change.SAME
 
 
+@pytest.mark.parametrize("factor", [1.0003, 1 / 1.0003])
+def test_some_hundred_bytes_are_neither_worse_nor_better(
+    manifest: BundleManifest, factor: float
+) -> None:
+    """A report with a longer word in it makes no release another."""
+    pair = Side(manifest, None), Side(grown(manifest, factor), None)
+    assert {d.change for d in compare(*pair) if d.section == "size"} == {Change.SAME}
+
+
 @pytest.mark.parametrize(
     ("worse", "what"),
     [

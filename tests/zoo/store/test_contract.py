@@ -45,6 +45,8 @@ def count_puts(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_an_empty_store_is_empty(place: Any) -> None:
     """Nothing is listed, nothing is found, and the message says what to do."""
     store = place.store()
+    if place.root is not None:
+        place.root.mkdir()
     assert store.releases() == []
     assert not store.has("tiny", "cpu", BUILD_KEY)
     with pytest.raises(NotInStore, match=r"no release of tiny for cpu\. It is empty: publish with"):
