@@ -143,8 +143,9 @@ def _sweep_home(days: float, *, dry_run: bool) -> tuple[int, int]:
     """Remove work folders of processes that are no more, and what was not used for `days`.
 
     Args:
-        days: age from which on logs, kept documents, fetched reports and submissions, and compiled
-            headers go; a clock that jumps can only delay it or cost a file that is made again.
+        days: age from which on logs, kept documents, fetched reports and submissions, unpacked
+            bundles and compiled headers go; a clock that jumps can only delay it or cost a file
+            that is made again.
         dry_run: only count.
 
     Returns:
@@ -157,6 +158,7 @@ def _sweep_home(days: float, *, dry_run: bool) -> tuple[int, int]:
         *_old(home() / "fetched", days),
         *_unused(home() / "headers", days),
         *_unused(home() / "submissions", days),
+        *_unused(home() / "unpacked", days),
     ]
     size = sum(_bytes(path) for path in found)
     if not dry_run:

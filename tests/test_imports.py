@@ -96,7 +96,7 @@ def test_heavy_libraries_are_imported_only_at_home() -> None:
 def test_the_walk_sees_lazy_imports() -> None:
     """The two tests above are not empty: they see an import inside a function."""
     seen = {(path, module) for path, _, module in all_imports()}
-    assert ("flows/cli/flow_run.py", "flows.convert") in seen
+    assert ("flows/cli/convert.py", "flows.convert") in seen
 
 
 def loaded_after(code: str, home: Path, modules: Collection[str] = HEAVY) -> set[str]:
@@ -158,7 +158,7 @@ def test_records_are_read_without_numpy(arguments: list[str], tmp_path: Path) ->
     [
         "flows.plan",
         "flows.prefect_api",
-        "flows.cli.checks",
+        "flows.cli.doctor",
         "menagerie.session",
         "menagerie.validation",
     ],

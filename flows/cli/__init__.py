@@ -1,4 +1,4 @@
-"""The `zoo` command line: Typer and Rich, one command a file.
+"""The `zoo` command line, by Typer and Rich.
 
 Nothing heavy is imported here; each command imports what it needs when it runs, so that `--help`,
 `pull` and `run` need neither torch nor Prefect.
@@ -21,83 +21,104 @@ from flows.connection import keep_off_proxies
 from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["app", "invoke", "main"]
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
-# Where each stands, in the order of the help.
-_COMMANDS = {
-    "list": "listing:list_models",
-    "compile": "compile:compile_model",
-    "show": "show:show",
-    "convert": "convert:convert",
-    "promote": "promote:promote",
-    "rollback": "promote:rollback",
-    "retract": "promote:retract",
-    "releases": "releases:releases",
-    "diff": "diff:diff",
-    "provenance": "provenance:provenance",
-    "rebuild": "rebuild:rebuild",
-    "catalog": "catalog:catalog",
-    "pull": "pull:pull",
-    "verify": "verify:verify",
-    "run": "run:run",
-    "bench": "bench:bench",
-    "transcribe": "transcribe:transcribe",
-    "report": "report:report",
-    "explain": "explain:explain",
-    "bisect": "bisect:bisect",
-    "schema": "schema:schema",
-    "doctor": "doctor:doctor",
-    "gc": "gc:gc",
-    "submit": "submit:submit",
-    "up": "cluster:up",
-    "down": "cluster:down",
-    "status": "cluster:status",
-    "keys": "keys:keys",
+# Where each is, in the order of the help.
+_RELEASE = {
+    "promote": "promotion:promote",
+    "rollback": "promotion:rollback",
+    "retract": "promotion:retract",
+    "list": "releases:list_releases",
+    "diff": "releases:diff",
+    "provenance": "releases:provenance",
+    "rebuild": "releases:rebuild",
+    "verify": "releases:verify",
+    "catalog": "releases:catalog",
+    "gc": "releases:gc",
 }
+_CLUSTER = {name: f"mounted:{name}" for name in ("up", "down", "status")}
+_DEBUG = {"explain": "debug:explain", "bisect": "debug:bisect", "schema": "models:schema"}
+_TOP = {
+    "list": "models:list_models",
+    "show": "models:show",
+    "convert": "convert:convert",
+    "compile": "compile:compile_model",
+    "submit": "models:submit",
+    "report": "models:report",
+    "pull": "mounted:pull",
+    "verify": "mounted:verify",
+    "run": "mounted:run",
+    "bench": "mounted:bench",
+    "transcribe": "mounted:transcribe",
+    "doctor": "doctor:doctor",
+}
+# Shorter names, which the help leaves out: `zoo promote` is `zoo release promote`.
+_ALIASES = {**_RELEASE, **_CLUSTER, **_DEBUG, "releases": _RELEASE["list"]}
 
 # Commands whose options are another program's, `--help` included.
-_AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-_SETTINGS = dict.fromkeys(("up", "down", "status"), _AS_GIVEN)
+_AS_GIVEN = {"ignore_unknown_options": True, "help_option_names": []}
 
 
 class _OnDemand(UserDict[str, Any]):
     """Commands by name: the file of one is imported when it is asked for."""
 
     def __getitem__(self, name: str) -> Any:
-        found = resolve_name(f"{__name__}.{super().__getitem__(name)}")
+        place = super().__getitem__(name)
         program = typer.Typer(rich_markup_mode="markdown")
-        if isinstance(found, typer.Typer):
-            program.add_typer(found)
+        if isinstance(place, typer.Typer):
+            program.add_typer(place)
         else:
-            program.command(name, context_settings=_SETTINGS.get(name))(found)
+            settings = _AS_GIVEN if place.startswith("mounted:") else None
+            found = resolve_name(f"{__name__}.{place}")
+            program.command(name, context_settings=settings)(found)
         return typer.main.get_group(program).commands[name]
 
 
-class _Zoo(TyperGroup):
-    """All commands, of which a command line imports the one that it names."""
+def _group(
+    name: str, about: str, commands: Mapping[str, Any], aliases: Mapping[str, Any] | None = None
+) -> typer.Typer:
+    """Commands that belong together, of which a command line imports the one that it names."""
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**{**given, "commands": _OnDemand(_COMMANDS)})
+    class OnDemandGroup(TyperGroup):
+        def __init__(self, **given: Any) -> None:
+            super().__init__(**{**given, "commands": _OnDemand({**(aliases or {}), **commands})})
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        """Their names; nothing is imported for these."""
-        return list(_COMMANDS)
+        def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+            return list(commands)
+
+    return typer.Typer(
+        cls=OnDemandGroup,
+        name=name,
+        help=about,
+        no_args_is_help=True,
+        rich_markup_mode="markdown",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
 
 
-app = typer.Typer(
-    cls=_Zoo,
-    name="zoo",
-    help="Models that run without PyTorch: convert them, prove them, pull them, run them.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 all that was asked for is done, 1 a model failed, 2 misuse.",
+_GROUPS = {
+    "release": _group("release", "Releases in a store: judge, sign, compare, keep.", _RELEASE),
+    "keys": _group(
+        "keys",
+        "The keys that sign releases, and whose releases are trusted here.",
+        {name: f"keys:{name}" for name in ("init", "show", "rotate", "refresh")}
+        | {"trust": "mounted:trust"},
+    ),
+    "cluster": _group("cluster", "The local cluster: server, store and worker.", _CLUSTER),
+    "debug": _group("debug", "Look into a conversion, and what an entry may say.", _DEBUG),
+}
+app = _group(
+    "zoo",
+    "Models that run without PyTorch: convert them, prove them, pull them, run them.",
+    {**_TOP, **_GROUPS},
+    _ALIASES,
 )
+app.info.epilog = "Exit codes: 0 all that was asked for is done, 1 a model failed, 2 misuse."
 
 
 def _show_version(*, wanted: bool) -> None:

@@ -1,29 +1,44 @@
-"""`zoo doctor`."""
+"""`zoo doctor`: each check is a function, none of which raises."""
 
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import typer
 
 from flows.cli.options import JsonOption, StoreOption, store_url, use_cluster
 from flows.cli.output import emit, messages, show_check
+from menagerie.figures import milliseconds, seconds, size
+from menagerie.paths import home
+from zoo.errors import Check, Health, MenagerieError
 
-__all__ = ["doctor"]
+__all__ = ["checks", "doctor"]
+
+_SPACE_WARN = 10_000_000_000  # the largest model of our own needs 9.6 GB of bundle, work and store
+_SPACE_FAIL = 1_000_000_000
+_SKEW_SECONDS = 5.0
 
 
 def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Look at this machine, the store and Prefect's API, and say what to mend.
+    """Look at this machine, the store and Prefect's API, and say what to fix.
 
     **Examples**
 
     - `zoo doctor`
     - `zoo doctor --store s3://models/zoo`
     """
-    from flows.cli.checks import checks
-    from zoo.errors import Health
-
     use_cluster(lambda cluster: cluster.prefect_environment())
     found = []
-    with messages().status("looking around") as status:
+    with messages().status("looking at this machine") as status:
         for check in checks(store_url(store), status.update):
             found.append(check)
             if not as_json:
@@ -32,3 +47,181 @@ def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
         emit([asdict(check) for check in found])
     if any(check.health is Health.FAIL for check in found):
         raise typer.Exit(1)
+
+
+def checks(store: str, status: Callable[[str], None] = lambda _: None) -> Iterator[Check]:
+    """Look at one thing after another.
+
+    Args:
+        store: URL or folder of the store to probe.
+        status: called with what is being looked at, for the slow ones.
+    """
+    from transforms.targets import all_targets
+
+    for look in (_python, _packages, _compiler):
+        yield look()
+    for target in all_targets().values():
+        yield from target.checks()
+    for look in (_runtime, _sandbox, _home):
+        yield look()
+    status(f"probing the store {store}")
+    yield _store(store)
+    yield _prefect(status)
+    if server := os.environ.get("PREFECT_API_URL"):
+        yield _clock(server)
+
+
+def _python() -> Check:
+    from packaging.specifiers import SpecifierSet
+
+    found = platform.python_version()
+    wanted = importlib.metadata.metadata("menagerie-zoo")["Requires-Python"]
+    if SpecifierSet(wanted).contains(found, prereleases=True):
+        return Check("python", Health.OK, f"{found} at {sys.executable}")
+    return Check("python", Health.FAIL, found, f"Use a Python that is {wanted}")
+
+
+def _packages() -> Check:
+    """Compare what is installed with what Menagerie requires."""
+    from packaging.requirements import Requirement
+
+    wrong, count = [], 0
+    for text in importlib.metadata.requires("menagerie") or ():
+        wanted = Requirement(text)
+        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
+            continue
+        count += 1
+        try:
+            found = importlib.metadata.version(wanted.name)
+        except importlib.metadata.PackageNotFoundError:
+            wrong.append(f"{wanted.name} is missing")
+            continue
+        if not wanted.specifier.contains(found, prereleases=True):
+            wrong.append(f"{wanted.name} {found} is not {wanted.specifier}")
+    if wrong:
+        advice = "Run `make setup`; pulling, verifying and running need no torch and no prefect"
+        return Check("packages", Health.WARN, "; ".join(wrong), advice)
+    return Check("packages", Health.OK, f"{count} as required")
+
+
+def _compiler() -> Check:
+    from menagerie.compilers import find_host_compiler
+
+    found = find_host_compiler()
+    if found is None:
+        return Check(
+            "compiler",
+            Health.WARN,
+            "there is no C++ compiler on the PATH",
+            advice="Install g++ 11 or clang 15, or newer; only conversion needs it",
+        )
+    path, version = found
+    return Check("compiler", Health.OK, f"{version} at {path}")
+
+
+def _runtime() -> Check:
+    try:
+        from menagerie.library import available_targets, library_path, version
+
+        # A Mac has the Metal runtime alone, Linux both.
+        targets = available_targets() or (library_path().name,)
+        return Check("runtime", Health.OK, version(targets[0]))
+    except (MenagerieError, OSError, ImportError) as error:
+        advice = "Build it with `make setup`"
+        return Check("runtime", Health.FAIL, str(error), advice)
+
+
+def _sandbox() -> Check:
+    from menagerie.validation.sandbox import NO_SANDBOX, SECCOMP, sandbox_name
+
+    found = sandbox_name()
+    if found == NO_SANDBOX:
+        detail = "none: a bundle that is being proven or verified runs as you"
+        advice = "Prove and verify what is yours alone here, or in a container of its own"
+        return Check("sandbox", Health.WARN, detail, advice)
+    if found == SECCOMP:
+        detail = f"{found}: no network and no other process, but a bundle may read your files"
+        advice = "Let users make namespaces, or start the kernel (5.13 or later) with lsm=landlock"
+        return Check("sandbox", Health.WARN, detail, advice)
+    return Check("sandbox", Health.OK, found)
+
+
+def _home() -> Check:
+    try:
+        folder = home()
+        free = shutil.disk_usage(folder).free
+        writable = os.access(folder, os.W_OK)
+    except (MenagerieError, OSError) as error:
+        return Check("home", Health.FAIL, str(error))
+    detail = f"{folder}, {size(free)} free"
+    if not writable:
+        advice = "Set MENAGERIE_HOME to a folder you can write to"
+        return Check("home", Health.FAIL, f"{folder}, read-only", advice)
+    if free < _SPACE_WARN:
+        health = Health.FAIL if free < _SPACE_FAIL else Health.WARN
+        advice = "Free some space, or set MENAGERIE_HOME to a larger disk"
+        return Check("home", health, detail, advice)
+    return Check("home", Health.OK, detail)
+
+
+def _store(url: str) -> Check:
+    from zoo.store import open_store
+
+    try:
+        found = open_store(url).check()
+    except MenagerieError as error:
+        return Check("store", Health.FAIL, str(error))
+    bad = [f"{f.operation}: {f.detail}" for f in found.findings if not f.passed]
+    if bad:
+        advice = "Publishing or pulling will not work until the store does this"
+        return Check("store", Health.FAIL, "; ".join(bad), advice)
+    slowest = max(found.findings, key=lambda f: f.milliseconds)
+    detail = f"{found.url}, slowest: {slowest.operation} {milliseconds(slowest.milliseconds)}"
+    return Check("store", Health.OK, detail)
+
+
+def _prefect(status: Callable[[str], None]) -> Check:
+    from flows.prefect_api import prefect_api
+
+    configured = bool(os.environ.get("PREFECT_API_URL"))
+    began = time.perf_counter()
+    try:
+        with prefect_api(status) as url:
+            taken = time.perf_counter() - began
+    except MenagerieError as error:
+        return Check("prefect", Health.FAIL, str(error))
+    what = f"server {url} answers" if configured else "embedded API starts"
+    return Check("prefect", Health.OK, f"{what} in {seconds(taken)}")
+
+
+def _clock(server: str) -> Check:
+    """Compare this machine's clock with the server's: a worker's must be right.
+
+    A worker asks for the runs that are due by its own clock, and S3 servers refuse requests that
+    seem a quarter of an hour old.
+    """
+    began = time.time()
+    try:
+        server_time = _time_at(f"{server}/health")
+    except (OSError, TypeError, ValueError, HTTPException) as error:
+        return Check("clock", Health.WARN, f"{server} does not say: {error}")
+    # Its second may have begun just before we asked, or be about to end.
+    ahead = max(began - server_time - 1.0, 0.0) + min(time.time() - server_time, 0.0)
+    if abs(ahead) <= _SKEW_SECONDS:
+        return Check("clock", Health.OK, "as the server's")
+    detail = f"{seconds(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} the server's"
+    advice = "Set it, best by NTP: workers find their runs late, S3 servers refuse requests"
+    return Check("clock", Health.FAIL, detail, advice)
+
+
+def _time_at(url: str) -> float:
+    """Seconds since 1970 by a server's clock, in whole seconds; a refusal has it as well."""
+    from flows.prefect_api import server_trust
+
+    try:
+        with urlopen(url, timeout=10, context=server_trust()) as answer:  # noqa: S310 - the operator's
+            headers = answer.headers
+    except HTTPError as refusal:
+        with refusal:
+            headers = refusal.headers
+    return parsedate_to_datetime(headers["Date"]).timestamp()

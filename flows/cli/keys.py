@@ -1,6 +1,5 @@
 """`zoo keys`: the keys that sign releases, and whose releases are trusted here."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,16 +10,9 @@ from flows.cli.output import emit, messages, results, table
 if TYPE_CHECKING:
     from zoo.signing import Keyring
 
-__all__ = ["keys"]
-
-keys = typer.Typer(
-    name="keys",
-    help="The keys that sign releases, and whose releases are trusted here.",
-    no_args_is_help=True,
-)
+__all__ = ["init", "refresh", "rotate", "show"]
 
 
-@keys.command("init")
 def init(
     *,
     release_keys: Annotated[int, typer.Option(min=1, max=16, help="Keys that sign releases.")] = 1,
@@ -28,7 +20,7 @@ def init(
     root_keys: Annotated[int, typer.Option(min=1, max=16, help="Keys that sign roots.")] = 1,
     root_threshold: Annotated[int, typer.Option(min=1, max=16, help="So many must sign.")] = 1,
     timestamp_days: Annotated[
-        int, typer.Option(min=1, max=3650, help="So long can a mirror show an old state.")
+        int, typer.Option(min=1, max=3650, help="How long a mirror can show an old state.")
     ] = 7,
     as_json: JsonOption = False,
 ) -> None:
@@ -56,22 +48,25 @@ def init(
     _print(keyring, as_json=as_json)
     if not as_json:
         results().print(
-            f"Give {folder / 'root.json'} to whoever is to trust your releases "
+            f"Give {folder / 'root.json'} to those who are to trust your releases "
             "(`menagerie trust root.json`), and take root-*.pem offline.",
             markup=False,
         )
 
 
-@keys.command("show")
 def show(*, as_json: JsonOption = False) -> None:
-    """Show the keys, how long metadata stay good, and whom this machine trusts."""
+    """Show the keys, how long metadata stay good, and whom this machine trusts.
+
+    **Examples**
+
+    - `zoo keys show --json`
+    """
     from zoo.signing import Keyring
     from zoo.signing.keyring import keys_folder
 
     _print(Keyring(keys_folder()), as_json=as_json)
 
 
-@keys.command("rotate")
 def rotate(
     role: Annotated[str, typer.Argument(help="root, release or online.")] = "release",
     *,
@@ -82,6 +77,10 @@ def rotate(
 
     Needs the root keys. Clients with The Update Framework follow by themselves, others are given
     the new root.json.
+
+    **Examples**
+
+    - `zoo keys rotate release --store s3://models/zoo`
     """
     from zoo.errors import UsageError
     from zoo.signing import Keyring, Promoter, Role
@@ -98,30 +97,13 @@ def rotate(
     _print(keyring, as_json=as_json)
 
 
-@keys.command("trust")
-def trust(
-    root: Annotated[Path, typer.Argument(metavar="root.json")],
-    *,
-    as_json: JsonOption = False,
-) -> None:
-    """Trust a publisher's root from now on: bundles that its keys sign run on this machine."""
-    from menagerie.trust import add_root
-    from menagerie.trust.roots import MAX_ROOT_BYTES
-
-    with root.open("rb") as file:
-        found = add_root(file.read(MAX_ROOT_BYTES + 1), str(root))
-    if as_json:
-        emit({"version": found.version, "threshold": found.threshold, "keys": len(found.keys)})
-        return
-    results().print(
-        f"trusted from now on: root {found.version}, {found.threshold} of {len(found.keys)} keys "
-        "must sign"
-    )
-
-
-@keys.command("refresh")
 def refresh(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Date the store's metadata anew, before they expire; needs the online key alone."""
+    """Date the store's metadata anew, before they expire; needs the online key alone.
+
+    **Examples**
+
+    - `zoo keys refresh --store s3://models/zoo`
+    """
     from zoo.signing import Keyring, Promoter
     from zoo.signing.keyring import keys_folder
     from zoo.store import open_store

@@ -53,7 +53,7 @@ def complete_targets(incomplete: str) -> list[str]:
     return [name for name in all_targets() if name.startswith(incomplete)]
 
 
-def known_target(name: str | None) -> str | None:
+def known_target(name: str) -> str:
     """The name of a target.
 
     Raises:
@@ -61,12 +61,12 @@ def known_target(name: str | None) -> str | None:
     """
     from transforms.targets import target_named
 
-    return None if name is None else target_named(name).name
+    return target_named(name).name
 
 
 def known_targets(names: list[str] | None) -> list[str] | None:
     """Names of targets; see `known_target`."""
-    return None if names is None else [known_target(name) or "" for name in names]
+    return None if names is None else [known_target(name) for name in names]
 
 
 ModelArgument = Annotated[

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import math
 import sys
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from menagerie.figures import printable, shown_json
+from menagerie.figures import printable
+from menagerie.terminal import write_json as emit
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rich.console import Console
     from rich.table import Table
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from zoo.errors import Check
 
-__all__ = ["complain", "emit", "figure", "messages", "results", "show_check", "table"]
+__all__ = ["complain", "emit", "figure", "messages", "results", "show_check", "table", "transfer"]
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ def _console() -> type[Console]:
     from rich.console import Console
     from rich.errors import MarkupError
 
-    class Calm(Console):
+    class SafeConsole(Console):
         def render_str(self, text: str, **options: Any) -> Text:
             plain = printable(text)
             try:
@@ -41,7 +41,7 @@ def _console() -> type[Console]:
             except MarkupError:  # brackets of a name, not ours
                 return super().render_str(plain, **{**options, "markup": False})
 
-    return Calm
+    return SafeConsole
 
 
 def results() -> Console:
@@ -53,27 +53,6 @@ def results() -> Console:
 def messages() -> Console:
     """Standard error, for progress, remarks and complaints."""
     return _console()(stderr=True, highlight=False, soft_wrap=True)
-
-
-def emit(value: Any) -> None:
-    """Write `value` as JSON to standard output, and nothing else goes there.
-
-    What could steer a terminal is escaped in it: it reads as the same value.
-
-    JSON has no NaN and no infinity: they become strings, the same as in report.json.
-    """
-    text = json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
-    sys.stdout.write(shown_json(text) + "\n")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
 
 
 def complain(error: BaseException) -> None:
@@ -117,3 +96,21 @@ def show_check(check: Check) -> None:
 def figure(value: T | None, written: Callable[[T], str]) -> str:
     """A value as a function of `menagerie.figures` writes it; a dash for None."""
     return "–" if value is None else written(value)  # noqa: RUF001
+
+
+@contextmanager
+def transfer(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar called `what`; yields the callback that takes bytes done and bytes in all."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        console=messages(),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

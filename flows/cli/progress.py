@@ -1,4 +1,4 @@
-"""The live display of a conversion run: a line a model, with its stages and the time.
+"""What `zoo convert` shows: a line a model while it runs, the table of results at its end.
 
 On a terminal the lines are redrawn; into a file or a pipe every finished stage is a line.
 """
@@ -9,18 +9,24 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
-from flows.cli.output import messages
+from flows.cli.output import figure, messages, results, table
 from flows.outcome.results import Outcome
-from menagerie import figures
+from menagerie.figures import decibels, error, milliseconds, seconds, size, speed
+from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.paths import home
 from tasks.job import Stage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.progress import TaskID
 
-    from flows.outcome.results import ModelResult
+    from flows.outcome.results import ModelResult, RunResult
+    from flows.plan import PlannedModel
 
-__all__ = ["LiveDisplay"]
+__all__ = ["LiveDisplay", "announce_weights", "print_results"]
 
 _MARKS = {
     Outcome.PUBLISHED: "[green]published[/green]",
@@ -29,6 +35,16 @@ _MARKS = {
     Outcome.FAILED: "[red]failed[/red]",
     Outcome.CRASHED: "[red]crashed[/red]",
     Outcome.TIMED_OUT: "[red]timed out[/red]",
+}
+
+
+_STYLES = {
+    Outcome.PUBLISHED: "green",
+    Outcome.PROVEN: "green",
+    Outcome.SKIPPED: "dim",
+    Outcome.FAILED: "red",
+    Outcome.CRASHED: "red",
+    Outcome.TIMED_OUT: "red",
 }
 
 
@@ -65,12 +81,12 @@ class LiveDisplay:
         with self._lock:
             self._describe(model, target, stage)
 
-    def stage_ended(self, model: str, target: str, stage: Stage, seconds: float) -> None:
+    def stage_ended(self, model: str, target: str, stage: Stage, took: float) -> None:
         """See `Listener`."""
         with self._lock:
             self._done.setdefault((model, target), []).append(stage)
         if not self._live:
-            self._console.print(f"{model} for {target}: {stage} {figures.seconds(seconds)}")
+            self._console.print(f"{model} for {target}: {stage} {seconds(took)}")
 
     def model_ended(self, result: ModelResult) -> None:
         """See `Listener`."""
@@ -84,7 +100,7 @@ class LiveDisplay:
             self._console.print(f"{result.model} for {result.target}: {text}")
             return
         with self._lock:
-            if key not in self._tasks:  # a worker converted it, and we heard of no stage
+            if key not in self._tasks:  # a worker converted it, and no stage was reported
                 self._tasks[key] = self._progress.add_task("", label=" ".join(key))
         self._progress.update(self._tasks[key], description=text, total=1, completed=1)
 
@@ -113,3 +129,63 @@ class LiveDisplay:
             if s is not Stage.LOCATE or s is stage  # only after a failure
         ]
         self._progress.update(self._tasks[key], description=" ".join(steps))
+
+
+def announce_weights(planned: Sequence[PlannedModel], seed: int | None, *, quiet: bool) -> None:
+    """Say which models get random weights: it is never done silently.
+
+    With `quiet` it is said on standard error, since standard output belongs to JSON.
+    """
+    if seed is None:
+        return
+    console = messages() if quiet else results()
+    for text, models in (
+        (f"Random weights, seed {seed}, instead of fetched ones:", _names(planned, seed)),
+        ("Weights of the entry's own, kept:", _names(planned, None)),
+    ):
+        if models:
+            console.print(f"{text} {', '.join(models)}")
+
+
+def _names(planned: Sequence[PlannedModel], seed: int | None) -> list[str]:
+    return list(dict.fromkeys(one.model for one in planned if one.seed == seed))
+
+
+def print_results(run: RunResult) -> None:
+    """The rows, then every reason in full, then where things are."""
+    columns = ("max abs error", "SNR", "latency", "against eager", "size", "time")
+    shown = table("model", "target", "outcome", *columns, right=columns)
+    for row in run.results:
+        shown.add_row(*_cells(row))
+    console = results()
+    console.print(shown)
+    for row in run.results:
+        if row.reason is not None:
+            where = f"{row.model} for {row.target}, {row.stage}: "
+            console.print(Text(where, style="red").append(row.reason, style="default"))
+        elif row.remark:
+            console.print(f"{row.model} for {row.target}: {row.remark}", markup=False)
+        if row.diagnosis is not None and row.diagnosis.divergence is not None:
+            console.print(f"rerun   {row.diagnosis.divergence.command}", markup=False)
+    console.print(f"{run.summary} in {seconds(run.seconds)}")
+    console.print(f"store   {run.store}", markup=False)
+    if run.report is not None:
+        console.print(f"report  {run.report}", markup=False)
+    console.print(f"home    {home()}", markup=False)
+
+
+def _cells(row: ModelResult) -> tuple[Text | str, ...]:
+    outcome = row.outcome.value
+    if row.proof is ReleaseState.EMULATED:
+        outcome += ", emulated"
+    return (
+        row.model,
+        row.target,
+        Text(outcome, style=_STYLES[row.outcome]),
+        figure(row.worst_absolute, error),
+        figure(row.worst_snr_db, decibels),
+        figure(row.latency_ms, milliseconds),
+        "" if row.latency_ms is None else speed(row.ratio),
+        figure(row.bytes, size),
+        seconds(row.seconds),
+    )

@@ -1,22 +1,62 @@
-"""`zoo releases`."""
+"""Releases of a store: what there is, where it comes from, whether it still proves, what goes."""
 
-from typing import Annotated
+import os
+import re
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.options import JsonOption, StoreOption, complete_models, store_url
-from flows.cli.output import emit, results, table
+from flows.cli.options import (
+    FactoriesOption,
+    JsonOption,
+    ManifestOption,
+    ModelArgument,
+    StoreOption,
+    TargetOption,
+    UnsignedOption,
+    absolute,
+    complete_targets,
+    known_targets,
+    store_url,
+)
+from flows.cli.output import emit, figure, messages, results, table
+from menagerie.figures import milliseconds, size
+from zoo.errors import UsageError
 
-__all__ = ["releases"]
+if TYPE_CHECKING:
+    from tasks.verify import Proof
+    from zoo.catalogue import Site
+    from zoo.report.comparison import Difference, Side
+    from zoo.store import Release, Store
+
+__all__ = ["catalog", "diff", "gc", "list_releases", "provenance", "rebuild", "verify"]
+
+_BUILT = Path(__file__).parents[2] / "dist"  # where `make wheel` puts it
+_BuildOption = Annotated[
+    str | None, typer.Option("--build", metavar="KEY", help="Not the latest, but this build.")
+]
+_COLOURS = {"better": "green", "worse": "red"}
+_Which = typer.Argument(
+    metavar="MODEL[@WHICH]|DIR|ZIP",
+    help="WHICH: latest, a number in the order of promotion from 1, or the build key's beginning.",
+)
 
 
-def releases(
-    model: Annotated[str, typer.Argument(help="Name of a model.", autocompletion=complete_models)],
+def list_releases(
+    model: ModelArgument,
     *,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the signed history of a model's releases, and what waits for its promotion."""
+    """Show the signed history of a model's releases, and what waits for its promotion.
+
+    **Examples**
+
+    - `zoo release list resnet18`
+    - `zoo release list resnet18 --json | jq .latest`
+    """
     from rich.markup import escape
 
     from menagerie.typed_json import plain
@@ -56,3 +96,388 @@ def releases(
         build, state = candidate.build_key[:12], candidate.manifest.state.value
         shown.add_row(candidate.platform, created, "candidate", build, state, "")
     results().print(shown)
+
+
+def diff(
+    before: Annotated[str, _Which],
+    after: Annotated[str | None, typer.Argument(metavar="[...]", help="Default: latest.")] = None,
+    *,
+    target: TargetOption = "cpu",
+    everything: Annotated[bool, typer.Option("--all", help="Also what is equal.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare two releases: numerics, latency, size, graph, passes, kernels and provenance.
+
+    Given one model alone, its latest release is compared with the one before it.
+
+    **Examples**
+
+    - `zoo release diff resnet18`
+    - `zoo release diff resnet18@1 resnet18@latest --target metal`
+    - `zoo release diff resnet18 out/`
+    """
+    from zoo.report.comparison import compare
+
+    place = store_url(store)
+    name = before.partition("@")[0]
+    if after is None:
+        if Path(before).exists():
+            raise UsageError(before, "is compared with nothing", f"zoo release diff {before} MODEL")
+        after = name
+        before = before if "@" in before else f"{name}@before"
+    found = compare(_side(before, target, place), _side(after, target, place))
+    shown = [each for each in found if everything or each.change != "same"]
+    if as_json:
+        emit([vars(each) for each in shown])
+        return
+    _print(shown, before, after)
+
+
+def _print(found: "list[Difference]", before: str, after: str) -> None:
+    from rich.markup import escape
+
+    shown = table("", "what", escape(before), escape(after), "")
+    section = ""
+    for each in found:
+        new, section = each.section != section, each.section
+        colour = _COLOURS.get(each.change)
+        row = (section if new else "", *map(escape, (each.what, each.before, each.after)))
+        shown.add_row(*row, each.change if colour else "", style=colour)
+    results().print(shown if found else "no difference")
+
+
+def _side(which: str, target: str, store: str) -> "Side":
+    from menagerie.cli import bundle_at
+    from menagerie.format.folder import open_bundle
+    from zoo.report import read_report
+    from zoo.report.comparison import Side
+    from zoo.store import open_store
+
+    if Path(which).exists():
+        with bundle_at(which, target, lambda: open_store(store)) as folder:
+            bundle = open_bundle(folder)
+            return Side(bundle.manifest, read_report(bundle.folder))
+    return _released(which, target, store)
+
+
+def _released(which: str, target: str, store: str) -> "Side":
+    from menagerie.cli import model_name
+    from zoo.report.comparison import Side
+    from zoo.report.files import report_of
+    from zoo.store import open_store
+
+    text, _, rank = which.partition("@")
+    model, opened = model_name(text), open_store(store)
+    if rank in {"", "latest"}:
+        release = opened.find(model, target)
+    else:
+        release = opened.find_any(model, target, _build(opened, model, target, rank))
+    return Side(release.manifest, report_of(opened, release))
+
+
+def _build(store: "Store", model: str, target: str, rank: str) -> str:
+    """The build key that `before`, a number or the beginning of a key means."""
+    from flows.cli.promotion import build_keys, ledger_here, whole_key
+
+    ledger = ledger_here(store, model, target)
+    keys = build_keys(ledger)
+    if rank == "before":
+        latest = ledger.latest
+        earlier = keys if latest is None else keys[: keys.index(latest.build_key)]
+        if not earlier:
+            fact = f"has no release for {ledger.platform} before its latest"
+            raise UsageError(model, fact, "Name two to compare: zoo release diff MODEL@1 MODEL@2")
+        return earlier[-1]
+    if re.fullmatch(r"[1-9][0-9]{0,5}", rank):
+        if int(rank) > len(keys):
+            fact = f"has {len(keys)} releases for {ledger.platform}, not {rank}"
+            raise UsageError(model, fact, f"See: zoo release list {model}")
+        return keys[int(rank) - 1]
+    waiting = (release.build_key for release in store.candidates(model, target))
+    return whole_key(model, {*keys, *waiting}, rank)
+
+
+def provenance(
+    model: ModelArgument,
+    *,
+    target: TargetOption = "cpu",
+    build: _BuildOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check and show where a release comes from: source, versions, passes, builder, digests.
+
+    It is an in-toto statement with the SLSA provenance predicate, signed by the promoter. What was
+    linked is read from the release's bill of materials.
+
+    **Examples**
+
+    - `zoo release provenance resnet18`
+    - `zoo release provenance resnet18 --target metal --json`
+    """
+    from menagerie.format.bundle_manifest import Role
+    from transforms.sbom import linked
+    from zoo.signing.provenance import read_provenance
+    from zoo.store import open_store
+
+    opened = open_store(store_url(store))
+    release = opened.find(model, target, build)
+    found = read_provenance(opened, release)
+    if as_json:
+        emit(found)
+        return
+    bill = release.manifest.files.get(Role.SBOM)
+    definition = found["predicate"]["buildDefinition"]
+    shown = table("what", "value")
+    for name, value in definition["externalParameters"].items():
+        shown.add_row(name, str(value))
+    for each in definition["resolvedDependencies"]:
+        value = each.get("version") or each.get("uri") or str(each.get("digest", {}).get("sha256"))
+        shown.add_row(each["name"], value)
+    shown.add_row("builder", found["predicate"]["runDetails"]["builder"]["id"])
+    for each in found["subject"]:
+        shown.add_row(each["name"], each["digest"]["sha256"])
+    for part in () if bill is None else linked(opened.read_file(bill)):
+        shown.add_row(f"linked: {part.name}", f"{part.version} {part.licence}, {part.how}".strip())
+    results().print(shown)
+    results().print("signed by a trusted key, and over these very files")
+
+
+def rebuild(
+    model: ModelArgument,
+    *,
+    target: TargetOption = "cpu",
+    build: _BuildOption = None,
+    platform: Annotated[
+        str | None, typer.Option(help="Of another machine, e.g. metal-macos-arm64.")
+    ] = None,
+    manifest: ManifestOption = None,
+    allow_factories: FactoriesOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Convert a release again and compare it with what is published, byte for byte.
+
+    All files and the manifest are compared, but for the report, which speaks of its own run, and
+    the dates. Nothing is published. It takes the code, versions and compiler that the release was
+    made with; see `zoo release provenance`.
+
+    **Examples**
+
+    - `zoo release rebuild resnet18`
+    - `zoo release rebuild resnet18 --target metal --json`
+    """
+    from flows import proofs
+    from flows.parameters import ConversionOptions
+    from flows.services import services
+    from tasks.rebuild import RebuildOutcome
+    from zoo.store import open_store
+
+    if allow_factories:  # whoever types it is the operator of this machine
+        os.environ["MENAGERIE_ALLOW_FACTORIES"] = "1"
+    place = store_url(store)
+    release = open_store(place).find(model, target, build, platform=platform)
+    options = ConversionOptions(
+        store=place,
+        manifest="" if manifest is None else absolute(str(manifest)),
+        allow_factories=allow_factories,
+    )
+    with messages().status(f"converting {model} for {release.platform} again"):
+        found = proofs.rebuild(release, options, services().hold)
+    if as_json:
+        emit(found.model_dump(mode="json"))
+    elif found.outcome is RebuildOutcome.IDENTICAL:
+        results().print(
+            f"identical: {found.files} files, {size(found.bytes)}, but for the report and the dates"
+        )
+    elif found.differences:
+        shown = table("file", "difference")
+        for each in found.differences:
+            shown.add_row(each.place, each.fact)
+        results().print(shown)
+        results().print(found.outcome.value)
+    else:
+        results().print(f"{found.outcome}: {found.detail}", markup=False)
+    if not found.succeeded:
+        raise typer.Exit(1)
+
+
+def verify(
+    *,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--target",
+            "-t",
+            help="May be repeated. Default: each there is.",
+            callback=known_targets,
+            autocompletion=complete_targets,
+        ),
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, max=256, help="Threads to run with.")] = 1,
+    allow_unsigned: UnsignedOption = False,  # noqa: ARG001 - its callback acts
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Prove the latest release of every model and target on this machine.
+
+    **Examples**
+
+    - `zoo release verify`
+    - `zoo release verify --target cpu --store s3://models/zoo`
+    """
+    from flows.proofs import verify_all
+    from flows.work import new_work_folder
+    from tasks.verify import verify_release
+
+    place = store_url(store)
+
+    def prove(release: "Release") -> "Proof":
+        messages().print(f"{release.model} for {release.target}", markup=False)
+        folder = new_work_folder(f"verify-{release.model}-{release.target}")
+        return verify_release(place, release, folder, threads=threads)
+
+    result = verify_all(place, (), tuple(target or ()), prove, every_build=False)
+    if as_json:
+        emit(result.model_dump(mode="json"))
+    else:
+        shown = table("model", "target", "verdict", "latency", "why", right=("latency",))
+        for proof in result.proofs:
+            latency = figure(proof.latency_ms, milliseconds)
+            shown.add_row(proof.model, proof.target, proof.outcome.value, latency, proof.detail)
+        results().print(shown)
+        results().print(result.summary)
+    if not result.succeeded:
+        raise typer.Exit(1)
+
+
+def catalog(
+    *,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Only its page and the list; once for each.")
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where a web server shows the store: the pages' commands name it. Kept; '': none.",
+        ),
+    ] = None,
+    wheel: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="The small package for readers; kept. Default with --address: what is in dist/.",
+        ),
+    ] = None,
+    open_it: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make the site of all promoted releases anew, in the store beside them.
+
+    Each promotion does it for its own model. The pages are static: they work from a folder and
+    from any server, and link the very files of the store. Of a bucket without a web server a copy
+    is made whose links anybody may follow for a week.
+
+    **Examples**
+
+    - `zoo release catalog --open`
+    - `zoo release catalog --address https://models.example/zoo`
+    - `zoo release catalog --store s3://models/zoo`
+    """
+    from zoo.catalogue import INDEX, share_catalogue, update_catalogue
+    from zoo.store import open_store
+
+    opened = open_store(store_url(store))
+    opened.objects.require()
+    site = _site(opened, address, wheel or [])
+    with messages().status("drawing the catalogue"):
+        models = update_catalogue(opened, model if address is None and not wheel else None)
+        shared = None if site.address else share_catalogue(opened)
+    if opened.url.startswith("s3://"):
+        place = shared or f"{site.address}/{INDEX}"
+    else:
+        place = str(Path(opened.url.removeprefix("file://")) / INDEX)
+    if as_json:
+        emit({"models": models, "index": place})
+    else:
+        results().print(place, markup=False)
+    if shared:
+        messages().print("Anyone with this address can read all pages and files, for a week.")
+    if open_it:
+        webbrowser.open(place if "://" in place else Path(place).resolve().as_uri())
+
+
+def _site(store: "Store", address: str | None, wheels: list[Path]) -> "Site":
+    """What is kept of the site, with what was given now."""
+    from zoo.catalogue import keep_site, kept_site
+
+    kept = kept_site(store.objects)
+    if address is None and not wheels:
+        return kept
+    if odd := [w for w in wheels if not (w.name.startswith("menagerie-") and w.suffix == ".whl")]:
+        raise UsageError(str(odd[0]), "is not a wheel of the small package", "Run: make wheel")
+    site = kept if address is None else kept.at(address)
+    given = wheels or ([] if site.wheels else sorted(_BUILT.glob("menagerie-*.whl")))
+    site = keep_site(store.objects, site, given)
+    if not site.wheels:
+        fact = "The pages cannot say where the runtime is"
+        messages().print(
+            f"{fact}: make wheel, then zoo release catalog --wheel dist/menagerie-*.whl"
+        )
+    return site
+
+
+def gc(
+    *,
+    keep: Annotated[
+        int, typer.Option("--keep", min=1, max=1000, help="Releases kept a model and target.")
+    ] = 3,
+    keep_days: Annotated[
+        float, typer.Option("--keep-days", min=0.0, max=36500.0, help="Younger releases stay, too.")
+    ] = 0.0,
+    candidate_days: Annotated[
+        float,
+        typer.Option("--candidate-days", min=0.0, max=36500.0, help="Younger candidates stay."),
+    ] = 30.0,
+    grace_hours: Annotated[
+        float,
+        typer.Option("--grace-hours", min=0.0, max=8760.0, help="Anything younger stays."),
+    ] = 24.0,
+    really: Annotated[bool, typer.Option("--delete", help="Remove it, not only say what.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what no release needs any more, or remove it with `--delete`.
+
+    The latest release of every model and target stays, as its ledger has it, and so does every file
+    that a release names; others may publish meanwhile. A candidate that nobody has promoted goes
+    when it is older than `--candidate-days` and `--keep-days`.
+
+    **Examples**
+
+    - `zoo release gc`
+    - `zoo release gc --keep 1 --delete`
+    - `zoo release gc --keep 2 --keep-days 90 --delete`
+    """
+    from flows.work import collect
+    from zoo.store import KeepRule, open_store
+
+    open_store(place := store_url(store)).objects.require()
+    rule = KeepRule(
+        releases=keep, days=keep_days, candidate_days=candidate_days, grace_hours=grace_hours
+    )
+    with messages().status("looking through the store"):
+        collected = collect(place, rule, dry_run=not really)
+    if as_json:
+        emit(collected.model_dump(mode="json"))
+        return
+    for key in collected.swept.documents:
+        results().print(key, markup=False)
+    results().print(collected.summary)
+    if not really:
+        results().print("Nothing was removed: `zoo release gc --delete` does it")

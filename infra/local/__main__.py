@@ -75,6 +75,10 @@ def down(*, as_json: JsonOption = False) -> None:
     """End the local cluster; its data, ports and secrets stay for the next `zoo up`.
 
     Conversions at work are ended too and run again after the next `zoo up`.
+
+    **Examples**
+
+    - `zoo cluster down`
     """
     from infra.local.down import down as bring_down
 
@@ -91,6 +95,10 @@ def status(*, as_json: JsonOption = False) -> None:
     """Say whether the local cluster is well, and what to do where it is not.
 
     Exit code 1 if anything is down.
+
+    **Examples**
+
+    - `zoo cluster status --json`
     """
     from infra.local.status import status as look
 

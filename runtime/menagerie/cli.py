@@ -1,49 +1,114 @@
-"""The `menagerie` command: pull, verify, run, bench and transcribe, with numpy alone.
+"""The command line of what runs artifacts: pull, verify, run, bench, transcribe.
 
-Only what a command needs is imported when it runs, so that `menagerie --help` answers at once.
+`menagerie` is this alone, with numpy; `zoo` mounts the same commands with a default store of its
+own. Only what a command needs is imported when it runs, so that `--help` answers at once.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import re
 import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from menagerie.errors import MenagerieError, UsageError
+from menagerie.figures import printable
+from menagerie.terminal import Status, columns, painted, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
-__all__ = ["main"]
+    from menagerie.store import ReleaseReader
+    from menagerie.validation.findings import ValidationReport
 
-_EPILOG = """\
-examples:
-  menagerie pull resnet18 --store https://models.example/zoo -o resnet18
-  menagerie pull resnet18 --store https://models.example/zoo --standalone -o alone
-  menagerie verify resnet18
-  menagerie run resnet18 --input x.npy --output y.npy
-  menagerie bench resnet18 --threads 2
-  menagerie bench resnet18 --profile
-  menagerie transcribe spoken_digits recording.wav
+__all__ = ["SUMMARIES", "Host", "bundle_at", "carry_out", "main", "model_name"]
 
-exit codes: 0 done, 1 it failed, 2 misuse. A bundle is native code: run only what you trust.
-"""
+SUMMARIES = {
+    "pull": "Download a release; every file's sha256 is checked before anything appears.",
+    "verify": "Prove an artifact on this machine: its golden cases, in a fresh process.",
+    "run": "Run an artifact on numpy files.",
+    "bench": "Time an artifact on its largest golden input.",
+    "transcribe": "Write down what recordings say.",
+    "trust": "Trust a publisher's root.json; without one, say who is trusted.",
+    "version": "Say what is installed, and what it can run.",
+}
+
+_EXAMPLES = {
+    "pull": """\
+  {0} pull resnet18 --store https://models.example/zoo -o out
+  {0} pull resnet18 --zip -o resnet18.zip
+  {0} pull resnet18 --platform cpu-linux-arm64
+  {0} pull resnet18 --standalone --runtime dist/menagerie-*.whl -o alone""",
+    "verify": """\
+  {0} verify out
+  {0} verify resnet18.zip --json
+  {0} verify resnet18 --target metal""",
+    "run": """\
+  {0} run out --input x.npy --output y.npy
+  {0} run resnet18 -i x=image.npy --json
+  {0} run out -i input_features=f.npy -i attention_mask=m.npy -o all.npz""",
+    "bench": """\
+  {0} bench out --threads 2
+  {0} bench resnet18 --profile
+  {0} bench out --profile --most 5 --json""",
+    "transcribe": """\
+  {0} transcribe spoken_digits recording.wav
+  {0} transcribe out *.flac --format srt --output captions
+  arecord -f S16_LE -r 16000 -t raw | {0} transcribe out - --chunk 5""",
+    "trust": """\
+  {0} trust root.json
+  {0} trust https://models.example/zoo/root.json""",
+    "version": "  {0} version --json",
+}
+_NOTES = {
+    "run": "numpy has no bfloat16: inputs of it are given as float32, outputs written as float32.",
+    "bench": """\
+A profile is of the CPU alone: each kernel with its share of the time, and of what this machine can
+do at most, which is measured beforehand (its roofline). More than that is possible where operands
+are in a cache, and by Winograd's algorithm, which multiplies less often than the convolution whose
+operations are counted.""",
+}
+_EXIT_CODES = "exit codes: 0 done, 1 it failed, 2 misuse, 130 interrupted"
+_NATIVE = "A bundle is native code: run only what you trust."
 _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+_MODEL = re.compile(r"[a-z][a-z0-9_]*")
+_WEEK = 7 * 86400.0
+
+
+def _store_of_the_environment(given: str | None) -> str:
+    if place := given or os.environ.get("MENAGERIE_STORE"):
+        return place
+    raise UsageError("menagerie", "no store", "Name one by --store or MENAGERIE_STORE")
+
+
+@dataclass(frozen=True)
+class Host:
+    """What differs with the program that offers these commands.
+
+    Attributes:
+        program: its name.
+        store: the address of the store that is meant, from what `--store` says.
+        target: the name of a target, from what `--target` says; raises UsageError for no target.
+        default_store: which store that is without `--store`, for the help.
+    """
+
+    program: str = "menagerie"
+    store: Callable[[str | None], str] = _store_of_the_environment
+    target: Callable[[str], str] = str
+    default_store: str = "$MENAGERIE_STORE"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command line; returns its exit code."""
-    order = _parser().parse_args(arguments)
+    """Runs one command line of `menagerie`; returns its exit code."""
     try:
-        if getattr(order, "allow_unsigned", False):
-            from menagerie.trust.roots import ALLOW_UNSIGNED, WARNING
-
-            os.environ[ALLOW_UNSIGNED] = "1"
-            sys.stderr.write(f"{WARNING}\n")
-        code: int = order.command(order)
+        return carry_out(sys.argv[1:] if arguments is None else arguments, Host())
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return _INTERRUPTED
@@ -53,74 +118,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MenagerieError, OSError) as error:
         if os.environ.get("MENAGERIE_DEBUG"):
             raise
-        sys.stderr.write(f"{_told(error)}\n")
+        sys.stderr.write(f"{_described(error)}\n")
         return error.exit_code if isinstance(error, MenagerieError) else 1
+
+
+def carry_out(arguments: Sequence[str], host: Host) -> int:
+    """Runs one command line; returns its exit code.
+
+    Raises:
+        MenagerieError: what went wrong.
+        OSError: of a file that the command line names.
+        SystemExit: help was asked for.
+    """
+    order = _parser(host).parse_args(arguments)
+    order.host = host
+    if getattr(order, "allow_unsigned", False):
+        from menagerie.trust.roots import ALLOW_UNSIGNED, WARNING
+
+        os.environ[ALLOW_UNSIGNED] = "1"
+        sys.stderr.write(f"{WARNING}\n")
+    code: int = order.command(order)
     return code
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="menagerie",
-        description="Runs PyTorch models that Menagerie converted, without PyTorch.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show it and exit")
-    named = "pull|verify|run|bench|transcribe|trust|version"
-    commands = parser.add_subparsers(required=True, metavar=named)
-    pull = _command(commands, "pull", "download a release; every file's sha256 is checked", _pull)
-    pull.add_argument("model", help="name of a published model")
-    pull.add_argument("--target", "-t", default="cpu", help="cpu or metal (default: cpu)")
-    pull.add_argument("--output", "-o", type=Path, metavar="DIR", help="default: MODEL-TARGET")
-    pull.add_argument(
-        "--platform", help="for another machine, e.g. cpu-linux-arm64; default: what this one runs"
-    )
-    pull.add_argument(
-        "--build", metavar="KEY", help="not the latest, but this build, or its beginning"
-    )
-    pull.add_argument(
-        "--store",
-        default=os.environ.get("MENAGERIE_STORE"),
-        metavar="URL",
-        help="folder, https://host/path or s3://bucket/prefix (default: $MENAGERIE_STORE)",
-    )
-    pull.add_argument(
-        "--standalone",
-        action="store_true",
-        help="with the runtime and menagerie-run: runs on any Linux with glibc 2.28, no Python",
-    )
-    pull.add_argument(
-        "--runtime", type=Path, metavar="WHEEL", help="of another platform, for --standalone"
-    )
-    _unsigned(pull)
-    verify = _command(commands, "verify", "prove a bundle again on this machine", _verify)
-    _bundle(verify)
-    verify.add_argument("--threads", type=_threads, default=1, help="default: 1")
-    run = _command(commands, "run", "run a program on numpy files", _run)
-    _bundle(run)
-    run.add_argument(
-        "--input", "-i", action="append", default=[], metavar="[NAME=]FILE.npy", help="an input"
-    )
-    run.add_argument("--output", "-o", type=Path, metavar="FILE", help=".npy, or .npz for several")
-    run.add_argument("--program", default="main", help="default: main")
-    run.add_argument("--threads", type=_threads, help="default: one a processor")
-    bench = _command(commands, "bench", "measure latency on the largest golden input", _bench)
-    _bundle(bench)
-    bench.add_argument("--program", default="main", help="default: main")
-    bench.add_argument("--threads", type=_threads, default=1, help="default: 1")
-    bench.add_argument(
-        "--seconds", type=float, default=3.0, help="how long to measure (default: 3)"
-    )
-    bench.add_argument("--profile", action="store_true", help="say where the time goes, by kernel")
-    trust = _command(
-        commands, "trust", "trust a publisher's root.json; without one, say who is", _trust
-    )
-    trust.add_argument(
-        "root", nargs="?", metavar="root.json", help="a file, or https://: from its publisher"
-    )
-    _transcription(_command(commands, "transcribe", "text of recordings", _transcribe))
-    _command(commands, "version", "what is installed, and what it can run", _version)
-    return parser
 
 
 class _ShowVersion(argparse.Action):
@@ -131,66 +149,156 @@ class _ShowVersion(argparse.Action):
         parser.exit()
 
 
-def _trust(order: argparse.Namespace) -> int:
-    from menagerie.trust import add_root, trusted_roots
+class _Parser(argparse.ArgumentParser):
+    """Misuse is one line, as every other error."""
 
-    if order.root is not None:
-        root = add_root(_content(order.root), order.root)
-        _say(
-            order,
-            f"trusted from now on: root {root.version}, {root.threshold} of "
-            f"{len(root.keys)} keys must sign: {', '.join(sorted(root.keys))}",
-            version=root.version,
-            keys=sorted(root.keys),
-        )
-        return 0
-    roots = trusted_roots()
-    lines = [f"{root.place}: root {root.version}, keys {', '.join(root.keys)}" for root in roots]
-    _say(order, "\n".join(lines or ["no root is trusted here"]), roots=[r.place for r in roots])
-    return 0
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(self.prog, message, f"See: {self.prog} --help")
 
 
-def _content(place: str) -> bytes:
-    from menagerie.trust.roots import MAX_ROOT_BYTES
-
-    if "://" in place:
-        from menagerie.store.http import read_address
-
-        return read_address(place, MAX_ROOT_BYTES)
-    with Path(place).open("rb") as file:
-        return file.read(MAX_ROOT_BYTES + 1)
-
-
-def _transcription(parser: argparse.ArgumentParser) -> None:
-    _bundle(parser)
-    parser.add_argument(
-        "audio", nargs="+", help="WAV, FLAC, Ogg or MP3; `-`: raw 16-bit samples on standard input"
+def _parser(host: Host) -> argparse.ArgumentParser:
+    examples = [_EXAMPLES[name].splitlines()[0] for name in SUMMARIES]
+    parser = _Parser(
+        prog=host.program,
+        description="Runs PyTorch models that Menagerie converted, without PyTorch.",
+        epilog=_epilog(host, examples, _NATIVE),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
-    parser.add_argument("--format", "-f", default="txt", help="txt, srt, vtt or json")
-    parser.add_argument("--output", "-o", type=Path, metavar="DIR", help="a file for each, here")
-    parser.add_argument("--head", help="which of the model's decoders; default: its first")
-    parser.add_argument(
-        "--rate", type=int, default=16_000, metavar="HZ", help="of raw samples (default: 16000)"
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show it and exit")
+    commands = parser.add_subparsers(required=True, metavar="|".join(SUMMARIES))
+    _pulling(_command(commands, host, "pull", _pull), host)
+    verify = _command(commands, host, "verify", _verify)
+    _bundle(verify, host)
+    verify.add_argument("--threads", type=_THREADS, default=1, help="that a run uses (default: 1)")
+    run = _command(commands, host, "run", _run)
+    _bundle(run, host)
+    run.add_argument(
+        "--input", "-i", action="append", default=[], metavar="[NAME=]FILE.npy", help="an input"
     )
-    parser.add_argument(
-        "--chunk", type=float, metavar="SECONDS", help="how much to hear at once; default: the most"
+    run.add_argument("--output", "-o", type=Path, metavar="FILE", help=".npy, or .npz for several")
+    run.add_argument("--program", default="main", help="which of the model's (default: main)")
+    run.add_argument("--threads", type=_THREADS, help="default: one a processor")
+    _timing(_command(commands, host, "bench", _bench), host)
+    _transcription(_command(commands, host, "transcribe", _transcribe), host)
+    trust = _command(commands, host, "trust", _trust)
+    trust.add_argument(
+        "root", nargs="?", metavar="root.json", help="a file, or https://: from its publisher"
     )
-    parser.add_argument("--language", metavar="CODE", help="that is spoken: en; default: as heard")
-    parser.add_argument("--threads", type=_threads, help="default: one a processor")
+    _command(commands, host, "version", _version)
+    return parser
 
 
 def _command(
-    commands: Any, name: str, summary: str, work: Callable[[argparse.Namespace], int]
+    commands: Any, host: Host, name: str, work: Callable[[argparse.Namespace], int]
 ) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=summary)
+    made: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=SUMMARIES[name],
+        description=SUMMARIES[name],
+        epilog=_epilog(host, _EXAMPLES[name].splitlines(), _NOTES.get(name, "")),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     made.add_argument("--json", action="store_true", help="machine-readable result")
     made.set_defaults(command=work)
     return made
 
 
-def _bundle(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("bundle", type=Path, metavar="DIR", help="a bundle's folder")
+def _epilog(host: Host, examples: Sequence[str], note: str) -> str:
+    shown = "\n".join(examples).format(host.program)
+    return "\n\n".join(part for part in (note, f"examples:\n{shown}", _EXIT_CODES) if part)
+
+
+def _pulling(parser: argparse.ArgumentParser, host: Host) -> None:
+    parser.add_argument("model", help="name of a published model")
+    _published(parser, host)
+    parser.add_argument(
+        "--output", "-o", type=Path, metavar="PLACE", help="folder or zip (default: MODEL-TARGET)"
+    )
+    parser.add_argument(
+        "--platform", help="for another machine, e.g. cpu-linux-arm64 (default: what this one runs)"
+    )
+    parser.add_argument(
+        "--build", metavar="KEY", help="not the latest, but this build, or its beginning"
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--zip", action="store_true", help="one zip file instead of a folder")
+    form.add_argument(
+        "--standalone",
+        action="store_true",
+        help="with the runtime and menagerie-run: runs on any Linux with glibc 2.28, no Python",
+    )
+    parser.add_argument(
+        "--runtime",
+        type=Path,
+        metavar="WHEEL",
+        help="for --standalone (default: what is installed here)",
+    )
     _unsigned(parser)
+
+
+def _timing(parser: argparse.ArgumentParser, host: Host) -> None:
+    _bundle(parser, host)
+    parser.add_argument("--program", default="main", help="which of the model's (default: main)")
+    parser.add_argument("--threads", type=_THREADS, default=1, help="that a run uses (default: 1)")
+    parser.add_argument(
+        "--seconds", type=_seconds, default=3.0, help="how long to measure (default: 3)"
+    )
+    parser.add_argument("--profile", action="store_true", help="where the time goes, by kernel")
+    parser.add_argument(
+        "--most",
+        type=_whole(0, 10_000),
+        default=25,
+        metavar="N",
+        help="kernels to show (default: 25)",
+    )
+
+
+def _transcription(parser: argparse.ArgumentParser, host: Host) -> None:
+    _bundle(parser, host)
+    parser.add_argument(
+        "audio", nargs="+", help="WAV, FLAC, Ogg or MP3; `-`: raw 16-bit samples on standard input"
+    )
+    parser.add_argument("--format", "-f", default="txt", help="txt, srt, vtt or json")
+    parser.add_argument("--output", "-o", type=Path, metavar="DIR", help="a file for each, here")
+    parser.add_argument("--head", help="which of the model's decoders (default: its first)")
+    parser.add_argument(
+        "--rate",
+        type=_whole(1, 10**6),
+        default=16_000,
+        metavar="HZ",
+        help="of raw samples (default: 16000)",
+    )
+    parser.add_argument(
+        "--chunk", type=_seconds, metavar="SECONDS", help="of audio at once (default: the most)"
+    )
+    parser.add_argument("--language", metavar="CODE", help="spoken, e.g. en (default: as heard)")
+    parser.add_argument("--threads", type=_THREADS, help="default: one a processor")
+
+
+def _bundle(parser: argparse.ArgumentParser, host: Host) -> None:
+    parser.add_argument(
+        "bundle", metavar="DIR|ZIP|MODEL", help="a bundle, or the name of a published model"
+    )
+    _published(parser, host)
+    _unsigned(parser)
+
+
+def _published(parser: argparse.ArgumentParser, host: Host) -> None:
+    parser.add_argument(
+        "--target",
+        "-t",
+        default="cpu",
+        type=host.target,
+        help="of a published model: cpu or metal (default: cpu)",
+    )
+    parser.add_argument(
+        "--store",
+        metavar="URL",
+        help="of published models: a folder, https://host/path or s3://bucket/prefix "
+        f"(default: {host.default_store})",
+    )
 
 
 def _unsigned(parser: argparse.ArgumentParser) -> None:
@@ -201,98 +309,233 @@ def _unsigned(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _threads(text: str) -> int:
-    count = int(text)
-    if not 1 <= count <= 256:  # noqa: PLR2004 - more cores than any machine's
-        raise argparse.ArgumentTypeError("a number from 1 to 256")
-    return count
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isdecimal() or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number from {low} to {high}")
+        return int(text)
+
+    return read
+
+
+_THREADS = _whole(1, 256)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < _WEEK:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return seconds
+
+
+@contextmanager
+def bundle_at(named: str, target: str, releases: Callable[[], ReleaseReader]) -> Iterator[Path]:
+    """The folder of the bundle that is named; of a zip or a published model, a temporary one.
+
+    Args:
+        named: a folder, a zip file or the name of a model.
+        target: of a model's release.
+        releases: opens the store of published models.
+
+    Raises:
+        UsageError: it can be neither a path nor a name.
+        ArtifactError: the zip breaks the format.
+        NotInStore: it is neither a path nor a published model.
+    """
+    path = Path(named)
+    if path.is_dir():
+        yield path
+        return
+    model = "" if path.is_file() else model_name(named)
+    from menagerie.paths import home
+
+    # Not in the system's temporary folder: that one may be small, or forbid native code.
+    unpacked = home() / "unpacked"
+    unpacked.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=unpacked) as scratch:
+        place = Path(scratch) / "bundle"
+        if model:
+            from menagerie.store.pull import BlobCache
+
+            store = releases()
+            release = store.find(model, target)
+            with Status() as status:
+                bar = _bar(status, f"{model} for {target}")
+                store.pull(release, place, bar, cache=BlobCache.of_this_user())
+        else:
+            from menagerie.format.archive import unpack
+
+            unpack(path, place)
+        yield place
+
+
+def model_name(text: str) -> str:
+    """`text`, if it can be a model's name.
+
+    Raises:
+        UsageError: if not: it was meant as a path, and there is nothing there.
+    """
+    if not _MODEL.fullmatch(text):
+        raise UsageError(text, "is no folder, no file and no model's name", "Check the path")
+    return text
+
+
+def _named(order: argparse.Namespace) -> AbstractContextManager[Path]:
+    return bundle_at(order.bundle, order.target, lambda: _releases(order))
+
+
+def _releases(order: argparse.Namespace) -> ReleaseReader:
+    from menagerie.store import open_releases
+
+    return open_releases(order.host.store(order.store))
+
+
+def _bar(status: Status, what: str) -> Callable[[int, int], None]:
+    """Progress of a download: takes bytes done and bytes in all."""
+    began = time.monotonic()
+
+    def show(done: int, total: int) -> None:
+        rate = done / max(time.monotonic() - began, 1e-3)
+        share = 100 * done // total if total else 100
+        status.show(f"{what} {share:3d} % of {total / 1e6:.1f} MB, {rate / 1e6:.1f} MB/s")
+
+    return show
 
 
 def _pull(order: argparse.Namespace) -> int:
-    from menagerie.store import open_releases
     from menagerie.store.pull import BlobCache
 
-    if not order.store:
-        raise UsageError("menagerie pull", "no store", "Name one by --store or MENAGERIE_STORE")
-    releases = open_releases(order.store)
+    releases = _releases(order)
     release = releases.find(order.model, order.target, order.build, platform=order.platform)
-    place = order.output or Path(f"{order.model}-{order.target}")
-    bar, cache = _Bar(order.model), BlobCache.of_this_user()
-    if order.standalone:
-        from menagerie.standalone import make_standalone
+    place = order.output or Path(f"{order.model}-{order.target}{'.zip' if order.zip else ''}")
+    with Status() as status:
+        bar, cache = _bar(status, order.model), BlobCache.of_this_user()
 
-        make_standalone(
-            place, lambda at: releases.pull(release, at, bar, cache=cache), order.runtime
-        )
-    else:
-        releases.pull(release, place, bar, cache=cache)
+        def fetch(folder: Path) -> Path:
+            return releases.pull(release, folder, bar, cache=cache)
+
+        if order.zip:
+            _pull_zip(place, fetch)
+        elif order.standalone:
+            from menagerie.standalone import make_standalone
+
+            make_standalone(place, fetch, order.runtime)
+        else:
+            fetch(place)
     line, facts = release.pulled_to(place)
-    _say(order, line, **facts)
+    _say(order, line, facts)
     return 0
 
 
+def _pull_zip(place: Path, fetch: Callable[[Path], Path]) -> None:
+    from menagerie.format.archive import pack
+
+    if place.exists() or place.is_symlink():
+        raise UsageError(str(place), "exists", "Remove it or choose another place")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".pull-", dir=place.parent) as folder:
+        pack(fetch(Path(folder) / "bundle"), place)
+
+
 def _verify(order: argparse.Namespace) -> int:
-    from menagerie.figures import decibels, error
     from menagerie.typed_json import plain
     from menagerie.validation import Limits, validate
 
-    report = validate(order.bundle, limits=Limits(threads=order.threads))
-    lines = [
-        f"{p.program}, case {o.case}, {o.output}: max abs error {error(o.max_abs)}, "
-        f"SNR {decibels(o.snr_db)}, " + ("ok" if o.passed else o.fact)
-        for p in report.programs
-        for o in p.parity
+    with _named(order) as folder, Status() as status:
+        status.show(f"running the golden cases of {order.bundle}")
+        report = validate(folder, limits=Limits(threads=order.threads))
+    _say(order, "" if order.json else _verified(report), plain(report), good=report.passed)
+    return 0 if report.passed else 1
+
+
+def _verified(report: ValidationReport) -> str:
+    """A row for each output of each golden case, then what was measured, then the verdict."""
+    from menagerie.figures import count, decibels, error, milliseconds, size
+
+    passed = {"bits": "bit-equal", "absolute": "by max abs", "snr": "by SNR"}
+    rows = [
+        (
+            program.program,
+            str(each.case),
+            each.output,
+            error(each.max_abs),
+            decibels(each.snr_db),
+            f"no: {each.fact}" if each.passed_by is None else passed[each.passed_by],
+        )
+        for program in report.programs
+        for each in program.parity
     ]
+    right = ("case", "max abs", "SNR")
+    lines = [columns(("program", "case", "output", "max abs", "SNR", "passed"), rows, right), ""]
+    lines += [
+        f"{program.program}: {milliseconds(program.latency.median_ms)} median on "
+        f"{count(program.latency.threads, 'thread')}"
+        for program in report.programs
+        if program.latency is not None
+    ]
+    load = "–" if report.load_ms is None else milliseconds(report.load_ms)  # noqa: RUF001
+    memory = "–" if report.peak_memory_bytes is None else size(report.peak_memory_bytes)  # noqa: RUF001
+    lines.append(f"load {load}, memory {memory}")
     where = " on an emulated device" if report.emulated else ""
     lines.append(f"verified{where}" if report.passed else f"{report.verdict}: {report.detail}")
-    _say(order, "\n".join(lines), **plain(report))
-    return 0 if report.passed else 1
+    return "\n".join(lines)
 
 
 def _run(order: argparse.Namespace) -> int:
     from menagerie.session import Session
     from menagerie.tensor_files import read_inputs, readable, write_outputs
 
-    with Session(order.bundle, order.program, order.threads) as session:
+    with _named(order) as folder, Session(folder, order.program, order.threads) as session:
         given = session.run(read_inputs(order.input, session.inputs))
         dtypes = {spec.name: spec.dtype for spec in session.outputs}
-    answers = {name: readable(given[name], dtype) for name, dtype in dtypes.items()}
+        answers = {name: readable(given[name], dtype) for name, dtype in dtypes.items()}
     if order.output is not None:
         write_outputs(answers, order.output)
-    lines = [f"{name}: {dtypes[name]} {list(value.shape)}" for name, value in answers.items()]
-    described = {
-        name: {"dtype": dtypes[name], "shape": value.shape, "values": value.tolist()}
-        for name, value in (answers if order.json else {}).items()
-    }
-    _say(order, "\n".join(lines), **described)
+    if order.json:
+        shown = {n: {"shape": [*v.shape], "values": v.tolist()} for n, v in answers.items()}
+        _say(order, "", {name: {"dtype": dtypes[name], **each} for name, each in shown.items()})
+        return 0
+    rows = []
+    for name, value in answers.items():
+        ends = (f"{value.min():.6g}", f"{value.max():.6g}") if value.size else ("", "")
+        rows.append((name, dtypes[name].value, str([*value.shape]), *ends))
+    head = ("output", "dtype", "shape", "smallest", "largest")
+    _say(order, columns(head, rows, ("smallest", "largest")), {})
     return 0
 
 
 def _bench(order: argparse.Namespace) -> int:
-    from menagerie.figures import count, milliseconds
+    from menagerie.figures import milliseconds
+    from menagerie.profile import table, with_shares
     from menagerie.timing import EMULATED, is_emulated, measure, measure_kernels
     from menagerie.typed_json import plain
+    from menagerie.validation.findings import Profile
 
-    if order.profile:
-        from menagerie.profile import table, with_shares
-
-        kernels = measure_kernels(
-            order.bundle, order.program, threads=order.threads, seconds=order.seconds
-        )
-        _say(order, table(order.program, kernels), **with_shares(kernels))
+    time_it = measure_kernels if order.profile else measure
+    with _named(order) as folder, Status() as status:
+        status.show(f"timing {order.bundle}")
+        found = time_it(folder, order.program, threads=order.threads, seconds=order.seconds)
+        emulated = not order.profile and is_emulated(folder)
+    if isinstance(found, Profile):
+        _say(order, table(order.program, found, order.most), with_shares(found))
         return 0
-    found = measure(order.bundle, order.program, threads=order.threads, seconds=order.seconds)
-    text = (
-        f"{order.program}: minimum {milliseconds(found.minimum_ms)}, "
-        f"median {milliseconds(found.median_ms)}, 90 % below {milliseconds(found.p90_ms)}"
+    times = {
+        "minimum": found.minimum_ms,
+        "median": found.median_ms,
+        "90 % below": found.p90_ms,
+        "processor": found.processor_ms,
+    }
+    row = {name: milliseconds(each) for name, each in times.items() if each is not None}
+    row |= {"runs": str(found.runs), "threads": str(found.threads)}
+    text = columns(("program", *row), [(order.program, *row.values())], (*row,))
+    _say(
+        order,
+        f"{text}\n{EMULATED}" if emulated else text,
+        {**plain(found), "emulated": emulated},
     )
-    if found.processor_ms is not None:
-        text += f", processor {milliseconds(found.processor_ms)}"
-    text += f", {count(found.runs, 'run')} on {count(found.threads, 'thread')}"
-    emulated = is_emulated(order.bundle)
-    if emulated:
-        text += f"\n{EMULATED}"
-    _say(order, text, **plain(found), emulated=emulated)
     return 0
 
 
@@ -303,15 +546,49 @@ def _transcribe(order: argparse.Namespace) -> int:
     form = "json" if order.json else order.format
     wanted = Order(order.audio, form, order.output, order.rate)
     given = {name: getattr(order, name) for name in ("head", "threads", "chunk", "language")}
-    with Transcriber(order.bundle, **given) as transcriber:
+    with _named(order) as folder, Transcriber(folder, **given) as transcriber:
         return transcribe(transcriber, wanted)
+
+
+def _trust(order: argparse.Namespace) -> int:
+    from menagerie.trust import add_root, trusted_roots
+    from menagerie.trust.roots import MAX_ROOT_BYTES
+
+    if order.root is None:
+        roots = trusted_roots()
+        lines = [
+            f"{root.place}: root {root.version}, keys {', '.join(root.keys)}" for root in roots
+        ]
+        _say(
+            order,
+            "\n".join(lines or ["no root is trusted here"]),
+            {"roots": [r.place for r in roots]},
+        )
+        return 0
+    root = add_root(_content(order.root, MAX_ROOT_BYTES), order.root)
+    line = (
+        f"trusted from now on: root {root.version}, {root.threshold} of {len(root.keys)} keys "
+        f"must sign: {', '.join(sorted(root.keys))}"
+    )
+    facts = {"version": root.version, "threshold": root.threshold, "keys": sorted(root.keys)}
+    _say(order, line, facts)
+    return 0
+
+
+def _content(place: str, most: int) -> bytes:
+    if "://" in place:
+        from menagerie.store.http import read_address
+
+        return read_address(place, most)
+    with Path(place).open("rb") as file:
+        return file.read(most + 1)
 
 
 def _version(order: argparse.Namespace) -> int:
     from menagerie.library import available_targets, version
 
     found = {target: _version_of(target, version) for target in available_targets()}
-    _say(order, "\n".join(found.values()), **found)
+    _say(order, "\n".join(found.values()), found)
     return 0
 
 
@@ -322,39 +599,21 @@ def _version_of(target: str, version: Callable[[str], str]) -> str:
         return f"menagerie-{target}: not usable here: {error}"
 
 
-def _say(order: argparse.Namespace, text: str, **fields: Any) -> None:
+def _say(
+    order: argparse.Namespace, text: str, fields: dict[str, Any], *, good: bool | None = None
+) -> None:
+    """The result: as JSON where it was asked for, else as text, its last line a verdict or not."""
     if order.json:
-        from menagerie.typed_json import plain
-
-        text = json.dumps(plain(fields), indent=2, allow_nan=False)
-    from menagerie.figures import printable
-
-    sys.stdout.write(printable(text) + "\n")
+        write_json(fields)
+        return
+    *lines, last = printable(text).split("\n")
+    sys.stdout.write("\n".join([*lines, painted(last, good)]) + "\n")
 
 
-def _told(error: Exception) -> str:
-    from menagerie.figures import printable
-
+def _described(error: Exception) -> str:
     if isinstance(error, OSError):
         return printable(f"{error.filename or 'system'}: {error.strerror or error}")
     return printable(str(error))
-
-
-class _Bar:
-    """Progress of a download, on a terminal alone."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._shown = -1
-
-    def __call__(self, done: int, total: int) -> None:
-        share = 100 * done // total if total else 100
-        if share == self._shown or not sys.stderr.isatty():
-            return
-        self._shown = share
-        end = "\n" if done == total else ""
-        sys.stderr.write(f"\r{self._what} {share:3d} % of {total / 1e6:.1f} MB{end}")
-        sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from menagerie.errors import SessionError
 from menagerie.figures import count, milliseconds, percent
 from menagerie.library import last_error, library
+from menagerie.terminal import columns
 from menagerie.typed_json import plain
 from menagerie.validation.findings import Measurement, Peaks, Profile
 
@@ -109,10 +110,7 @@ class KernelRow(NamedTuple):
     name: str
 
 
-_HEAD = KernelRow("ms a run", "share", "calls", "GFLOP/s", "GB/s", "of peak", "kernel")
-
-
-_WIDTHS = (9, 7, 6, 8, 7, 8)
+_HEAD = KernelRow("ms a run", "share", "calls", "GFLOP/s", "GB/s", "of roofline", "kernel")
 
 
 def kernel_rows(found: Profile, most: int) -> list[KernelRow]:
@@ -144,12 +142,7 @@ def table(program: str, found: Profile, most: int = 25) -> str:
     peaks = f"{found.peaks.flops / 1e9:.0f} GFLOP/s and {found.peaks.bytes / 1e9:.1f} GB/s"
     runs = f"{count(found.runs, 'run')} on {count(found.threads, 'thread')}"
     head = f"{program}: {milliseconds(found.milliseconds)} a run, {runs}; this machine does {peaks}"
-    return "\n".join([head, *(_aligned(row) for row in [_HEAD, *kernel_rows(found, most)])])
-
-
-def _aligned(row: KernelRow) -> str:
-    cells = [f"{cell:>{width}}" for cell, width in zip(row, _WIDTHS, strict=False)]
-    return f"{''.join(cells)}  {row.name}"
+    return f"{head}\n{columns(_HEAD, kernel_rows(found, most), _HEAD[:-1])}"
 
 
 def _rest(found: Profile, took_ms: float, what: str) -> KernelRow:

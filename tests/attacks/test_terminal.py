@@ -8,7 +8,7 @@ import json
 import pytest
 
 from flows.cli.output import emit, messages, results, table
-from menagerie.cli import _told
+from menagerie.cli import _described
 from menagerie.errors import StoreError
 from menagerie.figures import printable
 
@@ -21,7 +21,7 @@ ODD = ["\ud800", "a\u00a0b\u2028", "\U000e0041", "plain \u00e9"]
 def test_escapes_are_written_out(text: str) -> None:
     """Nothing of what a terminal acts on is left."""
     assert all(c.isprintable() for c in printable(text))
-    assert "\x1b" not in _told(StoreError(text, text, text))
+    assert "\x1b" not in _described(StoreError(text, text, text))
 
 
 @pytest.mark.parametrize("text", [*ESCAPES, *ODD])

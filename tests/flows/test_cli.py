@@ -30,26 +30,20 @@ if TYPE_CHECKING:
     Run = Callable[..., tuple[int, str, str]]
 
 
-COMMANDS = (
-    "list",
-    "show",
-    "compile",
-    "convert",
-    "pull",
-    "verify",
-    "run",
-    "bench",
-    "report",
-    "explain",
-    "bisect",
-    "schema",
-    "doctor",
-    "up",
-    "down",
-    "status",
-    "gc",
-    "submit",
-)
+# At most 16 words to choose from at the top; what belongs together is in a group.
+COMMANDS = {
+    "": "list show convert compile submit report pull verify run bench transcribe doctor",
+    "release": "promote rollback retract list diff provenance rebuild verify catalog gc",
+    "keys": "init show rotate refresh trust",
+    "cluster": "up down status",
+    "debug": "explain bisect schema",
+}
+SHORT = [
+    (name, f"{group} {name}")
+    for group in ("release", "cluster", "debug")
+    for name in COMMANDS[group].split()
+    if name not in COMMANDS[""].split()
+]
 
 
 @pytest.fixture
@@ -81,15 +75,32 @@ def one_line(text: str) -> str:
 
 
 def test_help_shows_every_command(zoo: Run) -> None:
-    """All of them, and the meaning of the exit codes."""
+    """All of them, grouped, and the meaning of the exit codes; each has `--json` and examples."""
     code, out, _ = zoo("--help")
     assert code == 0
-    for command in COMMANDS:
-        assert re.search(rf"\b{command}\b", out)
-        code, usage, _ = zoo(command, "--help")
-        assert code == 0
-        assert "--json" in usage  # as README.md says
     assert "Exit codes" in out
+    top = [*COMMANDS[""].split(), *filter(None, COMMANDS)]
+    assert len(top) <= 16
+    shown = re.findall(r"^│ (\w+)\s{2,}\w", out, re.MULTILINE)
+    assert shown == top
+    for group, names in COMMANDS.items():
+        path = [group] if group else []
+        assert zoo(*path, "--help")[0] == 0
+        for name in names.split():
+            code, usage, _ = zoo(*path, name, "--help")
+            assert code == 0
+            assert "--json" in usage, name  # as README.md says
+            assert re.search("example", usage, re.IGNORECASE), name
+            assert zoo(*path, name, "--no-such-option")[0] == 2
+
+
+@pytest.mark.parametrize(("short", "whole"), [*SHORT, ("releases", "release list")])
+def test_daily_commands_have_a_short_name(zoo: Run, short: str, whole: str) -> None:
+    """It is the same command; the help leaves it out."""
+    _, usage, _ = zoo(*whole.split(), "--help")
+    code, out, _ = zoo(short, "--help")
+    assert code == 0
+    assert out.splitlines()[3:] == usage.splitlines()[3:]
 
 
 def test_list_as_json(zoo: Run, manifest: Path) -> None:
@@ -478,13 +489,12 @@ def test_gc_knows_the_bounds_of_its_rule(zoo: Run, store: Path, hours: str) -> N
     assert zoo("gc", "--store", store, "--grace-hours", "8760")[0] == 0
 
 
-def test_verify_all(zoo: Run, store: Path) -> None:
+def test_all_releases_are_verified(zoo: Run, store: Path) -> None:
     """Every release gets a line; the toy's library is none, so the exit code is 1."""
-    code, out, _ = zoo("verify", "--all", "--store", store, "--json")
+    code, out, _ = zoo("release", "verify", "--store", store, "--json")
     assert code == 1
     [proof] = json.loads(out)["proofs"]
     assert (proof["model"], proof["outcome"]) == ("toy", "refuted")
-    code, out, _ = zoo("verify", "--all", "--target", "metal", "--store", store, "--json")
+    code, out, _ = zoo("release", "verify", "--target", "metal", "--store", store, "--json")
     assert (code, json.loads(out)["proofs"]) == (0, [])
     assert zoo("verify")[0] == 2
-    assert zoo("verify", "toy", "--all")[0] == 2

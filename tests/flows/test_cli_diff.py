@@ -55,7 +55,7 @@ def test_the_library_grew(capsys: pytest.CaptureFixture[str], which: tuple[str, 
 def test_an_unknown_release_is_told_where_to_look(capsys: pytest.CaptureFixture[str]) -> None:
     """A rank beyond the history is misuse, and says what lists it."""
     assert invoke(["diff", "tiny@3", "tiny"]) == 2
-    assert "zoo releases tiny" in capsys.readouterr().err
+    assert "zoo release list tiny" in capsys.readouterr().err
 
 
 def test_the_first_release_has_none_before_it(

@@ -6,7 +6,7 @@ import platform
 
 import pytest
 
-from flows.cli.checks import _python, _sandbox
+from flows.cli.doctor import _python, _sandbox
 from menagerie.validation import sandbox
 from zoo.errors import Health
 

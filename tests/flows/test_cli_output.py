@@ -153,7 +153,7 @@ def test_a_profile_is_told_kernel_by_kernel(
     assert product == ["0.250", "25.0", "%", "1", "10.0", "0.50", "mm_out", "8x8"]
     [rest] = [line.split() for line in told if "between kernels" in line]
     assert rest == ["0.250", "25.0", "%", "between", "kernels"]
-    assert "1 thread; this machine does 20 GFLOP/s and 8.0 GB/s" in told[-1]
+    assert "1 thread; this machine does 20 GFLOP/s and 8.0 GB/s" in told[0]
     assert invoke(["bench", str(tmp_path), "--profile", "--json"]) == 0
     told = strictly(capfd.readouterr().out)["kernels"][1]
     assert (told["flops"], told["share"], told["of_roofline"]) == (5e6, 0.25, 0.5)
@@ -172,7 +172,7 @@ def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     exported = SimpleNamespace(program=None)
     entry = SimpleNamespace(name="main", exported=exported, goldens=cases, calls=1)
     model = SimpleNamespace(spec=job.spec, programs=(entry,))
-    monkeypatch.setattr("flows.cli.modelling.prepare_model", lambda *_, **__: model)
+    monkeypatch.setattr("flows.cli.debug.prepare_model", lambda *_, **__: model)
     looked: list[int] = []
 
     def locate(_: object, __: object, inputs: list[torch.Tensor], **___: object) -> object:

@@ -18,7 +18,7 @@ from toy_zoo import ToyModel, toy_judgement
 import tasks.retries
 import zoo.store
 from flows.cli import invoke
-from flows.cli.results_table import print_results
+from flows.cli.progress import print_results
 from flows.convert import convert_batch, convert_zoo
 from flows.convert_model import convert_model
 from flows.in_process import convert_here

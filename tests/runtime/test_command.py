@@ -60,9 +60,9 @@ def test_pull_verify_run_and_bench(
     [
         (["pull", "image"], 2, "Name one by --store or MENAGERIE_STORE"),
         (["pull", "image", "--store", "/no/such/store"], 1, "there is no such folder"),
-        (["verify", "/no/such/bundle"], 1, "there is no such folder"),
-        (["run", "/no/such/bundle"], 1, "is missing, so this is not a bundle"),
-        (["bench", "/no/such/bundle"], 1, "there is no such folder"),
+        (["verify", "/no/such/bundle"], 2, "is no folder, no file and no model's name"),
+        (["run", "/no/such/bundle"], 2, "is no folder, no file and no model's name"),
+        (["bench", "image"], 2, "Name one by --store or MENAGERIE_STORE"),
     ],
 )
 def test_mistakes_are_told_in_a_line(

@@ -10,7 +10,7 @@ import pytest
 from toy_zoo import measured, toy_judgement
 
 from flows.cli import invoke
-from flows.cli.results_table import print_results
+from flows.cli.progress import print_results
 from flows.outcome.results import ModelResult, Outcome, RunResult, results_markdown
 from zoo.records import ConversionReport, StageTime
 from zoo.report import markdown

@@ -1,38 +1,39 @@
-"""`zoo promote`, `zoo rollback` and `zoo retract`: what only the holder of the keys can do."""
+"""`zoo release promote`, `rollback` and `retract`: what only the holder of the keys can do."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.history import build_keys, only_ledger, whole_key
 from flows.cli.options import (
     FactoriesOption,
     JsonOption,
     ManifestOption,
+    ModelArgument,
     StoreOption,
     TargetOption,
-    complete_models,
     store_url,
 )
 from flows.cli.output import complain, emit, messages, results
-from zoo.errors import MenagerieError, UsageError
+from zoo.errors import MenagerieError, NotInStore, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from menagerie.trust.ledger import Ledger
     from zoo.report.comparison import Regression
     from zoo.signing import Keyring
     from zoo.store import Release, Store
 
-__all__ = ["promote", "retract", "rollback"]
+__all__ = ["build_keys", "ledger_here", "ledgers_of", "promote", "retract", "rollback", "whole_key"]
 
-_Model = Annotated[str, typer.Argument(help="Name of a model.", autocompletion=complete_models)]
 _Platform = Annotated[
     str | None, typer.Option(help="Of the release. Default: the only one there is.")
 ]
 
 
 def promote(
-    model: _Model,
+    model: ModelArgument,
     *,
     target: TargetOption = "cpu",
     build: Annotated[
@@ -63,13 +64,13 @@ def promote(
     A candidate is run in a sandbox, judged by this manifest's tolerances, and its golden outputs
     are compared with what eager PyTorch computes here. One that is less accurate than the latest
     release, or larger, slower or noisier beyond the limits, is signed but does not become the
-    latest; see `zoo diff`.
+    latest; see `zoo release diff`.
 
     **Examples**
 
-    - `zoo promote resnet18`
-    - `zoo promote resnet18 --larger 2 --reason "more exact"`
-    - `zoo promote resnet18 --store s3://models/zoo --no-latest`
+    - `zoo release promote resnet18`
+    - `zoo release promote resnet18 --larger 2 --reason "more exact"`
+    - `zoo release promote resnet18 --store s3://models/zoo --no-latest`
     """
     from tasks.promote import promote_candidate, worse_than_latest
     from zoo.manifest import load_manifest
@@ -118,7 +119,7 @@ def promote(
     if as_json:
         emit([vars(end) for end in ends])
     elif any(end.worse for end in ends):
-        again = f"zoo promote {model} --target {target} --build KEY --allow-regression"
+        again = f"zoo release promote {model} --target {target} --build KEY --allow-regression"
         messages().print(f"To move it all the same: {again}", markup=False)
     if any(end.worse or end.failure for end in ends):
         raise typer.Exit(1)
@@ -163,7 +164,7 @@ def _tell(model: str, end: _End, failure: MenagerieError | None) -> None:
 
 
 def rollback(
-    model: _Model,
+    model: ModelArgument,
     *,
     target: TargetOption = "cpu",
     to: Annotated[
@@ -174,13 +175,19 @@ def rollback(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make an earlier release the latest again, signed."""
+    """Make an earlier release the latest again, signed.
+
+    **Examples**
+
+    - `zoo release rollback resnet18`
+    - `zoo release rollback resnet18 --to 5d3cf1f7 --reason "wrong labels"`
+    """
     from zoo.signing import Promoter
     from zoo.store import open_store
 
     place = store_url(store)
     keyring, opened = _keyring(place), open_store(place)
-    ledger = only_ledger(opened, model, target, platform)
+    ledger = _only_ledger(opened, model, target, platform)
     build = None if to is None else whole_key(model, build_keys(ledger), to)
     now = Promoter(opened, keyring).rollback(ledger, build, reason)
     text = f"{model} for {ledger.platform}: the latest is {now[:12]} again"
@@ -188,7 +195,7 @@ def rollback(
 
 
 def retract(
-    model: _Model,
+    model: ModelArgument,
     build: Annotated[str, typer.Argument(metavar="KEY", help="Which build, or its beginning.")],
     *,
     reason: Annotated[str, typer.Option(help="What users are told.")],
@@ -197,13 +204,18 @@ def retract(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say, signed, that a release must no longer be used; nobody can pull it from then on."""
+    """Say, signed, that a release must no longer be used; nobody can pull it from then on.
+
+    **Examples**
+
+    - `zoo release retract resnet18 5d3cf1f7 --reason "wrong labels"`
+    """
     from zoo.signing import Promoter
     from zoo.store import open_store
 
     place = store_url(store)
     keyring, opened = _keyring(place), open_store(place)
-    ledger = only_ledger(opened, model, target, platform)
+    ledger = _only_ledger(opened, model, target, platform)
     key = whole_key(model, build_keys(ledger), build)
     latest = Promoter(opened, keyring).retract(ledger, key, reason)
     now = f"the latest is {latest[:12]}" if latest else "it has no latest release now"
@@ -225,3 +237,68 @@ def _said(build_key: str, latest: str | None, text: str, *, as_json: bool) -> No
         emit({"build_key": build_key, "latest": latest})
     else:
         results().print(text, markup=False)
+
+
+def ledgers_of(
+    store: "Store", model: str, target: str, platform: str | None = None
+) -> "tuple[Ledger, ...]":
+    """The model's ledgers for a target, by platform; at least one.
+
+    Raises:
+        NotInStore: nothing of it was promoted.
+    """
+    found = tuple(
+        ledger
+        for ledger in store.ledgers(model)
+        if ledger.target == target and platform in {None, ledger.platform}
+    )
+    if not found:
+        where = platform or target
+        fact = f"nothing of {model} for {where} was promoted"
+        raise NotInStore(store.url, fact, f"zoo release promote {model} --target {target}")
+    return found
+
+
+def _only_ledger(store: "Store", model: str, target: str, platform: str | None) -> "Ledger":
+    """The model's ledger for a target, where there is no doubt which platform's.
+
+    Raises:
+        NotInStore: nothing of it was promoted.
+        UsageError: it has releases for several platforms, and none was named.
+    """
+    found = ledgers_of(store, model, target, platform)
+    if len(found) > 1:
+        listing = ", ".join(ledger.platform for ledger in found)
+        raise UsageError(model, f"has releases for {listing}", "Name one with --platform")
+    return found[0]
+
+
+def ledger_here(store: "Store", model: str, target: str) -> "Ledger":
+    """The model's ledger for the platform that this machine runs first.
+
+    Raises:
+        NotInStore: nothing of it was promoted.
+    """
+    from menagerie.host import runnable_platforms
+
+    ranks = {platform: rank for rank, platform in enumerate(runnable_platforms(target))}
+    found = ledgers_of(store, model, target)
+    return min(found, key=lambda ledger: ranks.get(ledger.platform, len(ranks)))
+
+
+def build_keys(ledger: "Ledger") -> tuple[str, ...]:
+    """The builds that were ever promoted, in the order in which they first were."""
+    return tuple(dict.fromkeys(entry.build_key for entry in ledger.entries))
+
+
+def whole_key(model: str, known: "Iterable[str]", beginning: str) -> str:
+    """The one build key among `known` that begins so.
+
+    Raises:
+        UsageError: none does, or several.
+    """
+    found = {key for key in known if key.startswith(beginning)}
+    if len(found) != 1:
+        fact = f"{beginning!r} begins {len(found)} of its build keys"
+        raise UsageError(model, fact, f"See: zoo release list {model}")
+    return found.pop()

@@ -1,0 +1,263 @@
+"""Looking into a model's graph: what each pass does to it, and where a lowered model diverges."""
+
+import time
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.cli.options import (
+    FactoriesOption,
+    JsonOption,
+    ManifestOption,
+    ModelArgument,
+    SeedOption,
+    TargetOption,
+)
+from flows.cli.output import emit, messages, results, table
+from zoo.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from transforms.explain import PassExplanation, ProgramExplanation
+    from transforms.export.prepare import Prepared
+    from zoo.records import Diagnosis, Divergence
+    from zoo.spec import ModelSpec
+
+__all__ = ["bisect", "explain", "prepare_model"]
+
+
+def explain(
+    model: ModelArgument,
+    *,
+    target: TargetOption = "cpu",
+    random_weights: SeedOption = None,
+    allow_factories: FactoriesOption = False,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the first program's graph as SVG.")
+    ] = None,
+    manifest: ManifestOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say for each graph pass what it changes in a model, what it refuses and why.
+
+    **Examples**
+
+    - `zoo debug explain resnet18 --random-weights 0`
+    - `zoo debug explain convnext_tiny --random-weights 0 --picture graph.svg`
+    """
+    with messages().status(f"exporting {model}"):
+        from transforms.explain import Explanation, explain_program
+        from transforms.pipeline import passes_in
+
+        prepared = prepare_model(model, manifest, random_weights, allow_factories=allow_factories)
+        passes = passes_in(prepared.spec.kept, prepared.spec.passes, target)
+        explained = [
+            (p, *explain_program(p.name, p.exported.program, passes, target=target))
+            for p in prepared.programs
+        ]
+    if picture is not None:
+        from transforms.graph.record import record_graph
+        from zoo.report.graphs import picture as draw
+
+        first, rewritten, _ = explained[0]
+        before, after = record_graph(first.exported.program), record_graph(rewritten)
+        picture.write_text(draw(before, after, title=f"{model}, before and after the passes"))
+    explanation = Explanation(model=model, target=target, programs=tuple(e for *_, e in explained))
+    if as_json:
+        emit(explanation.model_dump(mode="json"))
+        return
+    for program in explanation.programs:
+        _print_program(program)
+    if picture is not None:
+        results().print(f"picture  {picture}", markup=False)
+
+
+def _print_program(program: "ProgramExplanation") -> None:
+    console = results()
+    console.print(
+        f"[bold]{program.program}[/bold]  {program.nodes_before} nodes, {program.nodes_after} after"
+    )
+    shown = table(
+        "pass", "changes", "refusals", "nodes", "operators", right=("changes", "refusals")
+    )
+    for entry in program.passes:
+        record = entry.record
+        shown.add_row(
+            record.name,
+            str(len(record.changes)) if record.modified else "–",  # noqa: RUF001
+            str(len(record.refusals) or "–"),  # noqa: RUF001
+            f"{record.nodes_before} → {record.nodes_after}",
+            _operators(entry),
+        )
+    console.print(shown)
+    for entry in program.passes:
+        for refusal in entry.record.refusals:
+            console.print(
+                f"  {entry.record.name} left {refusal.node}: {refusal.reason}", markup=False
+            )
+
+
+def _operators(entry: "PassExplanation") -> str:
+    most = [f"{o.operator} {o.before}→{o.after}" for o in entry.operators[:3]]
+    return ", ".join(most)
+
+
+def bisect(
+    model: ModelArgument,
+    *,
+    target: TargetOption = "cpu",
+    program: Annotated[str | None, typer.Option(help="Default: every program in turn.")] = None,
+    random_weights: SeedOption = None,
+    allow_factories: FactoriesOption = False,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Where a reproducer is saved.")
+    ] = Path("divergence"),
+    seconds: Annotated[
+        float | None, typer.Option(min=0, help="End the search after so many, with what is known.")
+    ] = None,
+    manifest: ManifestOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the first node, and the pass, at which a lowered model diverges from eager.
+
+    Looks at every golden case, since a fault may show at one size only. Saves the smallest program
+    that still shows it, with the command that runs it again. Exit code 1 if there is a divergence.
+
+    **Examples**
+
+    - `zoo debug bisect resnet18 --random-weights 0`
+    - `zoo debug bisect resnet18 -o found --json`
+    """
+    with messages().status(f"looking for a divergence in {model}") as status:
+        prepared = prepare_model(model, manifest, random_weights, allow_factories=allow_factories)
+        programs = _chosen(prepared, program)
+        found = _first(prepared.spec, programs, target, output, seconds=seconds, tell=status.update)
+    if found is None or found.divergence is None:
+        if as_json:
+            emit(None)
+        else:
+            cases = sum(len(entry.goldens) // entry.calls for entry in programs)
+            text = f"{model} agrees with eager at every output of {cases} golden case(s)"
+            if any(entry.calls > 1 for entry in programs):
+                text += ", in the first call after a reset; later calls are not searched"
+            results().print(text, markup=False)
+        return
+    fields = _fields(found, found.divergence)
+    if as_json:
+        emit(fields)
+    else:
+        for name, value in fields.items():
+            results().print(f"{name:<12} {value}", markup=False)
+        results().print(f"rerun        {found.divergence.command}", markup=False)
+    raise typer.Exit(1)
+
+
+def _chosen(prepared: "PreparedModel", program: str | None) -> "list[Prepared]":
+    names = [p.name for p in prepared.programs]
+    if program is not None and program not in names:
+        fact = f"there is no program {program!r}"
+        raise UsageError("zoo debug bisect", fact, f"It has: {', '.join(names)}")
+    return [p for p in prepared.programs if program in (None, p.name)]
+
+
+def _first(
+    spec: "ModelSpec",
+    programs: "Sequence[Prepared]",
+    target: str,
+    output: Path,
+    *,
+    seconds: float | None,
+    tell: "Callable[[str], None]",
+) -> "Diagnosis | None":
+    """Search with every golden case, since a fault may show at one size only.
+
+    Of a program that keeps state, with the first call of each: it is what the search can run.
+
+    Raises:
+        MenagerieError: the time was up before every case had been looked at, and none was wrong.
+    """
+    from transforms.bisect import locate
+    from transforms.pipeline import make_passes, passes_in
+    from zoo.records import Diagnosis
+
+    end = None if seconds is None else time.monotonic() + seconds
+    for entry in programs:
+        for number, case in enumerate(entry.goldens):
+            if number % entry.calls:
+                continue  # a later call of a run: the search begins with the first state
+            tell(f"program {entry.name}, case {number}: looking for a divergence")
+            found = locate(
+                entry.exported.program,
+                make_passes(passes_in(spec.kept, spec.passes, target), target=target),
+                list(case.inputs.values()),
+                target=target,
+                tolerances=spec.tolerance,
+                folder=output,
+                seconds=None if end is None else end - time.monotonic(),
+            )
+            if found is not None:
+                return Diagnosis(program=entry.name, case=number, divergence=found)
+    return None
+
+
+def _fields(found: "Diagnosis", divergence: "Divergence") -> dict[str, object]:
+    return {
+        "program": found.program,
+        "case": found.case,
+        "stage": divergence.stage.value,
+        "pass": divergence.pass_name,
+        "node": divergence.node,
+        "operator": divergence.operator,
+        "module": divergence.module_path,
+        "source": divergence.source_line,
+        "max_abs": divergence.max_abs,
+        "snr_db": divergence.snr_db,
+        "certain": divergence.certain,
+        "reproducer": None if divergence.reproducer is None else str(divergence.reproducer),
+    }
+
+
+@dataclass(frozen=True)
+class PreparedModel:
+    """An entry of the manifest, and its programs before any pass."""
+
+    spec: "ModelSpec"
+    programs: "tuple[Prepared, ...]"
+
+
+def prepare_model(
+    model: str, manifest: Path | None, random_weights: int | None, *, allow_factories: bool
+) -> PreparedModel:
+    """Load a model and export its programs.
+
+    Raises:
+        UsageError: if the manifest has no such model.
+        SourceError: if its weights cannot be had.
+        ExportError: if a program cannot be exported.
+    """
+    from transforms.export.prepare import prepare
+    from transforms.goldens.real_samples import real_sample
+    from transforms.targets import all_targets
+    from zoo import sources
+    from zoo.manifest import load_manifest
+    from zoo.sources.context import Context
+    from zoo.sources.fingerprint import seed_used
+
+    entries = load_manifest(manifest, targets=all_targets())
+    spec = entries.spec(model)
+    origin = entries.origin(model).file
+    loaded = sources.load(
+        model,
+        spec,
+        origin=origin,
+        random_weights=seed_used(spec, random_weights),
+        allow_factories=allow_factories,
+    )
+    context = Context(model, origin.parent)
+    real = (real_sample(spec, program, context) for program in spec.programs)
+    prepared = map(prepare, repeat(loaded.module), spec.programs, real)
+    return PreparedModel(spec, tuple(prepared))

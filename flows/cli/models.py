@@ -1,0 +1,334 @@
+"""What models there are: `zoo list`, `show`, `submit`, `report`, and the schema of entries."""
+
+import json
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.cli.options import (
+    JsonOption,
+    ManifestOption,
+    ModelArgument,
+    StoreOption,
+    TargetOption,
+    UnsignedOption,
+    complete_models,
+    store_url,
+)
+from flows.cli.output import emit, messages, results, table, transfer
+from menagerie.figures import count, size
+from zoo.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from zoo.manifest import Manifest, Origin
+    from zoo.spec import ModelSpec, SourceSpec
+    from zoo.store import Release, Store
+
+__all__ = ["list_models", "report", "schema", "show", "submit"]
+
+_REPORT_FILES = ("report.json", "report.html")  # in the order in which they are written
+
+
+def list_models(
+    *,
+    tag: Annotated[list[str] | None, typer.Option("--tag", help="Only with this tag.")] = None,
+    manifest: ManifestOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the models of the manifest.
+
+    **Examples**
+
+    - `zoo list`
+    - `zoo list --tag speech`
+    - `zoo list --json | jq '.[].name'`
+    """
+    from transforms.targets import all_targets
+    from zoo.manifest import load_manifest
+
+    wanted = set(tag or ())
+    models = {
+        name: spec
+        for name, spec in load_manifest(manifest, targets=all_targets()).models.items()
+        if not wanted or wanted & set(spec.tags)
+    }
+    if as_json:
+        emit(
+            [
+                {
+                    "name": name,
+                    "summary": spec.summary,
+                    "source": spec.source.kind,
+                    "programs": [program.name for program in spec.programs],
+                    "dtype": spec.dtype.value,
+                    "precision": spec.precision.value,
+                    "targets": list(spec.targets),
+                    "licence": spec.licence.spdx,
+                    "tags": list(spec.tags),
+                }
+                for name, spec in models.items()
+            ]
+        )
+        return
+    shown = table("model", "source", "targets", "tags", "summary")
+    for name, spec in models.items():
+        targets = ", ".join(spec.targets)
+        shown.add_row(name, spec.source.kind, targets, ", ".join(spec.tags), spec.summary)
+    results().print(shown)
+
+
+def show(
+    model: ModelArgument,
+    *,
+    store: StoreOption = None,
+    manifest: ManifestOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a model's manifest entry and its releases in the store.
+
+    **Examples**
+
+    - `zoo show resnet18`
+    - `zoo show resnet18 --json`
+    """
+    from zoo.store import open_store
+
+    opened = open_store(store_url(store))
+    entries = _entries(opened, model, manifest)
+    spec, origin = entries.spec(model), entries.origin(model)
+    releases = opened.releases(model)
+    if as_json:
+        emit(
+            {
+                "name": model,
+                "file": str(origin.file),
+                "line": origin.line,
+                "entry": spec.model_dump(mode="json"),
+                "releases": [_release(release) for release in releases],
+            }
+        )
+        return
+    _print_entry(model, spec, origin)
+    _print_releases(model, releases)
+
+
+def _entries(store: "Store", model: str, folder: "Path | None") -> "Manifest":
+    """The manifest that is meant; of what is none of Menagerie's own, what was submitted."""
+    from flows.parameters import fetched, submission_meant
+    from transforms.targets import all_targets
+    from zoo.manifest import load_manifest
+
+    entries = load_manifest(folder, targets=all_targets())
+    digest = None if folder else submission_meant(store, [model], entries.models)
+    if digest is None:
+        return entries
+    return load_manifest(fetched(store, digest), targets=all_targets())
+
+
+def _release(release: "Release") -> dict[str, object]:
+    return {
+        "target": release.target,
+        "build_key": release.build_key,
+        "state": release.manifest.state.value,
+        "created": release.manifest.created,
+        "random_weights": release.manifest.random_weights,
+        "bytes": release.size,
+    }
+
+
+def _print_entry(model: str, spec: "ModelSpec", origin: "Origin") -> None:
+    console = results()
+    console.print(f"[bold]{model}[/bold]  {spec.summary}")
+    source = spec.source.model_dump(mode="json", exclude_defaults=True)
+    console.print("  source   " + ", ".join(f"{k} {v}" for k, v in source.items()), markup=False)
+    for program in spec.programs:
+        inputs = ", ".join(
+            f"{i.name}: {i.dtype} {[*i.shape]}".replace("'", "") for i in program.inputs
+        )
+        console.print(f"  program  {program.name}({inputs})", markup=False)
+        for name, dimension in program.dimensions.items():
+            console.print(f"           {name} from {dimension.low} to {dimension.high}")
+    console.print(f"  targets  {', '.join(spec.targets)}")
+    console.print(f"  licence  {spec.licence.spdx} {spec.licence.url}", markup=False)
+    console.print(f"  entry    {origin.file}:{origin.line}", markup=False)
+
+
+def _print_releases(model: str, releases: "list[Release]") -> None:
+    if not releases:
+        results().print(f"  not in the store yet: zoo convert {model}")
+        return
+    shown = table("target", "state", "created", "weights", "size", "build key", right=("size",))
+    for release in releases:
+        seed = release.manifest.random_weights
+        shown.add_row(
+            release.target,
+            release.manifest.state,
+            release.manifest.created,
+            "real" if seed is None else f"random, seed {seed}",
+            size(release.size),
+            release.build_key[:12],
+        )
+    results().print(shown)
+
+
+def submit(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of manifest files.")],
+    *,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Put custom models into the store, for workers that share no folder with this machine.
+
+    The folder holds manifest files and what they name: weights, builders. It gets a digest as its
+    name; `zoo convert` finds the newest submission that has the models it is asked for. Code in it
+    runs only where the worker's operator lists the digest in MENAGERIE_ALLOW_SUBMITTED.
+
+    **Examples**
+
+    - `zoo submit my_models/`
+    - `zoo convert my_net`
+    - `zoo convert my_net --manifest sha256:3f2a…`
+    """
+    from flows.parameters import submission_name
+    from transforms.targets import all_targets
+    from zoo.manifest import load_manifest
+    from zoo.store import open_store
+
+    manifest = load_manifest(folder, targets=all_targets())
+    opened = open_store(store_url(store))
+    with transfer(str(folder)) as progress:
+        made = opened.submit(folder, tuple(manifest.models), progress)
+    name = submission_name(made.digest)
+    if as_json:
+        emit({"manifest": name, "models": list(made.models), "bytes": made.size})
+        return
+    results().print(f"{name}: {count(len(made.files), 'file')}, {size(made.size)}", markup=False)
+    results().print(f"Convert with `zoo convert {' '.join(made.models)}`", markup=False)
+    foreign = [name for name, spec in manifest.models.items() if _is_foreign(spec.source)]
+    if foreign:
+        line = f"Their builders ({', '.join(foreign)}) run where MENAGERIE_ALLOW_SUBMITTED has it"
+        results().print(line, markup=False)
+
+
+def _is_foreign(source: "SourceSpec") -> bool:
+    """Whether code of the folder's own builds the model."""
+    from zoo.spec_sources import is_ours
+
+    builder = getattr(source, "builder", "")
+    return ":" in builder and not is_ours(builder)
+
+
+def schema(
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; left out: print it.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the JSON Schema of manifest files, so that an editor completes and checks them.
+
+    An editor takes it by `# yaml-language-server: $schema=schema.json` on top of a YAML file.
+
+    **Examples**
+
+    - `zoo debug schema -o schema.json`
+    """
+    from zoo.manifest import json_schema
+
+    if output is None:
+        emit(json_schema())
+        return
+    output.write_text(json.dumps(json_schema(), indent=2) + "\n")
+    if as_json:
+        emit({"path": str(output.resolve())})
+    else:
+        messages().print(f"wrote {output}")
+
+
+def report(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|DIR",
+            help="The name of a converted model, or a bundle's folder.",
+            autocompletion=complete_models,
+        ),
+    ],
+    *,
+    target: TargetOption = "cpu",
+    open_it: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    allow_unsigned: UnsignedOption = False,  # noqa: ARG001 - its callback acts
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say where the report page of a conversion is, or print the report as JSON.
+
+    A model's last conversion here is looked at first, then its latest release in the store. One
+    that failed before it was validated has a page too; the JSON is that of the last verdict.
+
+    **Examples**
+
+    - `zoo report resnet18 --open`
+    - `zoo report out --json | jq .validation.verdict`
+    """
+    folder = _folder(what, target, store_url(store))
+    page = _page(folder)
+    if as_json:
+        emit(json.loads((_with_report(folder) / "report.json").read_text()))
+    else:
+        results().print(str(page))
+    if open_it:
+        webbrowser.open(page.resolve().as_uri())
+
+
+def _page(folder: Path) -> Path:
+    """The page of a conversion: of its failure, where the last one came to no verdict."""
+    from zoo.report import FAILURE_PAGE
+
+    failure = folder / FAILURE_PAGE
+    return failure if failure.is_file() else folder / "report.html"
+
+
+def _folder(what: str, target: str, store: str) -> Path:
+    """The folder that holds report.json and report.html."""
+    from flows.outcome.reports import report_folder
+    from menagerie.cli import model_name
+
+    if Path(what).is_dir():
+        return _with_report(Path(what))
+    converted = report_folder(model_name(what), target)
+    if _page(converted).is_file():
+        return converted
+    return _released(what, target, store)
+
+
+def _with_report(folder: Path) -> Path:
+    if all((folder / name).is_file() for name in _REPORT_FILES):
+        return folder
+    raise ArtifactError(str(folder), "holds no report", "Name a bundle made by `zoo convert`")
+
+
+def _released(model: str, target: str, store: str) -> Path:
+    """A copy of the report of the model's latest release, fetched unless it is here already.
+
+    It is kept apart from the reports of conversions made here, under the hash of the release: a
+    later release, or that of another store, has another.
+    """
+    from flows.work import replace_text
+    from menagerie.cli import bundle_at
+    from menagerie.durable import disk_errors, make_folders
+    from menagerie.paths import home
+    from zoo.store import open_store
+
+    opened = open_store(store)
+    release = opened.find(model, target)
+    folder = home() / "fetched" / f"{model}-{target}-{release.digest[:16]}"
+    if not (folder / "report.html").is_file():
+        with bundle_at(model, target, lambda: opened) as bundle:
+            contents = {name: (_with_report(bundle) / name).read_text() for name in _REPORT_FILES}
+        with disk_errors(folder, sum(map(len, contents.values()))):
+            make_folders(folder)
+            for name, content in contents.items():
+                replace_text(folder / name, content)
+    return folder

@@ -1,0 +1,70 @@
+"""What a command line shows: aligned columns, JSON, and a line of what goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from menagerie.figures import printable, shown_json
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+__all__ = ["Status", "columns", "painted", "write_json"]
+
+
+def write_json(value: Any) -> None:
+    """Writes `value` as JSON to standard output, and nothing else goes there.
+
+    What could steer a terminal is escaped in it. JSON has no NaN and no infinity: they become
+    strings, the same as in report.json.
+    """
+    from menagerie.typed_json import plain
+
+    text = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write(shown_json(text) + "\n")
+
+
+def columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> str:
+    """Aligned columns under their names, those in `right` to the right; no text breaks them."""
+    cells = [[printable(cell, keep="") for cell in row] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells)]  # noqa: B905 - Python 3.10
+    lines = (
+        "  ".join(
+            f"{cell:>{width}}" if name in right else f"{cell:<{width}}"
+            for cell, width, name in zip(row, widths, head)  # noqa: B905
+        )
+        for row in cells
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def painted(text: str, good: bool | None) -> str:
+    """`text` in green or red, on a terminal that has colours; as it is for None."""
+    if good is None or not sys.stdout.isatty() or "NO_COLOR" in os.environ:
+        return text
+    return f"\x1b[{32 if good else 31}m{text}\x1b[0m"
+
+
+class Status:
+    """A line of what goes on, on a terminal alone; it is gone when the work ends."""
+
+    def __init__(self) -> None:
+        self._shown = ""
+        self._live = sys.stderr.isatty()
+
+    def show(self, text: str) -> None:
+        """Puts `text` in the place of what is shown."""
+        if self._live and text != self._shown:
+            self._shown = text
+            sys.stderr.write(f"\r{printable(text, keep='')}\x1b[K")
+            sys.stderr.flush()
+
+    def __enter__(self) -> Status:  # noqa: PYI034 - Python 3.10
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
