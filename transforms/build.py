@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING
 
 from transforms.bundle import ProgramParts, write_bundle
 from transforms.calibration import fitting_calls, operand_ranges
 from transforms.graph.record import record_graph
-from transforms.pipeline import passes_in, run_passes
+from transforms.pipeline import passes_in, rounding_passes, run_passes
 from transforms.rounding_costs import rounding_costs
 from zoo.precision import Kept, Precision
 from zoo.records import LoweringRecord, PassLog, ProgramGraphs
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from transforms.calibration import Call, Range
     from transforms.export.prepare import Prepared
     from transforms.speech_parts import SpeechParts
-    from transforms.targets import Target
-    from zoo.spec import Dtype, PassChoice, Tolerance
+    from transforms.targets import PassItem, Target
+    from zoo.spec import Dtype, Tolerance
 
 __all__ = ["Built", "Rewritten", "build", "rewrite"]
 
@@ -56,7 +57,7 @@ class Built:
 
 def rewrite(
     prepared: Prepared,
-    passes: Sequence[str | PassChoice] | None,
+    passes: Sequence[PassItem] | None,
     target: Target,
     *,
     kept: Kept = _FLOATS,
@@ -77,12 +78,13 @@ def rewrite(
         PassError: if a pass broke its contract.
     """
     before = prepared.exported.program
-    passes = passes_in(kept, passes, target)
     ranges: dict[str, Range] = {}
-    if kept.precision is not Precision.FLOAT32:
-        after, log, ranges = _rounded(prepared, passes or (), kept.precision, calibration)
+    if kept.precision is Precision.FLOAT32:
+        after, log = run_passes(
+            before, passes_in(kept, passes, target), target=target, name=prepared.name
+        )
     else:
-        after, log = run_passes(before, passes, target=target, name=prepared.name)
+        after, log, ranges = _rounded(prepared, passes, target, kept, calibration)
     exported = dataclasses.replace(prepared.exported, program=after)
     graphs = ProgramGraphs(
         program=prepared.name, before=record_graph(before), after=record_graph(after)
@@ -93,20 +95,24 @@ def rewrite(
 
 def _rounded(
     prepared: Prepared,
-    passes: Sequence[str | PassChoice],
-    precision: Precision,
+    passes: Sequence[PassItem] | None,
+    target: Target,
+    kept: Kept,
     calibration: Iterable[Call],
 ) -> tuple[ExportedProgram, PassLog, dict[str, Range]]:
-    """Run the passes, the last of which rounds weights; what that costs, and what they meet."""
-    whole, log = run_passes(prepared.exported.program, passes[:-1], name=prepared.name)
-    rounded, last = run_passes(whole, passes[-1:], name=prepared.name)
+    """Run the passes, one of which rounds weights; what that costs, and what they meet."""
+    run = functools.partial(run_passes, target=target, name=prepared.name)
+    rounding = rounding_passes(kept, target)
+    whole, log = run(prepared.exported.program, target.general_passes if passes is None else passes)
+    rounded, last = run(whole, rounding)
     inputs = [prepared.goldens[0].inputs[name] for name in prepared.exported.input_names]
     calls = fitting_calls(f"program {prepared.name}", calibration, inputs)
     ranges = operand_ranges(whole, rounded, calls)
-    integers = precision.multiplies_integers
+    integers = kept.precision.multiplies_integers
     costs = rounding_costs(whole, rounded, inputs, integers=integers, ranges=ranges)
-    records = (*log.records, *last.records)
-    return rounded, PassLog(program=prepared.name, records=records, rounding=costs), ranges
+    finished, device = run(rounded, target.device_passes)
+    records = (*log.records, *last.records, *device.records)
+    return finished, PassLog(program=prepared.name, records=records, rounding=costs), ranges
 
 
 def build(

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from transforms.export.prepare import Prepared
-    from transforms.targets import Target
+    from transforms.targets import PassItem, Target
     from zoo.records import Suspected, ValidationReport
-    from zoo.spec import Dtype, PassChoice, Tolerance
+    from zoo.spec import Dtype, Tolerance
 
 __all__ = ["diagnose", "failed_proof"]
 
@@ -75,7 +75,7 @@ def failed_proof(
 def diagnose(
     programs: Mapping[str, Prepared],
     suspects: Iterable[Suspected],
-    passes: Sequence[str | PassChoice] | None,
+    passes: Sequence[PassItem],
     *,
     target: Target,
     tolerances: Callable[[Dtype], Tolerance | None],
@@ -89,7 +89,7 @@ def diagnose(
         suspects: programs and golden cases that may show the fault, the likeliest first; no case
             means any of them. Of a program that keeps state only the first call of a run can be
             searched.
-        passes: as they were run; None for the target's own list.
+        passes: as they were run, all of them (`passes_in`).
         target: where the program is wrong.
         tolerances: by which it is.
         folder: for the smallest program that shows the fault; missing or empty.
@@ -104,7 +104,7 @@ def diagnose(
                 continue
             found = locate(
                 program.exported.program,
-                make_passes(passes, target=target),
+                make_passes(passes),
                 list(program.goldens[number].inputs.values()),
                 target=target,
                 tolerances=tolerances,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from transforms.pipeline import available_passes, chosen_passes, run_passes
+from transforms.pipeline import make_passes, passes_in
 from zoo.base_models import Frozen
+from zoo.precision import Kept
 from zoo.records import PassRecord
 
 if TYPE_CHECKING:
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-    from transforms.targets import Target
-    from zoo.spec import PassChoice
+    from transforms.targets import PassItem, Target
 
 __all__ = [
     "Explanation",
@@ -64,7 +64,7 @@ class Explanation(Frozen):
 def explain_program(
     name: str,
     program: ExportedProgram,
-    passes: Sequence[str | PassChoice] | None = None,
+    passes: Sequence[PassItem] | None = None,
     *,
     target: Target | str = "cpu",
 ) -> tuple[ExportedProgram, ProgramExplanation]:
@@ -73,8 +73,8 @@ def explain_program(
     Args:
         name: of the program.
         program: exported, before any pass; never changed.
-        passes: names or choices with options, in order; None for the target's default list.
-        target: whose default list to take.
+        passes: as `run_passes` takes them; None for all of the target's.
+        target: whose list to take.
 
     Returns:
         What became of the program, and why.
@@ -85,12 +85,12 @@ def explain_program(
     """
     before, current = program, program
     steps = []
-    for choice in chosen_passes(passes, target):
-        rewritten, log = run_passes(current, [choice], target=target, name=name)
+    for graph_pass in make_passes(passes_in(Kept(), None, target) if passes is None else passes):
+        rewritten, record = graph_pass(current, f"program {name}")
         steps.append(
             PassExplanation(
-                summary=_summary(choice),
-                record=log.records[0],
+                summary=graph_pass.summary,
+                record=record,
                 operators=_changed(operator_counts(current, rewritten)),
             )
         )
@@ -125,8 +125,3 @@ def _operator(target: Any) -> str:
 def _changed(counts: Sequence[OperatorCount]) -> tuple[OperatorCount, ...]:
     changed = [c for c in counts if c.before != c.after]
     return tuple(sorted(changed, key=lambda c: (-abs(c.after - c.before), c.operator)))
-
-
-def _summary(choice: str | PassChoice) -> str:
-    name = choice if isinstance(choice, str) else choice.name
-    return available_passes()[name].summary

@@ -1,4 +1,7 @@
-"""The graph passes there are, and running them; a target says which it takes, and in what order."""
+"""The whole compiler before code generation: the passes there are, and running a list of them.
+
+A target says which it takes, in what order and why (`transforms/targets/`).
+"""
 
 from __future__ import annotations
 
@@ -6,36 +9,52 @@ import inspect
 from typing import TYPE_CHECKING
 
 from transforms.graph.check import check_program
+from transforms.graph.editor import ProgramEditor
+from transforms.graph.guards import dynamic_sizes_kept
+from transforms.passes.compute_convolution_sizes import ComputeConvolutionSizes
+from transforms.passes.cpu.expand_recurrent_layers import ExpandRecurrentLayers
+from transforms.passes.cpu.fuse_activations import FuseActivations
+from transforms.passes.cpu.join_expanded_depthwise import JoinExpandedDepthwise
 from transforms.passes.decompose_linear import DecomposeLinear
 from transforms.passes.decompose_stft import DecomposeStft
 from transforms.passes.fold_batch_norm import FoldBatchNorm
 from transforms.passes.fold_constants import FoldConstants
 from transforms.passes.fuse_addmm import FuseAddmm
 from transforms.passes.fuse_cat_linear import FuseCatLinear
+from transforms.passes.lay_out_weights import ClaimChannelsLast, LayOutWeights
 from transforms.passes.merge_common_subexpressions import MergeCommonSubexpressions
+from transforms.passes.metal.fuse_epilogues import FuseEpilogues
+from transforms.passes.metal.join_linear_layers import JoinLinearLayers
+from transforms.passes.metal.keep_attention_whole import KeepAttentionWhole
+from transforms.passes.metal.turn_volumes_into_images import TurnVolumesIntoImages
 from transforms.passes.narrow_weights import NarrowWeights
 from transforms.passes.pointwise_affine_to_conv import PointwiseAffineToConv
 from transforms.passes.quantise_weights import QuantiseWeights
 from transforms.passes.remove_dead_code import RemoveDeadCode
 from transforms.passes.remove_identity_permutes import RemoveIdentityPermutes
 from transforms.passes.replace_view_copies import ReplaceViewCopies
+from transforms.passes.turn_pointwise_sequences import (
+    TurnPointwiseSequences,
+    TurnPointwiseSequencesBothWays,
+)
 from transforms.passes.unpad_relative_shift import UnpadRelativeShift
 from transforms.quantised import INTEGERS
-from transforms.targets import Target, target_named
+from transforms.targets import PassGroup, PassItem, Target, target_named
 from zoo.errors import UsageError
 from zoo.precision import Kept, Precision
-from zoo.records import PassLog
+from zoo.records import PassLog, PassRecord
 from zoo.spec import PassChoice
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch.export import ExportedProgram
 
     from transforms.graph.graph_pass import GraphPass
 
-__all__ = ["available_passes", "chosen_passes", "make_passes", "passes_in", "run_passes"]
+__all__ = ["available_passes", "make_passes", "passes_in", "rounding_passes", "run_passes"]
 
+# Which a model may choose, in the order that all targets have, then those of lowering.
 _PASSES: tuple[type[GraphPass], ...] = (
     DecomposeStft,
     ReplaceViewCopies,
@@ -49,7 +68,20 @@ _PASSES: tuple[type[GraphPass], ...] = (
     FuseAddmm,
     DecomposeLinear,
     RemoveDeadCode,
+    TurnVolumesIntoImages,
+    TurnPointwiseSequences,
+    TurnPointwiseSequencesBothWays,
+    ExpandRecurrentLayers,
+    ClaimChannelsLast,
+    FuseActivations,
+    JoinExpandedDepthwise,
+    ComputeConvolutionSizes,
+    FuseEpilogues,
+    JoinLinearLayers,
+    KeepAttentionWhole,
+    LayOutWeights,
 )
+_OF_PRECISIONS: tuple[type[GraphPass], ...] = (NarrowWeights, QuantiseWeights)
 
 
 def available_passes() -> dict[str, type[GraphPass]]:
@@ -59,17 +91,17 @@ def available_passes() -> dict[str, type[GraphPass]]:
 
 def run_passes(
     program: ExportedProgram,
-    passes: Sequence[str | PassChoice] | None = None,
+    passes: Sequence[PassItem] | None = None,
     *,
     target: Target | str = "cpu",
     name: str = "main",
 ) -> tuple[ExportedProgram, PassLog]:
-    """Run graph passes over a program.
+    """Run graph passes over a program; it is copied once, and checked behind each of them.
 
     Args:
         program: any ExportedProgram; never changed.
-        passes: names or choices with options, in order; None for the target's default list.
-        target: whose default list to take.
+        passes: names, choices with options, or groups, in order; None for all of the target's.
+        target: whose list to take.
         name: the program's name in the log.
 
     Returns:
@@ -78,37 +110,49 @@ def run_passes(
     Raises:
         UsageError: for a pass that does not exist or an option it does not take.
         PassError: if a pass broke its contract.
+        LoweringError: if the program needs what the target lacks, or a pass fixed a dynamic size.
     """
+    place = f"program {name}"
     check_program(program, "before the passes")
-    records = []
-    for graph_pass in make_passes(passes, target=target):
-        program, record = graph_pass(program)
-        records.append(record)
-    return program, PassLog(program=name, records=tuple(records))
+    items = passes_in(Kept(), None, target) if passes is None else passes
+    with dynamic_sizes_kept(place, program):
+        editor = ProgramEditor(program, place)
+        records = tuple(_run(editor, items))
+        modified = any(record.modified for record in records)
+        result = editor.finish() if modified else program
+    return result, PassLog(program=name, records=records)
 
 
-def make_passes(
-    passes: Sequence[str | PassChoice] | None = None, *, target: Target | str = "cpu"
-) -> list[GraphPass]:
-    """The passes by name, in order; None for the target's default list.
+def _run(editor: ProgramEditor, items: Sequence[PassItem]) -> Iterator[PassRecord]:
+    """Run passes and groups of them over what the editor holds."""
+    for item in items:
+        if not isinstance(item, PassGroup):
+            yield _make(item).run(editor)
+            continue
+        changed = True
+        while changed:
+            changed = False
+            for record in _run(editor, item.members):
+                changed = changed or (item.until_unchanged and record.modified)
+                yield record
+
+
+def make_passes(passes: Sequence[PassItem]) -> list[GraphPass]:
+    """The passes by name, in order, those of groups among them once.
 
     Raises:
         UsageError: for a pass that does not exist or an option it does not take.
     """
-    return [_make(p) for p in chosen_passes(passes, target)]
-
-
-def chosen_passes(
-    passes: Sequence[str | PassChoice] | None, target: Target | str
-) -> Sequence[str | PassChoice]:
-    """The passes asked for; None for the target's default list."""
-    return target_named(target).passes if passes is None else passes
+    made: list[GraphPass] = []
+    for item in passes:
+        made += make_passes(item.members) if isinstance(item, PassGroup) else [_make(item)]
+    return made
 
 
 def passes_in(
-    kept: Kept, passes: Sequence[str | PassChoice] | None, target: Target | str
-) -> Sequence[str | PassChoice] | None:
-    """The same passes, and after them what a precision asks for: folded weights are the last.
+    kept: Kept, passes: Sequence[PassItem] | None, target: Target | str
+) -> tuple[PassItem, ...]:
+    """The whole list for a model: its own or the target's, what a precision asks for, the device's.
 
     Args:
         kept: how weights will be kept.
@@ -118,26 +162,34 @@ def passes_in(
     Raises:
         UsageError: the target cannot compute in the precision.
     """
+    target = target_named(target)
+    chosen = target.general_passes if passes is None else passes
+    return (*chosen, *rounding_passes(kept, target), *target.device_passes)
+
+
+def rounding_passes(kept: Kept, target: Target) -> tuple[PassChoice, ...]:
+    """What a precision asks for; nothing for float32.
+
+    Raises:
+        UsageError: the target cannot compute in the precision.
+    """
     precision = kept.precision
-    target_named(target).require(precision)
+    target.require(precision)
     if precision is Precision.FLOAT32:
-        return passes
-    if precision in INTEGERS:
-        options: dict[str, str | int] = {"precision": precision.value}
-        if kept.keep:
-            options["keep"] = " ".join(kept.keep)
-        if kept.group is not None:
-            options["group"] = kept.group
-        last = PassChoice(name=QuantiseWeights.name, options=options)
-    else:
-        last = PassChoice(name=NarrowWeights.name, options={"dtype": precision.value})
-    return (*chosen_passes(passes, target), last)
+        return ()
+    if precision not in INTEGERS:
+        return (PassChoice(name=NarrowWeights.name, options={"dtype": precision.value}),)
+    options: dict[str, str | int] = {"precision": precision.value}
+    if kept.keep:
+        options["keep"] = " ".join(kept.keep)
+    if kept.group is not None:
+        options["group"] = kept.group
+    return (PassChoice(name=QuantiseWeights.name, options=options),)
 
 
 def _make(choice: str | PassChoice) -> GraphPass:
     choice = PassChoice(name=choice) if isinstance(choice, str) else choice
-    of_precisions = {each.name: each for each in (NarrowWeights, QuantiseWeights)}
-    known: dict[str, type[GraphPass]] = {**available_passes(), **of_precisions}
+    known = {each.name: each for each in (*_PASSES, *_OF_PRECISIONS)}
     if choice.name not in known:
         raise UsageError(
             "passes", f"there is no pass {choice.name!r}", f"Known: {', '.join(known)}"
@@ -147,6 +199,6 @@ def _make(choice: str | PassChoice) -> GraphPass:
         if option not in options:
             takes = f"It takes: {', '.join(options)}" if options else "It takes none"
             raise UsageError(f"pass {choice.name}", f"has no option {option!r}", takes)
-    made = known[choice.name](**choice.options)
+    made: GraphPass = known[choice.name](**choice.options)
     made.options = choice.options
     return made

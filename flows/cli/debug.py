@@ -192,7 +192,7 @@ def _first(
             tell(f"program {entry.name}, case {number}: looking for a divergence")
             found = locate(
                 entry.exported.program,
-                make_passes(passes_in(spec.kept, spec.passes, target), target=target),
+                make_passes(passes_in(spec.kept, spec.passes, target)),
                 list(case.inputs.values()),
                 target=target,
                 tolerances=spec.tolerance,

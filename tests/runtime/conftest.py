@@ -18,7 +18,9 @@ from menagerie.format.bundle_manifest import (
     unsealed,
 )
 from menagerie.format.folder import seal
+from transforms import run_passes
 from transforms.lowering.cpu import lower
+from transforms.targets import target_named
 from zoo.spec import Dtype
 
 if TYPE_CHECKING:
@@ -168,7 +170,8 @@ def write_bundle(folder: Path, name: str, specimen: Specimen) -> Path:
     """Lowers a specimen and seals it as a bundle of one program."""
     home = folder / "programs" / "main"
     home.mkdir(parents=True)
-    lowered = lower(_export(specimen), home / "model.so")
+    finished, _ = run_passes(_export(specimen), target_named("cpu").device_passes)
+    lowered = lower(finished, home / "model.so")
     save_file({k: v.contiguous() for k, v in lowered.constants.items()}, folder / "w.safetensors")
     results = _results(specimen)
     golden = {f"0/input/{k}": v for k, v in specimen.inputs.items()}

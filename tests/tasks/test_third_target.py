@@ -23,7 +23,7 @@ from tasks.stages import EXPORT, LOWER, PULL, TRANSFORM
 from transforms import targets
 from transforms.lowering import cpu
 from transforms.lowering.toolchain import Compiler, find_compiler
-from transforms.targets import all_targets, register, target_named
+from transforms.targets import PassItem, all_targets, register, target_named
 from transforms.targets.cpu import CpuTarget
 from zoo.errors import Check, Health, ManifestError, UsageError
 from zoo.store import open_store
@@ -43,7 +43,7 @@ class PlainTarget(CpuTarget):
 
     name = "plain"
     summary = "The CPU, converted in a plain way"
-    passes: ClassVar[tuple[str, ...]] = ("fold_batch_norm", "remove_dead_code")
+    passes: ClassVar[tuple[PassItem, ...]] = ("fold_batch_norm", "remove_dead_code")
 
     def lower(
         self, program: ExportedProgram, bundle: Path, *, name: str = "main"

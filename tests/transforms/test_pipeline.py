@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import nn
 
+import transforms
 from transforms import available_passes, run_passes
 from transforms.graph.check import check_program
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import GraphPass, Journal
-from transforms.targets import all_targets, target_named
+from transforms.pipeline import make_passes, passes_in
+from transforms.targets import PassGroup, all_targets, target_named
 from zoo.errors import PassError, UsageError
+from zoo.precision import Kept, Precision
 from zoo.spec import PassChoice
 
 
@@ -40,19 +44,97 @@ class _Named(GraphPass):
     summary: ClassVar[str] = ""
 
 
-def test_default_lists_name_passes_that_exist() -> None:
-    """Each target's list can be run as it stands."""
-    for names in (t.passes for t in all_targets().values()):
-        assert set(names) <= set(available_passes())
+def _names(target: str) -> list[str]:
+    return [p.name for p in make_passes(passes_in(Kept(), None, target))]
 
 
 @pytest.mark.parametrize("target", all_targets())
 def test_default_lists_keep_the_order_that_all_passes_have(target: str) -> None:
-    """One order serves all targets; dead code goes last; addmm is made or parted, never both."""
-    names = list(target_named(target).passes)
-    assert names == [name for name in available_passes() if name in names]
-    assert names[-1] == "remove_dead_code"
+    """One order serves all targets; dead code goes before the device's; addmm is made or parted."""
+    names = _names(target)
+    known = [name for name in available_passes() if name in names]
+    general = len(target_named(target).general_passes)
+    assert names[:general] == known[:general]
+    assert set(names) == set(known)
+    assert names[general - 1] == "remove_dead_code"
     assert len({"fuse_addmm", "decompose_linear"}.intersection(names)) == 1
+
+
+@pytest.mark.parametrize("target", all_targets())
+def test_a_model_that_names_passes_keeps_those_of_the_device(target: str) -> None:
+    """Its own come in place of the general ones; what code generation counts on stays."""
+    own = [p.name for p in make_passes(passes_in(Kept(), ["fold_batch_norm"], target))]
+    general = len(target_named(target).general_passes)
+    assert own == ["fold_batch_norm", *_names(target)[general:]]
+
+
+def test_a_precision_rounds_between_the_general_passes_and_the_devices() -> None:
+    """Weights that are folded are rounded, and no copy that a device asks for is made before."""
+    names = [p.name for p in make_passes(passes_in(Kept(Precision.FLOAT16), None, "cpu"))]
+    at = names.index("narrow_weights")
+    assert names[at - 1] == "remove_dead_code"
+    assert names[at + 1 :] == _names("cpu")[at:]
+
+
+def test_groups_repeat_until_nothing_changes(program: torch.export.ExportedProgram) -> None:
+    """A list holds lists; one that repeats ends with a round in which no pass changed anything."""
+    x = torch.randn(4, 3)
+
+    class Deep(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.neg().neg().neg() + 1
+
+    exported = torch.export.export(Deep(), (x,), strict=False).run_decompositions({})
+    group = PassGroup(("merge_common_subexpressions", "remove_dead_code"), until_unchanged=True)
+    result, log = run_passes(exported, [group, "fold_constants"])
+    assert [r.name for r in log.records] == [*group.members, "fold_constants"]
+    torch.testing.assert_close(result.module()(x), Deep()(x))
+    _, again = run_passes(_repeated(x), [group])
+    assert [r.modified for r in again.records] == [True, False, False, False]
+
+
+def _repeated(x: torch.Tensor) -> torch.export.ExportedProgram:
+    class Repeated(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.sin() * x.sin()
+
+    return torch.export.export(Repeated(), (x,), strict=False).run_decompositions({})
+
+
+def test_programs_are_edited_by_passes_alone() -> None:
+    """So that every change of a program has a journal, a check behind it and a line in a report.
+
+    Export makes a program before there are passes; the search for a fault cuts pieces out of one.
+    """
+    editors = ("ProgramEditor(", ".erase_node(", ".create_node(", ".replace_all_uses_with(")
+    allowed = ("graph", "passes", "export", "bisect")
+    root = Path(transforms.__file__).parent
+    found = [
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        if path.relative_to(root).parts[0] not in allowed
+        and any(editor in path.read_text() for editor in editors)
+    ]
+    assert found == ["pipeline.py"]  # which makes the editor that all passes of a list share
+
+
+def test_a_program_is_copied_once_for_a_list(
+    program: torch.export.ExportedProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many passes there are."""
+    copies: list[object] = []
+    made = ProgramEditor.__init__
+
+    def counted(self: ProgramEditor, *arguments: Any, **keywords: Any) -> None:
+        copies.append(self)
+        made(self, *arguments, **keywords)
+
+    monkeypatch.setattr(ProgramEditor, "__init__", counted)
+    before = [str(n) for n in program.graph.nodes]
+    _, log = run_passes(program, target="metal")
+    assert len(log.records) > 10
+    assert len(copies) == 1
+    assert [str(n) for n in program.graph.nodes] == before
 
 
 def test_cat_linear_is_off_where_nobody_measured_it() -> None:

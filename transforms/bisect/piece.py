@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from transforms.build import build
+from transforms.build import build, rewrite
 from transforms.bundle import Identity
 from transforms.export.prepare import Prepared
 from transforms.export.signature import given, signature_of
@@ -46,7 +46,7 @@ def run_piece(
     """Lower `program`, seal it as a bundle in a temporary folder, and run it there.
 
     Args:
-        program: after the graph passes, with example inputs.
+        program: before the passes for the device, with example inputs.
         inputs: a tensor for each input, in order.
         target: where it runs; emulated where this machine has no such device.
 
@@ -116,11 +116,11 @@ def lower_piece(
     *,
     target: Target | str = "cpu",
 ) -> tuple[str, ...]:
-    """Lower any program as it stands and write a bundle of it, its golden case what it yields.
+    """Lower any program and write a bundle of it, its golden case what it yields.
 
     Args:
         bundle: a folder to be made.
-        program: after the graph passes.
+        program: as it is before the target's passes for its device, which are run.
         inputs: a tensor for each input, in order.
         target: where it is to run.
 
@@ -130,9 +130,9 @@ def lower_piece(
     Raises:
         LoweringError: if it cannot be lowered.
     """
-    prepared = _prepared(program, inputs)
-    identity = Identity("piece", target_named(target), "0" * 64, "a piece of a model")
-    build(bundle, identity, [prepared])
+    made = target_named(target)
+    prepared = rewrite(_prepared(program, inputs), (), made).prepared
+    build(bundle, Identity("piece", made, "0" * 64, "a piece of a model"), [prepared])
     return prepared.exported.output_names
 
 

@@ -10,10 +10,12 @@ from transforms.bisect.lowered_search import LoweredSearch
 from transforms.bisect.pass_search import compare_programs, smallest_for_pass
 from transforms.bisect.piece import runner
 from transforms.bisect.reproducer import Origin, save
+from transforms.pipeline import make_passes
+from transforms.targets import target_named
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     import torch
@@ -49,7 +51,7 @@ def locate(
 
     Args:
         program: before the passes, in functional form.
-        passes: those applied before lowering, in order.
+        passes: all of them, those for the device among them, in order.
         inputs: a tensor for each input, in order.
         target: where the program runs.
         run: lowers and runs a program there; left out: as the target does. A MenagerieError from
@@ -75,6 +77,7 @@ def locate(
         passes,
         inputs,
         run=run or runner(target),
+        device={p.name for p in make_passes(target_named(target).device_passes)},
         tolerances=tolerances,
         deadline=Deadline(seconds),
     )
@@ -92,10 +95,12 @@ def _search(
     inputs: Sequence[torch.Tensor],
     *,
     run: Runner,
+    device: Collection[str],
     tolerances: Tolerances,
     deadline: Deadline,
 ) -> tuple[Divergence, Piece, PassOptions] | None:
-    original = program
+    """`device` names the passes that `run` makes again of each piece, before it lowers it."""
+    original = lowered = program
     for graph_pass in passes:
         deadline.check(f"pass {graph_pass.name} was looked at")
         rewritten, _ = graph_pass(program)
@@ -109,6 +114,7 @@ def _search(
             found = found.model_copy(update={"pass_name": graph_pass.name})
             return found, piece, graph_pass.options
         program = rewritten
+        lowered = lowered if graph_pass.name in device else program
     deadline.check("the lowered program ran")
-    located = LoweredSearch(program, inputs, run, tolerances, deadline).locate()
+    located = LoweredSearch(lowered, inputs, run, tolerances, deadline).locate()
     return None if located is None else (*located, {})

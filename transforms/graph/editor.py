@@ -19,12 +19,14 @@ from transforms.graph.aliasing import Aliasing, writes_of
 from transforms.graph.schemas import schema_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from torch._ops import OpOverload
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.export import ExportedProgram
     from torch.fx import Graph, Node
 
-__all__ = ["ProgramEditor", "fake_value"]
+__all__ = ["ProgramEditor", "copied", "fake_value"]
 
 # Where a node comes from; copied from the node that a new one replaces.
 _ORIGIN_KEYS = ("stack_trace", "nn_module_stack", "torch_fn", "from_node", "seq_nr")
@@ -48,20 +50,35 @@ def _same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
     return alike and torch.equal(one, other)
 
 
+def copied(program: ExportedProgram) -> ExportedProgram:
+    """The same program with a graph of its own, whose weights are those of the first."""
+    return ProgramEditor(program).finish()
+
+
 class ProgramEditor:
     """An editable copy of a program; the program it was made from is never touched.
 
+    The copy is made once: passes that run one after another share an editor.
+
     Args:
         program: any ExportedProgram. Weights are shared with it, not copied.
+        place: what the program is called in errors.
     """
 
-    def __init__(self, program: ExportedProgram) -> None:
-        self._program = program
-        self.graph: Graph = copy.deepcopy(program.graph)
-        for old, new in zip(program.graph.nodes, self.graph.nodes, strict=True):
+    def __init__(self, program: ExportedProgram, place: str = "program main") -> None:
+        self.place = place
+        graph = copy.deepcopy(program.graph)
+        for old, new in zip(program.graph.nodes, graph.nodes, strict=True):
             new.name = old.name  # a copy renames `input` to `input_1`; the signature would not know
-        self.module = torch.fx.GraphModule(program.graph_module, self.graph)
-        self.module.meta = copy.copy(program.graph_module.meta)
+        module = torch.fx.GraphModule(program.graph_module, graph)
+        module.meta = copy.copy(program.graph_module.meta)
+        self._edit(program, graph, module)
+
+    def _edit(self, program: ExportedProgram, graph: Graph, module: torch.fx.GraphModule) -> None:
+        """Begin with a program's signature and constants, and a graph of the editor's own."""
+        self._program = program
+        self.graph = graph
+        self.module = module
         self._specs: list[InputSpec] = list(program.graph_signature.input_specs)
         self._state: dict[str, Any] = dict(program.state_dict)
         self._constants: dict[str, Any] = dict(program.constants)
@@ -254,10 +271,21 @@ class ProgramEditor:
         if not old.users:
             self.graph.erase_node(old)
 
+    def decompose(self, table: Mapping[OpOverload, Callable[..., Any]]) -> None:
+        """Trace the program anew with each operator in `table` computed by its function.
+
+        Nodes of before are gone: all of the graph is new.
+        """
+        program = self.finish().run_decompositions(dict(table))
+        self._edit(program, program.graph, program.graph_module)
+
     # Handing back
 
     def finish(self) -> ExportedProgram:
-        """The edited program: dead nodes and unused constants gone, signature and weights true."""
+        """The edited program: dead nodes and unused constants gone, signature and weights true.
+
+        It shares the graph with the editor: what is edited afterwards changes it.
+        """
         self.graph.eliminate_dead_code(is_impure_node=_must_stay)
         self.drop_unused_constants()
         self.graph.lint()
@@ -265,7 +293,7 @@ class ProgramEditor:
         signature = copy.copy(self._program.graph_signature)
         signature.input_specs = self._specs
         signature.output_specs = self._renamed_outputs()
-        return torch.export.ExportedProgram(
+        made = torch.export.ExportedProgram(
             root=self.module,
             graph=self.graph,
             graph_signature=signature,
@@ -276,6 +304,8 @@ class ProgramEditor:
             constants=self._constants,
             verifiers=self._program.verifiers,
         )
+        self._edit(made, made.graph, made.graph_module)
+        return made
 
     def drop_unused_constants(self) -> None:
         """Let go of the weights and buffers that no node reads and that do not change."""

@@ -55,17 +55,49 @@ class GraphPass(ABC):
     options: PassOptions = MappingProxyType({})  # those it was made with
 
     def requires(self, editor: ProgramEditor) -> None:
-        """Raise PassError if the program is not one this pass can take."""
+        """Raise an error of ours if the program is not one this pass can take."""
 
     @abstractmethod
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Change the graph; refuse what is not certain to be right."""
 
-    def ensures(self, program: ExportedProgram) -> None:
-        """Raise PassError if the result lacks what this pass promises."""
+    def ensures(self, editor: ProgramEditor) -> None:
+        """Raise an error of ours if the result lacks what this pass promises."""
 
-    def __call__(self, program: ExportedProgram) -> tuple[ExportedProgram, PassRecord]:
-        """Run the pass on a copy of `program`.
+    def run(self, editor: ProgramEditor) -> PassRecord:
+        """Run the pass over the program that `editor` holds, and check what became of it.
+
+        Raises:
+            PassError: if a precondition does not hold or the result is not well formed.
+        """
+        started = time.perf_counter()
+        journal = Journal()
+        before, nodes = editor.fingerprint(), len(editor.graph.nodes)
+        try:
+            self.requires(editor)
+            self.rewrite(editor, journal)
+            modified = editor.fingerprint() != before
+            if modified:
+                check_program(editor.finish(), f"pass {self.name}")
+            self.ensures(editor)
+        except MenagerieError:
+            raise
+        except Exception as error:
+            raise PassError(f"pass {self.name}", f"failed: {error}") from error
+        return PassRecord(
+            name=self.name,
+            modified=modified,
+            nodes_before=nodes,
+            nodes_after=len(editor.graph.nodes),
+            changes=tuple(journal.changes),
+            refusals=tuple(journal.refusals),
+            seconds=time.perf_counter() - started,
+        )
+
+    def __call__(
+        self, program: ExportedProgram, place: str = "program main"
+    ) -> tuple[ExportedProgram, PassRecord]:
+        """Run the pass alone, on a copy of `program`.
 
         Returns:
             The rewritten program (the very same object if nothing changed) and the record.
@@ -73,28 +105,6 @@ class GraphPass(ABC):
         Raises:
             PassError: if a precondition does not hold or the result is not well formed.
         """
-        started = time.perf_counter()
-        journal = Journal()
-        editor = ProgramEditor(program)
-        before = editor.fingerprint()
-        try:
-            self.requires(editor)
-            self.rewrite(editor, journal)
-            modified = editor.fingerprint() != before
-            result = editor.finish() if modified else program
-        except MenagerieError:
-            raise
-        except Exception as error:
-            raise PassError(f"pass {self.name}", f"failed: {error}") from error
-        check_program(result, f"pass {self.name}")
-        self.ensures(result)
-        record = PassRecord(
-            name=self.name,
-            modified=modified,
-            nodes_before=len(program.graph.nodes),
-            nodes_after=len(result.graph.nodes),
-            changes=tuple(journal.changes),
-            refusals=tuple(journal.refusals),
-            seconds=time.perf_counter() - started,
-        )
-        return result, record
+        editor = ProgramEditor(program, place)
+        record = self.run(editor)
+        return (editor.finish() if record.modified else program), record

@@ -9,18 +9,13 @@ from typing import TYPE_CHECKING
 
 from menagerie.library import library_path
 from transforms.graph.guards import dynamic_sizes_kept
-from transforms.lowering.activations import with_fused_activations
 from transforms.lowering.checked_loops import FAULTS, CheckedScheduling
 from transforms.lowering.coverage import check_kernels, check_library
-from transforms.lowering.expanded_depthwise import join_expansions
 from transforms.lowering.inductor import Backend, generate_code
 from transforms.lowering.interface import HEADER, interface
-from transforms.lowering.layouts import with_claimed_weights
 from transforms.lowering.lowered import LoweredProgram
 from transforms.lowering.own_shims import own_shims
-from transforms.lowering.pointwise_sequences import turn_pointwise_sequences
 from transforms.lowering.portable_link import link_model_library
-from transforms.lowering.recurrent import with_recurrent_kernels
 from transforms.lowering.timed_kernels import TimedWrapper
 from transforms.lowering.toolchain import Compiler, Source, find_compiler
 from zoo.errors import LoweringError
@@ -97,7 +92,7 @@ def lower(
     """Compile one program.
 
     Args:
-        program: after the graph passes.
+        program: after all of the target's graph passes.
         library: where the shared library goes; its folder must exist.
         name: the program's name, the place in errors.
         compiler: left out: the machine's own.
@@ -110,14 +105,11 @@ def lower(
     place = f"program {name}"
     baseline = _baseline()
     with dynamic_sizes_kept(place, program):
-        turned = turn_pointwise_sequences(program, of_turned_inputs=True)
-        claimed = with_claimed_weights(with_recurrent_kernels(turned, place))
-        prepared = join_expansions(with_fused_activations(claimed))
         options = _OPTIONS | {
             "cpp.simdlen": baseline.vector_bits,
-            "aot_inductor.custom_ops_to_c_shims": own_shims(prepared, "cpu"),
+            "aot_inductor.custom_ops_to_c_shims": own_shims(program, "cpu"),
         }
-        code = generate_code(prepared, options, BACKEND)
+        code = generate_code(program, options, BACKEND)
     check_kernels(place, code.kernel_uses, "cpu")
     flags = (*_FLAGS, *baseline.flags)
     sources = [

@@ -14,25 +14,17 @@ from torch.export.passes import move_to_device_pass
 
 from menagerie.format.bundle_manifest import Role
 from menagerie.shims import kernel_symbols
-from transforms.graph.editor import fake_value
+from transforms.graph.editor import copied
 from transforms.graph.guards import dynamic_sizes_kept
-from transforms.graph.origin import origin
 from transforms.lowering import mach_toolchain
-from transforms.lowering.attention import keep_attention_whole
-from transforms.lowering.convolution_sizes import compute_sizes
 from transforms.lowering.coverage import check_imports, check_kernels, check_library
-from transforms.lowering.epilogues import fuse_epilogues
 from transforms.lowering.inductor import Backend, generate_code, metal_on_any_host
-from transforms.lowering.joined_products import join_products
-from transforms.lowering.layouts import with_plain_weights
 from transforms.lowering.lowered import LoweredFile, LoweredProgram
 from transforms.lowering.metal_codegen import MetalScheduling, MetalWrapper, metal_code
 from transforms.lowering.mps_host import provide_mps
 from transforms.lowering.own_shims import own_shims
-from transforms.lowering.pointwise_sequences import turn_pointwise_sequences
 from transforms.lowering.portable_link import link_model_library
 from transforms.lowering.toolchain import Source, find_compiler
-from transforms.lowering.volumes import turn_volumes_into_images
 from transforms.targets.cpu import host_requirements
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord
@@ -67,12 +59,6 @@ _FLAGS = (
 _RUNTIME = "libmenagerie_metal.so"
 _HEADER = "torch/csrc/inductor/aoti_include/mps.h"
 
-aten = torch.ops.aten
-_CONVOLUTIONS = (
-    aten.conv3d.default, aten.conv3d.padding, aten.conv_transpose3d.input, aten.convolution.default,
-)  # fmt: skip
-_IMAGE = 4  # axes of its weight
-
 _FOREIGN_DTYPES = (torch.float64, torch.complex64, torch.complex128)
 
 # With the index: the graph's guards compare with it.
@@ -94,7 +80,7 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
     """Compile one program.
 
     Args:
-        program: after the graph passes, on the CPU.
+        program: after all of the target's graph passes, on the CPU.
         folder: the bundle's; it must exist. The program's files go to `programs/<name>/`.
         name: the program's name, the place in errors.
 
@@ -140,30 +126,14 @@ def _generate(name: str, program: ExportedProgram) -> GeneratedCode:
     backend = Backend("mps", MetalScheduling, MetalWrapper.of(name))
     provide_mps()
     with metal_on_any_host(), dynamic_sizes_kept(place, program):
-        images = turn_volumes_into_images(program)
-        _refuse_volumes(place, images)
-        shaped = compute_sizes(turn_pointwise_sequences(images))
-        finished = join_products(fuse_epilogues(shaped))
-        plain = with_plain_weights(keep_attention_whole(finished))
-        options = _OPTIONS | {"aot_inductor.custom_ops_to_c_shims": own_shims(plain, "mps")}
+        options = _OPTIONS | {"aot_inductor.custom_ops_to_c_shims": own_shims(program, "mps")}
         try:
-            code = generate_code(move_to_device_pass(plain, _DEVICE), options, backend)
+            code = generate_code(move_to_device_pass(copied(program), _DEVICE), options, backend)
         except LoweringError as error:
-            raise _explained(place, plain, error) from error
+            raise _explained(place, program, error) from error
     if code.generated_kernels:
         raise LoweringError(place, "a part of the program would run on the CPU")
     return code
-
-
-def _refuse_volumes(place: str, program: ExportedProgram) -> None:
-    """Raise for a convolution that is still along three axes, which no kernel of the device is."""
-    for node in program.graph.nodes:
-        if node.target in _CONVOLUTIONS and fake_value(node.args[1]).dim() > _IMAGE:
-            raise LoweringError(
-                place,
-                f"{node.name}, {origin(node)}, convolves along three axes, the device along two",
-                "Fix the batch or the depth, or convert for the CPU; transposed ones are the CPU's",
-            )
 
 
 def _explained(place: str, program: ExportedProgram, error: LoweringError) -> LoweringError:

@@ -7,7 +7,8 @@ here are imported where torch is not: what lowers is imported by the method that
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from menagerie.format.bundle_manifest import platform_name
 from zoo.errors import UsageError
@@ -22,8 +23,28 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import Requirements
     from transforms.lowering.lowered import LoweredProgram
     from zoo.errors import Check
+    from zoo.spec import PassChoice
 
-__all__ = ["Target"]
+__all__ = ["ROUND_WEIGHTS", "PassGroup", "PassItem", "Target"]
+
+# In a target's list: the place of the pass that a precision asks for, if it asks for one.
+ROUND_WEIGHTS = "round_weights"
+
+
+@dataclass(frozen=True)
+class PassGroup:
+    """Passes that belong together, as one member of a list of passes.
+
+    Attributes:
+        members: passes by name, choices with options, or groups, in order.
+        until_unchanged: run them again and again, until a round changes nothing.
+    """
+
+    members: tuple[PassItem, ...]
+    until_unchanged: bool = False
+
+
+PassItem: TypeAlias = "str | PassChoice | PassGroup"
 
 
 class Target(ABC):
@@ -33,7 +54,8 @@ class Target(ABC):
         name: as manifests, bundles and the command line have it; lower-case letters, digits, `_`.
         summary: one line for people.
         runtime: which library of the package menagerie runs its bundles; most have their own.
-        passes: the graph passes that a model gets that names none, in order.
+        passes: the whole compiler before code generation, in order. A model that names passes
+            gets those up to `ROUND_WEIGHTS`; what follows is what code generation counts on.
         convert_pool: the work pool whose workers convert for it, unless the operator says else.
         confirm_pool: the pool whose workers have the device that an emulated release still has to
             be validated on; None where conversion validates.
@@ -43,7 +65,7 @@ class Target(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     runtime: ClassVar[str]
-    passes: ClassVar[tuple[str, ...]]
+    passes: ClassVar[tuple[PassItem, ...]]
     convert_pool: ClassVar[str]
     confirm_pool: ClassVar[str | None] = None
     multiplies_integers: ClassVar[bool] = False
@@ -91,6 +113,22 @@ class Target(ABC):
     def checks(self) -> Iterator[Check]:
         """What `zoo doctor` is to say of this machine's fitness for the target."""
         yield from ()
+
+    @property
+    def _rounding(self) -> int:
+        """The place of ROUND_WEIGHTS; a list without it ends there."""
+        passes = self.passes
+        return passes.index(ROUND_WEIGHTS) if ROUND_WEIGHTS in passes else len(passes)
+
+    @property
+    def general_passes(self) -> tuple[PassItem, ...]:
+        """Those that a model may replace by its own: up to `ROUND_WEIGHTS`."""
+        return self.passes[: self._rounding]
+
+    @property
+    def device_passes(self) -> tuple[PassItem, ...]:
+        """Those that code generation counts on: behind `ROUND_WEIGHTS`."""
+        return self.passes[self._rounding + 1 :]
 
     @property
     def platform(self) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from menagerie.compilers import zig_version
 from menagerie.format.bundle_manifest import Requirements
 from menagerie.host import INSTRUCTIONS, RUNTIME_ABI
-from transforms.targets.base import Target
+from transforms.targets.base import ROUND_WEIGHTS, PassItem, Target
 from zoo.errors import Check, Health, LoweringError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class CpuTarget(Target):
     runtime = "cpu"
     convert_pool = "linux-cpu"
     multiplies_integers = True
-    passes: ClassVar[tuple[str, ...]] = (
+    passes: ClassVar[tuple[PassItem, ...]] = (
         # The runtime has no FFT. First, since all others then see plain views and products.
         "decompose_stft",
         # A copy ends the chains of views that the passes below follow.
@@ -52,8 +52,20 @@ class CpuTarget(Target):
         "remove_identity_permutes",
         # After whatever reads a product and its bias apart.
         "fuse_addmm",
-        # Last: everything above may leave something behind.
+        # Last of those that a model may choose: everything above may leave something behind.
         "remove_dead_code",
+        # Folded weights are the last, and those that are made below are copies of them.
+        ROUND_WEIGHTS,
+        # While convolutions of sequences are still torch's own, and not yet fused with anything.
+        "turn_pointwise_sequences_both_ways",
+        # Traces anew: before weights claim strides that a trace would not know of.
+        "expand_recurrent_layers",
+        # Before kernels are fused, whose results then are channels-last as well.
+        "claim_channels_last",
+        # After it: a fused call's weight is claimed as a convolution's.
+        "fuse_activations",
+        # After it: the activation between the two is part of the first one's call.
+        "join_expanded_depthwise",
     )
 
     def lower(

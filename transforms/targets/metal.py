@@ -10,7 +10,7 @@ from menagerie.compilers import zig_environment, zig_version
 from menagerie.format.bundle_manifest import Requirements
 from menagerie.host import RUNTIME_ABI
 from transforms.lowering.mach_o import DEPLOYMENT_TARGET
-from transforms.targets.base import Target
+from transforms.targets.base import ROUND_WEIGHTS, PassItem, Target
 from transforms.targets.cpu import CpuTarget
 from zoo.errors import Check, Health
 
@@ -36,8 +36,22 @@ class MetalTarget(Target):
     confirm_pool = "macos-metal"
     # fuse_cat_linear's cost model was measured on the CPU alone. decompose_linear is for targets
     # without addmm, which Metal's runtime has.
-    passes: ClassVar[tuple[str, ...]] = tuple(
-        name for name in CpuTarget.passes if name != "fuse_cat_linear"
+    passes: ClassVar[tuple[PassItem, ...]] = (
+        *(choice for choice in CpuTarget().general_passes if choice != "fuse_cat_linear"),
+        ROUND_WEIGHTS,
+        # First, since the convolutions that it makes are fused as any others are.
+        "turn_volumes_into_images",
+        # While convolutions of sequences are still torch's own, and not yet fused with anything.
+        "turn_pointwise_sequences",
+        # Before epilogues: a mask that asks a result for its size could not be fused into it.
+        "compute_convolution_sizes",
+        "fuse_epilogues",
+        # After it: a layer that something was fused into stays by itself.
+        "join_linear_layers",
+        # Traces anew: after the passes that look for torch's own operators.
+        "keep_attention_whole",
+        # Last: kernels index weights as the artifact stores them.
+        "lay_out_weights",
     )
 
     def lower(

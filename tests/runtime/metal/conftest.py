@@ -27,9 +27,11 @@ from menagerie.format.bundle_manifest import (
 )
 from menagerie.format.folder import seal
 from menagerie.host import RUNTIME_ABI
+from transforms import run_passes
 from transforms.lowering import metal
 from transforms.lowering.inductor import metal_header
 from transforms.lowering.metal_codegen import metal_code
+from transforms.targets import target_named
 from transforms.targets.cpu import host_requirements
 from zoo.spec import Dtype
 
@@ -87,7 +89,8 @@ def _lower(
     inner = f"programs/{name}"
     own = folder / inner
     own.mkdir(parents=True)
-    code = metal._generate(name, program)
+    finished, _ = run_passes(program, target_named("metal").device_passes, target="metal")
+    code = metal._generate(name, finished)
     parts = metal_code(code.wrapper, code.shaders, name, f"{inner}/kernels.metal")
     (own / "kernels.metal").write_text(parts.shaders)
     (own / "model.dylib").write_bytes(b"not for this system")

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from transforms import run_passes
 from transforms.lowering import metal
+from transforms.targets import target_named
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +48,8 @@ def small() -> ExportedProgram:
 @pytest.fixture(scope="session")
 def lowered(small: ExportedProgram, tmp_path_factory: pytest.TempPathFactory) -> LoweredProgram:
     """The program lowered for Metal; compiles libc++ for macOS where no cache has it yet."""
-    return metal.lower(small, tmp_path_factory.mktemp("bundle"))
+    finished, _ = run_passes(small, target_named("metal").device_passes, target="metal")
+    return metal.lower(finished, tmp_path_factory.mktemp("bundle"))
 
 
 @pytest.fixture(scope="session")

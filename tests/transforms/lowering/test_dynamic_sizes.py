@@ -8,7 +8,7 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 
 from transforms.graph.guards import dynamic_sizes_kept, surely_equal
-from transforms.lowering.epilogues import fuse_epilogues
+from transforms.passes.metal.fuse_epilogues import FuseEpilogues
 from zoo.errors import LoweringError
 
 
@@ -60,7 +60,7 @@ def test_sizes_stay_dynamic_through_fusion() -> None:
     """A layer whose result is added to a table keeps its batch."""
     program = _program()
     with dynamic_sizes_kept("program main", program):
-        fused = fuse_epilogues(program)
+        fused, _ = FuseEpilogues()(program)
     assert not str(_batch(fused).node.expr).isdigit()
     x, table = torch.randn(4, 3, 8, 16), torch.randn(8, 16)
     with torch.no_grad():

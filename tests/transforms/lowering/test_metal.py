@@ -12,9 +12,11 @@ import pytest
 import torch
 from torch import nn
 
+from transforms import run_passes
 from transforms.lowering import metal
 from transforms.lowering.inductor import metal_header
 from transforms.lowering.mach_o import read_library
+from transforms.targets import target_named
 from transforms.targets.cpu import host_requirements
 from zoo.errors import LoweringError, UnsupportedKernels
 from zoo.models.torchvision_operators import torchvision_operators
@@ -104,11 +106,18 @@ def test_weights_are_plain(lowered: LoweredProgram, small: ExportedProgram) -> N
     assert not small.state_dict["head.weight"].is_contiguous()
 
 
+def _lower(program: ExportedProgram, folder: Path) -> LoweredProgram:
+    """As a target does: by its passes for the device, then by code generation."""
+    metal_target = target_named("metal")
+    finished, _ = run_passes(program, metal_target.device_passes, target=metal_target)
+    return metal_target.lower(finished, folder)
+
+
 def test_the_same_program_gives_the_same_bytes(
     lowered: LoweredProgram, small: ExportedProgram, tmp_path: Path
 ) -> None:
     """Libraries, shaders and source hash, in another folder; and no file names a folder of here."""
-    again = metal.lower(small, tmp_path)
+    again = _lower(small, tmp_path)
     first, second = lowered.library.parent, again.library.parent
     names = sorted(f.name for f in first.iterdir())
     assert names == sorted(f.name for f in second.iterdir())
@@ -133,7 +142,7 @@ def test_missing_kernels_are_listed_at_once(tmp_path: Path) -> None:
     """One error names every kernel that the runtime lacks, with the line of the model's source."""
     program = torch.export.export(Spectrum(), (torch.eye(4),), strict=False).run_decompositions({})
     with pytest.raises(UnsupportedKernels) as caught:
-        metal.lower(program, tmp_path)
+        _lower(program, tmp_path)
     line = inspect.getsourcelines(Spectrum.forward)[1]
     [fft] = [sites for kernel, sites in caught.value.uses.items() if "_fft_r2c" in kernel]
     [inverse] = [sites for kernel, sites in caught.value.uses.items() if "linalg_inv" in kernel]
@@ -172,7 +181,7 @@ def test_what_metal_cannot_is_said_in_a_line(
     """No traceback of torch's, and a name by which the model's author finds the place."""
     program = torch.export.export(Unwritten(body), (torch.randn(4),), strict=False)
     with pytest.raises(LoweringError, match=f"^program main: {fact}"):
-        metal.lower(program.run_decompositions({}), tmp_path)
+        _lower(program.run_decompositions({}), tmp_path)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -16,43 +16,62 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 
-from transforms.graph.editor import ProgramEditor, fake_value
+from transforms.graph.editor import fake_value
+from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.guards import guards_not_noted
+from transforms.graph.origin import origin
 from transforms.graph.schemas import bound_arguments, for_each_axis
+from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["turn_volumes_into_images"]
+    from transforms.graph.editor import ProgramEditor
+
+__all__ = ["TurnVolumesIntoImages"]
 
 aten = torch.ops.aten
 
 _CONVOLUTIONS = (aten.conv3d.default, aten.conv3d.padding, aten.convolution.default)
+_REFUSED = (*_CONVOLUTIONS, aten.conv_transpose3d.input)
 _RANK = 5  # of volumes: batch, channels, depth, height, width
 _DEPTH = 2
+_ADVICE = "Fix the batch or the depth, or convert for the CPU; transposed ones are the CPU's"
 _AXES = 3  # of a window
 
 
-def turn_volumes_into_images(program: ExportedProgram) -> ExportedProgram:
-    """Put a convolution of images in place of each convolution of a batch of volumes.
+class TurnVolumesIntoImages(GraphPass):
+    """Replaces each convolution of a batch of volumes with one of images.
 
     Transposed ones stay, and those of which neither the batch nor the windows' number is fixed.
-
-    Args:
-        program: exported, as its target prepares it.
     """
-    editor = ProgramEditor(program)
-    turned = [n for n in editor.calls(*_CONVOLUTIONS) if _can_be_turned(n, bound_arguments(n))]
-    for node in turned:
-        with editor.graph.inserting_before(node):
-            editor.replace(node, _turned(editor, node, bound_arguments(node)))
-    if turned:  # results lie window by window, of which not every shape is a view
-        for view in editor.calls(aten.view.default):
-            view.target = aten.reshape.default
-    return editor.finish()
+
+    name = "turn_volumes_into_images"
+    summary = "Replaces Conv3d(x) with Conv2d(Unfold(x))"
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Turn all that can be turned."""
+        turned = [n for n in editor.calls(*_CONVOLUTIONS) if _can_be_turned(n, bound_arguments(n))]
+        for node in turned:
+            with editor.graph.inserting_before(node):
+                editor.replace(node, _turned(editor, node, bound_arguments(node)))
+            journal.changed(f"{node.name} became a convolution of images")
+        if turned:  # results lie window by window, of which not every shape is a view
+            for view in editor.calls(aten.view.default):
+                view.target = aten.reshape.default
+
+    def ensures(self, editor: ProgramEditor) -> None:
+        """No convolution is left along three axes: no kernel of the device is.
+
+        Raises:
+            LoweringError: one is.
+        """
+        for node in editor.calls(*_REFUSED):
+            if fake_value(bound_arguments(node)["weight"]).dim() == _RANK:
+                fact = f"{node.name}, {origin(node)}, convolves along three axes, the device two"
+                raise LoweringError(editor.place, fact, _ADVICE)
 
 
 def _can_be_turned(node: Node, given: Mapping[str, Any]) -> bool:

@@ -1,25 +1,62 @@
-"""What a call does to one of its operands, as steps that a product's kernel can take."""
+"""The kernels of products and convolutions with what follows them, as Metal's runtime has them.
+
+Their bodies are `runtime/metal/finished.cpp`; here they are declared, and a call of torch's is read
+as the steps that such a kernel takes.
+"""
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from transforms.graph.custom_operators import declare
 from transforms.graph.editor import fake_value
 from transforms.graph.guards import surely_equal
 from transforms.graph.schemas import bound_arguments
-from transforms.lowering.finished import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from torch import Tensor
     from torch.fx import Node
 
-__all__ = ["Call", "calls_of"]
+__all__ = ["MOST_STEPS", "Call", "Step", "calls_of"]
 
 aten = torch.ops.aten
+
+MOST_STEPS = 4  # runtime/metal/finish.h
+
+_STEPS = "int[] steps, float[] low, float[] high, Tensor? other"
+_PRODUCT = f"finished_product(Tensor a, Tensor b, Tensor? bias, {_STEPS}) -> Tensor"
+_CONVOLUTION = (
+    "finished_convolution(Tensor input, Tensor? factor, Tensor weight, Tensor? bias, int[] stride,"
+    f" int[] padding, int[] dilation, int groups, {_STEPS}) -> Tensor"
+)
+
+
+class Step(enum.IntEnum):
+    """What is done to each element x, with its numbers `low` and `high`.
+
+    Numbered as in runtime/metal/kernels/finish.h, which says what each computes.
+    """
+
+    RELU = 0
+    LEAKY_RELU = 1  # low: the slope below nought
+    CLAMP = 2  # from low to high
+    GELU = 3
+    GELU_TANH = 4
+    SILU = 5
+    SIGMOID = 6
+    TANH = 7
+    HARDSWISH = 8
+    HARDSIGMOID = 9
+    AFFINE = 10  # x low + high
+    ADD = 11  # x + low other
+    MULTIPLY = 12  # x other
+
 
 _PLAIN: Mapping[Any, Step] = {
     aten.relu.default: Step.RELU,
@@ -137,3 +174,93 @@ def _beside(call: Call, value: Node) -> list[Call] | None:
     operand = fake_value(call.other)
     known = {fake_value(value).dtype} | ({torch.bool} if call.step is Step.MULTIPLY else set())
     return [call] if isinstance(operand, torch.Tensor) and operand.dtype in known else None
+
+
+def _product_shape(a: Tensor, b: Tensor, *_: object) -> Tensor:
+    return a.new_empty((*a.shape[:-1], b.shape[-1]))
+
+
+def _convolution_shape(  # noqa: PLR0917
+    input: Tensor,  # noqa: A002
+    _factor: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    *_: object,
+) -> Tensor:
+    plain = torch.ops.aten.convolution.default(
+        input, weight, bias, stride, padding, dilation, False, [0] * len(stride), groups
+    )
+    return input.new_empty(plain.shape)
+
+
+def _finished(
+    value: Tensor,
+    steps: Sequence[int],
+    low: Sequence[float],
+    high: Sequence[float],
+    other: Tensor | None,
+) -> Tensor:
+    """The steps one after another in single precision, rounded once."""
+    made = value.float()
+    for step, a, b in zip(steps, low, high, strict=True):
+        made = _COMPUTED[Step(step)](made, a, b, other)
+    return made.to(value.dtype)
+
+
+def _product(  # noqa: PLR0917
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None,
+    steps: Sequence[int],
+    low: Sequence[float],
+    high: Sequence[float],
+    other: Tensor | None,
+) -> Tensor:
+    made = a @ b if bias is None else a @ b + bias
+    return _finished(made, steps, low, high, other)
+
+
+def _convolution(  # noqa: PLR0917
+    input: Tensor,  # noqa: A002
+    factor: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    *finish: Any,
+) -> Tensor:
+    images = input if factor is None else input * factor
+    window = (stride, padding, dilation, False, [0] * len(stride), groups)
+    return _finished(aten.convolution.default(images, weight, bias, *window), *finish)
+
+
+def _operand(other: Tensor | None) -> Tensor:
+    assert other is not None  # noqa: S101 - a step that reads one has one
+    return other
+
+
+_functional = torch.nn.functional
+_COMPUTED: Mapping[Step, Callable[[Tensor, float, float, Tensor | None], Tensor]] = {
+    Step.RELU: lambda x, *_: x.relu(),
+    Step.LEAKY_RELU: lambda x, a, *_: _functional.leaky_relu(x, a),
+    Step.CLAMP: lambda x, a, b, _: x.clamp(a, b),
+    Step.GELU: lambda x, *_: _functional.gelu(x),
+    Step.GELU_TANH: lambda x, *_: _functional.gelu(x, approximate="tanh"),
+    Step.SILU: lambda x, *_: _functional.silu(x),
+    Step.SIGMOID: lambda x, *_: x.sigmoid(),
+    Step.TANH: lambda x, *_: x.tanh(),
+    Step.HARDSWISH: lambda x, *_: _functional.hardswish(x),
+    Step.HARDSIGMOID: lambda x, *_: _functional.hardsigmoid(x),
+    Step.AFFINE: lambda x, a, b, _: x * a + b,
+    Step.ADD: lambda x, a, _, other: x + a * _operand(other),
+    Step.MULTIPLY: lambda x, _, __, other: x * _operand(other),
+}
+
+declare(_PRODUCT, _product_shape, _product)
+declare(_CONVOLUTION, _convolution_shape, _convolution)

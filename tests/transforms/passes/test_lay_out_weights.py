@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from transforms.bisect.piece import run_piece
-from transforms.lowering.layouts import with_claimed_weights
+from transforms.passes.lay_out_weights import ClaimChannelsLast
 
 
 class _Views(nn.Module):
@@ -95,6 +95,6 @@ def test_constants_may_be_transposed(target: str) -> None:
 def test_weights_of_convolutions_are_claimed_still() -> None:
     """So that no kernel reorders them at every call."""
     program = torch.export.export(_Views().eval(), (torch.randn(2, 3, 8, 8),))
-    claimed = with_claimed_weights(program.run_decompositions({}))
+    claimed, _ = ClaimChannelsLast()(program.run_decompositions({}))
     assert claimed.state_dict["conv.weight"].stride() == (27, 1, 9, 3)
     assert program.state_dict["conv.weight"].stride() == (27, 9, 3, 1)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from transforms.lowering.input_factors import input_and_factor
+from transforms.passes.metal.fuse_epilogues import _input_and_factor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ class Multiplied(nn.Module):
 def _found(module: nn.Module, *inputs: torch.Tensor) -> tuple[Node, Node | None]:
     program = torch.export.export(module.eval(), inputs).run_decompositions({})
     (convolution,) = [n for n in program.graph.nodes if n.target is aten.conv2d.default]
-    return input_and_factor(convolution)
+    return _input_and_factor(convolution)
 
 
 @pytest.mark.parametrize("images", [1, 2])

@@ -2,48 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from transforms.lowering.attention import attention_operator, keep_attention_whole
+from transforms import run_passes
+from transforms.graph.editor import fake_value
 from transforms.lowering.metal import _generate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from transforms.passes.metal.keep_attention_whole import KeepAttentionWhole
+from zoo.errors import PassError
 
 aten = torch.ops.aten
-
-
-@pytest.fixture(autouse=True)
-def host_kernel() -> Iterator[None]:
-    """The operator, which only Metal's runtime has, by torch's definition of attention."""
-
-    def compute(
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        mask: torch.Tensor | None,
-        is_causal: bool,
-        scale: float | None,
-    ) -> torch.Tensor:
-        # The kernel takes operands of four axes, and a mask that broadcasts.
-        assert {query.dim(), key.dim(), value.dim()} == {4}
-        assert key.shape[1] == value.shape[1]
-        assert query.shape[1] % key.shape[1] == 0
-        if mask is not None and mask.dtype is torch.bool:  # which torch's definition would add
-            mask = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
-        by_heads: torch.Tensor = aten._scaled_dot_product_attention_math.default(
-            query, key, value, mask, 0.0, is_causal, scale=scale, enable_gqa=True
-        )[0]
-        return by_heads.transpose(1, 2).contiguous()
-
-    attention_operator()
-    with torch.library._scoped_library("menagerie", "IMPL") as library:
-        library.impl("attention", compute, "CPU")
-        yield
 
 
 class Attention(nn.Module):
@@ -63,9 +34,13 @@ class Attention(nn.Module):
 
 def _kept_whole(module: nn.Module, arguments: tuple[torch.Tensor, ...]) -> torch.Tensor:
     program = torch.export.export(module, arguments, strict=False).run_decompositions({})
-    whole = keep_attention_whole(program)
-    called = [node.target for node in whole.graph.nodes if "attention" in str(node.target)]
-    assert called == [torch.ops.menagerie.attention.default]
+    whole, _ = KeepAttentionWhole()(program)
+    [call] = [node for node in whole.graph.nodes if "attention" in str(node.target)]
+    assert call.target is torch.ops.menagerie.attention.default
+    query, key, value = (fake_value(operand) for operand in call.args[:3])
+    assert {query.dim(), key.dim(), value.dim()} == {4}
+    assert key.shape[1] == value.shape[1]
+    assert query.shape[1] % key.shape[1] == 0
     result: torch.Tensor = whole.module()(*arguments)
     return result
 
@@ -139,18 +114,19 @@ def test_any_number_of_axes(leading: tuple[int, ...], mask_sizes: tuple[int, ...
 def test_programs_without_attention_stay_themselves() -> None:
     """Nothing to keep whole: the very same program."""
     program = torch.export.export(nn.ReLU(), (torch.ones(2),), strict=False)
-    assert keep_attention_whole(program) is program
+    assert KeepAttentionWhole()(program)[0] is program
 
 
 def test_dropout_is_refused() -> None:
     """An artifact draws no random numbers."""
-    with pytest.raises(NotImplementedError, match="dropout"):
+    with pytest.raises(PassError, match="dropout"):
         _kept_whole(Attention(dropout_p=0.5), _operands())
 
 
 def test_the_heads_of_a_place_are_joined_without_a_copy() -> None:
     """The kernel's result lies as the reshape behind it wants it: no kernel is generated."""
     program = torch.export.export(Attention(), _operands(), strict=False).run_decompositions({})
-    code = _generate("main", program)
+    finished, _ = run_passes(program, target="metal")
+    code = _generate("main", finished)
     assert "aoti_torch_mps_attention" in code.kernel_uses
     assert code.shaders == {}

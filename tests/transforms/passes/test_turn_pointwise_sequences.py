@@ -6,7 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from transforms.lowering.pointwise_sequences import turn_pointwise_sequences
+from transforms.passes.turn_pointwise_sequences import (
+    TurnPointwiseSequences,
+    TurnPointwiseSequencesBothWays,
+)
 
 
 class _Module(nn.Module):
@@ -24,9 +27,9 @@ class _Module(nn.Module):
 
 def _turned(module: nn.Module, x: torch.Tensor, *, of_turned_inputs: bool) -> list[str]:
     """The operators of the turned program, after its results were found to be eager's."""
-    program = turn_pointwise_sequences(
-        torch.export.export(module.eval(), (x,)), of_turned_inputs=of_turned_inputs
-    )
+    exported = torch.export.export(module.eval(), (x,))
+    kind = TurnPointwiseSequencesBothWays if of_turned_inputs else TurnPointwiseSequences
+    program, _ = kind()(exported)
     with torch.no_grad():
         torch.testing.assert_close(program.module()(x), module(x), rtol=1e-5, atol=1e-5)
     return [str(node.target) for node in program.graph.nodes if node.op == "call_function"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._decomp import get_decompositions
 
+from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.origin import origin
 from zoo.errors import LoweringError
 
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 
     from torch import Tensor
     from torch._ops import OpOverload
-    from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["with_recurrent_kernels"]
+    from transforms.graph.editor import ProgramEditor
+
+__all__ = ["ExpandRecurrentLayers"]
 
 aten = torch.ops.aten
 
@@ -33,8 +35,8 @@ _MOST_STEPS = 64  # of layers that the kernel does not know: two of so many comp
 _KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def with_recurrent_kernels(program: ExportedProgram, place: str = "recurrent") -> ExportedProgram:
-    """Replace each LSTM, GRU and plain recurrent layer by what the CPU computes.
+class ExpandRecurrentLayers(GraphPass):
+    """Replaces each LSTM, GRU and plain recurrent layer with what the CPU computes.
 
     Up to eight steps become products and gates, one after another, by torch's own decomposition:
     the code grows with them. Longer sequences, and those of any length, become one call of
@@ -44,14 +46,23 @@ def with_recurrent_kernels(program: ExportedProgram, place: str = "recurrent") -
     Raises:
         LoweringError: if a layer with projections, or of float64, takes more than 64 steps.
     """
-    nodes = [node for node in program.graph.nodes if node.target in _MODES]
-    if not nodes:
-        return program
-    for node in nodes:
-        _check(place, node)
-    table = {operator: functools.partial(_computed, operator) for operator in _MODES}
-    computed: ExportedProgram = program.run_decompositions(table)
-    return computed
+
+    name = "expand_recurrent_layers"
+    summary = "Replaces recurrent layers with a kernel's calls, or with a few steps written out"
+
+    def requires(self, editor: ProgramEditor) -> None:
+        """There is a kernel for each layer, or its steps are few."""
+        for node in editor.calls(*_MODES):
+            _check(editor.place, node)
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Compute all layers otherwise, if there are any."""
+        found = editor.calls(*_MODES)
+        if not found:
+            return
+        editor.decompose({kind: functools.partial(_computed, kind) for kind in _MODES})
+        for node in found:
+            journal.changed(f"computed {node.name} by steps or kernels")
 
 
 def _computed(operator: OpOverload, *arguments: Any) -> tuple[Tensor, ...]:

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from transforms.graph.editor import ProgramEditor
+from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.schemas import bound_arguments, for_each_axis
-from transforms.lowering.layouts import reads_by_strides
+from transforms.passes.lay_out_weights import reads_by_strides
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
-    from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["ACTIVATIONS", "Activation", "activation_of", "with_fused_activations"]
+    from transforms.graph.editor import ProgramEditor
+
+__all__ = ["ACTIVATIONS", "Activation", "FuseActivations", "activation_of"]
 
 aten = torch.ops.aten
 
@@ -38,6 +39,16 @@ class Activation(NamedTuple):
     scalars: tuple[float, ...] = ()
     algorithm: str = ""
 
+    def of(self, value: torch.Tensor) -> torch.Tensor:
+        """What it makes of a tensor, by torch's own operators."""
+        if self.name == "hardtanh":
+            low, high = self.scalars
+            return torch.nn.functional.hardtanh(value, low, high)
+        if self.name == "gelu":
+            return torch.nn.functional.gelu(value, approximate=self.algorithm)
+        plain = {known.name: operator for operator, known in _PLAIN.items()}
+        return value if self.name == "none" else plain[self.name](value)
+
 
 _PLAIN: dict[OpOverload, Activation] = {
     aten.relu.default: Activation("relu"),
@@ -51,29 +62,34 @@ _PLAIN: dict[OpOverload, Activation] = {
 ACTIVATIONS = (*_PLAIN, aten.gelu.default, aten.hardtanh.default)
 
 
-def with_fused_activations(program: ExportedProgram) -> ExportedProgram:
-    """Let convolutions and linear layers apply the activation that alone reads them.
+class FuseActivations(GraphPass):
+    """Replaces an activation and the convolution or linear layer that it alone reads with one call.
 
     A convolution of sequences becomes one of images a row high, as torch has fused kernels for
     those alone. Only layers whose weights are constants are fused: the kernels pack those once. A
     fused convolution's result is channels-last, so a program that reads memory by strides stays as
     it is.
     """
-    if reads_by_strides(program):
-        return program
-    editor = ProgramEditor(program)
-    aliasing = editor.aliasing()
-    for node in editor.calls(*ACTIVATIONS):
-        layer = node.args[0]
-        if not isinstance(layer, torch.fx.Node) or len(layer.users) != 1:
-            continue
-        if layer.meta["val"].dtype not in _DTYPES or aliasing.is_written(layer):
-            continue
-        with editor.graph.inserting_before(node):
-            fused = _fused(editor, layer, activation_of(node), node)
-        if fused is not None:
-            editor.replace(node, fused)
-    return editor.finish()
+
+    name = "fuse_activations"
+    summary = "Replaces Activation(Conv(x)) and Activation(Linear(x)) with one kernel"
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Fuse what each activation alone reads."""
+        if reads_by_strides(editor.graph):
+            return
+        aliasing = editor.aliasing()
+        for node in editor.calls(*ACTIVATIONS):
+            layer = node.args[0]
+            if not isinstance(layer, torch.fx.Node) or len(layer.users) != 1:
+                continue
+            if layer.meta["val"].dtype not in _DTYPES or aliasing.is_written(layer):
+                continue
+            with editor.graph.inserting_before(node):
+                fused = _fused(editor, layer, activation_of(node), node)
+            if fused is not None:
+                editor.replace(node, fused)
+                journal.changed(f"{layer.name} applies {node.name}")
 
 
 def activation_of(node: Node) -> Activation:

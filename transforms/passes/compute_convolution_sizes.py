@@ -1,7 +1,7 @@
 """Sizes of convolutions' results are computed from those of their inputs.
 
 A mask behind a convolution is as long as its result. Asked of the input, that is known before the
-convolution runs, and the mask can be applied within its kernel (`epilogues.py`).
+convolution runs, and the mask can be applied within its kernel (`metal/fuse_epilogues.py`).
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from transforms.graph.editor import ProgramEditor, fake_value
+from transforms.graph.editor import fake_value
+from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.schemas import bound_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["compute_size", "compute_sizes"]
+    from transforms.graph.editor import ProgramEditor
+
+__all__ = ["ComputeConvolutionSizes", "compute_size"]
 
 aten = torch.ops.aten
 
@@ -28,18 +30,19 @@ _CONVOLUTIONS = (aten.conv1d.default, aten.conv2d.default)
 _CHANNELS = 1  # the axis, behind which are places
 
 
-def compute_sizes(program: ExportedProgram) -> ExportedProgram:
-    """Have nothing ask a convolution's result for a size that changes.
+class ComputeConvolutionSizes(GraphPass):
+    """Replaces a size asked of a convolution's result with one computed from its input's."""
 
-    Args:
-        program: before its operators are decomposed.
-    """
-    editor = ProgramEditor(program)
-    for asked in editor.calls(aten.sym_size.int):
-        convolution = asked.args[0]
-        if isinstance(convolution, torch.fx.Node) and convolution.target in _CONVOLUTIONS:
-            compute_size(editor, asked, convolution)
-    return editor.finish()
+    name = "compute_convolution_sizes"
+    summary = "Replaces Size(Conv(x)) with arithmetic on Size(x)"
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Have nothing ask a convolution's result for a size that changes."""
+        for asked in editor.calls(aten.sym_size.int):
+            convolution = asked.args[0]
+            if isinstance(convolution, torch.fx.Node) and convolution.target in _CONVOLUTIONS:
+                compute_size(editor, asked, convolution)
+                journal.changed(f"{asked.name} is computed from the input of {convolution.name}")
 
 
 def compute_size(editor: ProgramEditor, asked: Node, convolution: Node) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from transforms import run_passes
 from transforms.bisect.piece import run_piece
-from transforms.lowering import cpu
-from transforms.lowering.recurrent import with_recurrent_kernels
+from transforms.passes.cpu.expand_recurrent_layers import ExpandRecurrentLayers
 from zoo.errors import LoweringError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # torch's own note on how its recurrent layers keep a second list of their weights.
 pytestmark = pytest.mark.filterwarnings("ignore:The tensor attribute:UserWarning")
@@ -92,7 +89,7 @@ def test_a_few_steps_are_written_out() -> None:
     inputs = (torch.tensor([[3], [9]]), torch.randn(2, 2, 8), torch.randn(2, 2, 8))
     inputs = (*inputs, torch.randn(4, 2, 16))
     module = _Short().eval()
-    assert _calls(with_recurrent_kernels(_export(module, *inputs))) == 0
+    assert _calls(ExpandRecurrentLayers()(_export(module, *inputs))[0]) == 0
     _check(module, *inputs)
     assert torch._C._get_mkldnn_enabled()
 
@@ -102,7 +99,7 @@ def test_sequences_are_a_kernels() -> None:
     torch.manual_seed(5)
     module = _Long().eval()
     inputs = (torch.randn(3, 100, 6), torch.randn(1, 3, 16), torch.randn(1, 3, 16))
-    program = with_recurrent_kernels(_export(module, *inputs))
+    program, _ = ExpandRecurrentLayers()(_export(module, *inputs))
     assert _calls(program) == 4 + 1 + 4 + 1 + 2 + 1 + 4
     _check(module, *inputs)
 
@@ -130,10 +127,8 @@ def test_a_thousand_steps_compile_as_one() -> None:
         (nn.GRU(4, 4).double(), torch.float64, "of float64"),
     ],
 )
-def test_what_has_no_kernel_is_refused(
-    layer: nn.Module, dtype: torch.dtype, kind: str, tmp_path: Path
-) -> None:
+def test_what_has_no_kernel_is_refused(layer: nn.Module, dtype: torch.dtype, kind: str) -> None:
     """Code for a hundred steps would compile for hours: the node, the cause and a way are told."""
     program = _export(layer, torch.randn(100, 1, 4, dtype=dtype))
     with pytest.raises(LoweringError, match=f"node .* {kind} over 100 steps.*64 steps at a time"):
-        cpu.lower(program, tmp_path / "model.so")
+        run_passes(program, target="cpu")

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from transforms.lowering.activations import with_fused_activations
-from transforms.lowering.expanded_depthwise import join_expansions
+from transforms import run_passes
+
+_PASSES = ["fuse_activations", "join_expanded_depthwise"]
 
 
 class _Block(nn.Module):
@@ -36,7 +37,7 @@ class _Block(nn.Module):
 def _calls(block: nn.Module) -> tuple[list[str], torch.Tensor, torch.Tensor]:
     """The heavy operators after the pass, the result's fake value, and eager's."""
     image = torch.randn(2, 4, 9, 8)
-    program = join_expansions(with_fused_activations(torch.export.export(block.eval(), (image,))))
+    program, _ = run_passes(torch.export.export(block.eval(), (image,)), _PASSES)
     heavy = [node for node in program.graph.nodes if "conv" in str(node.target) or
              "depthwise" in str(node.target)]  # fmt: skip
     names = [str(node.target).split(".")[1] for node in heavy]
@@ -62,7 +63,7 @@ def test_half_precision_stays() -> None:
     """The runtime computes it wider, one convolution after the other."""
     block = _Block().half().eval()
     image = torch.randn(2, 4, 9, 8).half()
-    program = join_expansions(with_fused_activations(torch.export.export(block, (image,))))
+    program, _ = run_passes(torch.export.export(block, (image,)), _PASSES)
     assert "expanded" not in str(program.graph)
 
 
@@ -95,7 +96,7 @@ def _sampled(changed: str, dynamic: bool = False) -> tuple[list[str], torch.Tens
     block, image = _Sampling(changed).eval(), torch.randn(2, 4, 12, 8)
     height = {"image": {2: 4 * torch.export.Dim("rows", min=2, max=9)}} if dynamic else None
     program = torch.export.export(block, (image,), dynamic_shapes=height)
-    joined = join_expansions(with_fused_activations(program))
+    joined, _ = run_passes(program, _PASSES)
     heavy = [node for node in joined.graph.nodes if "conv" in str(node.target) or
              "depthwise" in str(node.target)]  # fmt: skip
     names = [str(node.target).split(".")[1] for node in heavy]

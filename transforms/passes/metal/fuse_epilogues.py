@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from transforms.graph.aliasing import is_written_between
-from transforms.graph.editor import ProgramEditor, fake_value
+from transforms.graph.editor import fake_value
+from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.guards import surely_equal
 from transforms.graph.schemas import bound_arguments
-from transforms.lowering.epilogue_steps import Call, calls_of
-from transforms.lowering.finished import MOST_STEPS, finished_operators
-from transforms.lowering.input_factors import input_and_factor
+from transforms.passes.metal.epilogue_steps import MOST_STEPS, Call, calls_of
 
 if TYPE_CHECKING:
-    from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["fuse_epilogues"]
+    from transforms.graph.editor import ProgramEditor
+
+__all__ = ["FuseEpilogues"]
 
 aten = torch.ops.aten
 
@@ -32,6 +32,7 @@ _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _CONVOLUTIONS = (aten.conv1d.default, aten.conv2d.default, aten.convolution.default)
 _PRODUCTS = (aten.linear.default, aten.addmm.default, aten.mm.default)
 _MATRIX = 2
+_IMAGE = 4  # axes
 
 
 @dataclass
@@ -52,27 +53,29 @@ class _Chain:
         return next((call.other for call in self.calls if call.other is not None), None)
 
 
-def fuse_epilogues(program: ExportedProgram) -> ExportedProgram:
-    """Have the kernels of products and convolutions compute what follows them.
+class FuseEpilogues(GraphPass):
+    """Replaces a product or a convolution and the elementwise calls that follow it with one kernel.
 
-    Args:
-        program: before its operators are decomposed.
-
-    Returns:
-        It, with calls of the operators of finished.py where anything follows.
+    A chain ends where a result has other readers, another shape or dtype, or a second operand.
     """
-    finished_operators()
-    editor = ProgramEditor(program)
-    for node in editor.calls(*_CONVOLUTIONS, *_PRODUCTS):
-        if not _is_taken(node):
-            continue
-        chain = _chain(node)
-        if is_written_between(node, chain.last):
-            chain = _Chain(node)
-        if chain.nodes or _has_bias(node) or _has_factor(node):
-            _fuse(editor, chain)
-    _share_masks(editor)
-    return editor.finish()
+
+    name = "fuse_epilogues"
+    summary = "Replaces f(g(Product(x))) with one kernel, and bias and factors with its operands"
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Have the kernels of products and convolutions compute what follows them."""
+        for node in editor.calls(*_CONVOLUTIONS, *_PRODUCTS):
+            if not _is_taken(node):
+                continue
+            chain = _chain(node)
+            if is_written_between(node, chain.last):
+                journal.refused(node, "what follows it is written in place")
+                chain = _Chain(node)
+            if chain.nodes or _has_bias(node) or _has_factor(node):
+                steps = ", ".join(call.step.name.lower() for call in chain.calls)
+                journal.changed(f"{node.name} ends with {steps or 'its bias or factor'}")
+                _fuse(editor, chain)
+        _share_masks(editor)
 
 
 def _is_taken(product: Node) -> bool:
@@ -95,7 +98,7 @@ def _has_bias(product: Node) -> bool:
 
 def _has_factor(product: Node) -> bool:
     """Whether the channels of a convolution's images are multiplied before."""
-    return product.target in _CONVOLUTIONS and input_and_factor(product)[1] is not None
+    return product.target in _CONVOLUTIONS and _input_and_factor(product)[1] is not None
 
 
 def _chain(product: Node) -> _Chain:
@@ -137,7 +140,7 @@ def _fuse(editor: ProgramEditor, chain: _Chain) -> None:
 def _finished_convolution(editor: ProgramEditor, chain: _Chain) -> Node:
     given = bound_arguments(chain.product)
     window = [list(given[name]) for name in ("stride", "padding", "dilation")]
-    images, factor = input_and_factor(chain.product)
+    images, factor = _input_and_factor(chain.product)
     return editor.call(
         torch.ops.menagerie.finished_convolution.default,
         images, factor, given["weight"], given["bias"], *window, given["groups"],
@@ -208,3 +211,54 @@ def _finished() -> tuple[Any, ...]:
 def _steps(chain: _Chain) -> tuple[list[int], list[float], list[float]]:
     calls = chain.calls
     return [int(c.step) for c in calls], [c.low for c in calls], [c.high for c in calls]
+
+
+def _input_and_factor(convolution: Node) -> tuple[Node, Node | None]:
+    """What a convolution reads, and the factor of each of its channels, or none.
+
+    Only a pointwise convolution takes factors: it reads each element about once, and so each is
+    multiplied about once. The images themselves are then never written multiplied.
+
+    Args:
+        convolution: a call of one of torch's convolutions.
+
+    Returns:
+        The images (N, C, H, W), and the factor (N or 1, C, 1, 1) that they are multiplied by.
+    """
+    given = bound_arguments(convolution)
+    product: Node = given["input"]
+    if product.target is not aten.mul.Tensor or not _is_pointwise(convolution):
+        return product, None
+    if set(product.users) != {convolution} or is_written_between(product, convolution):
+        return product, None
+    factors = bound_arguments(product)
+    for images, factor in (
+        (factors["self"], factors["other"]),
+        (factors["other"], factors["self"]),
+    ):
+        if _is_of_channels(factor, images):
+            return images, factor
+    return product, None
+
+
+def _is_pointwise(convolution: Node) -> bool:
+    given = bound_arguments(convolution)
+    weight = fake_value(given["weight"])
+    plain = (given["stride"], given["padding"], given["groups"]) == ([1, 1], [0, 0], 1)
+    return plain and weight.dim() == _IMAGE and tuple(weight.shape[2:]) == (1, 1)
+
+
+def _is_of_channels(factor: Node | float, images: Node | float) -> bool:
+    if not isinstance(factor, torch.fx.Node) or not isinstance(images, torch.fx.Node):
+        return False
+    of_channels, of_images = fake_value(factor), fake_value(images)
+    if of_channels.dim() != _IMAGE or of_images.dim() != _IMAGE:
+        return False
+    batch, channels, *window = of_channels.shape
+    return bool(
+        of_channels.dtype == of_images.dtype
+        and surely_equal(window, (1, 1))
+        and surely_equal([channels], [of_images.shape[1]])
+        and (surely_equal([batch], [1]) or surely_equal([batch], [of_images.shape[0]]))
+        and not surely_equal(of_images.shape[2:], window)
+    )

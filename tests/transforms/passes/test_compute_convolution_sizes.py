@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from transforms.graph.editor import ProgramEditor
-from transforms.lowering.convolution_sizes import compute_sizes
+from transforms.passes.compute_convolution_sizes import ComputeConvolutionSizes
 
 aten = torch.ops.aten
 _BATCH = torch.export.Dim("batch", min=2, max=9)
@@ -59,7 +59,7 @@ def test_sizes_are_those_of_the_results(
     assume(dilation * (taps - 1) < 8)
     layer = nn.Conv1d(2, 3, taps, stride=stride, padding=padding, dilation=dilation)
     module = Numbered(layer, axis).eval()
-    computed = compute_sizes(_asking(module))
+    computed, _ = ComputeConvolutionSizes()(_asking(module))
     (convolution,) = (n for n in computed.graph.nodes if n.target is aten.conv1d.default)
     assert all(user.target is not aten.sym_size.int for user in convolution.users)
     x = torch.randn(5, 2, places)

@@ -1,7 +1,6 @@
 """Attention kept whole for Metal, whose runtime computes it without ever storing its scores.
 
-The kernel is `runtime/metal/attention.cpp`; here it is only declared, so that a program can call it
-while it is lowered. Nothing computes it on another device.
+The kernel is `runtime/metal/attention.cpp`; here it is declared, so that a program can call it.
 """
 
 from __future__ import annotations
@@ -11,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from transforms.graph.editor import ProgramEditor
+from transforms.graph.custom_operators import declare
+from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.guards import surely_equal
-from transforms.lowering.layouts import let_views_copy
-from transforms.lowering.own_operators import declare
+from transforms.passes.lay_out_weights import let_views_copy
 
 if TYPE_CHECKING:
-    from torch.export import ExportedProgram
+    from transforms.graph.editor import ProgramEditor
 
-__all__ = ["attention", "attention_operator", "keep_attention_whole"]
+__all__ = ["KeepAttentionWhole", "attention"]
 
 aten = torch.ops.aten
 _HEADS = -3  # the axis of heads, counted from the end
@@ -37,29 +36,48 @@ def _shape(
     return query.new_empty((batch, places, heads, value.shape[-1]))
 
 
-def attention_operator() -> None:
-    """Declare `menagerie::attention` for the process.
+def _compute(  # noqa: PLR0917
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+) -> torch.Tensor:
+    if mask is not None and mask.dtype is torch.bool:  # which torch's definition would add
+        hidden = torch.zeros(mask.shape, dtype=query.dtype)
+        mask = hidden.masked_fill(~mask, -torch.inf)
+    by_heads: torch.Tensor = aten._scaled_dot_product_attention_math.default(
+        query, key, value, mask, 0.0, is_causal, scale=scale, enable_gqa=True
+    )[0]
+    return by_heads.transpose(1, 2).contiguous()
 
-    Its result is (batch, places, heads, width): models join the heads of a place next, and of a
-    result that lies so, this is no copy.
-    """
-    declare(_SCHEMA, _shape)
+
+# Its result is (batch, places, heads, width): models join the heads of a place next, and of a
+# result that lies so, this is no copy.
+declare(_SCHEMA, _shape, _compute)
 
 
-def keep_attention_whole(program: ExportedProgram) -> ExportedProgram:
-    """Call the runtime's kernel for each attention.
+class KeepAttentionWhole(GraphPass):
+    """Replaces each attention with a call of the runtime's kernel.
 
     Left as it is, torch would ask its own device what fused attention it has, which on another host
     has none to ask.
     """
-    operator = aten.scaled_dot_product_attention.default
-    if not any(node.target is operator for node in program.graph.nodes):
-        return program
-    attention_operator()
-    editor = ProgramEditor(program)
-    let_views_copy(editor)  # those of its result count on the strides that the operator gives
-    whole: ExportedProgram = editor.finish().run_decompositions({operator: attention})
-    return whole
+
+    name = "keep_attention_whole"
+    summary = "Replaces ScaledDotProductAttention(q, k, v) with the runtime's kernel"
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Call the kernel for all attentions, if there are any."""
+        operator = aten.scaled_dot_product_attention.default
+        found = editor.calls(operator)
+        if not found:
+            return
+        let_views_copy(editor)  # those of its result count on the strides that the operator gives
+        editor.decompose({operator: attention})
+        for node in found:
+            journal.changed(f"kept {node.name} whole")
 
 
 def attention(  # noqa: PLR0917

@@ -9,77 +9,17 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from transforms.lowering.epilogues import fuse_epilogues
-from transforms.lowering.finished import finished_operators
-from transforms.lowering.pointwise_sequences import turn_pointwise_sequences
+from transforms import run_passes
+from transforms.graph.editor import fake_value
+from transforms.passes.metal.fuse_epilogues import FuseEpilogues
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
     from torch.export import ExportedProgram
 
 aten = torch.ops.aten
 _DIM = torch.export.Dim("places", min=2, max=64)
-
-# By number, what runtime/metal/kernels/finish.h says of a step: of x, its numbers and the operand.
-_STEPS: tuple[Callable[..., torch.Tensor], ...] = (
-    lambda x, *_: x.relu(),
-    lambda x, low, *_: F.leaky_relu(x, low),
-    lambda x, low, high, _: x.clamp(low, high),
-    lambda x, *_: F.gelu(x),
-    lambda x, *_: F.gelu(x, approximate="tanh"),
-    lambda x, *_: F.silu(x),
-    lambda x, *_: x.sigmoid(),
-    lambda x, *_: x.tanh(),
-    lambda x, *_: F.hardswish(x),
-    lambda x, *_: F.hardsigmoid(x),
-    lambda x, low, high, _: x * low + high,
-    lambda x, low, _, other: x + low * other,
-    lambda x, _, __, other: x * other,
-)
-
-
-def _finish(
-    x: torch.Tensor,
-    steps: Sequence[int],
-    low: Sequence[float],
-    high: Sequence[float],
-    other: torch.Tensor | None,
-) -> torch.Tensor:
-    for step, a, b in zip(steps, low, high, strict=True):
-        x = _STEPS[step](x, a, b, other)
-    return x
-
-
-@pytest.fixture(autouse=True)
-def host_kernels() -> Iterator[None]:
-    """The operators, which only Metal's runtime computes, by what shims.toml says of them."""
-    finished_operators()
-
-    def product(a: Any, b: Any, bias: Any, *finish: Any) -> torch.Tensor:
-        assert {a.dim(), b.dim()} == {2}
-        return _finish(a @ b if bias is None else a @ b + bias, *finish)
-
-    def convolution(
-        x: Any,
-        factor: Any,
-        w: Any,
-        bias: Any,
-        stride: Any,
-        padding: Any,
-        dilation: Any,
-        groups: int,
-        *finish: Any,
-    ) -> torch.Tensor:
-        none = [0] * len(stride)
-        scaled = x if factor is None else x * factor
-        plain = aten.convolution(scaled, w, bias, stride, padding, dilation, False, none, groups)
-        return _finish(plain, *finish)
-
-    with torch.library._scoped_library("menagerie", "IMPL") as library:
-        library.impl("finished_product", product, "CPU")
-        library.impl("finished_convolution", convolution, "CPU")
-        yield
 
 
 def _calls(program: ExportedProgram) -> list[str]:
@@ -98,7 +38,10 @@ def _fused(
     """The fused program, once its results were found to be eager's, and what it calls."""
     module = module.eval()
     exported = torch.export.export(module, inputs, dynamic_shapes=dynamic)
-    program = fuse_epilogues(turn_pointwise_sequences(exported))
+    program, _ = run_passes(exported, ["turn_pointwise_sequences", "fuse_epilogues"])
+    for node in program.graph.nodes:
+        if node.target is torch.ops.menagerie.finished_product.default:
+            assert {fake_value(operand).dim() for operand in node.args[:2]} == {2}
     with torch.no_grad():
         torch.testing.assert_close(program.module()(*inputs), module(*inputs), rtol=1e-5, atol=1e-5)
     return program, _calls(program)
@@ -261,7 +204,7 @@ class Overwritten(nn.Module):
 def test_product_does_not_pass_a_write() -> None:
     """A product is not computed later than something that changes what it may read."""
     exported = torch.export.export(Overwritten().eval(), (torch.randn(2, 4),))
-    assert "linear" in _calls(fuse_epilogues(exported))
+    assert "linear" in _calls(FuseEpilogues()(exported)[0])
 
 
 class Excited(nn.Module):

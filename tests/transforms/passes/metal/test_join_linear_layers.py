@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from transforms.lowering.joined_products import join_products
+from transforms.passes.metal.join_linear_layers import JoinLinearLayers
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -71,7 +71,7 @@ def _joined(module: nn.Module) -> ExportedProgram:
     """The joined program of (2, n, 8), once its results were found to be eager's at two sizes."""
     sizes = {"x": {1: torch.export.Dim("places", min=2, max=9)}}
     exported = torch.export.export(module.eval(), (torch.randn(2, 5, 8),), dynamic_shapes=sizes)
-    program = join_products(exported)
+    program, _ = JoinLinearLayers()(exported)
     for places in (2, 7):
         x = torch.randn(2, places, 8)
         torch.testing.assert_close(program.module()(x), module(x))
@@ -121,4 +121,4 @@ def test_layers_of_one_row_are_left() -> None:
 def test_layers_around_a_write_are_left() -> None:
     """Layers are not joined over something that changes what the second reads."""
     exported = torch.export.export(Overwriting().eval(), (torch.randn(2, 4),))
-    assert _linears(join_products(exported)) == 2
+    assert _linears(JoinLinearLayers()(exported)[0]) == 2

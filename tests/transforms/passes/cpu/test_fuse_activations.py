@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from transforms.lowering.activations import with_fused_activations
+from transforms.passes.cpu.fuse_activations import FuseActivations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +56,7 @@ def test_an_activation_goes_into_the_layer_before_it(name: str, kind: str) -> No
     module = nn.Sequential(layer, _ACTIVATIONS[name]())
     image = torch.randn(shape)
     expected = module(image)
-    fused = with_fused_activations(_exported(module, image))
+    fused, _ = FuseActivations()(_exported(module, image))
     [call] = [name for name in _targets(fused) if "squeeze" not in name]
     assert call.startswith("mkldnn._")
     with torch.no_grad():
@@ -98,7 +98,7 @@ def test_a_layer_stays_alone_where_more_reads_it(module: nn.Module) -> None:
     x = torch.randn(4, 4)
     inputs = (x, torch.randn(4, 4)) if isinstance(module, _Weighed) else (x,)
     program = _exported(module, *inputs)
-    assert _targets(with_fused_activations(program)) == _targets(program)
+    assert _targets(FuseActivations()(program)[0]) == _targets(program)
 
 
 class _Row(nn.Module):
@@ -130,7 +130,7 @@ def test_what_the_fused_kernels_do_not_take_is_left(
     """Other ranks, transposed convolutions and doubles."""
     dtype = next(layer.parameters()).dtype
     program = _exported(nn.Sequential(layer, nn.ReLU()), torch.randn(shape, dtype=dtype))
-    assert _targets(with_fused_activations(program)) == _targets(program)
+    assert _targets(FuseActivations()(program)[0]) == _targets(program)
 
 
 class _Strided(nn.Module):
@@ -146,4 +146,4 @@ class _Strided(nn.Module):
 def test_memory_that_is_read_by_strides_keeps_its_layout() -> None:
     """A fused convolution's result would be channels-last."""
     program = _exported(_Strided(), torch.randn(1, 3, 5, 5))
-    assert _targets(with_fused_activations(program)) == _targets(program)
+    assert _targets(FuseActivations()(program)[0]) == _targets(program)

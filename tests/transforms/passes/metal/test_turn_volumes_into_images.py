@@ -10,7 +10,8 @@ from torch import nn
 from torch.export import Dim
 
 from transforms.graph.editor import fake_value
-from transforms.lowering.volumes import turn_volumes_into_images
+from transforms.passes.metal.turn_volumes_into_images import TurnVolumesIntoImages
+from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -51,7 +52,7 @@ def test_each_is_one_of_images_and_gives_the_same(kind: str, sizes: dict[int, Di
     """At the example's sizes and at others, and no range of a dynamic size has become narrower."""
     module = _CONVOLUTIONS[kind]
     program = _exported(module, sizes)
-    turned = turn_volumes_into_images(program)
+    turned, _ = TurnVolumesIntoImages()(program)
     assert not _convolves_volumes(turned)
     assert turned.range_constraints == program.range_constraints
     other = tuple(31 if axis in sizes else size for axis, size in enumerate(_SHAPE))
@@ -63,20 +64,27 @@ def test_each_is_one_of_images_and_gives_the_same(kind: str, sizes: dict[int, Di
 def test_a_view_of_the_result_is_still_one_shape_of_it() -> None:
     """As in a video transformer, whose patches become a sequence."""
     module = nn.Sequential(nn.Conv3d(4, 6, 3), nn.ReLU(), nn.Flatten(2))
-    turned = turn_volumes_into_images(_exported(module, {0: Dim("batch", max=50)}))
+    turned, _ = TurnVolumesIntoImages()(_exported(module, {0: Dim("batch", max=50)}))
     x = torch.randn(5, *_SHAPE[1:])
     torch.testing.assert_close(turned.module()(x), module(x), atol=1e-5, rtol=1e-5)
 
 
-def test_transposed_ones_and_those_of_no_fixed_size_stay() -> None:
-    """What cannot be turned is left for lowering to refuse."""
-    assert _convolves_volumes(turn_volumes_into_images(_exported(nn.ConvTranspose3d(4, 6, 3))))
-    free = {0: Dim("batch", max=50), 2: Dim("depth", min=8, max=40)}
-    assert _convolves_volumes(turn_volumes_into_images(_exported(nn.Conv3d(4, 6, 3), free)))
+@pytest.mark.parametrize(
+    ("module", "sizes"),
+    [
+        (nn.ConvTranspose3d(4, 6, 3), {}),
+        (nn.Conv3d(4, 6, 3), {0: Dim("batch", max=50), 2: Dim("depth", min=8, max=40)}),
+    ],
+)
+def test_transposed_ones_and_those_of_no_fixed_size_are_refused(
+    module: nn.Module, sizes: dict[int, Dim]
+) -> None:
+    """No kernel of the device convolves along three axes: the node and a way are named."""
+    with pytest.raises(LoweringError, match=r"convolves along three axes.*convert for the CPU"):
+        TurnVolumesIntoImages()(_exported(module, sizes))
 
 
 def test_convolutions_of_images_are_left_alone() -> None:
     """Their weights have four axes."""
     program = torch.export.export(nn.Conv2d(4, 6, 3), (torch.randn(1, 4, 8, 8),), strict=False)
-    before = [str(node.target) for node in program.graph.nodes]
-    assert [str(n.target) for n in turn_volumes_into_images(program).graph.nodes] == before
+    assert TurnVolumesIntoImages()(program)[0] is program

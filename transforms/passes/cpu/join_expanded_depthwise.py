@@ -14,22 +14,24 @@ from typing import TYPE_CHECKING
 import torch
 
 from transforms.graph.aliasing import is_written_between
-from transforms.graph.editor import ProgramEditor, fake_value
+from transforms.graph.custom_operators import declare
+from transforms.graph.editor import fake_value
+from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.guards import surely_equal
 from transforms.graph.schemas import bound_arguments, for_each_axis
-from transforms.lowering.activations import ACTIVATIONS, Activation, activation_of
-from transforms.lowering.convolution_sizes import compute_size
-from transforms.lowering.layouts import reads_by_strides
-from transforms.lowering.own_operators import declare
+from transforms.passes.compute_convolution_sizes import compute_size
+from transforms.passes.cpu.fuse_activations import ACTIVATIONS, Activation, activation_of
+from transforms.passes.lay_out_weights import reads_by_strides
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
-    from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["expanded_operator", "join_expansions"]
+    from transforms.graph.editor import ProgramEditor
+
+__all__ = ["JoinExpandedDepthwise"]
 
 aten = torch.ops.aten
 
@@ -90,33 +92,62 @@ def _shape(  # noqa: PLR0917
     return torch.empty_like(made, memory_format=torch.channels_last)
 
 
-def expanded_operator() -> None:
-    """Declare `menagerie::expanded_depthwise` for the process."""
-    declare(_SCHEMA, _shape)
+def _compute(  # noqa: PLR0917
+    input: Tensor,  # noqa: A002
+    expansion: Tensor,
+    expansion_bias: Tensor | None,
+    expansion_stride: Sequence[int],
+    expansion_padding: Sequence[int],
+    expansion_dilation: Sequence[int],
+    rows: Tensor | None,
+    expansion_activation: str,
+    expansion_scalars: Sequence[float],
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    activation: str,
+    scalars: Sequence[float],
+) -> Tensor:
+    window = (expansion_stride, expansion_padding, expansion_dilation)
+    made = aten.conv2d.default(input, expansion, expansion_bias, *window)
+    made = made if rows is None else made * rows
+    made = Activation(expansion_activation, tuple(expansion_scalars)).of(made)
+    made = aten.conv2d.default(made, weight, bias, stride, padding, dilation, weight.shape[0])
+    made = Activation(activation, tuple(scalars)).of(made)
+    return made.contiguous(memory_format=torch.channels_last)
 
 
-def join_expansions(program: ExportedProgram) -> ExportedProgram:
-    """Have one call compute a depthwise convolution and the one that makes its images.
+declare(_SCHEMA, _shape, _compute)
+
+
+class JoinExpandedDepthwise(GraphPass):
+    """Replaces a depthwise convolution and the one that makes its images with one call.
 
     Both are of float32 (the runtime has no kernel for others), and an activation is between them.
     A program that reads memory by strides stays as it is, since the result is channels-last.
     """
-    if reads_by_strides(program):
-        return program
-    expanded_operator()
-    editor = ProgramEditor(program)
-    for node in editor.calls(_POINTWISE, aten.conv2d.default):
-        outer = _convolution(editor, node)
-        if outer is None or not _is_depthwise(outer):
-            continue
-        expansion = _expansion(editor, outer.input)
-        if expansion is None or is_written_between(expansion.node, node):
-            continue
-        for asked in [n for n in expansion.node.users if n.target is aten.sym_size.int]:
-            compute_size(editor, asked, expansion.node)
-        with editor.graph.inserting_before(node):
-            editor.replace(node, _joined(editor, expansion, outer, node))
-    return editor.finish()
+
+    name = "join_expanded_depthwise"
+    summary = "Replaces DepthwiseConv(Activation(Conv(x))) with one kernel"
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Join each pair whose images nothing else reads."""
+        if reads_by_strides(editor.graph):
+            return
+        for node in editor.calls(_POINTWISE, aten.conv2d.default):
+            outer = _convolution(editor, node)
+            if outer is None or not _is_depthwise(outer):
+                continue
+            expansion = _expansion(editor, outer.input)
+            if expansion is None or is_written_between(expansion.node, node):
+                continue
+            for asked in [n for n in expansion.node.users if n.target is aten.sym_size.int]:
+                compute_size(editor, asked, expansion.node)
+            with editor.graph.inserting_before(node):
+                editor.replace(node, _joined(editor, expansion, outer, node))
+            journal.changed(f"joined {expansion.node.name} and {node.name}")
 
 
 def _convolution(editor: ProgramEditor, node: Node) -> _Convolution | None:

@@ -12,45 +12,50 @@ from typing import TYPE_CHECKING
 import torch
 
 from transforms.graph.aliasing import is_written_between
-from transforms.graph.editor import ProgramEditor, fake_value
+from transforms.graph.editor import fake_value
+from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.schemas import bound_arguments
-from transforms.lowering.layouts import let_views_copy
+from transforms.passes.lay_out_weights import let_views_copy
 
 if TYPE_CHECKING:
-    from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["join_products"]
+    from transforms.graph.editor import ProgramEditor
+
+__all__ = ["JoinLinearLayers"]
 
 aten = torch.ops.aten
 
 _MATRIX = 2
 
 
-def join_products(program: ExportedProgram) -> ExportedProgram:
-    """Join the linear layers of one input, where each alone reads its weight.
+class JoinLinearLayers(GraphPass):
+    """Replaces the linear layers of one input with one, where each alone reads its weight.
 
-    Args:
-        program: before its operators are decomposed, and after `fuse_epilogues`: a layer that
-            something was fused into stays by itself.
+    After `fuse_epilogues`: a layer that something was fused into stays by itself.
     """
-    editor = ProgramEditor(program)
-    by_input: defaultdict[tuple[Node, bool], list[Node]] = defaultdict(list)
-    for node in editor.calls(aten.linear.default):
-        given = bound_arguments(node)
-        own = _is_own(editor, given["weight"]) and _is_own(editor, given["bias"])
-        if own and fake_value(given["weight"]).dim() == _MATRIX:  # by one row, an axis is missing
-            by_input[given["input"], given["bias"] is None].append(node)
-    joined = [
-        layers
-        for layers in by_input.values()
-        if len(layers) > 1 and not is_written_between(layers[0], layers[-1])
-    ]
-    for layers in joined:
-        _join(editor, layers)
-    if joined:
-        let_views_copy(editor)  # a part of a row is not followed by the next row
-    return editor.finish()
+
+    name = "join_linear_layers"
+    summary = "Replaces Linear(x), Linear(x), ... with slices of one Linear(x)"
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Join the layers of each input."""
+        by_input: defaultdict[tuple[Node, bool], list[Node]] = defaultdict(list)
+        for node in editor.calls(aten.linear.default):
+            given = bound_arguments(node)
+            own = _is_own(editor, given["weight"]) and _is_own(editor, given["bias"])
+            if own and fake_value(given["weight"]).dim() == _MATRIX:  # by one row, an axis is gone
+                by_input[given["input"], given["bias"] is None].append(node)
+        joined = [
+            layers
+            for layers in by_input.values()
+            if len(layers) > 1 and not is_written_between(layers[0], layers[-1])
+        ]
+        for layers in joined:
+            journal.changed(f"joined {', '.join(node.name for node in layers)}")
+            _join(editor, layers)
+        if joined:
+            let_views_copy(editor)  # a part of a row is not followed by the next row
 
 
 def _is_own(editor: ProgramEditor, weight: Node | None) -> bool:

@@ -1,0 +1,122 @@
+"""How weights lie in memory while code is generated, and what must not depend on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from transforms.graph.graph_pass import GraphPass, Journal
+from zoo.errors import PassError
+
+if TYPE_CHECKING:
+    from torch.fx import Graph, Node
+
+    from transforms.graph.editor import ProgramEditor
+
+__all__ = ["ClaimChannelsLast", "LayOutWeights", "let_views_copy", "reads_by_strides"]
+
+aten = torch.ops.aten
+
+_CONVOLUTIONS = (
+    aten.conv2d.default,
+    aten.convolution.default,
+    aten.conv_transpose2d.input,
+)
+_IMAGE_RANK = 4  # weights of two-dimensional convolutions: out, in, height, width
+_VIEWS = (aten.view.default, aten._unsafe_view.default)
+# They read memory by the strides that export saw.
+_BOUND_TO_STRIDES = (aten.as_strided.default, aten.as_strided_copy.default, aten.view.dtype)
+
+
+class LayOutWeights(GraphPass):
+    """Replaces weights that lie otherwise with row-major ones.
+
+    The artifact stores them so, and generated kernels index what is stored.
+    """
+
+    name = "lay_out_weights"
+    summary = "Replaces weights of other strides with row-major ones"
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Copy each weight that is not contiguous."""
+        for node in list(editor.graph.nodes):
+            value = editor.constant(node)
+            if value is not None and not value.is_contiguous():
+                editor.set_constant(node, value.contiguous())
+                journal.changed(f"laid {editor.constant_name(node)} out row-major")
+
+    def ensures(self, editor: ProgramEditor) -> None:
+        """No weight is left with other strides."""
+        for node in editor.graph.nodes:
+            value = editor.constant(node)
+            if value is not None and not value.is_contiguous():
+                fact = f"left {editor.constant_name(node)} with strides {value.stride()}"
+                raise PassError(f"pass {self.name}", fact, "This is a fault of the pass")
+
+
+class ClaimChannelsLast(GraphPass):
+    """Replaces the weights of convolutions with channels-last ones, all others with row-major ones.
+
+    Inductor asks for channels-last operands and would reorder plain weights at every call. The
+    runtime's convolution reads any strides and packs the weight once, so only the claim changes:
+    the artifact keeps the plain weights. Only weights that nothing but convolutions use qualify,
+    since generated loops would index by the claimed strides.
+
+    A convolution's result then is channels-last too, where export saw a row-major one. A view of it
+    may copy instead; a program that reads memory by strides gets no claims at all.
+    """
+
+    name = "claim_channels_last"
+    summary = "Replaces weights that only convolutions read with channels-last ones"
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Lay each weight out for who reads it."""
+        if reads_by_strides(editor.graph):
+            LayOutWeights().rewrite(editor, journal)
+            return
+        claimed = 0
+        for node in list(editor.graph.nodes):
+            value = editor.constant(node)
+            if value is None:
+                continue
+            if value.dim() == _IMAGE_RANK and _only_convolution_weight(node):
+                editor.set_constant(node, _channels_last(value))
+                claimed += 1
+            elif not value.is_contiguous():
+                editor.set_constant(node, value.contiguous())
+        let_views_copy(editor)
+        if claimed:
+            journal.changed(f"claimed {claimed} weights of convolutions to be channels-last")
+
+
+def reads_by_strides(graph: Graph) -> bool:
+    """Whether a node reads memory by the strides that export saw, which so must stay."""
+    return any(node.target in _BOUND_TO_STRIDES for node in graph.nodes)
+
+
+def let_views_copy(editor: ProgramEditor) -> None:
+    """Let views be copies where the strides that they will meet allow no view.
+
+    Export proved each of them possible with the strides that it saw.
+    """
+    for node in editor.calls(*_VIEWS):
+        node.target = aten.reshape.default
+
+
+def _channels_last(weight: torch.Tensor) -> torch.Tensor:
+    """`weight` with channels-last strides, spelt out where an axis of size 1 leaves a choice."""
+    out, channels, height, width = weight.shape
+    strides = (height * width * channels, 1, width * channels, channels)
+    return torch.empty_strided((out, channels, height, width), strides, dtype=weight.dtype).copy_(
+        weight
+    )
+
+
+def _only_convolution_weight(node: Node) -> bool:
+    return bool(node.users) and all(
+        user.target in _CONVOLUTIONS
+        and user.args[1] is node
+        and user.all_input_nodes.count(node) == 1
+        for user in node.users
+    )

@@ -1,0 +1,91 @@
+"""Pointwise convolutions of sequences become linear layers where what they read or write is turned.
+
+A convolution writes channels before places. A transposition behind it, as before a layer norm, then
+leaves every kernel that follows reading across memory, and Inductor splits such a norm into five.
+A linear layer writes what the transposition would give. On the CPU it is the faster product, too,
+and what is turned in front of a convolution lies as the linear layer reads it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from transforms.graph.editor import fake_value
+from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.schemas import bound_arguments
+from transforms.passes.lay_out_weights import reads_by_strides
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+    from transforms.graph.editor import ProgramEditor
+
+__all__ = ["TurnPointwiseSequences", "TurnPointwiseSequencesBothWays"]
+
+aten = torch.ops.aten
+_RANK = 3  # of a batch of sequences: batch, channels, places
+
+
+class TurnPointwiseSequences(GraphPass):
+    """Replaces a pointwise conv1d that only a transposition reads with a linear layer."""
+
+    name = "turn_pointwise_sequences"
+    summary = "Replaces Transpose(PointwiseConv1d(x)) with Linear(Transpose(x))"
+    _of_turned_inputs = False
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Put a linear layer in place of each such convolution."""
+        also_inputs = self._of_turned_inputs and not reads_by_strides(editor.graph)
+        for node in editor.calls(aten.conv1d.default):
+            if not _is_pointwise(node):
+                continue
+            users = list(node.users)
+            if len(users) == 1 and _is_transposition(users[0]):
+                editor.replace(users[0], _linear(editor, node))
+                editor.graph.erase_node(node)
+                journal.changed(f"{node.name} and its transposition became a linear layer")
+            elif also_inputs and _is_transposition(bound_arguments(node)["input"]):
+                linear = _linear(editor, node)
+                with editor.graph.inserting_after(linear):
+                    turned = editor.call(aten.transpose.int, linear, 1, 2, like=node)
+                editor.replace(node, turned)
+                journal.changed(f"{node.name}, of a transposed input, became a linear layer")
+
+
+class TurnPointwiseSequencesBothWays(TurnPointwiseSequences):
+    """Replaces, besides, each pointwise conv1d that reads a transposition; its result lies turned.
+
+    A program that reads memory by strides keeps those.
+    """
+
+    name = "turn_pointwise_sequences_both_ways"
+    summary = "Replaces PointwiseConv1d(Transpose(x)) with Transpose(Linear(x)) as well"
+    _of_turned_inputs = True
+
+
+def _is_pointwise(node: Node) -> bool:
+    given = bound_arguments(node)
+    sizes = fake_value(given["weight"]).shape
+    batched = fake_value(given["input"]).dim() == _RANK
+    window = (sizes[-1], *given["stride"], given["groups"])
+    return batched and set(window) == {1} and not any(given["padding"])
+
+
+def _is_transposition(node: Node) -> bool:
+    """Whether a call exchanges channels and places."""
+    if node.target is not aten.transpose.int:
+        return False
+    given = bound_arguments(node)
+    return {given["dim0"] % _RANK, given["dim1"] % _RANK} == {1, 2}
+
+
+def _linear(editor: ProgramEditor, convolution: Node) -> Node:
+    """What the convolution computes with places before channels, in front of it."""
+    given = bound_arguments(convolution)
+    with editor.graph.inserting_before(convolution):
+        places = editor.call(aten.transpose.int, given["input"], 1, 2, like=convolution)
+        weight = editor.call(aten.squeeze.dim, given["weight"], -1, like=convolution)
+        operands = (places, weight, given["bias"])
+        return editor.call(aten.linear.default, *operands, like=convolution)
