@@ -42,15 +42,9 @@ _TRAINING_FLAGS = {
     "aten::_batch_norm_impl_index": "training",
     "aten::instance_norm": "use_input_stats",
 }
-# Operators that draw random numbers only when this argument is neither zero nor false.
-_RANDOM_WHEN = {
-    "aten::dropout": "train",
-    "aten::feature_dropout": "train",
-    "aten::alpha_dropout": "train",
-    "aten::feature_alpha_dropout": "train",
-    "aten::rrelu": "training",
-    "aten::scaled_dot_product_attention": "dropout_p",
-}
+# An operator of ATen that has some of these arguments is random only where all of them are on. `p`
+# is a dropout's probability, and so a switch too, beside `train` alone.
+_SWITCHES = ("train", "training", "dropout", "dropout_p")
 _STATISTICS = ("running_mean", "running_var")
 
 # Elementwise, though torch does not tag them so; dropout where it is off.
@@ -129,8 +123,15 @@ def is_random(node: Node) -> bool:
     if torch.Tag.nondeterministic_seeded not in getattr(underlying(node.target), "tags", ()):
         return False
     bound = bound_arguments(node)
-    switch = _RANDOM_WHEN.get(qualified_name(node.target))
-    return switch is None or bool(bound[switch])
+    return all(bound[name] is None or bool(bound[name]) for name in _switches(node.target))
+
+
+def _switches(target: Any) -> list[str]:
+    schema = schema_of(target)
+    if schema is None or not schema.name.startswith("aten::"):
+        return []
+    names = [argument.name for argument in schema.arguments]
+    return [name for name in names if name in _SWITCHES or (name == "p" and "train" in names)]
 
 
 def is_quantisation(target: Any) -> bool:

@@ -67,11 +67,11 @@ class ExpandRecurrentLayers(GraphPass):
 
 def _computed(operator: OpOverload, *arguments: Any) -> tuple[Tensor, ...]:
     """What stands for one call of `operator`, with its arguments and results."""
-    sequence, state, weights, has_biases, layers, _, train, bidirectional, batch_first = arguments
+    sequence, state, weights, has_biases, layers, _, _, bidirectional, batch_first = arguments
     states = [state] if isinstance(state, torch.Tensor) else list(state)
     steps = sequence.shape[1 if batch_first else 0]
     few = isinstance(steps, int) and steps <= _FEW_STEPS
-    if few or train or not _has_kernel(sequence, states):
+    if few or not _has_kernel(sequence, states):
         written_out: Callable[..., Any] = get_decompositions([operator])[operator]
         with _without_onednn():  # with it, torch's decomposition is a call of that kernel
             results: tuple[Tensor, ...] = written_out(*arguments)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
-from transforms import run_passes
+from menagerie.session import Session
+from transforms import Program, convert, run_passes
 from transforms.bisect.piece import run_piece
+from transforms.export.program import prepare_own
 from transforms.passes.cpu.expand_recurrent_layers import ExpandRecurrentLayers
-from zoo.errors import LoweringError
+from zoo.errors import ExportError, LoweringError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # torch's own note on how its recurrent layers keep a second list of their weights.
 pytestmark = pytest.mark.filterwarnings("ignore:The tensor attribute:UserWarning")
@@ -60,6 +67,48 @@ class _Long(nn.Module):
         tanh, t = self.tanh(x[:, :20])
         single, _ = self.gru(x[0])  # without a batch
         return y, h, c, stated, h2, c2, gru, g, plain, p, rnn, r, tanh, t, single
+
+
+class _Kinds(nn.Module):
+    """Every kind of layer, as people build and call them; what is returned of each is checked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 5, 2, dropout=0.2, batch_first=True)
+        self.both = nn.LSTM(4, 3, bidirectional=True, bias=False)
+        self.gru = nn.GRU(4, 3, 2, dropout=0.5, bidirectional=True, batch_first=True)
+        self.rnn = nn.RNN(4, 5, bidirectional=True)
+        self.relu = nn.RNN(4, 5, 2, nonlinearity="relu", dropout=0.1, batch_first=True)
+
+    def forward(
+        self, x: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        begun = self.lstm(x, (hidden, cell))
+        results = begun, self.lstm(x), self.both(x), self.gru(x), self.gru(x[0]), self.rnn(x[1])
+        return tuple(tree_leaves((*results, self.rnn(x), self.relu(x, hidden), self.relu(x))))
+
+
+@pytest.mark.parametrize(("target", "steps"), [("cpu", 2), ("cpu", 12), ("metal", 2)])
+def test_all_kinds_convert(target: str, steps: int, tmp_path: Path) -> None:
+    """Layers, both ways, unbatched, with state and without, with a dropout that is off in eval."""
+    torch.manual_seed(3)
+    module = _Kinds().eval()
+    inputs = torch.randn(2, steps, 4), torch.randn(2, 2, 5), torch.randn(2, 2, 5)
+    bundle = convert(module, inputs, target=target, out=tmp_path / "made", measure_seconds=0)
+    fresh = tuple(torch.randn_like(value) for value in inputs)
+    with Session(bundle.folder) as session, torch.no_grad():
+        names = (tensor.name for tensor in session.inputs)
+        found = session.run({n: v.numpy() for n, v in zip(names, fresh, strict=True)})
+        for result, expected in zip(found.values(), module(*fresh), strict=True):
+            np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_that_is_on_is_refused(tmp_path: Path) -> None:
+    """A layer in training mode with dropout between its layers; without it converts."""
+    layer = nn.LSTM(4, 5, 2, dropout=0.2).train()
+    with pytest.raises(ExportError, match=r"random numbers are drawn by .*aten\.lstm\.input.*eval"):
+        convert(layer, (torch.randn(3, 2, 4),), out=tmp_path / "made")
+    prepare_own("main", Program(nn.LSTM(4, 5, 2).train(), (torch.randn(3, 2, 4),)))
 
 
 def _export(
