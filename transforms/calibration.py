@@ -65,7 +65,7 @@ def fitting_calls(place: str, calls: Iterable[Call], example: Call) -> Iterator[
             found = ", ".join(_form(each) for each in call) if is_list else _form(call)
             fact = f"a sample is {found}, the program takes {', '.join(wanted)}"
             raise UsageError(place, fact, "Give for each sample a tuple of all inputs, in order")
-        yield call
+        yield [tensor.contiguous() for tensor in call]
 
 
 def _form(value: object) -> str:

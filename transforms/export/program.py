@@ -14,7 +14,7 @@ from transforms.export.dynamic_sizes import named_sizes
 from transforms.export.prepare import Prepared
 from transforms.export.signature import output_names, signature_of
 from transforms.export.state import FirstState, from_first_state, state_of
-from transforms.export.trace import Exported, trace
+from transforms.export.trace import Exported, trace, with_plain_inputs
 from transforms.goldens.exact import exact_outputs
 from transforms.goldens.examples import example_goldens
 from zoo.errors import UsageError
@@ -71,7 +71,10 @@ def prepare_own(name: str, program: Program) -> Prepared:
         fact = f"its golden cases cannot be {program.calls!r} calls"
         raise UsageError(place, fact, f"Give `calls` from 1 to {_MOST_CALLS}")
     arguments, keywords = _example(place, program)
-    exported = trace(place, program.module, arguments, keywords, program.dynamic_shapes)
+    module = program.module
+    if isinstance(module, ExportedProgram):
+        module = with_plain_inputs(module)
+    exported = trace(place, module, arguments, keywords, program.dynamic_shapes)
     call = _Call(place, exported)
     inputs = _names(place, program.names, "inputs", call.names)
     outputs = _names(place, program.names, "outputs", output_names(exported))
@@ -79,7 +82,7 @@ def prepare_own(name: str, program: Program) -> Prepared:
     renamed = dict(zip(inputs, shapes.values(), strict=True))
     signature = signature_of(exported, renamed, outputs, dimensions)
     example = dict(zip(inputs, call.flat(arguments, keywords), strict=True))
-    original = _original(program.module)
+    original = _original(module)
     eager = _eager(original, call, outputs)
     if not state_of(exported):
         goldens = example_goldens(place, signature, example, eager)
@@ -145,7 +148,7 @@ class _Call:
 def _example(
     place: str, program: Program
 ) -> tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
-    """The tensors to call the program with.
+    """The tensors to call the program with, laid out as they were given.
 
     Raises:
         UsageError: there are none, or other things among them.
@@ -167,20 +170,7 @@ def _example(
             )
     if not arguments and not keywords:
         raise UsageError(place, "there are no inputs to call it with", "Give example tensors")
-    # torch.export takes one tensor given twice for one input, and so do the golden cases.
-    seen: set[int] = set()
-    return (
-        tuple(_unlike(value, seen) for value in arguments),
-        {name: _unlike(value, seen) for name, value in keywords.items()},
-    )
-
-
-def _unlike(value: torch.Tensor, seen: set[int]) -> torch.Tensor:
-    """The tensor; where it was seen before, a tensor of its own with the same numbers."""
-    if id(value) in seen:
-        return value.clone()
-    seen.add(id(value))
-    return value
+    return tuple(arguments), keywords
 
 
 def _names(

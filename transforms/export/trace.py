@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import keyword
 import re
+import warnings
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._dynamo.exc import UserError
+from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
+from torch.utils._pytree import tree_map
 
 from transforms.export.assertions import without_assertions
 from transforms.export.number_questions import number_questions_remembered
@@ -17,7 +21,9 @@ from transforms.export.packed_linear import declare_packed_linear
 from transforms.export.refusals import refuse_unsupported
 from transforms.export.signature import Signature, output_names, signature_of
 from transforms.export.state import assigned_in_place, state_of, with_own_state
+from transforms.graph.editor import ProgramEditor
 from transforms.graph.guards import transforms_of_any_length
+from transforms.graph.layouts import plain, same_layout
 from zoo.errors import ExportError
 from zoo.sources.random_weights import misfit
 
@@ -28,13 +34,23 @@ if TYPE_CHECKING:
 
     from zoo.spec import ProgramSpec
 
-__all__ = ["WRAPPER_PREFIX", "CallableProgram", "Exported", "export_program", "trace"]
+__all__ = [
+    "WRAPPER_PREFIX",
+    "CallableProgram",
+    "Exported",
+    "export_program",
+    "trace",
+    "with_plain_inputs",
+]
 
 declare_packed_linear()  # before a model is called, or a program of a file is read
 
+aten = torch.ops.aten
 WRAPPER_PREFIX = "model."  # CallableProgram holds the model under this name
 
 
+# What torch says of every recurrent layer, whose list of its own weights it takes for state.
+_SECOND_NAMES = r"The tensor attributes? (self\.(\w+\.)*_flat_weights\[\d+\],? )+w"
 _LINES = re.compile(r'File "(.+?)", line (\d+)')
 _NO_NESTING = "for tensors within one, a model that returns them side by side is needed"
 
@@ -185,10 +201,13 @@ def trace(
 ) -> ExportedProgram:
     """A module as a graph in inference form: functional, composite operators kept.
 
+    Code is made for the strides of an example, and one input of a tensor given twice. So each is
+    laid out anew as artifacts take it, row after row, in memory of its own.
+
     Args:
         place: named in errors.
         module: in eval mode; a program that is exported already is only brought into this form.
-        arguments: by position, as the module takes them.
+        arguments: by position, as the module takes them; with any strides.
         keywords: by name.
         shapes: `dynamic_shapes` of torch.export.
 
@@ -198,11 +217,11 @@ def trace(
     """
     try:
         with torch.no_grad(), transforms_of_any_length(), number_questions_remembered():
-            program = (
-                module.run_decompositions({})
-                if isinstance(module, ExportedProgram)
-                else _exported(place, module, arguments, dict(keywords or {}), shapes)
-            )
+            if isinstance(module, ExportedProgram):
+                program = with_plain_state(module).run_decompositions({})
+            else:
+                given, named = tree_map(plain, (arguments, dict(keywords or {})))
+                program = _exported(place, module, given, named, shapes)
     except ExportError:
         raise
     except Exception as error:  # torch raises many kinds here; all mean the same to the user
@@ -212,8 +231,8 @@ def trace(
         raise ExportError(
             place, f"torch.export failed: {_first_lines(error)}", _advice(error)
         ) from error
-    plain = None if isinstance(module, ExportedProgram) else module
-    refuse_unsupported(place, program, plain)
+    own = None if isinstance(module, ExportedProgram) else module
+    refuse_unsupported(place, program, own)
     return with_own_state(program)
 
 
@@ -227,13 +246,14 @@ def _exported(
     """Export; where torch doubts that all sizes take the same way, let each be tried."""
 
     def export(**how: Any) -> ExportedProgram:
-        with assigned_in_place(module):
+        with assigned_in_place(module), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", _SECOND_NAMES)
             return torch.export.export(
                 module, arguments, keywords, dynamic_shapes=shapes, strict=False, **how
             )
 
     try:
-        made: ExportedProgram = export().run_decompositions({})
+        made: ExportedProgram = with_plain_state(export()).run_decompositions({})
     except UserError as doubt:
         if not shapes:
             raise
@@ -241,8 +261,58 @@ def _exported(
             exported = export(prefer_deferred_runtime_asserts_over_guards=True)
         except Exception:  # noqa: BLE001 (torch raises many kinds, and said it plainer before)
             raise doubt from None
-        return without_assertions(place, exported.run_decompositions({}))
+        plain_program = with_plain_state(exported).run_decompositions({})
+        return without_assertions(place, plain_program)
     return made
+
+
+def with_plain_inputs(program: ExportedProgram) -> ExportedProgram:
+    """The same program for inputs that lie row after row, whatever strides it was exported with.
+
+    Where these are others, it is not in inference form: that traces it anew, by what is said here.
+    """
+    editor = ProgramEditor(program)
+    given = set(program.graph_signature.user_inputs)
+    changed = False
+    for node in editor.graph.nodes:
+        value = node.meta.get("val")
+        if node.name in given and isinstance(value, FakeTensor) and value.layout is torch.strided:
+            with value.fake_mode:
+                node.meta["val"] = torch.empty(value.shape, dtype=value.dtype)
+            changed = changed or not same_layout(value, node.meta["val"])
+    if not changed:
+        return program
+    for node in editor.calls(aten.view.default, aten._unsafe_view.default):
+        node.target = aten.reshape.default  # the strides of before may have allowed a view
+    made = editor.finish()
+    made.example_inputs = tree_map(plain, made.example_inputs)
+    return made
+
+
+def with_plain_state(program: ExportedProgram) -> ExportedProgram:
+    """The same program, buffers that a call writes row after row, as an artifact keeps them."""
+    held = {**program.state_dict, **program.constants}
+    tensors = {
+        name: tensor
+        for name, tensor in held.items()
+        if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
+    }
+    owners = Counter(tensor.untyped_storage()._cdata for tensor in tensors.values())
+    buffers = {
+        node: tensors[name]
+        for node, name in program.graph_signature.inputs_to_buffers.items()
+        if name in tensors and not tensors[name].is_contiguous()
+    }
+    if not buffers:  # as nearly always: no graph need be copied
+        return program
+    editor = ProgramEditor(program)
+    for node in editor.graph.nodes:
+        value = buffers.get(node.name)
+        if value is None or editor.constant(node) is not None:
+            continue
+        if owners[value.untyped_storage()._cdata] == 1:  # else torch would lose what they share
+            editor.set_constant(node, plain(value))
+    return editor.finish()
 
 
 def _dynamic_shapes(spec: ProgramSpec) -> tuple[dict[int, Dim], ...]:
@@ -286,6 +356,8 @@ def _advice(error: Exception) -> str:
         lines = [f"{file}:{line}" for file, line in _LINES.findall(text) if "/torch/" not in file]
         where = f" at {lines[-1]}" if lines else ""
         return f"A size or a branch{where} depends on values, which no artifact can: pad or mask"
+    if "Cannot view" in text or "view size is not compatible" in text:
+        return "Artifacts take inputs row after row, whatever strides an example has: use .reshape"
     if "expected compiled_fn to be GraphModule" in text:
         return "A buffer that is written may be one memory with another: register the memory once"
     return "Try the model under torch.export by itself; arguments of forward can switch paths"

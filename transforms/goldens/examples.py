@@ -8,6 +8,9 @@ ones, repeated or cut along each axis, so that masks keep their form.
 Where an input is a picture or speech by its name and shape, a last case has such ones: made by
 chance, with the mean, the deviation and the ends of the given tensor's elements.
 
+Where an example was expanded, a case has other values in each repetition, drawn like these or, of
+booleans, rolled: else a program that mixes up rows would not show it.
+
 Where a program keeps state, each of these is the first of several calls in a row; the later ones'
 inputs are drawn in the same way.
 """
@@ -23,6 +26,7 @@ import torch
 from menagerie.validation.findings import CaseKind
 from transforms.goldens.cases import GoldenCase, PlannedCase, check_outputs, telling_sizes
 from transforms.goldens.lifelike import Values, content_of, draw, sizes_of
+from transforms.graph.layouts import plain
 from zoo.errors import ExportError
 from zoo.sources.random_weights import one_thread
 from zoo.spec import Dimension
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import TensorSpec
     from transforms.export.signature import Signature
 
-__all__ = ["example_goldens", "redrawn", "resized"]
+__all__ = ["example_goldens", "redrawn", "resized", "rows_apart"]
 
 _LIFELIKE = frozenset({CaseKind.PICTURE, CaseKind.SPEECH})
 
@@ -52,7 +56,7 @@ def example_goldens(
     Args:
         place: the program, in errors.
         signature: how it is called.
-        example: a tensor for each input.
+        example: a tensor for each input, with the strides that it was given with.
         eager: the program itself, by names.
         calls: how many follow each other from the first state on; more than one only with state.
         restore: brings that state back.
@@ -70,13 +74,17 @@ def example_goldens(
     plan = [PlannedCase(own, CaseKind.GIVEN)]
     plan += [PlannedCase(s, CaseKind.REDRAWN) for s in telling_sizes(ranges) if s != own]
     plan += _lifelike_case(signature.inputs, ranges, example)
+    apart = {name: rows_apart(tensor) for name, tensor in example.items()}
+    if any(apart[name] is not tensor for name, tensor in example.items()):
+        plan.append(PlannedCase(own, CaseKind.REDRAWN))
     cases = list[GoldenCase]()
     for number, planned in enumerate(plan, start=-1):
+        source = example if planned.kind is CaseKind.GIVEN else apart
         restore()
         for call in range(calls):
             seed = f"{number}" + (f":{call}" if call else "")
             inputs = {
-                spec.name: _input(spec, example[spec.name], planned, seed, first=call == 0)
+                spec.name: _input(spec, source[spec.name], planned, seed, first=call == 0)
                 for spec in signature.inputs
             }
             nth = f", in call {call + 1} of {calls} after a reset" if calls > 1 else ""
@@ -134,12 +142,14 @@ def _case(
         seconds = time.perf_counter() - began
         outputs = {name: value.clone() for name, value in results.items()}
     except Exception as error:
-        sizes = planned.dimensions
+        given, step = "the given inputs", "Narrow the ranges, or give inputs that fit every size"
+        if planned.kind is CaseKind.REDRAWN and not planned.dimensions:
+            given = f"{given}, with rows that differ where they were expanded"
+            step = "Give them as .contiguous() where all rows have to be equal"
         raise ExportError(
             place,
-            f"eager PyTorch fails at {sizes or 'the given inputs'}{nth}: {error}",
-            "Narrow the ranges, or give inputs whose values fit every size"
-            + (", or fewer `calls`" if nth else ""),
+            f"eager PyTorch fails at {planned.dimensions or given}{nth}: {error}",
+            step + (", or fewer `calls`" if nth else ""),
         ) from error
     return GoldenCase(planned.dimensions, inputs, outputs, planned.kind, seconds)
 
@@ -153,8 +163,36 @@ def resized(example: torch.Tensor, shape: Sequence[int], *, seed: str) -> torch.
         seed: the same gives the same tensor.
     """
     if list(example.shape) == list(shape):
-        return example.detach().clone()
+        return plain(example)
     return redrawn(example, shape, seed=seed)
+
+
+def rows_apart(example: torch.Tensor) -> torch.Tensor:
+    """A tensor that was not expanded, or has one value alone: itself. Else with rows that differ.
+
+    Those of a mask are rolled, so that none hides more than the others do.
+    """
+    sizes, strides = example.shape, example.stride()
+    repeated = [axis for axis, stride in enumerate(strides) if stride == 0 and sizes[axis] > 1]
+    kept = [axis for axis, size in enumerate(sizes) if size > 1 and axis not in repeated]
+    if not repeated or not kept or not example.numel():
+        return example
+    if example.dtype is not torch.bool:
+        return _unless_equal(example, redrawn(example, sizes, seed="apart"))
+    axis, number = kept[-1], torch.zeros((), dtype=torch.int64)
+    for each in repeated:
+        number = number * sizes[each] + _counted(sizes, each)
+    place = (number + _counted(sizes, axis)) % sizes[axis]
+    return _unless_equal(example, example.gather(axis, place.expand(sizes)))
+
+
+def _unless_equal(example: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return example if torch.equal(other, example) else other
+
+
+def _counted(sizes: Sequence[int], axis: int) -> torch.Tensor:
+    """The positions along an axis, as broadcasting has them."""
+    return torch.arange(sizes[axis]).view([-1 if each == axis else 1 for each in range(len(sizes))])
 
 
 def redrawn(example: torch.Tensor, shape: Sequence[int], *, seed: str) -> torch.Tensor:

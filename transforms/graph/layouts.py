@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["Unfit", "downstream_values", "evaluate", "layout", "same_layout"]
+__all__ = ["Unfit", "downstream_values", "evaluate", "layout", "plain", "same_layout"]
 
 # Operators whose result depends on where elements lie, not only on what they are.
 _READS_LAYOUT = ("as_strided", "sym_stride", "sym_storage_offset", "stride", "storage_offset",
@@ -31,6 +31,12 @@ _ANY_STRIDES = ("aten::", "prims::", "quantized_decomposed::")
 
 class Unfit(Exception):
     """A node downstream cannot take the new layout; the message names it and says why."""
+
+
+def plain(value: torch.Tensor) -> torch.Tensor:
+    """The same numbers, row after row, in memory of their own; sparse tensors as they are."""
+    dense = value.layout is torch.strided
+    return value.detach().clone(memory_format=torch.contiguous_format) if dense else value
 
 
 def layout(value: Any) -> tuple[Any, ...]:
