@@ -109,7 +109,7 @@ Tensor bring_in(const Tensor& input) {
   return fresh;
 }
 
-void finish() { State::current().stream().synchronize(); }
+void finish() { State::current().finish(); }
 
 void abandon() noexcept {
   try {

@@ -198,6 +198,13 @@ AOTITorchError aoti_torch_mps_set_arg_int(AOTIMetalKernelFunctionHandle func, un
   });
 }
 
+AOTITorchError menagerie_mps_fault(const char* const* messages, int64_t count,
+                                   AtenTensorHandle* ret) {
+  return guarded(__func__, [&] {
+    *ret = to_handle(State::current().fault(list(messages, count)));
+  });
+}
+
 // Without a group size torch takes the largest group, in one axis (MetalKernelFunction::dispatch).
 AOTITorchError aoti_torch_mps_dispatch_single(AOTIMetalKernelFunctionHandle func, uint64_t length) {
   return guarded(__func__, [&] {

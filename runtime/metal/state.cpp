@@ -1,5 +1,8 @@
 #include "metal/state.h"
 
+#include <cstring>
+#include <utility>
+
 #include "common/context.h"
 #include "common/error.h"
 
@@ -24,6 +27,42 @@ void State::free_raw(void* address) {
 std::shared_ptr<Buffer> State::raw(const void* address) const {
   const auto found = raw_.find(address);
   return found == raw_.end() ? nullptr : found->second;
+}
+
+Tensor State::fault(std::span<const char* const> messages) {
+  if (faults_.size() == kFaults) finish();
+  if (fault_words_ == nullptr) {
+    fault_words_ = MetalDevice::instance().allocate(kFaults * sizeof(int32_t));
+    std::memset(fault_words_->contents(), 0, fault_words_->bytes());
+  }
+  const size_t offset = faults_.size() * sizeof(int32_t);
+  faults_.emplace_back(messages.begin(), messages.end());
+  const int64_t one[] = {1};
+  return make_view(Storage::on_device(fault_words_, offset, sizeof(int32_t), nullptr),
+                   Dtype::kInt32, one, one, 0);
+}
+
+void State::finish() {
+  try {
+    stream_->synchronize();
+  } catch (...) {  // a failed check may have led to it
+    if (const char* message = found_fault()) fail(message);
+    throw;
+  }
+  if (const char* message = found_fault()) fail(message);
+}
+
+// The message of the first check that failed; forgets all.
+const char* State::found_fault() {
+  const char* found = nullptr;
+  auto* words = fault_words_ == nullptr ? nullptr : static_cast<int32_t*>(fault_words_->contents());
+  for (size_t i = 0; i < faults_.size(); ++i) {
+    const auto number = static_cast<size_t>(std::exchange(words[i], 0));
+    if (number == 0 || found != nullptr) continue;
+    found = number <= faults_[i].size() ? faults_[i][number - 1] : "a kernel's check failed";
+  }
+  faults_.clear();
+  return found;
 }
 
 Region region_of(const Tensor& tensor) {

@@ -48,15 +48,26 @@ class State final : public BackendState {
   void free_raw(void* address);
   std::shared_ptr<Buffer> raw(const void* address) const;  // null if there is none
 
+  // A number of 32 bits, 0, on the device: the kernel that it is given to writes there which of its
+  // checks failed, from 1. The messages outlive the run.
+  Tensor fault(std::span<const char* const> messages);
+  // Runs what was encoded, and fails where a check did.
+  void finish();
+
   // After a failure nobody knows which of them have been computed.
   void forget_constants() { dense_constants_ = Lru<ConstantView, Tensor>(kDenseConstants); }
 
  private:
+  static constexpr size_t kFaults = 1024;
+
+  const char* found_fault();
   static constexpr size_t kDenseConstants = 512;
 
   std::shared_ptr<BufferPool> pool_;
   std::unique_ptr<Stream> stream_;
   std::map<const void*, std::shared_ptr<Buffer>> raw_;
+  std::shared_ptr<Buffer> fault_words_;                 // one for each of faults_
+  std::vector<std::vector<const char*>> faults_;  // messages
   Lru<ConstantView, Tensor> dense_constants_{kDenseConstants};
 };
 

@@ -63,6 +63,7 @@ from torch.utils import _cpp_embed_headers
 from transforms.export.number_questions import number_questions_remembered
 from transforms.export.state import state_of
 from transforms.graph.origin import origin
+from transforms.lowering.eager_numbers import numbers_as_eager
 from transforms.lowering.index_strides import stride_in_range
 from zoo.errors import LoweringError
 
@@ -157,6 +158,7 @@ def generate_code(
             patch.object(cpp_wrapper_cpu, "normalize_name", _constant_name),
             patch.object(cpp, "stride_at_vec_range", stride_in_range),
             number_questions_remembered(),
+            numbers_as_eager(),
             backend.registered(),
             warnings.catch_warnings(),
         ):
@@ -197,13 +199,14 @@ def metal_on_any_host() -> Iterator[None]:
 
 
 def metal_header() -> str:
-    """What stands before generated Metal kernels: torch's headers for them, flattened.
+    """What stands before generated Metal kernels: torch's headers for them, flattened, and ours.
 
     The same for every program, so that whoever compiles kernels can keep it compiled.
     """
     lines = [f"#include <c10/metal/{name}.h>\n" for name in _METAL_HEADERS]
     folder = Path(torch.__file__).parent / "include"
-    return str(_cpp_embed_headers._embed_headers(lines, [folder], set()))
+    ours = Path(__file__).with_name("metal_functions.h").read_text()
+    return f"{_cpp_embed_headers._embed_headers(lines, [folder], set())}\n{ours}"
 
 
 def _constant_name(name: str) -> str:

@@ -4,6 +4,10 @@
 #pragma once
 
 #include <exception>
+#include <initializer_list>
+
+extern "C" AOTITorchError menagerie_mps_fault(const char* const* messages, int64_t count,
+                                              AtenTensorHandle* ret);
 
 namespace torch::aot_inductor {
 
@@ -54,6 +58,14 @@ void run_kernel(AOTIMetalKernelFunctionHandle kernel, const Encode& encode) {
   launch(kernel, &encode, [](const void* data, AOTIMetalKernelFunctionHandle function) {
     (*static_cast<const Encode*>(data))(function);
   });
+}
+
+// What a kernel writes the number of a failed check to; the run then fails with that message.
+inline RAIIAtenTensorHandle fault_of(std::initializer_list<const char*> messages) {
+  AtenTensorHandle fault = nullptr;
+  AOTI_TORCH_ERROR_CODE_CHECK(
+      menagerie_mps_fault(messages.begin(), static_cast<int64_t>(messages.size()), &fault));
+  return RAIIAtenTensorHandle(fault);
 }
 
 // The program's own, under the path and hash that are defined before this text.

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from unittest.mock import patch
 
+import torch
 from torch._inductor.codegen import mps
 from torch._inductor.codegen.cpp_wrapper_mps import CppWrapperMps
 from torch._inductor.codegen.mps_device_op_overrides import MPSDeviceOpOverrides
 from torch._inductor.virtualized import V
 
+from transforms.lowering.eager_numbers import OUTSIDE, fault_place, quoted
 from transforms.lowering.fallback_kernels import CheckedWrapper, inserted
 from transforms.lowering.metal_functions import MetalFunctions
 from zoo.errors import LoweringError
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import sympy
+    from torch._inductor.codegen.common import CSEVariable
 
 __all__ = ["SHADER_SCHEME", "MetalCode", "MetalScheduling", "MetalWrapper", "metal_code"]
 
@@ -36,6 +39,7 @@ SHADER_SCHEME = "menagerie"
 
 _BEGIN, _END = '(R"MTL(', ')MTL");'
 _KERNEL_NAME = "kernel void generated_kernel("
+_POSITION = re.compile(r"( *)(\w+ \w+ \[\[thread_position_in_grid\]\])")
 _LITERAL = re.compile(r"\b(\d+)LL?\b")
 # Whatever of these is left shows that torch writes its wrapper past the methods that we replace.
 _FOREIGN = ("MTL(", "generated_kernel", "shared_callback", "MTLFunction_t", "ATen/")
@@ -80,6 +84,7 @@ class MetalWrapper(CheckedWrapper, CppWrapperMps):
 
     def __init__(self) -> None:
         self.shaders: dict[str, str] = {}  # text by kernel
+        self.faults: tuple[str, ...] = ()  # of the kernel that is being called
         super().__init__()
 
     def write_header(self) -> None:
@@ -95,6 +100,16 @@ class MetalWrapper(CheckedWrapper, CppWrapperMps):
         name = known.get(source, f"{self.program}_mps_lib_{len(self.shaders)}")
         self.shaders[name] = source
         return name
+
+    def generate_kernel_call(
+        self, kernel_name: str, call_args: Any, *, arg_types: Any = None, **keywords: Any
+    ) -> None:
+        """A launch; a kernel with checks gets what they write to, behind its other arguments."""
+        if faults := self.faults:  # the grid and the group come last
+            place = f"fault_of({{{', '.join(quoted(each) for each in faults)}}})"
+            call_args = [*call_args[:-2], place, *call_args[-2:]]
+            arg_types = [*arg_types[:-2], torch.int32, *arg_types[-2:]]
+        super().generate_kernel_call(kernel_name, call_args, arg_types=arg_types, **keywords)
 
     def codegen_additional_funcs(self) -> None:
         """One function for each kernel that gives its handle."""
@@ -119,9 +134,19 @@ AOTIMetalKernelFunctionHandle get_{name}_handle() {{
 
 
 class _Kernel(mps.MetalKernel):
-    """A shader without the headers that all share: they are kept once a bundle."""
+    """A shader whose checks report; the headers that all share are kept once a bundle."""
 
     overrides = MetalFunctions
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        self.faults: list[str] = []  # what its checks say
+        super().__init__(*args, **keywords)
+
+    def fault(self, message: str) -> int:
+        """The number, from 1, that a check writes when it fails."""
+        if message not in self.faults:
+            self.faults.append(message)
+        return self.faults.index(message) + 1
 
     def check_bounds(
         self,
@@ -130,14 +155,31 @@ class _Kernel(mps.MetalKernel):
         lower: bool,
         upper: bool,
     ) -> None:
-        """As torch's, which does not declare an index that nothing else asks for."""
-        if lower or upper:
-            super().check_bounds(self.prepare_indexing(expr), size, lower, upper)
+        """Report an index out of range, and go on with 0: others may wait for this thread."""
+        if not (lower or upper):
+            return
+        index, end = (self.index_to_str(self.prepare_indexing(each)) for each in (expr, size))
+        number = self.fault(f"{OUTSIDE}: {fault_place()}")
+        outside = [f"{index} < 0"] * lower + [f"{index} >= {end}"] * upper
+        instead = f"{index} = 0" if index.isidentifier() else "return"
+        check = f"if ({' || '.join(outside)}) {{ *fault = {number}; {instead}; }}"
+        self.cse.generate(self.compute, check, assignment=False)
+
+    def device_assert_async(self, cond: CSEVariable, msg: str) -> None:
+        """Report an assertion of the model's that does not hold."""
+        number = self.fault(f"{msg}: {fault_place()}")
+        self.cse.generate(self.compute, f"if (!{cond}) *fault = {number}", assignment=False)
 
     def codegen_kernel(self, name: str = "generated_kernel") -> str:
         with patch.object(mps, "_embed_headers", lambda *_: ""):
             text: str = super().codegen_kernel(name)
-        return text
+        return _POSITION.sub(r"\1device int* fault,\n\1\2", text, count=1) if self.faults else text
+
+    def call_kernel(self, *args: Any, **keywords: Any) -> None:
+        wrapper = V.graph.wrapper_code
+        if isinstance(wrapper, MetalWrapper):
+            wrapper.faults = tuple(self.faults)
+        super().call_kernel(*args, **keywords)
 
 
 class MetalScheduling(mps.MetalScheduling):

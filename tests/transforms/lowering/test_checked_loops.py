@@ -1,19 +1,24 @@
-"""An index that is out of bounds fails its run, as in eager, and nothing but its run."""
+"""An index out of range or a divisor of 0 fails its run by the model's line, and nothing else."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from torch import nn
 from torch._inductor.codegen.cpp import CppScheduling
+from torch.nn import functional as F
 
-from transforms.bisect.piece import lower_piece
+from menagerie.session import Session
+from transforms import convert
 from transforms.lowering.cpu import BACKEND
 from transforms.lowering.fallback_kernels import CheckedWrapper
 from transforms.lowering.inductor import Backend, generate_code
+from zoo.errors import SessionError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,48 +37,96 @@ bad[2, 3] = int(sys.argv[3])
 with Session(sys.argv[1], threads=int(sys.argv[2])) as session:
     for _ in range(3):
         try:
-            session.run({"input_0": bad})
+            session.run({"input": bad})
         except SessionError as error:
             print(error)
-        [output] = session.run({"input_0": good}).values()
+        [output] = session.run({"input": good}).values()
         print(float(output.sum()))
 """
 
+DIVISIONS = {
+    "trunc": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+    "floor": lambda x, y: x // y,
+    "fmod": torch.fmod,
+    "remainder": torch.remainder,
+}
+DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+
+class Divisions(nn.Module):
+    """Each division of each dtype by a row of its own, then some in places where loops differ."""
+
+    def forward(self, x: torch.Tensor, rows: torch.Tensor) -> list[torch.Tensor]:
+        """Every result."""
+        found = [
+            divide(x.to(dtype), rows[i].to(dtype))
+            for i, (dtype, divide) in enumerate(product(DTYPES, DIVISIONS.values()))
+        ]
+        padded = F.pad(x // rows[20], (3, 50))  # lanes that the mask hides hold 0
+        behind_sum = x.sum() // rows[21].sum()
+        by_number = 7 // rows[22, 0]
+        return [*found, padded, behind_sum, by_number, x % 3]
+
+
+@pytest.fixture(scope="module", params=["cpu", "metal"])
+def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An embedding whose row i holds the number i, and a sum over it: two kinds of loops."""
-    table = torch.nn.Embedding(ROWS, WIDTH)
+    table = nn.Embedding(ROWS, WIDTH)
     with torch.no_grad():
         table.weight.copy_(torch.arange(ROWS).unsqueeze(1).expand(ROWS, WIDTH))
     ids = torch.arange(64).reshape(4, 16)
-    program = torch.export.export(torch.nn.Sequential(table, torch.nn.ReLU()).eval(), (ids,))
     folder = tmp_path_factory.mktemp("checked") / "bundle"
-    lower_piece(folder, program, [ids])
-    return folder
+    module = nn.Sequential(table, nn.ReLU()).eval()
+    return convert(module, (ids,), target=request.param, out=folder, measure_seconds=0).folder
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("index", [ROWS, -1, 2**40])
 def test_a_bad_index_fails_only_its_run(bundle: Path, threads: int, index: int) -> None:
-    """The process lives, the fact is told, and the next run is right: 64 columns of 0 to 63."""
+    """The process lives, the place is given, and the next run is right: 64 columns of 0 to 63."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(bundle), str(threads), str(index)],
         capture_output=True,
         text=True,
         check=True,
     )
-    told, results = done.stdout.splitlines()[::2], done.stdout.splitlines()[1::2]
-    assert len(told) == 3
-    assert all("index out of bounds" in line for line in told)
+    given, results = done.stdout.splitlines()[::2], done.stdout.splitlines()[1::2]
+    assert len(given) == 3
+    assert all("an index is out of range: embedding, 0 (" in line for line in given)
     assert [float(each) for each in results] == [64.0 * sum(range(64))] * 3
 
 
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_a_division_by_zero_fails_only_its_run(target: str, tmp_path: Path) -> None:
+    """The error names node, file and line; the next run is right, also the least number by -1."""
+    x, rows = torch.arange(-20, 21), torch.arange(23 * 41).reshape(23, 41) % 100 + 1
+    bundle = convert(Divisions(), (x, rows), target=target, out=tmp_path / "b", measure_seconds=0)
+    with Session(bundle.folder) as session:
+
+        def run(x: torch.Tensor, rows: torch.Tensor) -> list[torch.Tensor]:
+            found = session.run({"x": x.numpy(), "rows": rows.numpy()}).values()
+            return [torch.from_numpy(each) for each in found]
+
+        for row in range(len(rows)):
+            bad = rows.clone()
+            bad[row, :] = 0
+            with pytest.raises(SessionError, match=r"divided by zero: \w+, model \(.*test_checked"):
+                run(x, bad)
+        least = torch.full_like(x, -(2**63))
+        ones = torch.full_like(rows, -1)
+        for given in ((x, rows), (-x, -rows)):
+            for a, b in zip(run(*given), Divisions()(*given), strict=True):
+                assert torch.equal(a, b)
+        wrapped = run(least, ones)[:4]
+        assert [int(each[0]) for each in wrapped] == [-(2**63), -(2**63), 0, 0]
+
+
 def test_kernels_without_checks_stay_as_they_are() -> None:
-    """Nothing is put into loops that cannot throw."""
-    program = torch.export.export(torch.nn.ReLU(), (torch.randn(8, 8),))
+    """Nothing is put into loops that cannot fail, and torch's note of a division is left out."""
+    program = torch.export.export(nn.ReLU(), (torch.randn(8, 8),))
     options = {"aot_inductor.package": True, "cpp.vec_isa_ok": True, "cpp.simdlen": 256}
     torchs_own = Backend("cpu", CppScheduling, CheckedWrapper)
     expected = generate_code(program, options, torchs_own).kernels
     assert 'extern "C"' in expected
-    assert generate_code(program, options, BACKEND).kernels == expected
+    lines = [line for line in expected.splitlines() if "integer_div_error" not in line]
+    assert generate_code(program, options, BACKEND).kernels.splitlines() == lines
