@@ -32,10 +32,11 @@ from flows.runs import NOTHING_KEPT, failed, give_way, leave_row, this_run, with
 from flows.services import services
 from tasks.diagnose import diagnose, search_command, suspects
 from tasks.failures import ProcessDied, StageTimedOut, explain
-from tasks.job import Stage, StageRecords
+from tasks.job import StageRecords
 from tasks.prove import NotProven
 from tasks.retries import patiently, run_as_task
 from tasks.stages import EXPORT, LOCATE, LOWER, PUBLISH, PULL, TRANSFORM, VALIDATE
+from transforms.stages import Stage
 from transforms.targets import all_targets
 from zoo.errors import MenagerieError, UsageError
 from zoo.manifest import Manifest, load_manifest

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     from flows.outcome.results import ModelResult
     from flows.plan import PlannedModel
-    from tasks.job import Job, Stage, StageRecords
+    from tasks.job import Job, StageRecords
     from tasks.stages import Hold, ModelHolder
+    from transforms.stages import Stage
     from zoo.records import ValidationReport
 
 

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 
 from pydantic import Field
 
 from menagerie.format.bundle_manifest import ReleaseState
+from transforms.stages import Identity, LowerRecord, TransformRecord
+from transforms.targets import target_named
 from zoo.base_models import Frozen
-from zoo.records import LoweringRecord, Measurement, PassLog, ProgramGraphs, StageTime
+from zoo.records import StageTime
 from zoo.spec import ModelSpec
 
 __all__ = [
     "ExportRecord",
     "ExportedProgramSize",
     "Job",
-    "LowerRecord",
     "PublishRecord",
     "PullRecord",
-    "Stage",
     "StageRecords",
     "Suspect",
-    "TransformRecord",
 ]
-
-
-class Stage(StrEnum):
-    """The stages of a conversion, in their order; `locate` only after a failed validation."""
-
-    PULL = "pull"
-    EXPORT = "export"
-    TRANSFORM = "transform"
-    LOWER = "lower"
-    VALIDATE = "validate"
-    LOCATE = "locate"
-    PUBLISH = "publish"
 
 
 class Job(Frozen):
@@ -64,6 +50,19 @@ class Job(Frozen):
     reports: Path
     log: Path
     draws: bool = True  # the catalogue, as it is published; else whoever converts several does
+
+    def identity(self, pulled: PullRecord) -> Identity:
+        """What its bundle and its report say that it is."""
+        return Identity(
+            self.model,
+            target_named(self.target),
+            self.build_key,
+            source=pulled.source,
+            random_weights=pulled.random_weights,
+            licence=self.spec.licence.spdx,
+            summary=self.spec.summary,
+            parameters=pulled.parameters,
+        )
 
     def same_model(self, other: Job) -> bool:
         """Whether the other one's model, once pulled and exported, will do for this one."""
@@ -103,26 +102,6 @@ class ExportRecord(Frozen):
     """Every program is exported, and its golden cases are made."""
 
     programs: tuple[ExportedProgramSize, ...]
-
-
-class TransformRecord(Frozen):
-    """Every pass has run over every program."""
-
-    passes: tuple[PassLog, ...]
-    graphs: tuple[ProgramGraphs, ...] = ()
-
-
-class LowerRecord(Frozen):
-    """The bundle is written and sealed as `lowered`.
-
-    The latencies, by program, were measured in turns; none where this machine only emulates the
-    target's device, or the artifact could not be run.
-    """
-
-    lowering: tuple[LoweringRecord, ...]
-    artifact_latency: tuple[tuple[str, Measurement], ...] = ()
-    eager_latency: tuple[tuple[str, Measurement], ...]
-    weights_bytes: int
 
 
 class StageRecords(Frozen):

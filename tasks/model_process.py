@@ -18,8 +18,9 @@ from typing import IO, TYPE_CHECKING, ClassVar, Self, cast
 from menagerie.process import signal_name
 from tasks import warm_start
 from tasks.failures import Failure, ProcessDied, StageTimedOut
-from tasks.job import Job, Stage, Suspect
+from tasks.job import Job, Suspect
 from tasks.limits import group_memory, group_seconds, memory_allowed
+from transforms.stages import Stage
 from zoo.base_models import Frozen
 
 if TYPE_CHECKING:

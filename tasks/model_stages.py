@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tasks.job import (
-    ExportedProgramSize,
-    ExportRecord,
-    LowerRecord,
-    PullRecord,
-    TransformRecord,
-)
+from tasks.job import ExportedProgramSize, ExportRecord, PullRecord
 from tasks.stages import InProcessHolder
 from transforms.accuracy import eager_accuracy
-from transforms.build import build, rewrite
-from transforms.bundle import Gate, Identity
+from transforms.bisect import diagnose
+from transforms.bundle import Gate
 from transforms.calibration import samples
-from transforms.diagnosis import diagnose
 from transforms.export.prepare import Prepared, prepare
 from transforms.goldens.real_samples import real_sample
-from transforms.latency import measure_beside_eager
-from transforms.pipeline import passes_in
 from transforms.speech_parts import speech_parts
+from transforms.stages import LowerRecord, TransformRecord, lower, transform
 from transforms.targets import target_named
 from zoo import sources
 from zoo.errors import ExportError
@@ -56,7 +48,7 @@ class ModelStages(InProcessHolder):
         self._target = target_named(job.target)
         self._loaded: LoadedModel | None = None
         self._original: dict[str, Prepared] = {}  # before the passes
-        self._prepared: dict[str, Prepared] = {}  # after them
+        self._prepared: tuple[Prepared, ...] = ()  # after them
 
     def pull(self) -> PullRecord:
         """Fetch or make the weights and build the model, once for all its jobs."""
@@ -68,11 +60,7 @@ class ModelStages(InProcessHolder):
             random_weights=job.seed,
             allow_factories=job.allow_factories,
         )
-        return PullRecord(
-            source=loaded.description,
-            parameters=sum(p.numel() for p in loaded.module.parameters()),
-            random_weights=loaded.random_weights,
-        )
+        return _pulled(loaded)
 
     def export(self) -> ExportRecord:
         """Export every program and compute its golden cases with eager PyTorch, once as well."""
@@ -83,42 +71,29 @@ class ModelStages(InProcessHolder):
 
     def transform(self) -> TransformRecord:
         """Run the graph passes over every program."""
-        spec, target = self._job.spec, self._target
-        done = [
-            rewrite(
-                self._original[program.name],
-                spec.passes,
-                target,
-                kept=spec.kept,
-                calibration=self._calibration(program),
-            )
-            for program in spec.programs
-        ]
-        self._prepared = {each.prepared.name: each.prepared for each in done}
-        return TransformRecord(
-            passes=tuple(each.log for each in done), graphs=tuple(each.graphs for each in done)
+        spec = self._job.spec
+        done = transform(
+            self._original.values(),
+            spec.passes,
+            self._target,
+            kept=spec.kept,
+            calibration={program.name: self._calibration(program) for program in spec.programs},
         )
+        self._prepared = done.programs
+        return done.record
 
     def lower(self) -> LowerRecord:
         """Compile every program and write the bundle, sealed as `lowered`."""
-        job, programs = self._job, list(self._prepared.values())
-        built = build(
+        job = self._job
+        return lower(
             job.bundle,
-            self._identity(),
-            programs,
+            job.identity(_pulled(self._model())),
+            self._prepared,
             tolerances=job.spec.own_tolerances,
             gate=self._gate(),
             speech=self._speech(),
             kept=job.spec.kept,
-        )
-        artifacts, eager = measure_beside_eager(
-            job.bundle, programs, self._target, threads=job.threads
-        )
-        return LowerRecord(
-            lowering=built.lowering,
-            artifact_latency=artifacts,
-            eager_latency=eager,
-            weights_bytes=built.weights_bytes,
+            threads=job.threads,
         )
 
     def locate(self, suspects: Sequence[Suspect]) -> Diagnosis:
@@ -130,8 +105,9 @@ class ModelStages(InProcessHolder):
         return diagnose(
             self._original,
             [(s.program, s.case) for s in suspects],
-            passes_in(job.spec.kept, job.spec.passes, self._target),
+            job.spec.passes,
             target=self._target,
+            kept=job.spec.kept,
             tolerances=job.spec.tolerance,
             folder=job.reproducer,
             seconds=job.search_seconds,
@@ -140,28 +116,17 @@ class ModelStages(InProcessHolder):
     def turn_to(self, job: Job) -> bool:
         """See `ModelHolder.turn_to`; the job is one of the same model."""
         self._job, self._target = job, target_named(job.target)
-        self._prepared = {}
+        self._prepared = ()
         return True
 
     def __exit__(self, *_: object) -> None:
         self._loaded = None
-        self._prepared, self._original = {}, {}
+        self._prepared, self._original = (), {}
 
     def _export(self, spec: ProgramSpec) -> Prepared:
         context = Context(self._job.model, self._job.origin.parent)
         real = real_sample(self._job.spec, spec, context)
         return prepare(self._model().module, spec, real, forks=self._forks)
-
-    def _identity(self) -> Identity:
-        loaded = self._model()
-        return Identity(
-            model=self._job.model,
-            target=self._target,
-            build_key=self._job.build_key,
-            source=loaded.description,
-            random_weights=loaded.random_weights,
-            licence=self._job.spec.licence.spdx,
-        )
 
     def _gate(self) -> Gate | None:
         gate = self._job.spec.accuracy
@@ -192,6 +157,14 @@ class ModelStages(InProcessHolder):
         if self._loaded is None:
             raise ExportError(self._job.model, "there is no model yet: its pull has not run")
         return self._loaded
+
+
+def _pulled(loaded: LoadedModel) -> PullRecord:
+    return PullRecord(
+        source=loaded.description,
+        parameters=sum(p.numel() for p in loaded.module.parameters()),
+        random_weights=loaded.random_weights,
+    )
 
 
 def _size(prepared: Prepared) -> ExportedProgramSize:

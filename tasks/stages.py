@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, TypeV
 
 from pydantic import BaseModel
 
-from tasks.job import (
-    ExportRecord,
-    LowerRecord,
-    PublishRecord,
-    PullRecord,
-    Stage,
-    TransformRecord,
-)
+from tasks.job import ExportRecord, PublishRecord, PullRecord
 from tasks.prove import prove
 from tasks.publish import publish_bundle
+from transforms.stages import LowerRecord, Stage, TransformRecord
 from zoo.records import ConversionReport, Diagnosis
 
 if TYPE_CHECKING:

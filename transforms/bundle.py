@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -40,15 +40,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from transforms.calibration import Range
-    from transforms.export.trace import Exported
+    from transforms.export.prepare import Prepared
     from transforms.goldens.cases import GoldenCase
     from transforms.lowering.lowered import LoweredProgram
     from transforms.speech_parts import SpeechParts
+    from transforms.stages import Identity
     from transforms.targets import Target
     from zoo.precision import Kept
     from zoo.spec import AccuracyGate, Dtype, Tolerance
 
-__all__ = ["Gate", "Identity", "ProgramParts", "content_digest", "write_bundle"]
+__all__ = ["Gate", "ProgramParts", "content_digest", "write_bundle"]
 
 _WEIGHTS = "weights.safetensors"
 _ACCURACY = "accuracy.safetensors"
@@ -57,27 +58,10 @@ _PARTS = _SCALES, _SHAPE, _OPERAND = (".scales", ".shape", ".operand")  # of a q
 
 @dataclass(frozen=True)
 class ProgramParts:
-    """What the stages made of one program; the library already lies in the bundle folder."""
+    """What the stages made of one program; the library is in the bundle's folder already."""
 
-    name: str
-    exported: Exported
+    prepared: Prepared  # after the passes
     lowered: LoweredProgram
-    goldens: Sequence[GoldenCase]
-    calls: int = 1  # that follow each other in the golden cases of a program with state
-    exact: Mapping[str, torch.Tensor] = field(default_factory=dict)  # float64, by golden tensor
-    operand_ranges: Mapping[str, Range] = field(default_factory=dict)  # of what meets a weight
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Which conversion this is; an SPDX identifier, or nothing, as licence."""
-
-    model: str
-    target: Target
-    build_key: str
-    source: str = ""
-    random_weights: int | None = None
-    licence: str = ""
 
 
 @dataclass(frozen=True)
@@ -205,18 +189,19 @@ def content_digest(value: torch.Tensor) -> bytes:
 
 
 def _entry(folder: Path, parts: ProgramParts, weights: _Weights) -> BundleProgram:
-    signature = parts.exported.signature
+    prepared = parts.prepared
+    signature = prepared.exported.signature
     golden = parts.lowered.library.parent / "golden.safetensors"
-    kinds = {str(number): case.kind.value for number, case in enumerate(parts.goldens)}
-    save_noted(_golden_tensors(parts.goldens) | dict(parts.exact), golden, kinds)
+    kinds = {str(number): case.kind.value for number, case in enumerate(prepared.goldens)}
+    save_noted(_golden_tensors(prepared.goldens) | dict(prepared.exact), golden, kinds)
     files = {
         Role.LIBRARY: LoweredFile(parts.lowered.library),
         Role.GOLDEN: LoweredFile(golden),
         **parts.lowered.files,
     }
-    state = tuple(n for n in parts.exported.state if n in parts.lowered.constants)
+    state = tuple(n for n in prepared.exported.state if n in parts.lowered.constants)
     return BundleProgram(
-        name=parts.name,
+        name=prepared.name,
         files={
             role: unsealed(
                 file.path.relative_to(folder).as_posix(),
@@ -225,16 +210,16 @@ def _entry(folder: Path, parts: ProgramParts, weights: _Weights) -> BundleProgra
             )
             for role, file in files.items()
         },
-        golden_cases=len(parts.goldens),
+        golden_cases=len(prepared.goldens),
         inputs=signature.inputs,
         outputs=signature.outputs,
         dimensions=signature.dimensions,
         constants={
-            n: weights.add(n, v, parts.operand_ranges.get(n))
+            n: weights.add(n, v, prepared.operand_ranges.get(n))
             for n, v in sorted(parts.lowered.constants.items())
         },
         symbols=parts.lowered.record.symbols,
-        state=State(constants=state, calls=parts.calls) if state else None,
+        state=State(constants=state, calls=prepared.calls) if state else None,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import math
 import re
@@ -10,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -18,38 +18,41 @@ import torch
 from torch.export import ExportedProgram
 
 from menagerie.format.archive import require_free_place
-from menagerie.format.bundle_manifest import BundleManifest, ReleaseState
-from menagerie.validation import Limits, validate
-from transforms.build import build, rewrite
-from transforms.bundle import Identity, content_digest
-from transforms.diagnosis import diagnose, failed_proof
+from menagerie.format.folder import open_bundle
+from menagerie.validation import Limits
+from transforms.bisect import diagnose
+from transforms.bundle import content_digest
 from transforms.export.program import Program, prepare_own
-from transforms.latency import measure_beside_eager
-from transforms.pipeline import passes_in
 from transforms.quantised import INTEGERS
+from transforms.stages import Identity, Stage, lower, prove, seal, transform
 from transforms.targets import target_named
 from zoo.build_key import code_digest
-from zoo.bundle_differences import reseal
-from zoo.errors import MenagerieError, UsageError
+from zoo.errors import MenagerieError, UsageError, ValidationError
 from zoo.precision import Kept
-from zoo.records import ConversionReport, Diagnosis, StageTime, dearest, suspected, with_latencies
-from zoo.report import write_report
+from zoo.records import ConversionReport, Diagnosis, StageTime, dearest, suspected
 from zoo.signing import sign_own
 from zoo.spec import DEFAULT_TOLERANCES, Dtype, Group, Precision, Tolerance, usual_tolerances
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from menagerie.format.bundle_manifest import BundleManifest
     from transforms.export.prepare import Prepared
-    from transforms.targets import Target
-    from zoo.records import ProgramGraphs
-    from zoo.spec import PassChoice
+    from transforms.targets import PassItem, Target
+    from zoo.records import ValidationReport
 
 __all__ = ["ConvertedBundle", "convert"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _NAMES = "Use lower-case letters, digits and `_`, a letter first"
 _PLACE = "convert"
+_SEARCH = (
+    "Call convert with search_seconds=600 (`zoo compile --search-minutes 10`) to find the first "
+    "node that is wrong, or allow more with tolerances="
+)
+
+
+_KEEP = "Leave it as it is with keep= (precisions of integers), or allow more with tolerances="
 _MOST_THREADS = 256  # as the command line has it
 
 
@@ -80,7 +83,7 @@ def convert(
     names: Mapping[str, Sequence[str]] | None = None,
     calls: int = 4,
     calibration: Sequence[Sequence[torch.Tensor]] = (),
-    passes: Sequence[str | PassChoice] | None = None,
+    passes: Sequence[PassItem] | None = None,
     tolerances: Mapping[Dtype | str, Tolerance | float] | None = None,
     precision: Precision | str = Precision.FLOAT32,
     keep: Sequence[str] = (),
@@ -150,7 +153,7 @@ def convert(
     _check_time(threads, measure_seconds=measure_seconds, search_seconds=search_seconds)
     kept = _kept(precision, keep, group)
     _check_calibration(programs, kept.precision)
-    wish = _Wish(
+    request = _Request(
         name=_model_name(model, programs),
         target=target_named(target),
         passes=passes,
@@ -159,118 +162,126 @@ def convert(
         licence=licence,
         threads=threads,
         measure_seconds=measure_seconds,
+        search_seconds=search_seconds,
     )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
-        bundle = Path(temporary) / "bundle"
-        made = _make(bundle, wish, programs)
-        if not made.report.validation.passed:
-            search = made.search(folder.with_name(f"{folder.name}-divergence"), search_seconds)
-            raise failed_proof(made.report.validation, search, dearest(made.report.passes))
-        manifest = made.seal(bundle)
-        sign_own(bundle)
-        bundle.replace(folder)
-    return ConvertedBundle(folder, manifest, made.report)
+        reproducer = folder.with_name(f"{folder.name}-divergence")
+        made = _convert(Path(temporary) / "bundle", reproducer, request, programs)
+        made.folder.replace(folder)
+    return dataclasses.replace(made, folder=folder)
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _Request:
     """What is asked for."""
 
     name: str
     target: Target
-    passes: Sequence[str | PassChoice] | None
+    passes: Sequence[PassItem] | None
     tolerances: Mapping[Dtype, Tolerance]
     kept: Kept
     licence: str
     threads: int
     measure_seconds: float
+    search_seconds: float
 
 
-@dataclass(frozen=True)
-class _Made:
-    """A bundle that was judged, and what it was made of."""
+def _convert(
+    bundle: Path, reproducer: Path, request: _Request, programs: Mapping[str, Program]
+) -> ConvertedBundle:
+    """Go through the stages (`transforms.stages`), each with its time.
 
-    wish: _Wish
-    programs: Sequence[Prepared]  # before the passes
-    graphs: Sequence[ProgramGraphs]
-    draft: BundleManifest
-    report: ConversionReport
-
-    def seal(self, bundle: Path) -> BundleManifest:
-        """Put the report into a bundle that passed, and seal it in the state that was proven."""
-        write_report(self.report, bundle, graphs=self.graphs)
-        emulated = self.report.validation.emulated
-        return reseal(
-            bundle, self.draft, ReleaseState.EMULATED if emulated else ReleaseState.VALIDATED
-        )
-
-    def search(self, folder: Path, seconds: float) -> Diagnosis | None:
-        """Look for the node that is wrong; None where nobody asked for it."""
-        if seconds <= 0:
-            return None
-        programs = {program.name: program for program in self.programs}
-        allowed = {**DEFAULT_TOLERANCES, **self.wish.tolerances}
-        try:
-            return diagnose(
-                programs,
-                suspected(self.report.validation, list(programs)),
-                passes_in(self.wish.kept, self.wish.passes, self.wish.target),
-                target=self.wish.target,
-                tolerances=allowed.get,
-                folder=folder,
-                seconds=seconds,
-            )
-        except MenagerieError as error:  # the verdict stands
-            return Diagnosis(detail=f"The search for the cause ended early: {error}")
-
-
-def _make(bundle: Path, wish: _Wish, programs: Mapping[str, Program]) -> _Made:
-    """Go through the stages, each with its time."""
+    Raises:
+        ValidationError: the artifact differs from eager; the fault was looked for.
+    """
     clock = _Clock()
     originals = [prepare_own(name, program) for name, program in programs.items()]
-    clock.ended("export")
-    done = [
-        rewrite(
-            each,
-            wish.passes,
-            wish.target,
-            kept=wish.kept,
-            calibration=programs[each.name].calibration,
+    clock.ended(Stage.EXPORT)
+    samples = {name: program.calibration for name, program in programs.items()}
+    target, kept = request.target, request.kept
+    done = transform(originals, request.passes, target, kept=kept, calibration=samples)
+    clock.ended(Stage.TRANSFORM)
+    identity = Identity(
+        request.name,
+        target,
+        _key(request, done.programs),
+        licence=request.licence,
+        parameters=sum(t.numel() for p in done.programs for t in p.exported.program.parameters()),
+    )
+    lowered = lower(
+        bundle,
+        identity,
+        done.programs,
+        tolerances=request.tolerances,
+        kept=kept,
+        threads=request.threads,
+        seconds=request.measure_seconds,
+    )
+    clock.ended(Stage.LOWER)
+    limits = Limits(threads=request.threads, measure_seconds=request.measure_seconds)
+    times = functools.partial(clock.times, Stage.VALIDATE)
+    draft = open_bundle(bundle, check_hashes=False).manifest
+    report = prove(bundle, draft, identity, done.record, lowered, limits=limits, stages=times)
+    if not report.validation.passed:
+        found = _search(originals, request, report, reproducer)
+        raise _failed_proof(report.validation, found, dearest(report.passes))
+    manifest = seal(bundle, draft, report, done.record.graphs)
+    sign_own(bundle)
+    return ConvertedBundle(bundle, manifest, report)
+
+
+def _search(
+    originals: Sequence[Prepared], request: _Request, report: ConversionReport, folder: Path
+) -> Diagnosis | None:
+    """Look for the node that is wrong; None where no search was asked for."""
+    if request.search_seconds <= 0:
+        return None
+    programs = {program.name: program for program in originals}
+    allowed = {**DEFAULT_TOLERANCES, **request.tolerances}
+    try:
+        return diagnose(
+            programs,
+            suspected(report.validation, list(programs)),
+            request.passes,
+            target=request.target,
+            kept=request.kept,
+            tolerances=allowed.get,
+            folder=folder,
+            seconds=request.search_seconds,
         )
-        for each in originals
-    ]
-    prepared = [each.prepared for each in done]
-    clock.ended("transform")
-    identity = Identity(wish.name, wish.target, _key(wish, prepared), licence=wish.licence)
-    built = build(bundle, identity, prepared, tolerances=wish.tolerances, kept=wish.kept)
-    seconds, threads = wish.measure_seconds, wish.threads
-    artifacts, eager = measure_beside_eager(
-        bundle, prepared, wish.target, threads=threads, seconds=seconds
+    except MenagerieError as error:  # the verdict stands
+        return Diagnosis(detail=f"The search for the cause ended early: {error}")
+
+
+def _failed_proof(
+    validation: ValidationReport, search: Diagnosis | None, rounding: str = ""
+) -> ValidationError:
+    """The error that says what of a bundle is not as eager's, and what to do about it.
+
+    Args:
+        validation: that did not pass.
+        search: for the cause; None if there was none.
+        rounding: which layer's rounding costs most, where weights were rounded.
+    """
+    wrong = next(
+        ((p.program, o) for p in validation.programs for o in p.parity if not o.passed), None
     )
-    clock.ended("lower")
-    limits = Limits(threads=threads, measure_seconds=0.0 if artifacts else seconds)
-    validation = with_latencies(validate(bundle, limits=limits, allow_unsigned=True), artifacts)
-    clock.ended("validate")
-    report = ConversionReport(
-        model=wish.name,
-        summary="",
-        target=wish.target.name,
-        build_key=identity.build_key,
-        source="",
-        random_weights=None,
-        licence=wish.licence,
-        parameters=sum(t.numel() for p in prepared for t in p.exported.program.parameters()),
-        weights_bytes=built.weights_bytes,
-        passes=tuple(each.log for each in done),
-        lowering=built.lowering,
-        validation=validation,
-        eager_latency=eager,
-        stages=tuple(clock.stages),
-        versions=built.manifest.versions,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-    return _Made(wish, originals, [each.graphs for each in done], built.manifest, report)
+    fact = f"{validation.verdict}: {validation.detail}"
+    if wrong is not None:
+        fact = f"output {wrong[1].output!r} of golden case {wrong[1].case}: {wrong[1].fact}"
+    place = f"program {wrong[0]}" if wrong is not None else "validation"
+    if search is None:
+        is_rounded = rounding and wrong is not None
+        return ValidationError(place, fact, f"{rounding}. {_KEEP}" if is_rounded else _SEARCH)
+    if search.divergence is None:
+        return ValidationError(place, fact, search.detail)
+    found = search.divergence
+    line = f", {found.source_line}" if found.source_line else ""
+    blamed = f"pass {found.pass_name}" if found.pass_name else "lowering"
+    node = f"{found.node} ({found.operator} of {found.module_path or 'model'}{line})"
+    again = f" Run it alone: {found.command}" if found.command else ""
+    return ValidationError(place, fact, f"First wrong: {node}, by {blamed}.{again}")
 
 
 class _Clock:
@@ -280,18 +291,23 @@ class _Clock:
         self.stages: list[StageTime] = []
         self._began = time.perf_counter()
 
-    def ended(self, stage: str) -> None:
+    def ended(self, stage: Stage) -> None:
         now = time.perf_counter()
         self.stages.append(StageTime(stage=stage, seconds=now - self._began))
         self._began = now
 
+    def times(self, last: Stage) -> Sequence[StageTime]:
+        """All of them, of which the last ends now."""
+        self.ended(last)
+        return self.stages
 
-def _key(wish: _Wish, programs: Sequence[Prepared]) -> str:
+
+def _key(request: _Request, programs: Sequence[Prepared]) -> str:
     """The hash of the programs as they are lowered, their weights, the target and our code."""
-    facts = wish.name, wish.target.name, wish.target.platform, str(wish.kept)
+    facts = request.name, request.target.name, request.target.platform, str(request.kept)
     digest = hashlib.sha256(" ".join(facts).encode())
     digest.update(code_digest().encode())
-    digest.update(str(sorted(wish.target.versions().items())).encode())
+    digest.update(str(sorted(request.target.versions().items())).encode())
     digest.update(torch.__version__.encode())
     for program in programs:
         exported = program.exported

@@ -16,7 +16,7 @@ from flows.outcome.results import Outcome
 from menagerie.figures import decibels, error, milliseconds, seconds, size, speed
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.paths import home
-from tasks.job import Stage
+from transforms.stages import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import StateType
 
-from tasks.job import Stage
+from transforms.stages import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

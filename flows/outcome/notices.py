@@ -15,7 +15,7 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_UI_URL
 
 from flows.outcome.results import Step, results_markdown
-from tasks.job import Stage
+from transforms.stages import Stage
 
 if TYPE_CHECKING:
     from flows.outcome.results import RunResult

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from menagerie.figures import error, milliseconds, seconds, speed
 from menagerie.format.bundle_manifest import ReleaseState
-from tasks.job import Stage
+from transforms.stages import Stage
 from zoo.base_models import Frozen
 from zoo.records import Diagnosis, StageTime
 from zoo.report import plain_text, summarise

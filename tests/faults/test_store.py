@@ -23,8 +23,8 @@ from toy_zoo import ToyModel, toy_judgement
 from flows.convert import convert_zoo
 from flows.parameters import ConversionOptions
 from flows.services import Recorder, Services, SilentListener, use_services
-from tasks.job import Stage
 from tasks.prove import prove
+from transforms.stages import Stage
 from zoo.processes import OWN_STORE
 from zoo.store import open_store
 
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flows.outcome.results import ModelResult
-    from tasks.job import Job, LowerRecord, StageRecords
+    from tasks.job import Job, StageRecords
+    from transforms.stages import LowerRecord
     from zoo.records import ConversionReport
 
 pytestmark = pytest.mark.faults

@@ -29,10 +29,11 @@ from flows.run_names import own_name
 from flows.runs import NOTHING_KEPT
 from flows.services import Services, use_services
 from tasks.child import Child, spawn
-from tasks.job import Job, Stage, StageRecords
+from tasks.job import Job, StageRecords
 from tasks.model_process import ModelProcess
 from tasks.prove import prove
 from tasks.stages import ModelHolder
+from transforms.stages import Stage
 from zoo.records import ConversionReport
 
 if os.environ.get("MENAGERIE_TOYS") == "instant":  # edits of the stages' code change no toy

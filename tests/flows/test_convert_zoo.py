@@ -29,9 +29,9 @@ from flows.runs import state_error
 from flows.services import Recorder, Services, use_services
 from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE
 from tasks.failures import ProcessDied
-from tasks.job import Job, Stage, StageRecords
 from tasks.prove import prove
 from tasks.publish import publish_bundle
+from transforms.stages import Stage
 from zoo.catalogue import update_catalogue
 from zoo.errors import ExportError, SourceError, StoreUnreachable, UsageError
 from zoo.records import Verdict
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from uuid import UUID
 
-    from tasks.job import PublishRecord
+    from tasks.job import Job, PublishRecord, StageRecords
     from zoo.records import ConversionReport
     from zoo.store import Store
 

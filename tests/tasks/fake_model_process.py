@@ -10,15 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tasks.job import (
-    ExportedProgramSize,
-    ExportRecord,
-    Job,
-    LowerRecord,
-    PullRecord,
-    Suspect,
-    TransformRecord,
-)
+from tasks.job import ExportedProgramSize, ExportRecord, Job, PullRecord, Suspect
 from tasks.serve_model import main
 from tasks.stages import InProcessHolder
 from zoo.errors import HashMismatch, SourceError, UnsupportedKernels
@@ -26,6 +18,8 @@ from zoo.records import Diagnosis, Divergence, DivergenceStage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from transforms.stages import LowerRecord, TransformRecord
 
 
 CRASH = Divergence(

@@ -11,8 +11,9 @@ from toy_zoo import ToyModel, toy_bundle, toy_divergence, toy_job, toy_judgement
 
 from tasks.diagnose import diagnose, search_command, suspects
 from tasks.failures import ProcessDied
-from tasks.job import Stage, Suspect
+from tasks.job import Suspect
 from tasks.prove import NotProven, prove
+from transforms.stages import Stage
 from zoo.manifest import OUR_MODELS
 from zoo.records import ValidationReport, Verdict
 from zoo.report import cause, markdown, read_report

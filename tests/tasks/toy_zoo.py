@@ -10,18 +10,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime" / "format"))
 
 from bundle_maker import make_bundle
 
-from tasks.job import (
-    ExportedProgramSize,
-    ExportRecord,
-    Job,
-    LowerRecord,
-    PullRecord,
-    Stage,
-    StageRecords,
-    Suspect,
-    TransformRecord,
-)
+from tasks.job import ExportedProgramSize, ExportRecord, Job, PullRecord, StageRecords, Suspect
 from tasks.stages import InProcessHolder
+from transforms.stages import LowerRecord, Stage, TransformRecord
 from zoo.records import (
     CaseShape,
     Diagnosis,

@@ -21,7 +21,7 @@ from transforms.export.program import prepare_own
 from transforms.goldens.examples import resized
 from transforms.targets import target_named
 from zoo.errors import ExportError, UsageError, ValidationError
-from zoo.precision import Precision
+from zoo.precision import Kept
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -262,11 +262,11 @@ def test_misuse_is_told_before_any_work(tmp_path: Path) -> None:
 
 def test_the_build_key_follows_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """What other code made of the same module is another artifact."""
-    wish = converter._Wish("net", target_named("cpu"), None, {}, Precision.FLOAT32, "", 1, 0.0)
-    keys = {converter._key(wish, ())}
-    keys.add(converter._key(wish, ()))
+    asked = converter._Request("net", target_named("cpu"), None, {}, Kept(), "", 1, 0.0, 0.0)
+    keys = {converter._key(asked, ())}
+    keys.add(converter._key(asked, ()))
     monkeypatch.setattr(converter, "code_digest", lambda: "0" * 64)
-    keys.add(converter._key(wish, ()))
+    keys.add(converter._key(asked, ()))
     assert len(keys) == 2
 
 

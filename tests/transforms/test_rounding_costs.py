@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from transforms import convert, rounding_costs
-from transforms.build import rewrite
 from transforms.export.program import Program, prepare_own
 from transforms.quantised import INTEGERS, quantised
 from transforms.rounding_costs import to_eight_bits
+from transforms.stages import transform
 from transforms.targets import target_named
 from zoo.precision import Kept, Precision
 
@@ -49,7 +49,8 @@ def _x() -> torch.Tensor:
 
 def _costs(module: nn.Module, x: torch.Tensor, precision: Precision) -> tuple[LayerCost, ...]:
     prepared = prepare_own("main", Program(module.eval(), (x,)))
-    return rewrite(prepared, None, target_named("cpu"), kept=Kept(precision)).log.rounding
+    [log] = transform([prepared], None, target_named("cpu"), kept=Kept(precision)).record.passes
+    return log.rounding
 
 
 def _snr_db(exact: torch.Tensor, found: torch.Tensor) -> float:
@@ -125,8 +126,10 @@ def test_other_operands_stay_as_they_are() -> None:
     costs = []
     for precision in (Precision.INT8, Precision.INT8_WEIGHT_ONLY):
         prepared = prepare_own("main", Program(_Odd().eval(), (_x(),)))
-        made = rewrite(prepared, [], target_named("cpu"), kept=Kept(precision)).log.rounding
-        costs.append({cost.parameter: cost.result_snr_db for cost in made})
+        done = transform([prepared], [], target_named("cpu"), kept=Kept(precision))
+        costs.append(
+            {cost.parameter: cost.result_snr_db for cost in done.record.passes[0].rounding}
+        )
     integers, floats = costs
     assert set(integers) == {"left", "right"}
     assert integers == pytest.approx(floats, abs=1.5)  # their scales differ, a row or a group

@@ -17,7 +17,7 @@ from menagerie.format.folder import open_bundle
 from menagerie.native_tool import native_tool
 from menagerie.session import Session
 from transforms import Program, convert
-from transforms.diagnosis import diagnose
+from transforms.bisect import diagnose
 from transforms.export.prepare import prepare
 from transforms.export.program import prepare_own
 from transforms.export.state import state_of

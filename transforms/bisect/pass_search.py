@@ -56,7 +56,11 @@ def _first_wrong(
 ) -> tuple[Node, Difference] | None:
     """The first node that both programs have and that is wrong, or the new node that feeds it."""
     known = {n.name: n for n in before.graph.nodes if is_probe(n)}
-    shared = [n for n in after.graph.nodes if n.name in known and is_probe(n)]
+    shared = [
+        n
+        for n in after.graph.nodes
+        if n.name in known and n.target == known[n.name].target and is_probe(n)
+    ]
     expected = capture(before, inputs, [n.name for n in shared])
     actual = capture(after, inputs, [n.name for n in shared])
     for node in shared:

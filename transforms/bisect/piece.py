@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from transforms.build import build, rewrite
-from transforms.bundle import Identity
 from transforms.export.prepare import Prepared
 from transforms.export.signature import given, signature_of
 from transforms.export.trace import Exported
 from transforms.goldens.cases import GoldenCase
 from transforms.graph.interpret import capture, output_nodes
+from transforms.stages import Identity, lower, transform
 from transforms.targets import Target, target_named
 from zoo.errors import SessionError
 
@@ -131,9 +130,9 @@ def lower_piece(
         LoweringError: if it cannot be lowered.
     """
     made = target_named(target)
-    prepared = rewrite(_prepared(program, inputs), (), made).prepared
-    build(bundle, Identity("piece", made, "0" * 64, "a piece of a model"), [prepared])
-    return prepared.exported.output_names
+    programs = transform([_prepared(program, inputs)], (), made).programs
+    lower(bundle, Identity("piece", made, "0" * 64, "a piece of a model"), programs, seconds=0)
+    return programs[0].exported.output_names
 
 
 def _prepared(program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> Prepared:

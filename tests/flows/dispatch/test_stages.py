@@ -15,7 +15,7 @@ from flows.services import SilentListener
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import State
 
-    from tasks.job import Stage
+    from transforms.stages import Stage
 
 FLOW = uuid.uuid4()
 

@@ -17,9 +17,9 @@ from flows.outcome.failures import conversion_log, failure_report, link_report, 
 from flows.outcome.pages import Ended, leave_pages
 from flows.outcome.results import ModelResult, Outcome, results_markdown
 from flows.runs import NOTHING_KEPT
-from tasks.job import Stage
 from tasks.prove import prove
 from tasks.publish import publish_bundle
+from transforms.stages import Stage
 from zoo.errors import ExportError
 from zoo.report import failure_markdown
 from zoo.store.local import LocalObjects

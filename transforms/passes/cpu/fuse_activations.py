@@ -88,8 +88,9 @@ class FuseActivations(GraphPass):
             with editor.graph.inserting_before(node):
                 fused = _fused(editor, layer, activation_of(node), node)
             if fused is not None:
-                editor.replace(node, fused)
                 journal.changed(f"{layer.name} applies {node.name}")
+                editor.replace(node, fused)
+                editor.succeed(layer, fused)
 
 
 def activation_of(node: Node) -> Activation:

@@ -146,8 +146,10 @@ class JoinExpandedDepthwise(GraphPass):
             for asked in [n for n in expansion.node.users if n.target is aten.sym_size.int]:
                 compute_size(editor, asked, expansion.node)
             with editor.graph.inserting_before(node):
-                editor.replace(node, _joined(editor, expansion, outer, node))
+                joined = _joined(editor, expansion, outer, node)
             journal.changed(f"joined {expansion.node.name} and {node.name}")
+            editor.replace(node, joined)
+            joined.name = node.name
 
 
 def _convolution(editor: ProgramEditor, node: Node) -> _Convolution | None:

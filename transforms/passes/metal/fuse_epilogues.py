@@ -135,6 +135,7 @@ def _fuse(editor: ProgramEditor, chain: _Chain) -> None:
     editor.replace(chain.last, made)
     for node in reversed([chain.product, *chain.nodes][:-1]):
         editor.graph.erase_node(node)
+    made.name = chain.product.name
 
 
 def _finished_convolution(editor: ProgramEditor, chain: _Chain) -> Node:

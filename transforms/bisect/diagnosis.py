@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from transforms.bisect import locate
-from transforms.pipeline import make_passes
-from zoo.errors import ValidationError
+from transforms.bisect.search import locate
+from transforms.pipeline import make_passes, passes_in
+from zoo.precision import Kept
 from zoo.records import Diagnosis
 
 if TYPE_CHECKING:
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
     from transforms.export.prepare import Prepared
     from transforms.targets import PassItem, Target
-    from zoo.records import Suspected, ValidationReport
+    from zoo.records import Suspected
     from zoo.spec import Dtype, Tolerance
 
-__all__ = ["diagnose", "failed_proof"]
+__all__ = ["diagnose"]
 
+
+_FLOATS = Kept()
 
 _NOTHING_FOUND = (
     "Lowered and run by itself, each suspected program agrees with eager: the fault lies in the "
@@ -33,51 +35,14 @@ _NOT_AFTER_A_RESET = (
     "it compared"
 )
 
-_SEARCH = (
-    "Call convert with search_seconds=600 (`zoo compile --search-minutes 10`) to find the first "
-    "node that is wrong, or allow more with tolerances="
-)
-
-
-_KEEP = "Leave it as it is with keep= (precisions of integers), or allow more with tolerances="
-
-
-def failed_proof(
-    validation: ValidationReport, search: Diagnosis | None, rounding: str = ""
-) -> ValidationError:
-    """The error that says what of a bundle is not as eager's, and what to do about it.
-
-    Args:
-        validation: that did not pass.
-        search: for the cause; None if there was none.
-        rounding: which layer's rounding costs most, where weights were rounded.
-    """
-    wrong = next(
-        ((p.program, o) for p in validation.programs for o in p.parity if not o.passed), None
-    )
-    fact = f"{validation.verdict}: {validation.detail}"
-    if wrong is not None:
-        fact = f"output {wrong[1].output!r} of golden case {wrong[1].case}: {wrong[1].fact}"
-    place = f"program {wrong[0]}" if wrong is not None else "validation"
-    if search is None:
-        is_rounded = rounding and wrong is not None
-        return ValidationError(place, fact, f"{rounding}. {_KEEP}" if is_rounded else _SEARCH)
-    if search.divergence is None:
-        return ValidationError(place, fact, search.detail)
-    found = search.divergence
-    line = f", {found.source_line}" if found.source_line else ""
-    blamed = f"pass {found.pass_name}" if found.pass_name else "lowering"
-    node = f"{found.node} ({found.operator} of {found.module_path or 'model'}{line})"
-    again = f" Run it alone: {found.command}" if found.command else ""
-    return ValidationError(place, fact, f"First wrong: {node}, by {blamed}.{again}")
-
 
 def diagnose(
     programs: Mapping[str, Prepared],
     suspects: Iterable[Suspected],
-    passes: Sequence[PassItem],
+    passes: Sequence[PassItem] | None,
     *,
     target: Target,
+    kept: Kept = _FLOATS,
     tolerances: Callable[[Dtype], Tolerance | None],
     folder: Path,
     seconds: float,
@@ -89,13 +54,15 @@ def diagnose(
         suspects: programs and golden cases that may show the fault, the likeliest first; no case
             means any of them. Of a program that keeps state only the first call of a run can be
             searched.
-        passes: as they were run, all of them (`passes_in`).
+        passes: as `transforms.stages.transform` took them.
         target: where the program is wrong.
+        kept: how its weights are kept.
         tolerances: by which it is.
         folder: for the smallest program that shows the fault; missing or empty.
         seconds: for the whole search.
     """
     end, later = time.monotonic() + seconds, list[str]()
+    whole = make_passes(passes_in(kept, passes, target))
     for name, case in suspects:
         program = programs[name]
         for number in range(len(program.goldens)) if case is None else (case,):
@@ -104,7 +71,7 @@ def diagnose(
                 continue
             found = locate(
                 program.exported.program,
-                make_passes(passes),
+                whole,
                 list(program.goldens[number].inputs.values()),
                 target=target,
                 tolerances=tolerances,

@@ -1,0 +1,325 @@
+"""The one core of a conversion, read downwards: export, passes, lowering, proof, seal.
+
+`convert()`, the tasks of a flow, the search for a fault (`transforms.bisect`) and the sweep call
+these functions; what differs between them (progress, retries, Prefect's states, where reports go)
+is theirs. Modules that need torch are imported by the functions that need it: a proof runs where
+torch is not.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from menagerie.format.bundle_manifest import ReleaseState
+from menagerie.validation import Limits, validate
+from zoo.base_models import Frozen
+from zoo.bundle_differences import reseal
+from zoo.precision import Kept, Precision
+from zoo.records import (
+    ConversionReport,
+    LoweringRecord,
+    Measurement,
+    PassLog,
+    ProgramGraphs,
+    StageTime,
+    ValidationReport,
+    with_latencies,
+)
+from zoo.report import write_report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from torch.export import ExportedProgram
+
+    from menagerie.format.bundle_manifest import BundleManifest
+    from transforms.bundle import Gate
+    from transforms.calibration import Call, Range
+    from transforms.export.prepare import Prepared
+    from transforms.speech_parts import SpeechParts
+    from transforms.targets import PassItem, Target
+    from zoo.spec import Dtype, Tolerance
+
+__all__ = [
+    "Identity",
+    "LowerRecord",
+    "Stage",
+    "TransformRecord",
+    "Transformed",
+    "lower",
+    "prove",
+    "run_goldens",
+    "seal",
+    "transform",
+]
+
+_FLOATS = Kept()
+
+
+class Stage(StrEnum):
+    """The stages of a conversion, in their order; `locate` only after a failed validation."""
+
+    PULL = "pull"
+    EXPORT = "export"
+    TRANSFORM = "transform"
+    LOWER = "lower"
+    VALIDATE = "validate"
+    LOCATE = "locate"
+    PUBLISH = "publish"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which conversion this is, as its bundle and its report say it.
+
+    Attributes:
+        model: its name.
+        target: what it is lowered for.
+        build_key: the hash of all that makes the bundle.
+        source: where the weights are from.
+        random_weights: the seed, where they are random.
+        licence: an SPDX identifier, or nothing.
+        summary: a line about the model.
+        parameters: how many numbers the model has.
+    """
+
+    model: str
+    target: Target
+    build_key: str
+    source: str = ""
+    random_weights: int | None = None
+    licence: str = ""
+    summary: str = ""
+    parameters: int = 0
+
+
+class TransformRecord(Frozen):
+    """Every pass has run over every program."""
+
+    passes: tuple[PassLog, ...]
+    graphs: tuple[ProgramGraphs, ...] = ()
+
+
+class LowerRecord(Frozen):
+    """The bundle is written and sealed as `lowered`.
+
+    The latencies, by program, were measured in turns; none where this machine only emulates the
+    target's device, or the artifact could not be run.
+    """
+
+    lowering: tuple[LoweringRecord, ...]
+    artifact_latency: tuple[tuple[str, Measurement], ...] = ()
+    eager_latency: tuple[tuple[str, Measurement], ...]
+    weights_bytes: int
+
+
+@dataclass(frozen=True)
+class Transformed:
+    """Programs after the passes, and what these did."""
+
+    programs: tuple[Prepared, ...]
+    record: TransformRecord
+
+
+def transform(
+    programs: Iterable[Prepared],
+    passes: Sequence[PassItem] | None,
+    target: Target,
+    *,
+    kept: Kept = _FLOATS,
+    calibration: Mapping[str, Iterable[Call]] | None = None,
+) -> Transformed:
+    """Run the graph passes over every program, and round weights to a precision.
+
+    Args:
+        programs: as they were exported.
+        passes: in place of the target's general ones; None for these.
+        target: what they are lowered for.
+        kept: how the weights will be kept.
+        calibration: for `int8-static`: samples of the inputs of each program, by its name.
+
+    Raises:
+        UsageError: for a pass that does not exist or an option it does not take, a precision that
+            the target does not compute in, or a parameter to keep that there is not.
+        PassError: if a pass broke its contract.
+        LoweringError: if a program needs what the target lacks.
+    """
+    from transforms.graph.record import record_graph
+
+    done, logs, graphs = [], [], []
+    for prepared in programs:
+        before = prepared.exported.program
+        samples = (calibration or {}).get(prepared.name, ())
+        after, log, ranges = _rewritten(prepared, passes, target, kept, samples)
+        exported = replace(prepared.exported, program=after)
+        done.append(replace(prepared, exported=exported, operand_ranges=ranges))
+        logs.append(log)
+        graphs.append(
+            ProgramGraphs(
+                program=prepared.name, before=record_graph(before), after=record_graph(after)
+            )
+        )
+    return Transformed(tuple(done), TransformRecord(passes=tuple(logs), graphs=tuple(graphs)))
+
+
+def _rewritten(
+    prepared: Prepared,
+    passes: Sequence[PassItem] | None,
+    target: Target,
+    kept: Kept,
+    calibration: Iterable[Call],
+) -> tuple[ExportedProgram, PassLog, dict[str, Range]]:
+    """Run the whole list; where weights are rounded, also what that costs and what they meet."""
+    from transforms.calibration import fitting_calls, operand_ranges
+    from transforms.pipeline import passes_in, rounding_passes, run_passes
+    from transforms.rounding_costs import rounding_costs
+
+    run = functools.partial(run_passes, target=target, name=prepared.name)
+    before = prepared.exported.program
+    if kept.precision is Precision.FLOAT32:
+        return *run(before, passes_in(kept, passes, target)), {}
+    rounding = rounding_passes(kept, target)
+    whole, log = run(before, target.general_passes if passes is None else passes)
+    rounded, last = run(whole, rounding)
+    inputs = [prepared.goldens[0].inputs[name] for name in prepared.exported.input_names]
+    calls = fitting_calls(f"program {prepared.name}", calibration, inputs)
+    ranges = operand_ranges(whole, rounded, calls)
+    integers = kept.precision.multiplies_integers
+    costs = rounding_costs(whole, rounded, inputs, integers=integers, ranges=ranges)
+    finished, device = run(rounded, target.device_passes)
+    records = (*log.records, *last.records, *device.records)
+    return finished, PassLog(program=prepared.name, records=records, rounding=costs), ranges
+
+
+def lower(
+    folder: Path,
+    identity: Identity,
+    programs: Sequence[Prepared],
+    *,
+    tolerances: Mapping[Dtype, Tolerance] | None = None,
+    gate: Gate | None = None,
+    speech: SpeechParts | None = None,
+    kept: Kept = _FLOATS,
+    threads: int = 1,
+    seconds: float = 1.0,
+) -> LowerRecord:
+    """Lower programs for the identity's target, write the bundle of them, and time it.
+
+    Args:
+        folder: to be made.
+        identity: what the bundle is.
+        programs: after the passes; equal weights of theirs are stored once.
+        tolerances: those that differ from the usual ones.
+        gate: the accuracy gate, if there is one.
+        speech: the recipe, if the model understands speech.
+        kept: how weights are kept, where that loses nothing; `transform` rounds them.
+        threads: that the artifact and eager are timed with.
+        seconds: that each program is timed for, in turns with eager; 0: none is.
+
+    Raises:
+        UnsupportedKernels: listing every fallback kernel that the target's runtime lacks.
+        LoweringError: if code generation or a compiler fails.
+    """
+    from transforms.bundle import ProgramParts, write_bundle
+    from transforms.latency import measure_beside_eager
+
+    parts = [
+        ProgramParts(each, identity.target.lower(each.exported.program, folder, name=each.name))
+        for each in programs
+    ]
+    manifest = write_bundle(
+        folder,
+        identity,
+        parts,
+        tolerances=tolerances or {},
+        gate=gate,
+        speech=speech,
+        kept=kept,
+    )
+    artifacts, eager = measure_beside_eager(
+        folder, programs, identity.target, threads=threads, seconds=seconds
+    )
+    return LowerRecord(
+        lowering=tuple(part.lowered.record for part in parts),
+        artifact_latency=artifacts,
+        eager_latency=eager,
+        weights_bytes=manifest.weights.bytes,
+    )
+
+
+# Nothing has signed it yet: the signer looks at this verdict first.
+run_goldens = functools.partial(validate, allow_unsigned=True)
+
+
+def prove(
+    bundle: Path,
+    draft: BundleManifest,
+    identity: Identity,
+    transformed: TransformRecord,
+    lowered: LowerRecord,
+    *,
+    limits: Limits,
+    stages: Callable[[], Sequence[StageTime]] = tuple,
+    judge: Callable[..., ValidationReport] = run_goldens,
+) -> ConversionReport:
+    """Run the bundle in a fresh process without torch, and put the report over it together.
+
+    Args:
+        bundle: sealed as `lowered`; it stays as it is.
+        draft: its manifest, read before the bundle runs.
+        identity: what it is.
+        transformed: what the passes said.
+        lowered: what lowering said; where that has latencies, the artifact is not timed again.
+        limits: of the run.
+        stages: how long each stage took, asked when the run is over.
+        judge: `menagerie.validation.validate`, or a stand-in of tests.
+    """
+    limits = replace(limits, measure_seconds=0.0) if lowered.artifact_latency else limits
+    validation = with_latencies(judge(bundle, limits=limits), lowered.artifact_latency)
+    return ConversionReport(
+        model=identity.model,
+        summary=identity.summary,
+        target=identity.target.name,
+        build_key=identity.build_key,
+        source=identity.source,
+        random_weights=identity.random_weights,
+        licence=identity.licence,
+        parameters=identity.parameters,
+        weights_bytes=lowered.weights_bytes,
+        passes=transformed.passes,
+        lowering=lowered.lowering,
+        validation=validation,
+        eager_latency=lowered.eager_latency,
+        stages=tuple(stages()),
+        versions=draft.versions,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def seal(
+    bundle: Path,
+    draft: BundleManifest,
+    report: ConversionReport,
+    graphs: Sequence[ProgramGraphs],
+) -> BundleManifest:
+    """Put the report into a bundle that passed, and seal it in the state that was proven.
+
+    That is `validated`, or `emulated` where this host emulates the target's device.
+
+    Args:
+        bundle: as it was lowered.
+        draft: its manifest, read before the bundle ran: a run may write into its folder.
+        report: of a proof that passed.
+        graphs: for the picture in the report.
+
+    Raises:
+        ArtifactError: if a file of the bundle changed while it ran.
+    """
+    write_report(report, bundle, graphs=graphs)
+    emulated = report.validation.emulated
+    return reseal(bundle, draft, ReleaseState.EMULATED if emulated else ReleaseState.VALIDATED)
