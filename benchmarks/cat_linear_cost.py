@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from transforms.passes.cat_linear_gate import Shape
+    from transforms.passes.fuse_cat_linear import Shape
 
 __all__ = ["gain"]
 

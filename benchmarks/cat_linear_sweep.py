@@ -35,7 +35,7 @@ def main() -> None:
 def _sweep(widths: str, features: int, choice: argparse.Namespace) -> None:
     from cat_linear_cost import gain
 
-    from transforms.passes.cat_linear_gate import Shape, denial
+    from transforms.passes.fuse_cat_linear import Shape, denial
 
     width, parts = map(int, widths.split("x"))
     with tempfile.TemporaryDirectory(prefix="menagerie-") as folder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 import shutil
 from dataclasses import dataclass
@@ -26,13 +27,11 @@ from menagerie.format.folder import seal
 from menagerie.speech.recipe import HELD_OUT_FILE, SPEECH_FILE
 from menagerie.typed_json import document
 from transforms.export.trace import WRAPPER_PREFIX
-from transforms.lowering.lowered import LoweredFile
 from transforms.lowering.toolchain import find_compiler
-from transforms.noted_tensors import save_noted
-from transforms.passes.narrow_weights import may_narrow
-from transforms.passes.quantise_weights import may_quantise
+from transforms.passes.round_weights import may_narrow, may_quantise
 from transforms.quantised import Quantised, Scheme, quantised, scheme_of
 from transforms.sbom import SBOM_FILE, sbom_document
+from transforms.targets.base import LoweredFile
 from zoo.spec import DEFAULT_TOLERANCES
 
 if TYPE_CHECKING:
@@ -42,14 +41,15 @@ if TYPE_CHECKING:
     from transforms.calibration import Range
     from transforms.export.prepare import Prepared
     from transforms.goldens.cases import GoldenCase
-    from transforms.lowering.lowered import LoweredProgram
     from transforms.speech_parts import SpeechParts
     from transforms.stages import Identity
     from transforms.targets import Target
+    from transforms.targets.base import LoweredProgram
     from zoo.precision import Kept
     from zoo.spec import AccuracyGate, Dtype, Tolerance
 
-__all__ = ["Gate", "ProgramParts", "content_digest", "write_bundle"]
+
+__all__ = ["Gate", "ProgramParts", "content_digest", "save_noted", "write_bundle"]
 
 _WEIGHTS = "weights.safetensors"
 _ACCURACY = "accuracy.safetensors"
@@ -262,3 +262,17 @@ def _versions(target: Target) -> dict[str, str]:
         "compiler": find_compiler().version,
         **target.versions(),
     }
+
+
+_LENGTH = 8  # bytes before the header, which say how long it is
+
+
+def save_noted(tensors: Mapping[str, torch.Tensor], path: Path, notes: Mapping[str, str]) -> None:
+    """Write tensors, and notes in the file's `__metadata__`."""
+    save_file(dict(tensors), path, metadata=dict(notes))
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(_LENGTH), "little")
+        header = json.loads(file.read(size)) | {"__metadata__": dict(sorted(notes.items()))}
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        file.seek(_LENGTH)
+        file.write(text.ljust(size))

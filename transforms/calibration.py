@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 from transforms.goldens.cases import input_dtype
-from transforms.graph.origin import origin
-from transforms.weight_products import ProductRun, changed_weights, other_operand
+from transforms.graph.record import origin
+from transforms.rounding_costs import ProductRun, changed_weights, other_operand
 from zoo.errors import SourceError, UsageError
 
 if TYPE_CHECKING:

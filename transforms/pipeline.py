@@ -8,8 +8,8 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING
 
-from transforms.graph.check import check_program
 from transforms.graph.editor import ProgramEditor
+from transforms.graph.graph_pass import check_program
 from transforms.graph.guards import dynamic_sizes_kept
 from transforms.passes.compute_convolution_sizes import ComputeConvolutionSizes
 from transforms.passes.cpu.expand_recurrent_layers import ExpandRecurrentLayers
@@ -27,12 +27,11 @@ from transforms.passes.metal.fuse_epilogues import FuseEpilogues
 from transforms.passes.metal.join_linear_layers import JoinLinearLayers
 from transforms.passes.metal.keep_attention_whole import KeepAttentionWhole
 from transforms.passes.metal.turn_volumes_into_images import TurnVolumesIntoImages
-from transforms.passes.narrow_weights import NarrowWeights
 from transforms.passes.pointwise_affine_to_conv import PointwiseAffineToConv
-from transforms.passes.quantise_weights import QuantiseWeights
 from transforms.passes.remove_dead_code import RemoveDeadCode
 from transforms.passes.remove_identity_permutes import RemoveIdentityPermutes
 from transforms.passes.replace_view_copies import ReplaceViewCopies
+from transforms.passes.round_weights import NarrowWeights, QuantiseWeights
 from transforms.passes.turn_pointwise_sequences import (
     TurnPointwiseSequences,
     TurnPointwiseSequencesBothWays,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-    from transforms.lowering.lowered import LoweredProgram
+    from transforms.targets.base import LoweredProgram
 
 MODELS = Path(__file__).parents[2] / "zoo" / "models"
 

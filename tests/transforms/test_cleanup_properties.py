@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from transforms.graph.check import check_program
+from transforms.graph.graph_pass import check_program
 from transforms.passes.decompose_linear import DecomposeLinear
 from transforms.passes.fold_batch_norm import FoldBatchNorm
 from transforms.passes.fold_constants import FoldConstants

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from transforms.lowering.compiled_once import kept_object, precompiled_header
 from transforms.lowering.mach_toolchain import mach_compiler
-from transforms.lowering.toolchain import Compiler, find_compiler
+from transforms.lowering.toolchain import Compiler, find_compiler, kept_object, precompiled_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from transforms.export.trace import export_program
-from transforms.graph.check import check_program
+from transforms.graph.graph_pass import check_program
 from transforms.lowering.cpu import BACKEND
 from transforms.lowering.inductor import generate_code
 from transforms.passes.decompose_stft import DecomposeStft

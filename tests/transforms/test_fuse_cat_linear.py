@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from transforms.passes.cat_linear_gate import Shape, denial
-from transforms.passes.fuse_cat_linear import FuseCatLinear
+from transforms.passes.fuse_cat_linear import FuseCatLinear, Shape, denial
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:

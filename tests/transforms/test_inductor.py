@@ -23,8 +23,12 @@ from torch.utils import _cpp_embed_headers
 from transforms.lowering import inductor
 from transforms.lowering.coverage import check_kernels
 from transforms.lowering.cpu import BACKEND
-from transforms.lowering.index_strides import stride_in_range
-from transforms.lowering.inductor import generate_code, metal_header, metal_on_any_host
+from transforms.lowering.inductor import (
+    generate_code,
+    metal_header,
+    metal_on_any_host,
+    stride_in_range,
+)
 from transforms.lowering.interface import interface
 from zoo.errors import UnsupportedKernels
 

@@ -8,7 +8,7 @@ import torch
 from safetensors import safe_open
 
 from menagerie.tensor_files import read_notes, read_tensors
-from transforms.noted_tensors import save_noted
+from transforms.bundle import save_noted
 
 if TYPE_CHECKING:
     from pathlib import Path

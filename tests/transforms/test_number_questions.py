@@ -6,7 +6,7 @@ import pytest
 import sympy
 from sympy.core.expr import Expr
 
-from transforms.export.number_questions import number_questions_remembered
+from transforms.graph.guards import number_questions_remembered
 
 _SIZE = sympy.Symbol("s0", integer=True, positive=True)
 

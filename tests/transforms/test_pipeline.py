@@ -11,9 +11,8 @@ from torch import nn
 
 import transforms
 from transforms import available_passes, run_passes
-from transforms.graph.check import check_program
 from transforms.graph.editor import ProgramEditor
-from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.graph_pass import GraphPass, Journal, check_program
 from transforms.pipeline import make_passes, passes_in
 from transforms.targets import PassGroup, all_targets, target_named
 from zoo.errors import PassError, UsageError

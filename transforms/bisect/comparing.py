@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from menagerie.validation.compare import compare
+from transforms.graph.record import module_path, source_line
+from zoo.errors import MenagerieError
+from zoo.records import Divergence, DivergenceStage
 from zoo.spec import DEFAULT_TOLERANCES, Dtype, Tolerance
 
-__all__ = ["Difference", "Tolerances", "comparable", "default_tolerances", "difference", "to_numpy"]
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+
+__all__ = [
+    "Deadline",
+    "Difference",
+    "Runner",
+    "Tolerances",
+    "comparable",
+    "default_tolerances",
+    "difference",
+    "divergence_at",
+    "is_probe",
+    "to_numpy",
+]
 
 Tolerances = Callable[[Dtype], Tolerance | None]
 _NAMES = frozenset(str(d) for d in Dtype)
@@ -58,3 +78,51 @@ def to_numpy(value: torch.Tensor) -> np.ndarray[Any, Any]:
 
 def _dtype_name(value: torch.Tensor) -> str:
     return str(value.dtype).removeprefix("torch.")
+
+
+# Lowers a program, runs it on the target, and returns its outputs in order.
+Runner = Callable[[torch.export.ExportedProgram, Sequence[torch.Tensor]], Sequence[torch.Tensor]]
+
+
+def divergence_at(stage: DivergenceStage, node: Node, distance: Difference) -> Divergence:
+    """The record of a wrong node, with where in the model it comes from."""
+    file, line = source_line(node)
+    return Divergence(
+        stage=stage,
+        pass_name=None,
+        node=node.name,
+        operator=str(node.target),
+        module_path=module_path(node),
+        source_line=f"{file}:{line}" if file else "",
+        max_abs=distance.max_abs,
+        snr_db=distance.snr_db,
+    )
+
+
+def is_probe(node: Node) -> bool:
+    """Whether a node is a computed tensor of real numbers: integers may tip over by rounding."""
+    value = node.meta.get("val")
+    if node.op != "call_function" or not isinstance(value, torch.Tensor):
+        return False
+    return comparable(value) and value.is_floating_point()
+
+
+class Deadline:
+    """A moment after which a search makes do with what it knows.
+
+    Args:
+        seconds: from now on; None: for ever.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self._end = time.monotonic() + (math.inf if seconds is None else seconds)
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is over."""
+        return time.monotonic() >= self._end
+
+    def check(self, what: str) -> None:
+        """Raise MenagerieError when it is over; `what` did not come about in time."""
+        if self.passed:
+            raise MenagerieError("bisect", f"the time was up before {what}")

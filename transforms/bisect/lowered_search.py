@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from transforms.bisect.comparing import Difference, Tolerances, comparable, difference
+from transforms.bisect.comparing import (
+    Difference,
+    Tolerances,
+    comparable,
+    difference,
+    divergence_at,
+    is_probe,
+)
 from transforms.bisect.cutting import Piece, extract, with_outputs
-from transforms.bisect.divergence import divergence_at, is_probe
 from transforms.graph.interpret import capture, output_nodes
 from zoo.errors import LoweringError, MenagerieError
 from zoo.records import Divergence, DivergenceStage
@@ -18,8 +24,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-    from transforms.bisect.deadline import Deadline
-    from transforms.bisect.divergence import Runner
+    from transforms.bisect.comparing import Deadline, Runner
 
 __all__ = ["LoweredSearch"]
 

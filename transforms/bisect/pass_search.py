@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from transforms.bisect.comparing import Difference, Tolerances, comparable, difference
+from transforms.bisect.comparing import (
+    Difference,
+    Tolerances,
+    comparable,
+    difference,
+    divergence_at,
+    is_probe,
+)
 from transforms.bisect.cutting import Piece, extract
-from transforms.bisect.divergence import divergence_at, is_probe
 from transforms.graph.interpret import capture, output_nodes
 from zoo.errors import MenagerieError
 from zoo.records import Divergence, DivergenceStage
@@ -18,7 +24,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-    from transforms.bisect.deadline import Deadline
+    from transforms.bisect.comparing import Deadline
     from transforms.graph.graph_pass import GraphPass
 
 __all__ = ["compare_programs", "smallest_for_pass"]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-    from transforms.bisect.divergence import Runner
+    from transforms.bisect.comparing import Runner
 
 __all__ = ["lower_piece", "run_bundle", "run_piece", "runner"]
 

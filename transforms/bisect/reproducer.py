@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-    from transforms.bisect.comparing import Tolerances
-    from transforms.bisect.divergence import Runner
+    from transforms.bisect.comparing import Runner, Tolerances
     from transforms.graph.graph_pass import GraphPass, PassOptions
 
 __all__ = ["Origin", "Rerun", "read_program", "rerun", "save", "write_program"]

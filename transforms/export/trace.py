@@ -16,13 +16,12 @@ from torch.export import ExportedProgram
 from torch.utils._pytree import tree_map
 
 from transforms.export.assertions import without_assertions
-from transforms.export.number_questions import number_questions_remembered
 from transforms.export.packed_linear import declare_packed_linear
 from transforms.export.refusals import refuse_unsupported
 from transforms.export.signature import Signature, output_names, signature_of
 from transforms.export.state import assigned_in_place, state_of, with_own_state
 from transforms.graph.editor import ProgramEditor
-from transforms.graph.guards import transforms_of_any_length
+from transforms.graph.guards import number_questions_remembered, transforms_of_any_length
 from transforms.graph.layouts import plain, same_layout
 from zoo.errors import ExportError
 from zoo.sources.random_weights import misfit

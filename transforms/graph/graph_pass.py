@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from transforms.graph.check import check_program
+import torch
+from torch._export.verifier import SpecViolationError
+
 from transforms.graph.editor import ProgramEditor
 from zoo.errors import MenagerieError, PassError
 from zoo.records import PassRecord, Refusal
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["GraphPass", "Journal", "PassOptions"]
+
+__all__ = ["GraphPass", "Journal", "PassOptions", "check_program"]
 
 PassOptions = Mapping[str, bool | int | float | str]
 
@@ -108,3 +111,48 @@ class GraphPass(ABC):
         editor = ProgramEditor(program, place)
         record = self.run(editor)
         return (editor.finish() if record.modified else program), record
+
+
+_OURS_TO_MEND = "This is a fault of the pass, not of the model"
+
+
+def check_program(program: ExportedProgram, stage: str) -> None:
+    """Raise PassError unless `program` is well formed.
+
+    Checked: torch's own specification (order and names of nodes, a fake value at every call, a
+    signature that fits the graph's inputs and outputs); and that every constant exists with the
+    shape and dtype that its placeholder claims, which torch does not look at.
+
+    Args:
+        program: what a stage produced.
+        stage: that stage's name, the place in the message.
+    """
+    try:
+        program.graph.lint()
+        program.validate()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError, SpecViolationError) as error:
+        raise PassError(stage, f"left a malformed graph ({error})", _OURS_TO_MEND) from error
+    fault = _constant_fault(program)
+    if fault:
+        raise PassError(stage, fault, _OURS_TO_MEND)
+
+
+def _constant_fault(program: ExportedProgram) -> str | None:
+    nodes = {n.name: n for n in program.graph.nodes if n.op == "placeholder"}
+    signature = program.graph_signature
+    lifted = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    for placeholder, target in lifted.items():
+        value = program.state_dict.get(target, program.constants.get(target))
+        if not isinstance(value, torch.Tensor):
+            return f"lost the constant {target}"
+        claimed = nodes[placeholder].meta["val"]
+        if tuple(claimed.shape) != tuple(value.shape) or claimed.dtype != value.dtype:
+            return (
+                f"claims {target} is {tuple(claimed.shape)} {claimed.dtype}, "
+                f"it is {tuple(value.shape)} {value.dtype}"
+            )
+    return None

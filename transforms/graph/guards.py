@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from unittest import mock
+from unittest.mock import patch
 
 import torch
+from sympy.core.expr import Expr
 from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
 from zoo.errors import LoweringError
@@ -18,10 +22,15 @@ if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.export import ExportedProgram
 
+
 __all__ = [
-    "dynamic_sizes_kept", "guards_not_noted", "no_new_guards", "surely_equal",
+    "dynamic_sizes_kept",
+    "guards_not_noted",
+    "no_new_guards",
+    "number_questions_remembered",
+    "surely_equal",
     "transforms_of_any_length",
-]  # fmt: skip
+]
 
 _LOUD = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
 
@@ -98,3 +107,13 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)
+
+
+_REMEMBERED = property(lru_cache(maxsize=None)(Expr.is_number.fget))
+
+
+@contextmanager
+def number_questions_remembered() -> Iterator[None]:
+    """Inside the block, sympy looks at an expression once; expressions never change."""
+    with patch.object(Expr, "is_number", _REMEMBERED):
+        yield

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch.fx import Node
 
+
 __all__ = [
     "bound_arguments",
+    "declare",
     "for_each_axis",
     "has_effect",
     "is_elementwise",
@@ -191,3 +194,27 @@ def _is_arithmetic(target: Any) -> bool:
     module = getattr(target, "__module__", "") or ""
     name = getattr(target, "__name__", "")
     return module in {"_operator", "math"} or (module == "torch" and name.startswith("sym_"))
+
+
+@functools.cache
+def declare(
+    schema: str, shape: Callable[..., torch.Tensor], compute: Callable[..., torch.Tensor]
+) -> torch.library.Library:
+    """Declare `menagerie::<schema>` for the process; once, however often it is called.
+
+    The runtime reads operands by any strides.
+
+    Args:
+        schema: name, parameters and result, as torch writes them.
+        shape: an uninitialised result for such arguments.
+        compute: the result by torch's own operators; what a program is interpreted with.
+
+    Returns:
+        What holds the declaration, kept alive by this cache.
+    """
+    library = torch.library.Library("menagerie", "FRAGMENT")  # type: ignore[no-untyped-call]
+    library.define(schema, tags=(torch.Tag.flexible_layout,))  # type: ignore[no-untyped-call]
+    name = schema.partition("(")[0]
+    library.impl(name, shape, "Meta")  # type: ignore[no-untyped-call]
+    library.impl(name, compute, "CPU")  # type: ignore[no-untyped-call]
+    return library

@@ -6,15 +6,19 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
-from menagerie.shims import supported_symbols
+import torch
+
+from menagerie.shims import load, supported_symbols
 from zoo.errors import LoweringError, UnsupportedKernels
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
+    from torch.export import ExportedProgram
 
-__all__ = ["check_imports", "check_kernels", "check_library"]
+
+__all__ = ["check_imports", "check_kernels", "check_library", "own_shims"]
 
 # Left undefined on purpose by every shared library, or resolved by the C and C++ libraries.
 _SHIM_PREFIXES = ("aoti_torch_", "Sleef_", "menagerie_")
@@ -72,3 +76,24 @@ def _nm() -> str:
     if path is None:
         raise LoweringError("coverage", "there is no `nm` on the PATH", "Install binutils")
     return path
+
+
+_NAMESPACES = ("menagerie", "torchao")
+
+
+def own_shims(program: ExportedProgram, device: str) -> dict[torch._ops.OpOverload, list[str]]:
+    """Each such operator with the C declaration of its function, as Inductor is told of them.
+
+    Args:
+        program: what is lowered.
+        device: as names of functions have it, `cpu` or `mps`.
+    """
+    declarations = {shim.name: shim.declaration for shim in load()}
+    found = {}
+    for node in program.graph.nodes:
+        operator = node.target
+        if isinstance(operator, torch._ops.OpOverload) and operator.namespace in _NAMESPACES:
+            name = f"aoti_torch_{device}_{operator._schema.name.partition('::')[2]}"
+            if name in declarations:
+                found[operator] = [declarations[name]]
+    return found

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 from menagerie.library import library_path
 from transforms.graph.guards import dynamic_sizes_kept
 from transforms.lowering.checked_loops import FAULTS, CheckedScheduling
-from transforms.lowering.coverage import check_kernels, check_library
+from transforms.lowering.coverage import check_kernels, check_library, own_shims
 from transforms.lowering.inductor import Backend, generate_code
 from transforms.lowering.interface import HEADER, interface
-from transforms.lowering.lowered import LoweredProgram
-from transforms.lowering.own_shims import own_shims
 from transforms.lowering.portable_link import link_model_library
 from transforms.lowering.timed_kernels import TimedWrapper
 from transforms.lowering.toolchain import Compiler, Source, find_compiler
+from transforms.targets.base import LoweredProgram
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord
 

@@ -18,7 +18,7 @@ from torch._inductor.codegen.cpp import CppOverrides, CppVecOverrides
 from torch._inductor.codegen.cpp_utils import cexpr_index
 from torch._inductor.virtualized import V, ops
 
-from transforms.graph.origin import origin
+from transforms.graph.record import origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -47,12 +47,14 @@ import warnings
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+import sympy
 import torch
-from torch._inductor import codecache
+from torch._inductor import codecache, sizevars
 from torch._inductor import graph as graph_module
 from torch._inductor.codegen import common, cpp, cpp_wrapper_cpu
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
@@ -60,11 +62,10 @@ from torch._inductor.fx_passes import fuse_attention
 from torch._inductor.utils import get_gpu_type, normalize_name
 from torch.utils import _cpp_embed_headers
 
-from transforms.export.number_questions import number_questions_remembered
 from transforms.export.state import state_of
-from transforms.graph.origin import origin
+from transforms.graph.guards import number_questions_remembered
+from transforms.graph.record import origin
 from transforms.lowering.eager_numbers import numbers_as_eager
-from transforms.lowering.index_strides import stride_in_range
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
@@ -75,7 +76,15 @@ if TYPE_CHECKING:
     from torch._inductor.scheduler import BaseScheduling
     from torch.export import ExportedProgram
 
-__all__ = ["Backend", "GeneratedCode", "generate_code", "metal_header", "metal_on_any_host"]
+
+__all__ = [
+    "Backend",
+    "GeneratedCode",
+    "generate_code",
+    "metal_header",
+    "metal_on_any_host",
+    "stride_in_range",
+]
 
 _SYMBOL = re.compile(r"\baoti_torch_\w+")
 _PROXY = "aoti_torch_proxy_executor_call_function"
@@ -258,3 +267,31 @@ def _match(symbol: str, sites: Mapping[str, list[str]]) -> list[str]:
 
 def _sites(origins: Any) -> list[str]:
     return [origin(node) for node in sorted(origins, key=lambda n: n.name)]
+
+
+# Operations of an index. Up to here an answer takes tenths of a second; plain sums of products,
+# whose strides are constant, have fewer.
+_LONGEST = 100
+
+_simplified = sizevars.stride_at_vec_range
+
+
+@lru_cache
+def stride_in_range(
+    index: sympy.Expr, variable: sympy.Symbol, vector_length: int | None = None
+) -> sympy.Expr:
+    """The difference that one step of a variable makes; of a long index it is not simplified.
+
+    What is not simplified still has the variable in it, which is to Inductor a stride that varies:
+    the loop is generated without vectors there, and its results are the same.
+
+    Args:
+        index: an offset in elements.
+        variable: of the loop.
+        vector_length: steps that are computed at once; None: one.
+    """
+    if not index.has(variable):
+        return sympy.S.Zero
+    if index.count_ops() <= _LONGEST:
+        return _simplified(index, variable, vector_length)
+    return index.subs({variable: variable + 1}) - index

@@ -17,14 +17,13 @@ from menagerie.shims import kernel_symbols
 from transforms.graph.editor import copied
 from transforms.graph.guards import dynamic_sizes_kept
 from transforms.lowering import mach_toolchain
-from transforms.lowering.coverage import check_imports, check_kernels, check_library
+from transforms.lowering.coverage import check_imports, check_kernels, check_library, own_shims
 from transforms.lowering.inductor import Backend, generate_code, metal_on_any_host
-from transforms.lowering.lowered import LoweredFile, LoweredProgram
 from transforms.lowering.metal_codegen import MetalScheduling, MetalWrapper, metal_code
 from transforms.lowering.mps_host import provide_mps
-from transforms.lowering.own_shims import own_shims
 from transforms.lowering.portable_link import link_model_library
 from transforms.lowering.toolchain import Source, find_compiler
+from transforms.targets.base import LoweredFile, LoweredProgram
 from transforms.targets.cpu import host_requirements
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord

@@ -19,9 +19,9 @@ import torch
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 
 from transforms.graph.graph_pass import Journal
-from transforms.passes import cat_linear_gate
+from transforms.passes import fuse_cat_linear
 from transforms.passes.axis_provenance import sizes_of
-from transforms.passes.cat_linear_gate import Shape, checked_gate, denial, least
+from transforms.passes.fuse_cat_linear import Shape, checked_gate, denial, least
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
@@ -80,7 +80,7 @@ class CatLinearPreGradPass(CustomGraphPass):
 
     def uuid(self) -> Any:
         """What Inductor's caches key this pass by: its code and its gate."""
-        files = (__file__, str(Path(cat_linear_gate.__file__)))
+        files = (__file__, str(Path(fuse_cat_linear.__file__)))
         return get_hash_for_files(files, extra=self._gate)
 
     def _denial(self, match: _Match) -> str | None:

@@ -7,7 +7,7 @@ here are imported where torch is not: what lowers is imported by the method that
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from menagerie.format.bundle_manifest import platform_name
@@ -18,14 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    import torch
     from torch.export import ExportedProgram
 
     from menagerie.format.bundle_manifest import Requirements
-    from transforms.lowering.lowered import LoweredProgram
     from zoo.errors import Check
+    from zoo.records import LoweringRecord
     from zoo.spec import PassChoice
 
-__all__ = ["ROUND_WEIGHTS", "PassGroup", "PassItem", "Target"]
+
+__all__ = ["ROUND_WEIGHTS", "LoweredFile", "LoweredProgram", "PassGroup", "PassItem", "Target"]
 
 # In a target's list: the place of the pass that a precision asks for, if it asks for one.
 ROUND_WEIGHTS = "round_weights"
@@ -142,3 +144,31 @@ class Target(ABC):
 
     def __str__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True)
+class LoweredFile:
+    """A file beside a program's library; what else is said of it stands in the manifest too.
+
+    Attributes:
+        path: in the bundle's folder.
+        source_sha256: of the source that it and the library were both compiled from, if it was.
+        requires: of a machine that loads it, where that is not the library's.
+    """
+
+    path: Path
+    source_sha256: str | None = None
+    requires: Requirements | None = None
+
+
+@dataclass(frozen=True)
+class LoweredProgram:
+    """A compiled program: its library, and the tensors it expects by constant name.
+
+    `files` are the others that the target's runtime asks for, by their role in the manifest.
+    """
+
+    library: Path
+    constants: dict[str, torch.Tensor]
+    record: LoweringRecord
+    files: Mapping[str, LoweredFile] = field(default_factory=dict)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-    from transforms.lowering.lowered import LoweredProgram
+    from transforms.targets.base import LoweredProgram
 
 __all__ = ["CpuTarget", "host_requirements"]
 

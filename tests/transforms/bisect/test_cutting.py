@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from transforms.bisect.cutting import extract, with_outputs
-from transforms.graph.check import check_program
+from transforms.graph.graph_pass import check_program
 from transforms.graph.interpret import capture, output_nodes
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-    from transforms.lowering.lowered import LoweredProgram
+    from transforms.targets.base import LoweredProgram
 
 
 class Small(nn.Module):

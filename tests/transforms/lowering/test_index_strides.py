@@ -9,7 +9,7 @@ import sympy
 from torch._inductor import sizevars
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
-from transforms.lowering.index_strides import stride_in_range
+from transforms.lowering.inductor import stride_in_range
 
 _X, _Y, _SIZE = sympy.symbols("x y size", integer=True, nonnegative=True)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-    from transforms.lowering.lowered import LoweredProgram
+    from transforms.targets.base import LoweredProgram
 
 
 def test_library_is_for_macs_with_apple_silicon(dylib: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch._decomp import get_decompositions
 
 from transforms.graph.graph_pass import GraphPass, Journal
-from transforms.graph.origin import origin
+from transforms.graph.record import origin
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:

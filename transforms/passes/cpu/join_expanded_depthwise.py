@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from transforms.graph.aliasing import is_written_between
-from transforms.graph.custom_operators import declare
 from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.guards import surely_equal
-from transforms.graph.schemas import bound_arguments, for_each_axis
+from transforms.graph.schemas import bound_arguments, declare, for_each_axis
 from transforms.passes.compute_convolution_sizes import compute_size
 from transforms.passes.cpu.fuse_activations import ACTIVATIONS, Activation, activation_of
 from transforms.passes.lay_out_weights import reads_by_strides

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from transforms.graph.custom_operators import declare
 from transforms.graph.editor import fake_value
 from transforms.graph.guards import surely_equal
-from transforms.graph.schemas import bound_arguments
+from transforms.graph.schemas import bound_arguments, declare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

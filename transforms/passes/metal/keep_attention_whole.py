@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from transforms.graph.custom_operators import declare
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.guards import surely_equal
+from transforms.graph.schemas import declare
 from transforms.passes.lay_out_weights import let_views_copy
 
 if TYPE_CHECKING:

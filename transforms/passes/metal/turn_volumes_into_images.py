@@ -19,7 +19,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.guards import guards_not_noted
-from transforms.graph.origin import origin
+from transforms.graph.record import origin
 from transforms.graph.schemas import bound_arguments, for_each_axis
 from zoo.errors import LoweringError
 
