@@ -18,7 +18,7 @@ from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.validation.findings import CaseKind
 from transforms.export.state import FirstState
 from transforms.export.trace import CallableProgram
-from transforms.goldens.lifelike import Content, Values, content_of, draw, sizes_of
+from transforms.goldens.realistic import Content, Values, content_of, draw, sizes_of
 from zoo.errors import ExportError
 from zoo.sources.random_weights import one_thread
 from zoo.spec import Dimension, InputSpec, ProgramSpec, SampleKind

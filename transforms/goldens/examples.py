@@ -25,7 +25,7 @@ import torch
 
 from menagerie.validation.findings import CaseKind
 from transforms.goldens.cases import GoldenCase, PlannedCase, check_outputs, telling_sizes
-from transforms.goldens.lifelike import Values, content_of, draw, sizes_of
+from transforms.goldens.realistic import Values, content_of, draw, sizes_of
 from transforms.graph.layouts import plain
 from zoo.errors import ExportError
 from zoo.sources.random_weights import one_thread

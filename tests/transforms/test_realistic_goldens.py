@@ -13,7 +13,7 @@ from menagerie.numerics import Dtype
 from menagerie.validation.findings import CaseKind
 from transforms.export.program import Program, prepare_own
 from transforms.goldens.cases import make_goldens, planned_cases
-from transforms.goldens.lifelike import Content, Values, content_of, draw
+from transforms.goldens.realistic import Content, Values, content_of, draw
 from zoo.spec import ProgramSpec
 
 _STANDARD = Values(0.0, 1.0)
