@@ -33,7 +33,7 @@ _OPTIONS: dict[str, object] = {
     "aot_inductor.package": True,
     "aot_inductor.package_constants_in_so": False,
     "aot_inductor.link_libtorch": False,
-    # The runtime packs weights at load for the machine at hand (infra/adr/0003).
+    # The runtime packs weights at load for the machine at hand (infra/adr/0002).
     "cpp.weight_prepack": False,
     # Not this machine's thread count: decide loops' parallelism for eight, run with any number.
     "cpp.threads": 8,
