@@ -44,7 +44,6 @@ __all__ = [
     "cluster_folder",
     "connection",
     "credentials_path",
-    "keep_off_proxies",
     "local_connection",
     "manager_socket",
     "running",
@@ -267,24 +266,6 @@ def write_private(path: Path, text: str) -> None:
         write_durably(path, text.encode(), partial=Path(name))
     finally:
         Path(name).unlink(missing_ok=True)
-
-
-_LOOPBACK = ("127.0.0.1", "localhost")
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
-
-
-def keep_off_proxies() -> None:
-    """Have this process and its children go to loopback by themselves.
-
-    Where a proxy is set and loopback is not excepted, requests to a server of `zoo up` would go to
-    the proxy, with the server's secret in them.
-    """
-    if not any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXIES):
-        return
-    excepted = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-    known = [each.strip() for each in excepted.split(",") if each.strip()]
-    value = ",".join([*known, *(each for each in _LOOPBACK if each not in known)])
-    os.environ["no_proxy"] = os.environ["NO_PROXY"] = value
 
 
 # The automations in infra count on heartbeats of 30 s. A server answers 500 as long as its database

@@ -17,15 +17,16 @@ import typer
 from typer.core import TyperGroup
 
 from flows.cli.output import complain, messages
-from flows.connection import keep_off_proxies
 from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["app", "invoke", "main"]
+__all__ = ["app", "invoke", "keep_off_proxies", "main"]
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+_LOOPBACK = ("127.0.0.1", "localhost")
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 # Where each is, in the order of the help.
 _RELEASE = {
@@ -178,3 +179,17 @@ def invoke(arguments: Sequence[str], program: typer.Typer = app) -> int:
         complain(error)
         return error.exit_code if isinstance(error, MenagerieError) else 1
     return 0
+
+
+def keep_off_proxies() -> None:
+    """Have this process and its children go to loopback by themselves.
+
+    Where a proxy is set and loopback is not excepted, requests to a server of `zoo up` would go to
+    the proxy, with the server's secret in them.
+    """
+    if not any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXIES):
+        return
+    excepted = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    known = [each.strip() for each in excepted.split(",") if each.strip()]
+    value = ",".join([*known, *(each for each in _LOOPBACK if each not in known)])
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = value

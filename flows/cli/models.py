@@ -19,7 +19,7 @@ from flows.cli.options import (
 )
 from flows.cli.output import emit, messages, results, table, transfer
 from menagerie.figures import count, size
-from zoo.errors import ArtifactError
+from zoo.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
     from zoo.manifest import Manifest, Origin
@@ -54,6 +54,9 @@ def list_models(
         for name, spec in load_manifest(manifest, targets=all_targets()).models.items()
         if not wanted or wanted & set(spec.tags)
     }
+    if wanted and not models:
+        fact = f"no model has the tag {' or '.join(sorted(wanted))}"
+        raise UsageError("zoo list", fact, "`zoo list` shows all models with their tags")
     if as_json:
         emit(
             [

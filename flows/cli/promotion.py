@@ -247,6 +247,7 @@ def ledgers_of(
     Raises:
         NotInStore: nothing of it was promoted.
     """
+    store.objects.require()
     found = tuple(
         ledger
         for ledger in store.ledgers(model)

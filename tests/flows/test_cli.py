@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,6 +102,22 @@ def test_daily_commands_have_a_short_name(zoo: Run, short: str, whole: str) -> N
     code, out, _ = zoo(short, "--help")
     assert code == 0
     assert out.splitlines()[3:] == usage.splitlines()[3:]
+
+
+@pytest.mark.parametrize("name", ["pull", "verify", "run", "bench", "transcribe"])
+def test_both_commands_have_the_same_options(zoo: Run, name: str) -> None:
+    """The default store is all that differs."""
+
+    def usage(text: str) -> str:
+        return re.sub(r"\bzoo\b", "menagerie", re.sub(r"_STORE[^)]*", "", " ".join(text.split())))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "menagerie.cli", name, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert usage(zoo(name, "--help")[1]) == usage(done.stdout)
 
 
 def test_list_as_json(zoo: Run, manifest: Path) -> None:

@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 from menagerie.cli import main
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle, seal
+from menagerie.paths import home
 from zoo.store import open_store
 
 if TYPE_CHECKING:
@@ -53,6 +54,19 @@ def test_pull_verify_run_and_bench(
     told = json.loads(capsys.readouterr().out)
     assert 0 < told["minimum_ms"] <= told["median_ms"] <= told["p90_ms"]
     assert told["threads"] == 1
+
+
+def test_a_bundle_is_a_folder_a_zip_or_a_name(
+    published: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For every command that takes one; of what was unpacked for it nothing is left."""
+    packed = tmp_path / "image.zip"
+    assert main(["pull", "image", "--store", published, "--zip", "-o", str(packed)]) == 0
+    for named in (str(packed), "image"):
+        capsys.readouterr()
+        assert main(["bench", named, "--store", published, "--seconds", "0", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["runs"] >= 1
+    assert list((home() / "unpacked").iterdir()) == []
 
 
 @pytest.mark.parametrize(
