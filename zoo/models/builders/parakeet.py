@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "BLANK",
-    "DURATIONS",
     "Emitter",
     "Listener",
     "LogMel",
@@ -229,8 +227,8 @@ with torchvision_operators():
     from transformers import ParakeetForTDT, ParakeetTDTConfig
     from transformers.models.parakeet.modeling_parakeet import ParakeetEncoderCTCHead
 
-BLANK = 10  # tokens 0 to 9 are the digits
-DURATIONS = (0, 1, 2, 3, 4)  # of a token, in frames of 80 ms
+_BLANK = 10  # tokens 0 to 9 are the digits
+_DURATIONS = (0, 1, 2, 3, 4)  # of a token, in frames of 80 ms
 _TOKENS = 11
 _WIDTH = 128
 _DECODER_WIDTH = 96
@@ -274,5 +272,6 @@ def _config() -> ParakeetTDTConfig:
     }
     return ParakeetTDTConfig(
         vocab_size=_TOKENS, decoder_hidden_size=_DECODER_WIDTH, num_decoder_layers=1,
-        durations=list(DURATIONS), blank_token_id=BLANK, pad_token_id=BLANK, encoder_config=encoder,
+        durations=list(_DURATIONS), blank_token_id=_BLANK, pad_token_id=_BLANK,
+        encoder_config=encoder,
     )  # fmt: skip

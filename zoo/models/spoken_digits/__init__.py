@@ -1,1 +1,0 @@
-"""The recogniser of spoken digits: weights, held-out recordings, and the scripts that made them."""
