@@ -11,10 +11,11 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from menagerie.durable import sha256_of
 from zoo.errors import SourceError, SourceRefused
 from zoo.sources import factory
 from zoo.sources.context import resolve_inside
-from zoo.sources.download import fetch, require_digest, sha256_of
+from zoo.sources.download import fetch, require_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

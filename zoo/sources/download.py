@@ -4,36 +4,25 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import http.client
 import os
 import re
-import ssl
 import tempfile
-import urllib.error
-import urllib.parse
-import urllib.request
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
+from urllib.parse import urlsplit
 
+import httpx
+
+from menagerie.durable import sha256_of
 from menagerie.figures import shown_address
 from menagerie.paths import home
 from zoo.errors import HashMismatch, SourceError, SourceRefused
 
-if TYPE_CHECKING:
-    from http.client import HTTPMessage
-
-__all__ = ["fetch", "require_digest", "sha256_of"]
+__all__ = ["fetch", "require_digest"]
 
 _CHUNK = 1 << 20
 _MOST_BYTES = 64 << 30  # no checkpoint that this project converts is larger
 _TIMEOUT_S = 60
-_NETWORK_ERRORS = (
-    urllib.error.URLError,
-    http.client.HTTPException,
-    TimeoutError,
-    ConnectionError,
-    ssl.SSLError,
-)
 _RANDOM_ADVICE = "Check the network, or convert with --random-weights SEED"
 
 
@@ -47,36 +36,31 @@ def fetch(url: str, sha256: str, *, model: str) -> Path:
 
     Raises:
         SourceError: if the file cannot be had.
+        SourceRefused: if the address, or one that it redirects to, is not https.
         HashMismatch: if it has another digest; nothing is kept of it.
     """
     folder = home() / "downloads"
     folder.mkdir(mode=0o700, exist_ok=True)
-    name = re.sub(r"[^\w.-]", "_", urllib.parse.urlsplit(url).path.rpartition("/")[2])
+    name = re.sub(r"[^\w.-]", "_", urlsplit(url).path.rpartition("/")[2])
     place = hashlib.sha256(url.encode()).hexdigest()[:16]
-    kept = folder / f"{place}-{sha256[:16]}-{name}"
-    if kept.exists() and sha256_of(kept).startswith(sha256):
-        return kept
+    cached = folder / f"{place}-{sha256[:16]}-{name}"
+    if cached.exists() and sha256_of(cached).startswith(sha256):
+        return cached
     try:
-        part = tempfile.NamedTemporaryFile(dir=folder, prefix=".part-", delete=False)  # noqa: SIM115
-        try:
-            with part:
-                digest = _download(url, part, model)
-                part.flush()
-                os.fsync(part.fileno())
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as scratch:
+            part = Path(scratch) / "part"
+            with part.open("xb") as stream:
+                digest = _download(url, stream, model)
+                stream.flush()
+                os.fsync(stream.fileno())
             require_digest(digest, sha256, url, model)
-            Path(part.name).replace(kept)
-        except BaseException:
-            Path(part.name).unlink(missing_ok=True)
-            raise
+            part.replace(cached)
     except OSError as error:
-        raise _cannot_keep(model, folder, error) from error
-    return kept
-
-
-def sha256_of(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file's bytes."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        full = error.errno == errno.ENOSPC
+        fact = "has no space left" if full else f"cannot be written ({error.strerror})"
+        step = f"{'Free some, or set' if full else 'Set'} MENAGERIE_HOME"
+        raise SourceError(model, f"{folder} {fact}", step) from error
+    return cached
 
 
 def require_digest(actual: str, promised: str, what: str, model: str) -> None:
@@ -93,64 +77,35 @@ def require_digest(actual: str, promised: str, what: str, model: str) -> None:
         )
 
 
-class _HttpsOnly(urllib.request.HTTPRedirectHandler):
-    """Follows no redirection that leaves encryption."""
-
-    def redirect_request(  # noqa: PLR0917 (the standard library's signature)
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: HTTPMessage,
-        newurl: str,
-    ) -> urllib.request.Request | None:
-        _require_https(newurl, req.host)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _require_https(url: str, place: str) -> None:
-    if urllib.parse.urlsplit(url).scheme != "https":
-        raise SourceRefused(place, f"{shown_address(url)} is not https", "Give an https address")
-
-
 def _download(url: str, target: IO[bytes], model: str) -> str:
     """Write the body of `url` to `target`; return its sha256."""
-    _require_https(url, model)
-    shown = shown_address(url)
-    digest = hashlib.sha256()
+
+    def require_https(request: httpx.Request) -> None:  # called for redirections, too
+        if request.url.scheme != "https":
+            fact = f"{shown_address(str(request.url))} is not https"
+            raise SourceRefused(model, fact, "Give an https address")
+
+    shown, digest, received = shown_address(url), hashlib.sha256(), 0
+    hooks = {"request": [require_https]}
+    headers = {"Accept-Encoding": "identity"}  # the digest is of the file as it is
     try:
-        opener = urllib.request.build_opener(_HttpsOnly)
-        with opener.open(url, timeout=_TIMEOUT_S) as response:
-            expected = response.headers.get("Content-Length")
-            received = 0
-            most = min(_MOST_BYTES, int(expected) if expected is not None else _MOST_BYTES)
-            while received <= most and (block := response.read(_CHUNK)):
+        with (
+            httpx.Client(timeout=_TIMEOUT_S, follow_redirects=True, event_hooks=hooks) as client,
+            client.stream("GET", url, headers=headers) as response,
+        ):
+            response.raise_for_status()
+            for block in response.iter_raw(_CHUNK):
+                received += len(block)
+                if received > _MOST_BYTES:
+                    fact = f"{shown} sends more than {_MOST_BYTES:,} bytes"
+                    raise SourceError(model, fact, "Check the address")
                 digest.update(block)
                 target.write(block)
-                received += len(block)
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise SourceError(
-            model, f"{shown} answers {error.code} {error.reason}", _RANDOM_ADVICE
-        ) from error
-    except _NETWORK_ERRORS as error:
-        reason = getattr(error, "reason", error)
-        raise SourceError(model, f"{shown} cannot be reached ({reason})", _RANDOM_ADVICE) from error
-    if received > most:
-        fact = f"{shown} sends more than {most:,} bytes"
-        raise SourceError(model, fact, "Check the address")
-    if expected is not None and received != int(expected):
-        fact = f"{shown} broke off after {received} of {expected} bytes"
-        raise SourceError(model, fact, "Try again")
+    except httpx.HTTPStatusError as error:
+        fact = f"{shown} answers {error.response.status_code} {error.response.reason_phrase}"
+        raise SourceError(model, fact, _RANDOM_ADVICE) from error
+    except httpx.RemoteProtocolError as error:
+        raise SourceError(model, f"{shown} broke off ({error})", "Try again") from error
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise SourceError(model, f"{shown} cannot be reached ({error})", _RANDOM_ADVICE) from error
     return digest.hexdigest()
-
-
-def _cannot_keep(model: str, folder: Path, error: OSError) -> SourceError:
-    if error.errno == errno.ENOSPC:
-        return SourceError(
-            model, f"no space is left in {folder}", "Free some or set MENAGERIE_HOME"
-        )
-    return SourceError(
-        model, f"{folder} cannot be written ({error.strerror})", "Set MENAGERIE_HOME"
-    )

@@ -7,8 +7,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from menagerie.durable import sha256_of
 from zoo.sources.context import Context, resolve_inside, weights_folder
-from zoo.sources.download import sha256_of
 from zoo.spec import CheckpointSource, FactorySource, TorchvisionSource, TransformersSource
 from zoo.spec_sources import is_ours
 
