@@ -48,7 +48,7 @@ class ObjectStore(ObjectReader):
 
     @abstractmethod
     def put_file(self, source: Path, key: str, advance: Advance) -> None:
-        """Stores the file under `key`, whole or not at all, taking up interrupted work."""
+        """Stores the file under `key`, whole or not at all."""
 
     @abstractmethod
     def put_small(self, key: str, content: bytes) -> None:
@@ -77,7 +77,7 @@ class ObjectStore(ObjectReader):
     def abandon_uploads(self, before: float, ours: Callable[[str], bool]) -> int:
         """Removes what is left of uploads that began at `before` or earlier and were not finished.
 
-        Who is at such an upload still notices, and begins anew.
+        An upload that is still going on begins anew.
 
         Args:
             before: seconds since 1970, by the clock of the store's machine.

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import ClientError
 
 from menagerie.store.s3 import ABSENT, S3Reader
-from menagerie.store.s3_options import Checksums, S3Options
 from zoo.errors import NotInStore
 from zoo.store.base import Advance, ObjectStore, content_type
-from zoo.store.multipart import PartUpload, plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from menagerie.store.s3_options import S3Options
+
 __all__ = ["S3Objects"]
+
+_MOST_PARTS = 1000  # S3 allows 10,000, but OpenStack Swift 1,000 as it is delivered
 
 
 class S3Objects(S3Reader, ObjectStore):
@@ -29,14 +33,11 @@ class S3Objects(S3Reader, ObjectStore):
 
     def put_file(self, source: Path, key: str, advance: Advance) -> None:
         """Sends the file in one request, or in parts when it is large."""
-        size = source.stat().st_size
         with self._errors(key):
-            if size > self.part_bytes:
-                self._put_parts(source, size, key, advance)
-            else:
-                with source.open("rb") as file:
-                    self._client.put_object(**self._where(key), Body=file)
-                advance(size)
+            try:
+                self._upload(source, key, advance)
+            except self._client.exceptions.NoSuchUpload:  # it was so old that a sweep ended it
+                self._upload(source, key, advance)
 
     def put_small(self, key: str, content: bytes) -> None:
         """Sends the bytes in one request, which S3 does atomically."""
@@ -101,33 +102,29 @@ class S3Objects(S3Reader, ObjectStore):
             )
         return address
 
-    @property
-    def _checksums(self) -> dict[str, str]:
-        """An upload in parts must be told of the checksum from its start."""
-        return (
-            {"ChecksumAlgorithm": "CRC32"} if self._options.checksums is Checksums.SUPPORTED else {}
-        )
-
-    def _put_parts(self, source: Path, size: int, key: str, advance: Advance) -> None:
-        upload = PartUpload(self._client, self._bucket, self._prefix + key, source, self._checksums)
-        parts, concurrency = plan(size, self.part_bytes), self._options.concurrency
-        moved = 0
+    def _upload(self, source: Path, key: str, advance: Advance) -> None:
+        size = source.stat().st_size
+        moved, lock = 0, threading.Lock()  # parts are sent by several threads
 
         def count(more: int) -> None:
             nonlocal moved
-            moved += more
-            advance(more)
+            with lock:
+                moved += more
+                advance(more)
 
+        transfer = TransferConfig(
+            multipart_threshold=self.part_bytes + 1,
+            multipart_chunksize=max(self.part_bytes, -(-size // _MOST_PARTS)),
+            max_concurrency=self._options.concurrency,
+        )
         try:
-            upload.run(parts, concurrency, count)
-        except self._client.exceptions.NoSuchUpload:
+            with source.open("rb") as file:
+                self._client.upload_fileobj(
+                    file, self._bucket, self._prefix + key, Callback=count, Config=transfer
+                )
+        except BaseException:
             advance(-moved)
-            # Another publisher of the same bytes took up the same upload and was done first, or it
-            # was so old that a sweep, or a rule of the bucket's, ended it.
-            if self.size_of(key) == size:
-                advance(size)
-            else:
-                upload.run(parts, concurrency, advance, anew=True)
+            raise
 
 
 def _disposition(content_type: str, name: str) -> str:
