@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from zoo.report.svg import Log, circle, line, text
+from benchmarks.svg import Log, circle, line, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from benchmarks.peers.environments import OWN, Contender
+from benchmarks.svg import line, rect, text
 from menagerie.figures import milliseconds, size
-from zoo.report.svg import line, rect, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

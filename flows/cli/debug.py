@@ -37,7 +37,7 @@ def explain(
     random_weights: SeedOption = None,
     allow_factories: FactoriesOption = False,
     picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the first program's graph as SVG.")
+        Path | None, typer.Option(metavar="FILE", help="Write the first program's graph as a page.")
     ] = None,
     manifest: ManifestOption = None,
     as_json: JsonOption = False,
@@ -47,7 +47,7 @@ def explain(
     **Examples**
 
     - `zoo debug explain resnet18 --random-weights 0`
-    - `zoo debug explain convnext_tiny --random-weights 0 --picture graph.svg`
+    - `zoo debug explain convnext_tiny --random-weights 0 --picture graph.html`
     """
     with messages().status(f"exporting {model}"):
         from transforms.explain import Explanation, explain_program
@@ -61,11 +61,16 @@ def explain(
         ]
     if picture is not None:
         from transforms.graph.record import record_graph
-        from zoo.report.graphs import picture as draw
+        from zoo.records import ProgramGraphs
+        from zoo.report.page import render_graph
 
         first, rewritten, _ = explained[0]
-        before, after = record_graph(first.exported.program), record_graph(rewritten)
-        picture.write_text(draw(before, after, title=f"{model}, before and after the passes"))
+        graphs = ProgramGraphs(
+            program=first.name,
+            before=record_graph(first.exported.program),
+            after=record_graph(rewritten),
+        )
+        picture.write_text(render_graph(graphs, f"{model}, before and after the passes"))
     explanation = Explanation(model=model, target=target, programs=tuple(e for *_, e in explained))
     if as_json:
         emit(explanation.model_dump(mode="json"))

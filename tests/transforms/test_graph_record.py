@@ -8,7 +8,7 @@ from torch import nn
 from transforms import run_passes
 from transforms.graph.record import record_graph
 from zoo.records import GraphRecord, NodeKind
-from zoo.report.graphs.rows import Mark, mark_changes
+from zoo.report.graph import Mark, mark_changes
 
 
 class _ConvNorm(nn.Module):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from zoo.catalogue.plots import plots
 from zoo.catalogue.precisions import side_by_side
 from zoo.catalogue.snippets import Snippet, snippets
-from zoo.report.rendering import render
+from zoo.report.page import render
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

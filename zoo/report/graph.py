@@ -1,24 +1,26 @@
-"""What a picture of two graphs shows: their nodes side by side, row by row.
+"""A program's graph before and after the passes, side by side, as the rows of a table.
 
-Nodes that both graphs have stand in one row. Of equal blocks in succession the first is shown, and
-where there are too many rows, those far from every change are summed up by module.
+Nodes that both graphs have share a row. Of equal blocks in succession the first is shown, and where
+there are too many rows, those far from every change are summed up by module.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from enum import StrEnum
 from itertools import groupby, starmap, zip_longest
 from typing import TYPE_CHECKING
 
-from zoo.records import GraphNode, GraphRecord, NodeKind
+from zoo.records import NodeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-__all__ = ["Cell", "Mark", "Row", "align", "block_of", "condense", "inputs_of", "mark_changes"]
+    from zoo.records import GraphNode, GraphRecord, ProgramGraphs
+
+__all__ = ["Cell", "GraphTable", "Mark", "Row", "align", "condense", "graph_table", "mark_changes"]
 
 _CONTEXT = 2  # rows above and below a change that are shown as they are
 _FEWEST_REPEATS = 3
@@ -34,6 +36,10 @@ class Mark(StrEnum):
     ADDED = "added"
     REWIRED = "rewired"  # still there, fed by other nodes than before
     WRONG = "wrong"  # the first to diverge from eager
+
+
+_PHRASES = {Mark.WRONG: "first to diverge"}
+_SIGNS = {Mark.REMOVED: "\N{MINUS SIGN}", Mark.ADDED: "+", Mark.REWIRED: "~", Mark.WRONG: "!"}
 
 
 @dataclass(frozen=True)
@@ -57,18 +63,25 @@ class Cell:
 
     @property
     def tip(self) -> str:
-        """A single node's name, module and tensor."""
+        """A single node's name, module, tensor and what feeds it."""
         node = self.nodes[0]
-        facts = () if self.summary else (node.name, node.module, node.detail)
+        fed = "from " * bool(node.inputs) + ", ".join(node.inputs)
+        facts = () if self.summary else (node.name, node.module, node.detail, fed)
         return " · ".join(fact for fact in facts if fact)
+
+    @property
+    def sign(self) -> str:
+        """What became of it, so that nobody has to tell colours apart."""
+        return _SIGNS.get(self.mark, "")
 
 
 @dataclass(frozen=True)
 class Row:
-    """What stands side by side; None where a graph has nothing here."""
+    """Cells side by side; None where a graph has nothing here. `caption` begins a module."""
 
     before: Cell | None
     after: Cell | None
+    caption: str = ""
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -79,6 +92,63 @@ class Row:
     def node(self) -> GraphNode:
         """The first node, of the later graph where that has one."""
         return self.cells[0].nodes[0]
+
+
+@dataclass(frozen=True)
+class GraphTable:
+    """Two graphs as a table, or one where they are equal.
+
+    `columns` are their names with how many operators each has; `marks` those that occur.
+    """
+
+    program: str
+    columns: tuple[tuple[str, str], ...]
+    rows: tuple[Row, ...]
+    marks: tuple[tuple[str, str], ...]
+
+
+def graph_table(
+    graphs: ProgramGraphs, *, wrong: str | None = None, most_rows: int = 200
+) -> GraphTable:
+    """A program's graphs side by side; what one lacks of the other has a mark and a sign.
+
+    Args:
+        graphs: of a program.
+        wrong: the name of the node that is the first to diverge from eager, to be pointed out.
+        most_rows: the number of rows from which on less is shown; see `condense`.
+    """
+    marks = mark_changes(graphs.before, graphs.after)
+    same = all(mark is Mark.SAME for side in marks for mark in side.values())
+    for side in reversed(marks):  # a node of both graphs is wrong after the passes
+        if wrong in side:
+            side[wrong] = Mark.WRONG
+            break
+    rows = tuple(_captioned(condense(align(graphs.before, graphs.after, marks), most=most_rows)))
+    before = "Before the passes", _note(marks[0], graphs.before, "removed")
+    after = "After them", _note(marks[1], graphs.after, "added")
+    there = {mark for side in marks for mark in side.values()}
+    signs = tuple((_SIGNS[m], _PHRASES.get(m, m.value)) for m in Mark if m in there & _SIGNS.keys())
+    columns = (("The graph", after[1]),) if same else (before, after)
+    return GraphTable(graphs.program, columns, rows, signs)
+
+
+def _note(marks: Mapping[str, Mark], record: GraphRecord, verb: str) -> str:
+    operators = sum(n.kind not in _ENDS for n in record.nodes)
+    changed = sum(mark is not Mark.SAME for mark in marks.values())
+    return f"{operators} operators" + f", {changed} changed or {verb}" * bool(changed)
+
+
+def _captioned(rows: Sequence[Row]) -> Iterator[Row]:
+    """The rows, each that begins a block with the block's name."""
+    modules = {row.node.module for row in rows}
+    outer = {m[:i] for m in modules for i, letter in enumerate(m) if letter == "."}
+    last = ""
+    for row in rows:
+        module = row.node.module
+        container = module if module in outer else module.rpartition(".")[0]
+        name = last if row.cells[0].summary else block_of(container, 2) or container
+        yield row if name in {last, ""} else replace(row, caption=name)
+        last = name
 
 
 def mark_changes(
@@ -162,17 +232,6 @@ def condense(rows: Sequence[Row], *, most: int) -> list[Row]:
                 return condensed
             condensed = list(_by_module(rows, kept, depth))
     return condensed
-
-
-def inputs_of(cells: Sequence[Cell | None]) -> list[list[int]]:
-    """For each cell of a graph the indices of those that feed it, all smaller than its own."""
-    owner = {n.name: i for i, cell in enumerate(cells) if cell for n in cell.nodes}
-    return [
-        sorted({owner[i] for n in cell.nodes for i in n.inputs if i in owner} - {position})
-        if cell
-        else []
-        for position, cell in enumerate(cells)
-    ]
 
 
 # Repeated blocks

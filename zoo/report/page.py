@@ -1,34 +1,48 @@
-"""The HTML pages: templates filled in, style and pictures inside, no script, nothing fetched."""
+"""The HTML pages: templates filled in, style and charts inside, no script, nothing fetched."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from menagerie import figures
 from menagerie.profile import kernel_rows
 from zoo.report import charts
-from zoo.report.graphs import figure
+from zoo.report.graph import GraphTable, graph_table
 from zoo.report.markdown import failure_advice
-from zoo.report.phrases import EMULATED, HEADINGS, cause, commands, heading, proof, tiles
-from zoo.report.rendering import render
+from zoo.report.phrases import (
+    EMULATED,
+    HEADINGS,
+    beside_truth,
+    cause,
+    commands,
+    demand,
+    heading,
+    proof,
+    tiles,
+)
 from zoo.report.summary import badness, latencies, outputs, summarise
-from zoo.report.svg import WIDTH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from markupsafe import Markup
 
     from menagerie.profile import KernelRow
     from zoo.records import ConversionReport, FailureReport, ProgramGraphs
     from zoo.report.summary import OutputCases
 
-__all__ = ["IndexRow", "render_failure", "render_index", "render_report"]
+__all__ = ["IndexRow", "render", "render_failure", "render_graph", "render_index", "render_report"]
 
 _MOST_HISTOGRAMS = 6
 _MOST_KERNELS = 12
 _MOST_LAYERS = 12  # that a reader sees unasked
-_MOST_GRAPH_ROWS = 600  # of all pictures of graphs together
+_MOST_GRAPH_ROWS = 600  # of all graphs together
 
 
 @dataclass(frozen=True)
@@ -39,55 +53,38 @@ class IndexRow:
     link: str
 
 
-def _histograms(shown: Sequence[OutputCases]) -> list[tuple[OutputCases, Markup]]:
+def _histograms(shown: Sequence[OutputCases]) -> list[tuple[OutputCases, charts.Histogram]]:
     """The worst outputs' histograms, as many as a reader will look at."""
-    inexact = [output for output in shown if output.worst.max_abs > 0]
-    inexact.sort(key=lambda output: badness(output.worst), reverse=True)
-    width = WIDTH if len(inexact) == 1 else WIDTH / 2
-    drawn = [
-        (output, charts.error_histogram(output, width=width))
-        for output in inexact[:_MOST_HISTOGRAMS]
-    ]
-    return [(output, drawing) for output, drawing in drawn if drawing]
+    worst = sorted(shown, key=lambda output: badness(output.worst), reverse=True)
+    drawn = [(o, charts.error_histogram(o)) for o in worst if o.worst.max_abs > 0]
+    return [(o, found) for o, found in drawn[:_MOST_HISTOGRAMS] if found is not None]
 
 
-def _pictures(
-    report: ConversionReport, programs: Sequence[ProgramGraphs]
-) -> list[tuple[str, Markup]]:
-    """Each program's name and picture; the node that diverges is pointed out."""
-    diagnosis = report.diagnosis
-    drawn = []
-    for graphs in programs:
-        wrong = None
-        if diagnosis is not None and diagnosis.program == graphs.program and diagnosis.divergence:
-            wrong = diagnosis.divergence.node
-        title = f"Graph of {graphs.program} before and after the passes"
-        picture = figure(
-            graphs.before,
-            graphs.after,
-            title=title,
-            wrong=wrong,
+def _graphs(report: ConversionReport, programs: Sequence[ProgramGraphs]) -> list[GraphTable]:
+    """Each program's graphs; the node that diverges is pointed out."""
+    found = report.diagnosis
+    wrong = None if found is None or found.divergence is None else found.divergence.node
+    return [
+        graph_table(
+            graphs,
+            wrong=wrong if found is not None and found.program == graphs.program else None,
             most_rows=min(200, _MOST_GRAPH_ROWS // len(programs)),
         )
-        drawn.append((graphs.program, picture))
-    return drawn
+        for graphs in programs
+    ]
 
 
-def _profiles(report: ConversionReport) -> list[tuple[str, Markup, list[KernelRow]]]:
-    """Each profiled program's name, the picture of its longest kernels, and what they did."""
+def _profiles(report: ConversionReport) -> list[tuple[str, charts.Chart | None, list[KernelRow]]]:
+    """Each profiled program's name, the chart of its longest kernels, and what they did."""
     found = [(p.program, p.profile) for p in report.validation.programs if p.profile is not None]
     return [
-        (
-            name,
-            charts.kernel_bars(profile, _MOST_KERNELS),
-            kernel_rows(profile, _MOST_KERNELS),
-        )
+        (name, charts.kernel_chart(profile, _MOST_KERNELS), kernel_rows(profile, _MOST_KERNELS))
         for name, profile in found
     ]
 
 
 def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()) -> str:
-    """The page of one conversion, with pictures of its programs' graphs."""
+    """The page of one conversion, with its programs' graphs."""
     shown = outputs(report)
     cases = {p.program: {c.case: c for c in p.cases} for p in report.validation.programs}
     parts = [("weights", report.weights_bytes)]
@@ -108,14 +105,19 @@ def render_report(report: ConversionReport, graphs: Sequence[ProgramGraphs] = ()
         cause="" if report.diagnosis is None else cause(report.diagnosis),
         rounding=[log for log in report.passes if log.rounding],
         most_layers=_MOST_LAYERS,
-        pictures=_pictures(report, graphs),
-        stage_bars=charts.stage_bars(report.stages),
-        error_dots=charts.error_dots(shown),
+        graphs=_graphs(report, graphs),
+        stages=charts.stage_chart(report.stages),
+        errors=charts.error_chart(shown),
         histograms=_histograms(shown),
-        latency_bars=("" if report.validation.emulated else charts.latency_bars(latencies(report))),
+        latency=None if report.validation.emulated else charts.latency_chart(latencies(report)),
         profiles=_profiles(report),
-        size_bars=charts.size_bars(parts),
+        sizes=charts.size_chart(parts),
     )
+
+
+def render_graph(graphs: ProgramGraphs, title: str) -> str:
+    """A page of a program's graphs alone."""
+    return render("graph.html.j2", title=title, graph=graph_table(graphs))
 
 
 def render_failure(report: FailureReport) -> str:
@@ -124,7 +126,7 @@ def render_failure(report: FailureReport) -> str:
         "failure.html.j2",
         report=report,
         advice=failure_advice(report),
-        stage_bars=charts.stage_bars(report.stages),
+        stages=charts.stage_chart(report.stages),
     )
 
 
@@ -137,3 +139,52 @@ def render_index(rows: Sequence[IndexRow]) -> str:
         proven=sum(row.report.validation.passed for row in rows),
         headings=HEADINGS,
     )
+
+
+_REPORTS = Path(__file__).parent / "templates"
+
+
+def render(template: str, *, folder: Path = _REPORTS, script: str = "", **values: object) -> str:
+    """Fills a template.
+
+    The page's policy admits its one style sheet and `script` by their hashes, and nothing else.
+
+    Args:
+        template: name of a file in `folder`, which may extend or import the reports' own.
+        folder: of templates.
+        script: what runs in it; empty: none may.
+        values: what the template names.
+    """
+    style = (_REPORTS / "style.css").read_text(encoding="utf-8")
+    scripts = f"script-src {_hash(script)}; " if script else ""
+    policy = (
+        f"default-src 'none'; style-src {_hash(style)}; {scripts}img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    page = _environment(folder).get_template(template)
+    ours = {"style": Markup(style), "script": Markup(script)}  # noqa: S704 - our own files
+    return page.render(ours, policy=policy, **values)
+
+
+def _hash(content: str) -> str:
+    digest = hashlib.sha256(content.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+@cache
+def _environment(folder: Path) -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader([folder, _REPORTS]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {name: getattr(figures, name) for name in figures.__all__}
+    environment.globals |= {
+        "speed": figures.speed,
+        "count": figures.count,
+        "demand": demand,
+        "beside_truth": beside_truth,
+    }
+    return environment

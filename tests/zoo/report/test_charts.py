@@ -1,146 +1,159 @@
-"""The pictures: marks stand where the numbers say."""
+"""The charts: marks are where the numbers say."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
-from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from menagerie.validation.findings import KernelTime, Peaks, Profile
 from zoo.records import StageTime
-from zoo.report.charts import error_dots, error_histogram, latency_bars, size_bars, stage_bars
+from zoo.report.charts import (
+    MarkKind,
+    error_chart,
+    error_histogram,
+    kernel_chart,
+    latency_chart,
+    size_chart,
+    stage_chart,
+    strip,
+)
 from zoo.report.summary import OutputCases, latencies
-from zoo.report.svg import Linear, Log, cut
 
 if TYPE_CHECKING:
     from zoo.records import ConversionReport
+    from zoo.report.charts import Chart, Mark
 
 
-def drawn(svg: str, style: str) -> list[ET.Element]:
-    """The elements of one class, in the order in which they are drawn."""
-    root = ET.fromstring(svg)  # noqa: S314 - text of our own making
-    return [element for element in root.iter() if element.get("class") == style]
+def marks(chart: Chart | None, kind: MarkKind) -> list[Mark]:
+    """The marks of one kind, in the order in which they are drawn."""
+    assert chart is not None
+    return [mark for row in chart.rows for mark in row.marks if mark.kind is kind]
 
 
-def number(element: ET.Element, name: str) -> float:
-    """A numeric attribute."""
-    return float(element.get(name, "nan"))
-
-
-def test_failed_cases_lie_right_of_the_tolerance_and_are_crosses(
+def test_failed_cases_are_right_of_the_tolerance_and_of_another_kind(
     diverged: ConversionReport,
 ) -> None:
-    """Dots left of the line, crosses right of it: shape and place say it without the colour."""
-    outputs = [OutputCases("main", "logits", diverged.validation.programs[0].parity)]
-    svg = error_dots(outputs)
-    limit = number(drawn(svg, "limit")[1], "x1")  # the first is the legend's
-    dots = [number(d, "cx") for d in drawn(svg, "mark")[1:]]
-    crosses = drawn(svg, "mark-bad")[1:]
+    """Shape and place say it without the colour."""
+    chart = error_chart([OutputCases("main", "logits", diverged.validation.programs[0].parity)])
+    [limit] = marks(chart, MarkKind.LIMIT)
+    dots, failed = marks(chart, MarkKind.DOT), marks(chart, MarkKind.FAILED)
     assert len(dots) == 2
-    assert all(x < limit for x in dots)
-    assert len(crosses) == 1
-    assert float(crosses[0].get("d", "").removeprefix("M").split()[0]) > limit
+    assert all(dot.start < limit.start for dot in dots)
+    assert len(failed) == 1
+    assert failed[0].start > limit.start
+    assert failed[0].tip.endswith("; failed")
 
 
 def test_errors_that_are_no_numbers_are_drawn(diverged: ConversionReport) -> None:
-    """Infinity, NaN positions and exact zeros all have their place."""
+    """Infinity, NaN positions and what must be exact all have their place."""
     base = diverged.validation.programs[0].parity[1]
     wild = [
         replace(base, max_abs=math.inf),
         replace(base, max_abs=0.0, nonfinite_match=False),
         replace(base, tolerance=None, max_abs=3.0),
     ]
-    svg = error_dots([OutputCases("main", str(i), (p,)) for i, p in enumerate(wild)])
-    assert len(drawn(svg, "mark-bad")) == 1 + len(wild)
+    chart = error_chart([OutputCases("main", str(i), (p,)) for i, p in enumerate(wild)])
+    failed = marks(chart, MarkKind.FAILED)
+    assert len(failed) == len(wild)
+    assert failed[0].start == failed[1].start > failed[2].start
 
 
 def test_at_most_24_outputs_are_drawn_the_worst_among_them(resnet: ConversionReport) -> None:
-    """A model of many outputs keeps a readable picture that hides no failure."""
+    """A model of many outputs keeps a readable chart that hides no failure."""
     good = resnet.validation.programs[0].parity[0]
     bad = replace(good, passed=False, max_abs=1.0)
     outputs = [OutputCases("main", f"out{i}", (good,)) for i in range(40)]
-    outputs.append(OutputCases("main", "bad", (bad,)))
-    svg = error_dots(outputs)
-    names = [element.text for element in drawn(svg, "label")]
-    assert len(names) == 24
-    assert "bad" in names
+    chart = error_chart([*outputs, OutputCases("main", "bad", (bad,))])
+    assert chart is not None
+    assert len(chart.rows) == 24
+    assert "bad" in {row.name for row in chart.rows}
 
 
-def test_histogram_bars_are_shares(resnet: ConversionReport) -> None:
-    """Bar heights are proportional to counts, over all cases together."""
+@pytest.mark.parametrize("value", [1e-300, 3e-9, 1.0, 7e300])
+def test_every_error_is_inside_its_chart(resnet: ConversionReport, value: float) -> None:
+    """However small or large, a mark is on the scale."""
+    found = replace(resnet.validation.programs[0].parity[0], max_abs=value)
+    [dot] = marks(error_chart([OutputCases("main", "x", (found,))]), MarkKind.DOT)
+    assert 0 <= dot.start <= 100
+
+
+def test_histogram_columns_are_shares(resnet: ConversionReport) -> None:
+    """Heights are proportional to counts, over all cases together."""
     cases = resnet.validation.programs[0].parity[:1]
-    svg = error_histogram(OutputCases("main", "logits", cases))
+    drawn = error_histogram(OutputCases("main", "logits", cases))
+    assert drawn is not None
     assert cases[0].errors is not None
-    heights = [number(bar, "height") for bar in drawn(svg, "bar")]
     counts = cases[0].errors.counts
-    assert heights == pytest.approx([h * max(heights) / max(counts) for h in counts], abs=0.02)
+    assert [height for _, height in drawn.columns] == pytest.approx(
+        [100 * number / max(counts) for number in counts]
+    )
+    assert all(mark.end <= (drawn.limit or 0) for mark, _ in drawn.columns)
 
 
 def test_no_histogram_where_nothing_errs(diverged: ConversionReport) -> None:
-    """An exact output needs no picture."""
+    """An exact output needs none."""
     exact = diverged.validation.programs[0].parity[2:]
-    assert error_histogram(OutputCases("main", "logits", exact)) == ""
+    assert error_histogram(OutputCases("main", "logits", exact)) is None
 
 
 def test_latency_bars_are_to_scale(resnet: ConversionReport) -> None:
     """The artifact's bar is to eager's as their medians."""
-    svg = latency_bars(latencies(resnet))
-    artifact, eager = drawn(svg, "bar")[0], drawn(svg, "bar-hollow")[0]
-    assert number(artifact, "width") / number(eager, "width") == pytest.approx(
-        23.4 / 34.9, rel=1e-3
-    )
+    chart = latency_chart(latencies(resnet))
+    [artifact], [eager] = marks(chart, MarkKind.BAR), marks(chart, MarkKind.HOLLOW)
+    assert artifact.end / eager.end == pytest.approx(23.4 / 34.9)
+    spread = marks(chart, MarkKind.WHISKER)[0]
+    assert (spread.start / artifact.end, spread.end / artifact.end) == pytest.approx((0.94, 1.09))
 
 
 def test_latency_without_eager_or_at_all(resnet: ConversionReport) -> None:
-    """One bar when eager was not timed; no picture when nothing was."""
+    """One bar when eager was not timed; no chart when nothing was."""
     alone = resnet.model_copy(update={"eager_latency": ()})
-    assert drawn(latency_bars(latencies(alone)), "bar-hollow") == []
-    assert latency_bars(()) == ""
+    assert marks(latency_chart(latencies(alone)), MarkKind.HOLLOW) == []
+    assert latency_chart(()) is None
 
 
 def test_stages_follow_one_another() -> None:
     """Each bar begins where the one before it ended, and lengths are times."""
-    svg = stage_bars([StageTime(stage=s, seconds=t) for s, t in (("a", 10.0), ("b", 30.0))])
-    first, second = drawn(svg, "bar")
-    assert number(first, "x") + number(first, "width") == pytest.approx(
-        number(second, "x"), abs=0.02
-    )
-    assert number(second, "width") == pytest.approx(3 * number(first, "width"), abs=0.05)
+    chart = stage_chart([StageTime(stage=s, seconds=t) for s, t in (("a", 10.0), ("b", 30.0))])
+    first, second = marks(chart, MarkKind.BAR)
+    assert (first.start, first.end, second.start, second.end) == pytest.approx((0, 25, 25, 100))
 
 
 def test_size_parts_follow_one_another() -> None:
     """Lengths are shares of the whole, and said; a part of nothing draws nothing."""
-    svg = size_bars([("weights", 900), ("library", 100)])
-    weights, library = drawn(svg, "bar")
-    assert number(weights, "width") == pytest.approx(9 * number(library, "width"), abs=0.05)
-    assert number(weights, "x") + number(weights, "width") == pytest.approx(
-        number(library, "x"), abs=0.02
-    )
+    chart = size_chart([("weights", 900), ("library", 100)])
+    weights, library = marks(chart, MarkKind.BAR)
+    assert (weights.end, library.start, library.end) == pytest.approx((90, 90, 100))
+    assert chart is not None
     nb = "\N{NO-BREAK SPACE}"
-    assert [t.text for t in drawn(svg, "value")] == [f"900 B, 90.0{nb}%", f"100 B, 10.0{nb}%"]
-    assert size_bars([("weights", 0)]) == ""
+    assert [row.value for row in chart.rows] == [f"900 B, 90.0{nb}%", f"100 B, 10.0{nb}%"]
+    assert size_chart([("weights", 0)]) is None
 
 
-@given(st.floats(1e-9, 1e9))
-def test_ticks_are_few_and_round(top: float) -> None:
-    """Any scale has three to nine ticks from zero on, none beyond its end."""
-    ticks = list(Linear(top, 0, 100).ticks())
-    assert 3 <= len(ticks) <= 9
-    assert ticks[0] == 0
-    assert ticks[-1] <= top * (1 + 1e-6)
+def _profile(*names: str) -> Profile:
+    kernels = tuple(
+        KernelTime(kernel=name, calls=2, milliseconds=8.0 / 2**i, flops=0.0, bytes=2e6)
+        for i, name in enumerate(names)
+    )
+    peaks = Peaks(flops=1e9, bytes=1e9)
+    return Profile(threads=1, runs=2, milliseconds=10.0, peaks=peaks, kernels=kernels)
 
 
-@given(st.floats(min_value=1e-300, allow_infinity=False))
-def test_a_log_scale_holds_everything(value: float) -> None:
-    """Values beyond the ends stand at the ends, never outside the picture."""
-    assert 10 <= Log(-8, -2, 10, 90)(value) <= 90
+def test_each_kernel_has_its_milliseconds_its_share_and_its_roofline() -> None:
+    """4 and 2 ms of a run of 10; a megabyte a call takes 1 ms at the peak of memory."""
+    chart = kernel_chart(_profile("first", "second", "third"), most=2)
+    assert chart is not None
+    assert [(r.name, r.value) for r in chart.rows] == [
+        ("first", "4.00 ms, 40.0\xa0%"),
+        ("second", "2.00 ms, 20.0\xa0%"),
+    ]
+    assert [(m.start, m.end) for m in marks(chart, MarkKind.WHISKER)] == [(25, 100), (25, 50)]
+    assert kernel_chart(_profile(), most=5) is None
 
 
-def test_long_names_keep_their_end() -> None:
-    """Module paths differ at the end, so that is what stays."""
-    assert cut("encoder.layers.11.attention.output", 90) == "…ntion.output"
-    assert cut("logits", 90) == "logits"
+def test_a_column_has_a_bar_a_figure() -> None:
+    """The largest fills it; what is not known has none."""
+    assert [mark.end for value in (1.0, None, 4.0) for mark in strip(value, 4.0)] == [25, 100]

@@ -5,15 +5,69 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from graph_maker import blocks, chain, graph, node, unmarked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zoo.report.graphs.rows import Mark, align, condense, inputs_of, mark_changes
+from zoo.records import GraphNode, GraphRecord, NodeKind, ProgramGraphs
+from zoo.report.graph import Mark, align, condense, graph_table, mark_changes
+from zoo.report.page import render_graph
 
 if TYPE_CHECKING:
-    from zoo.records import GraphRecord
-    from zoo.report.graphs.rows import Row
+    from collections.abc import Sequence
+
+    from zoo.report.graph import Row
+
+SHAPE = "1×8 float32"  # noqa: RUF001 - a multiplication sign
+
+
+def node(name: str, *inputs: str, operator: str = "add", module: str = "") -> GraphNode:
+    """An operator on a small tensor."""
+    return GraphNode(
+        name=name,
+        operator=operator,
+        kind=NodeKind.OTHER,
+        inputs=inputs,
+        module=module,
+        detail=SHAPE,
+    )
+
+
+def graph(*nodes: GraphNode) -> GraphRecord:
+    """Nodes between an input `x` and an output that takes the last of them."""
+    source = GraphNode(name="x", operator="x", kind=NodeKind.INPUT, detail=SHAPE)
+    sink = GraphNode(
+        name="output", operator="output", kind=NodeKind.OUTPUT, inputs=(nodes[-1].name,)
+    )
+    return GraphRecord(nodes=(source, *nodes, sink))
+
+
+def unmarked(record: GraphRecord) -> dict[str, Mark]:
+    """No node has changed."""
+    return {n.name: Mark.SAME for n in record.nodes}
+
+
+def blocks(count: int, *, odd: int = -1) -> GraphRecord:
+    """`count` equal residual blocks, but for one operator of block `odd`."""
+    nodes: list[GraphNode] = []
+    last = "x"
+    for i in range(count):
+        inner = node(f"conv_{i}", last, operator="conv2d", module=f"layers.{i}.conv")
+        operator = "mul" if i == odd else "add"
+        outer = node(f"{operator}_{i}", inner.name, last, operator=operator, module=f"layers.{i}")
+        nodes += [inner, outer]
+        last = outer.name
+    return graph(*nodes)
+
+
+def chain(count: int, *, replaced: Sequence[int] = ()) -> GraphRecord:
+    """Residual pairs without modules, so that none repeats; `replaced` ones subtract."""
+    nodes: list[GraphNode] = []
+    last = "x"
+    for i in range(count):
+        operator = "sub" if i in replaced else "add"
+        nodes += [node(f"a{i}", last), node(f"b{i}", f"a{i}", last, operator=operator)]
+        last = f"b{i}"
+    return graph(*nodes)
 
 
 def test_removed_added_and_rewired_nodes_are_told_apart() -> None:
@@ -40,11 +94,12 @@ def alone(record: GraphRecord, marks: dict[str, Mark], *, most: int = 120) -> li
 
 
 def test_operators_follow_each_other_in_order() -> None:
-    """One row an operator; each knows the rows that feed it, above it."""
+    """One row an operator; each says what feeds it."""
     record = graph(node("a", "x"), node("b", "a"), node("c", "b"), node("d", "c", "a"))
     rows = alone(record, unmarked(record))
     assert texts_of(rows) == ["x", "add", "add", "add", "add", "output"]
-    assert inputs_of([row.after for row in rows]) == [[], [0], [1], [2], [1, 3], [4]]
+    assert rows[4].node.name == "d"
+    assert rows[4].cells[0].tip.endswith("from c, a")
 
 
 def test_what_both_graphs_have_stands_in_one_row() -> None:
@@ -146,6 +201,58 @@ def test_condensing_keeps_order_and_the_wrong_node(
     marks = unmarked(record) | {f"n{pick(count)}": Mark.ADDED}
     marks[f"n{cut % count}"] = Mark.WRONG
     cells = [row.after for row in alone(record, marks, most=most)]
-    assert all(source < i for i, sources in enumerate(inputs_of(cells)) for source in sources)
+    shown = [n.name for cell in cells if cell is not None for n in cell.nodes]
+    assert shown == [n.name for n in record.nodes]
     [wrong] = [cell for cell in cells if cell is not None and cell.mark is Mark.WRONG]
     assert not wrong.summary
+
+
+def page_of(before: GraphRecord, after: GraphRecord) -> str:
+    """A page with both graphs."""
+    return render_graph(ProgramGraphs(program="main", before=before, after=after), "A graph")
+
+
+def test_hostile_names_are_escaped() -> None:
+    """Whatever a model calls its modules stays text."""
+    evil = "</td><script>alert('&\"')</script>"
+    record = graph(node("a", "x", operator=evil, module=evil))
+    assert "<script" not in page_of(record, record)
+
+
+def test_changes_are_told_by_signs_too() -> None:
+    """Not by colour alone; what did not happen is not in the legend."""
+    before = graph(node("a", "x"), node("b", "a"), node("c", "b"), node("d", "c"))
+    after = graph(node("a", "x"), node("b", "a"), node("new", "b"), node("d", "new", "a"))
+    table = graph_table(ProgramGraphs(program="main", before=before, after=after))
+    assert table.marks == (("\N{MINUS SIGN}", "removed"), ("+", "added"))
+    assert [name for name, _ in table.columns] == ["Before the passes", "After them"]
+    [row] = [row for row in table.rows if row.before and row.before.mark is Mark.REMOVED]
+    assert row.before is not None
+    assert row.before.sign == "\N{MINUS SIGN}"
+
+
+def test_equal_graphs_are_shown_once() -> None:
+    """Where the passes changed nothing there is one column, and nothing is marked."""
+    table = graph_table(ProgramGraphs(program="main", before=blocks(4), after=blocks(4)))
+    assert table.columns == (("The graph", "8 operators"),)
+    assert table.marks == ()
+
+
+def test_the_wrong_node_is_pointed_out() -> None:
+    """The node that diverges has a sign, in the graph after the passes."""
+    graphs = ProgramGraphs(program="main", before=blocks(4), after=blocks(4, odd=2))
+    table = graph_table(graphs, wrong="conv_1")
+    [cell] = [c for row in table.rows for c in row.cells if c.mark is Mark.WRONG]
+    assert cell.nodes[0].name == "conv_1"
+    assert ("!", "first to diverge") in table.marks
+    assert graph_table(graphs, wrong="no such node") == graph_table(graphs)
+
+
+def test_large_graphs_stay_light() -> None:
+    """Of a thousand nodes the surroundings of the change remain; a limit of rows is kept."""
+    before, after = chain(500), chain(500, replaced=[250])
+    assert "<code>sub</code>" in page_of(before, after)
+    assert len(page_of(before, after)) < 40_000
+    everywhere = chain(500, replaced=range(0, 500, 2))
+    graphs = ProgramGraphs(program="main", before=before, after=everywhere)
+    assert len(graph_table(graphs, most_rows=60).rows) <= 60

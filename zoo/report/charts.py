@@ -1,0 +1,301 @@
+"""Charts of a report: rows of a table, each with marks on a scale that all rows share.
+
+The template draws the marks, so that everything written is text of the page: it wraps, scales and
+is read out as any other. Places on a scale are percent of its width.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
+from menagerie.figures import (
+    count,
+    decibels,
+    error,
+    milliseconds,
+    percent,
+    scientific,
+    size,
+    thousands,
+)
+from menagerie.figures import seconds as duration
+from menagerie.profile import short_name
+from zoo.report.summary import badness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from menagerie.validation.findings import Profile
+    from zoo.records import Measurement, OutputParity, StageTime
+    from zoo.report.summary import Latencies, OutputCases
+
+__all__ = [
+    "Chart",
+    "Histogram",
+    "Mark",
+    "MarkKind",
+    "Row",
+    "error_chart",
+    "error_histogram",
+    "kernel_chart",
+    "latency_chart",
+    "size_chart",
+    "stage_chart",
+    "strip",
+]
+
+_MOST_ROWS = 24
+_FEWEST_DECADES = 6
+_EXACT, _START, _END, _INFINITE = 4.0, 16.0, 86.0, 97.0  # exact ones, the scale, infinite ones
+_LEAST_WIDTH = 0.3  # of a bar that can still be seen
+
+
+class MarkKind(StrEnum):
+    """How a mark looks; a class of the style sheet."""
+
+    BAR = "bar"
+    HOLLOW = "bar-hollow"  # what a bar is compared with
+    WHISKER = "whisker"
+    ALLOWED = "allowed"  # a range that is within tolerance
+    LIMIT = "limit"
+    DOT = "mark"
+    FAILED = "mark-bad"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A mark from `start` to `end`, percent of the scale; dots and limits have no extent."""
+
+    kind: MarkKind
+    start: float
+    end: float
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: its name, its marks, the value written behind them, a heading above it."""
+
+    name: str
+    marks: tuple[Mark, ...]
+    value: str = ""
+    heading: str = ""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Rows on one scale: `ticks` are its numbers with their places, `caption` what it counts."""
+
+    caption: str
+    rows: tuple[Row, ...]
+    ticks: tuple[tuple[float, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Columns on a logarithmic scale, each with its height, percent of the highest.
+
+    `limit` is the tolerance's place, None where there is none; `note` says how much is exact.
+    """
+
+    columns: tuple[tuple[Mark, float], ...]
+    ticks: tuple[tuple[float, str], ...]
+    limit: float | None
+    note: str
+
+
+@dataclass(frozen=True)
+class _Bar:
+    name: str
+    end: float
+    value: str
+    kind: MarkKind = MarkKind.BAR
+    start: float = 0.0
+    whisker: tuple[float, float] | None = None
+    heading: str = ""
+
+
+def latency_chart(times: Sequence[Latencies]) -> Chart | None:
+    """A pair of bars a program: the artifact above, eager PyTorch below where it was measured.
+
+    A bar ends at the median; its whisker goes from the minimum to the 90th percentile.
+    """
+    bars = []
+    for one in times:
+        heading = one.program
+        for name, measured, kind in (
+            ("artifact", one.artifact, MarkKind.BAR),
+            ("eager", one.eager if one.artifact else None, MarkKind.HOLLOW),
+        ):
+            if measured is not None:
+                bars.append(_latency_bar(name, measured, kind, heading))
+                heading = ""
+    return _bars("latency of one call: median, and minimum to 90th percentile", bars)
+
+
+def _latency_bar(name: str, measured: Measurement, kind: MarkKind, heading: str) -> _Bar:
+    median, spread = measured.median_ms, (measured.minimum_ms, measured.p90_ms)
+    return _Bar(name, median, milliseconds(median), kind, whisker=spread, heading=heading)
+
+
+def kernel_chart(profile: Profile, most: int) -> Chart | None:
+    """A row a kernel, the longest ones; its whisker begins at what the machine's peaks allow."""
+    bars = []
+    for kernel in profile.kernels[:most]:
+        took = kernel.milliseconds / profile.runs
+        least = min(1.0, profile.of_roofline(kernel)) * took
+        value = f"{milliseconds(took)}, {percent(profile.share(kernel))}"
+        bars.append(_Bar(short_name(kernel), took, value, whisker=(least, took)))
+    return _bars("time of a run, and from where on the roofline would allow less", bars)
+
+
+def stage_chart(stages: Sequence[StageTime]) -> Chart | None:
+    """A row a stage, each beginning where the one before it ended."""
+    return _bars(
+        "since the start", _in_succession([(s.stage, s.seconds) for s in stages], duration)
+    )
+
+
+def size_chart(parts: Sequence[tuple[str, int]]) -> Chart | None:
+    """A row a part of the artifact, name and bytes, each beginning where the last ended."""
+    return _bars("of all files", _in_succession(parts, lambda value: size(round(value))))
+
+
+def _in_succession(
+    parts: Sequence[tuple[str, float]], written: Callable[[float], str]
+) -> list[_Bar]:
+    """A bar a part, where the one before it ends; with its share of the whole."""
+    ends = list(accumulate((amount for _, amount in parts), initial=0.0))
+    return [
+        _Bar(name, end, f"{written(amount)}, {percent(amount / ends[-1])}", start=start)
+        for (name, amount), (start, end) in zip(parts, pairwise(ends), strict=True)
+        if ends[-1]
+    ]
+
+
+def _bars(caption: str, bars: Iterable[_Bar]) -> Chart | None:
+    """The chart of bars on a linear scale; None where all are empty."""
+    bars = tuple(bars)
+    longest = max((max(bar.end, *(bar.whisker or (0.0,))) for bar in bars), default=0.0)
+    if longest <= 0:
+        return None
+    scale = 100.0 / longest
+    rows = []
+    for bar in bars:
+        end = max(bar.end * scale, bar.start * scale + _LEAST_WIDTH)
+        marks = [Mark(bar.kind, bar.start * scale, end)]
+        if bar.whisker:
+            low, high = bar.whisker
+            marks.append(Mark(MarkKind.WHISKER, low * scale, high * scale))
+        rows.append(Row(bar.name, tuple(marks), bar.value, bar.heading))
+    return Chart(caption, tuple(rows))
+
+
+@dataclass(frozen=True)
+class _Decades:
+    """Maps [10^low, 10^high] to [start, end]; values outside are held at the ends."""
+
+    low: int
+    high: int
+    start: float = 0.0
+    end: float = 100.0
+
+    def __call__(self, value: float) -> float:
+        exponent = min(float(self.high), max(float(self.low), math.log10(value)))
+        return self.start + (self.end - self.start) * (exponent - self.low) / (self.high - self.low)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """At most five of its decades, with their places."""
+        exponents = range(self.low, self.high + 1, 1 + (self.high - self.low) // 5)
+        return [(self(10.0**e), scientific(10.0**e)) for e in exponents]
+
+
+def error_chart(outputs: Sequence[OutputCases]) -> Chart | None:
+    """One row an output, one mark a case, on a logarithmic scale of the max abs error.
+
+    The worst 24 outputs are shown when there are more; the table has all.
+    """
+    worst = sorted(outputs, key=lambda output: badness(output.worst), reverse=True)[:_MOST_ROWS]
+    shown = [o for o in outputs if o in worst]
+    if not shown:
+        return None
+    values = [p.max_abs for output in shown for p in output.cases]
+    values += [p.allowed for o in shown for p in o.cases if p.allowed is not None]
+    exponents = [math.log10(v) for v in values if 0 < v < math.inf] or [-6.0, -4.0]
+    axis = _Decades(math.floor(min(exponents)) - 1, math.ceil(max(exponents)) + 1, _START, _END)
+    ticks = ((_EXACT, "exact"), *axis.ticks(), (_INFINITE, "∞"))
+    rows = tuple(Row(o.name, tuple(_error_marks(o, axis))) for o in shown)
+    caption = (
+        "max abs error in the output's own units; a golden case, a dot, passes left of the line"
+    )
+    return Chart(caption, rows, ticks)
+
+
+def _error_marks(output: OutputCases, axis: _Decades) -> Iterable[Mark]:
+    if output.allowed is not None:
+        limit, tip = axis(output.allowed), f"tolerance {scientific(output.allowed)}"
+        yield Mark(MarkKind.ALLOWED, 0.0, limit)
+        yield Mark(MarkKind.LIMIT, limit, limit, tip)
+    for parity in output.cases:
+        place = _error_place(parity, axis)
+        tip = f"case {parity.case}: max abs error {error(parity.max_abs)}, "
+        tip += f"SNR {decibels(parity.snr_db)}" + "; failed" * (not parity.passed)
+        yield Mark(MarkKind.DOT if parity.passed else MarkKind.FAILED, place, place, tip)
+
+
+def _error_place(parity: OutputParity, axis: _Decades) -> float:
+    """Of what failed for another reason than its size, at infinity."""
+    finite = math.isfinite(parity.max_abs) and (parity.passed or parity.nonfinite_match)
+    if not finite:
+        return _INFINITE
+    if parity.max_abs > 0:
+        return axis(parity.max_abs)
+    return _EXACT if parity.passed else _INFINITE
+
+
+def error_histogram(output: OutputCases) -> Histogram | None:
+    """The errors of all elements of one output, over all its golden cases, by half decade.
+
+    None where none of its cases has a histogram, or all is exact.
+    """
+    histograms = [p.errors for p in output.cases if p.errors is not None]
+    counts: dict[int, int] = {}
+    for histogram in histograms:
+        for half, number in enumerate(histogram.counts, histogram.first):
+            counts[half] = counts.get(half, 0) + number
+    exact, limit = sum(h.exact for h in histograms), output.allowed
+    if not any(counts.values()):
+        return None
+    low, high = math.floor(min(counts) / 2), math.ceil((max(counts) + 1) / 2)
+    if limit is not None:
+        low, high = min(low, math.floor(math.log10(limit))), max(high, math.ceil(math.log10(limit)))
+    axis = _Decades(min(low, high - _FEWEST_DECADES), high)
+    highest = max(counts.values())
+    columns = []
+    for half, number in sorted(counts.items()):
+        least, most = 10 ** (half / 2), 10 ** ((half + 1) / 2)
+        tip = f"{count(number, 'element')} from {scientific(least)} to {scientific(most)}"
+        failed = limit is not None and least >= limit
+        kind = MarkKind.FAILED if failed else MarkKind.BAR
+        columns.append((Mark(kind, axis(least), axis(most), tip), 100.0 * number / highest))
+    total = exact + sum(counts.values())
+    note = f"{thousands(exact)} of {count(total, 'element')} exact"
+    note += f", {percent(highest / total)} in the highest column"
+    note += "" if limit is None else f", tolerance {scientific(limit)}"
+    return Histogram(
+        columns=tuple(columns),
+        ticks=tuple(axis.ticks()),
+        limit=None if limit is None else axis(limit),
+        note=note,
+    )
+
+
+def strip(value: float | None, most: float) -> tuple[Mark, ...]:
+    """One bar of a table's column whose largest value is `most`; none of no value."""
+    if value is None or most <= 0:
+        return ()
+    return (Mark(MarkKind.BAR, 0.0, max(_LEAST_WIDTH, 100.0 * max(value, 0.0) / most)),)
