@@ -1,6 +1,6 @@
 """The catalogue: a static site of all promoted releases, kept in the store beside them."""
 
-from zoo.catalogue.records import CataloguedModel, CataloguedRelease, History
+from zoo.catalogue.collect import CataloguedModel, CataloguedRelease, History
 from zoo.catalogue.site import keep_site, kept_site, share_catalogue, update_catalogue
 from zoo.catalogue.ways import INDEX, Site
 

@@ -1,25 +1,22 @@
-"""Reading what the catalogue says of a model out of a store: only what was promoted, and signed."""
+"""What the catalogue says of models: read out of a store, only what was promoted and signed."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pydantic import Field
 
 from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE, Role
 from menagerie.store.layout import blob_key, release_key, signature_key
-from zoo.catalogue.records import (
-    Axis,
-    CataloguedFile,
-    CataloguedModel,
-    CataloguedRelease,
-    History,
-    Tensor,
-)
+from zoo.base_models import Frozen
 from zoo.errors import NotInStore
+from zoo.precision import Precision
 from zoo.report.files import report_of
 from zoo.report.summary import summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from menagerie.format.bundle_manifest import BundleProgram
     from menagerie.trust.ledger import Ledger
@@ -28,7 +25,144 @@ if TYPE_CHECKING:
 
     _Reported = tuple[Release, ConversionReport | None]
 
-__all__ = ["collect"]
+__all__ = [
+    "Axis",
+    "CataloguedFile",
+    "CataloguedModel",
+    "CataloguedRelease",
+    "History",
+    "Side",
+    "Tensor",
+    "collect",
+    "siblings",
+    "side_by_side",
+]
+
+
+Axis = int | str
+
+
+class Tensor(Frozen):
+    """An input or output of a program; an axis is a size or a dimension's name.
+
+    `least` is the same with the lowest size of each dimension; of an output it may be empty.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[Axis, ...]
+    least: tuple[int, ...] = ()
+
+
+class CataloguedFile(Frozen):
+    """A file of a release. `key` is where it lies in the store, `name` its path in the bundle."""
+
+    name: str
+    key: str
+    bytes: int
+
+
+class CataloguedRelease(Frozen):
+    """A promoted release with the figures that its report gives.
+
+    Attributes:
+        build_key: 64 hexadecimal digits.
+        when: ISO 8601, of its first promotion.
+        state: how it was proven: `emulated` or `validated`.
+        retracted: the reason, where its use is forbidden.
+        bytes: of all files.
+        snr_db: the lowest of any output in any case.
+        worst_abs: the largest error.
+        ratio: the artifact's time over eager's, like for like; None for what was emulated.
+        latency_ms: median of one call of all programs.
+        accuracy: a fraction, where there is a gate.
+        machine: on which it was proven.
+    """
+
+    build_key: str
+    when: str
+    state: str
+    retracted: str | None = None
+    bytes: int
+    snr_db: float | None = None
+    worst_abs: float | None = None
+    ratio: float | None = None
+    latency_ms: float | None = None
+    accuracy: float | None = None
+    machine: str = ""
+
+
+class History(Frozen):
+    """A model's releases for one platform, in the order of their first promotion.
+
+    `latest` is a build key, None where all were retracted; `files`, `inputs` and `outputs` are the
+    latest's; `program` is the first one's name.
+    """
+
+    target: str
+    platform: str
+    releases: tuple[CataloguedRelease, ...]
+    latest: str | None
+    files: tuple[CataloguedFile, ...] = ()
+    program: str = ""
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+
+    @property
+    def current(self) -> CataloguedRelease | None:
+        """The latest release."""
+        return next((r for r in self.releases if r.build_key == self.latest), None)
+
+
+class CataloguedModel(Frozen):
+    """A model and all that was promoted of it."""
+
+    name: str
+    summary: str = ""
+    source: str = ""
+    licence: str = ""
+    parameters: int | None = None
+    random_weights: int | None = None
+    speech: bool = False  # whether `menagerie transcribe` takes it
+    versions: dict[str, str] = Field(default_factory=dict)
+    histories: tuple[History, ...] = ()
+
+
+@dataclass(frozen=True)
+class Side:
+    """A precision's latest release for a platform."""
+
+    model: str
+    precision: Precision
+    platform: str
+    release: CataloguedRelease
+
+
+def siblings(name: str, known: Mapping[str, CataloguedModel]) -> dict[Precision, str]:
+    """The models of the entry that `name` is of, itself among them, float32 first.
+
+    An entry's variant is called as it is, `_` and the precision; without the entry itself, such a
+    name says nothing.
+    """
+    suffixes = {p: f"_{p.suffix}" for p in Precision}
+    base = next((stem for s in suffixes.values() if (stem := name.removesuffix(s)) != name), name)
+    if base not in known:
+        return {Precision.FLOAT32: name}
+    named = {p: base + suffix for p, suffix in suffixes.items() if p is not Precision.FLOAT32}
+    return {Precision.FLOAT32: base, **{p: n for p, n in named.items() if n in known}}
+
+
+def side_by_side(name: str, known: Mapping[str, CataloguedModel]) -> list[Side]:
+    """The latest releases of all precisions, by platform; empty where there is one precision."""
+    found = [
+        Side(sibling, precision, history.platform, history.current)
+        for precision, sibling in siblings(name, known).items()
+        for history in known[sibling].histories
+        if history.current is not None
+    ]
+    if len({side.precision for side in found}) < 2:  # noqa: PLR2004 - nothing to compare
+        return []
+    return sorted(found, key=lambda side: side.platform)
 
 
 def collect(store: Store, model: str) -> CataloguedModel:

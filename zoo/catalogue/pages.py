@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import math
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zoo.catalogue.plots import plots
-from zoo.catalogue.precisions import side_by_side
-from zoo.catalogue.snippets import Snippet, snippets
+from zoo.catalogue.collect import side_by_side
+from zoo.report.charts import strip
 from zoo.report.page import render
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from markupsafe import Markup
-
-    from zoo.catalogue.records import CataloguedFile, CataloguedModel, CataloguedRelease, History
+    from zoo.catalogue.collect import (
+        CataloguedFile,
+        CataloguedModel,
+        CataloguedRelease,
+        History,
+        Tensor,
+    )
     from zoo.catalogue.ways import Way
+    from zoo.report.charts import Mark
 
-__all__ = ["render_catalogue", "render_model"]
+__all__ = ["Snippet", "pull_command", "render_catalogue", "render_model", "snippets"]
 
+_EXACT_DB = 200.0  # of a bar for equal bits; float32 reaches some 150
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -34,12 +42,21 @@ class _Row:
 
 
 @dataclass(frozen=True)
+class _Strips:
+    """Bars beside the figures of one release; empty where there is none."""
+
+    snr: tuple[Mark, ...]
+    ratio: tuple[Mark, ...]
+    size: tuple[Mark, ...]
+
+
+@dataclass(frozen=True)
 class _Platform:
     """A section of a model's page."""
 
     history: History
     release: CataloguedRelease | None
-    plots: list[tuple[str, Markup]]
+    rows: tuple[tuple[CataloguedRelease, _Strips], ...]  # the newest first
     snippets: tuple[Snippet, ...]
 
     @property
@@ -79,7 +96,9 @@ def render_model(name: str, known: Mapping[str, CataloguedModel], way: Way) -> s
     """
     model = known[name]
     platforms = [
-        _Platform(history, history.current, plots(history), snippets(model, history, way.store))
+        _Platform(
+            history, history.current, _with_strips(history), snippets(model, history, way.store)
+        )
         for history in model.histories
     ]
     sides = side_by_side(name, known)
@@ -94,7 +113,102 @@ def render_model(name: str, known: Mapping[str, CataloguedModel], way: Way) -> s
     )
 
 
+def _with_strips(history: History) -> tuple[tuple[CataloguedRelease, _Strips], ...]:
+    """Each release with a bar for its SNR, its time over eager's and its size, on one scale each.
+
+    Where only one release has a figure, there is nothing to compare.
+    """
+    releases = history.releases[::-1]
+    columns = []
+    for figures in (
+        [_decibels(release) for release in releases],
+        [release.ratio for release in releases],
+        [float(release.bytes) for release in releases],
+    ):
+        known = [figure for figure in figures if figure is not None]
+        most = max(known) if len(known) > 1 else 0.0
+        columns.append([strip(figure, most) for figure in figures])
+    return tuple(zip(releases, map(_Strips, *columns), strict=True))
+
+
+def _decibels(release: CataloguedRelease) -> float | None:
+    """Of equal bits, which have no noise at all, what is more than float32 reaches."""
+    if release.snr_db is None or math.isnan(release.snr_db):
+        return None
+    return min(release.snr_db, _EXACT_DB)
+
+
 def _first_lines(latest: Sequence[tuple[CataloguedModel, History]], way: Way) -> str:
     """For one of these releases, first of all one for which there is a wheel; empty without any."""
     chosen = sorted(latest, key=lambda each: way.site.wheel_for(each[1].platform) is None)[:1]
     return "".join(way.first_lines(*each) for each in chosen)
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """Something to copy, and what it is for."""
+
+    purpose: str
+    text: str
+
+
+def snippets(model: CataloguedModel, history: History, store: str) -> tuple[Snippet, ...]:
+    """Commands and Python for the latest release of a platform.
+
+    Args:
+        model: whose.
+        history: of the platform.
+        store: the address at which a visitor reaches the store.
+    """
+    pull = pull_command(model, history, store)
+    found = [Snippet("Download and check it", pull)]
+    if model.speech:
+        found.append(
+            Snippet("Make text of a recording", f"menagerie transcribe {model.name} a.wav")
+        )
+    found.append(Snippet("Prove it on your machine", f"menagerie verify {model.name}"))
+    found.append(
+        Snippet(
+            "The same in Python" if model.speech else "Run it in Python, without PyTorch",
+            _python(model, history),
+        )
+    )
+    return (*found, *_standalone(model, history, pull))
+
+
+def pull_command(model: CataloguedModel, history: History, store: str) -> str:
+    """The command that gets the latest release of a platform."""
+    place = shlex.quote(store)
+    return f"menagerie pull {model.name} --target {history.target} --store {place} -o {model.name}"
+
+
+def _standalone(model: CataloguedModel, history: History, pull: str) -> tuple[Snippet, ...]:
+    """Without Python: a folder that runs by itself."""
+    if model.speech or history.platform != "cpu-linux-x86_64":  # a recogniser is a loop of programs
+        return ()
+    command = f"{pull}-alone --standalone && {model.name}-alone/menagerie-run --bench 20"
+    return (Snippet("Without Python: a folder that proves and measures itself", command),)
+
+
+def _python(model: CataloguedModel, history: History) -> str:
+    if model.speech:
+        return (
+            "from menagerie.speech import Transcriber\n\n"
+            f'with Transcriber("{model.name}") as transcriber:\n'
+            '    print(transcriber.transcribe_file("a.wav").text)\n'
+        )
+    program = "" if history.program == "main" else f', program="{history.program}"'
+    given = ",\n".join(
+        f"        {json.dumps(each.name)}: {_zeros(each)}" for each in history.inputs
+    )
+    return (
+        "import menagerie\n"
+        "import numpy as np\n\n"
+        f'with menagerie.Session("{model.name}"{program}) as session:\n'
+        f"    outputs = session.run({{\n{given},\n    }})\n"
+    )
+
+
+def _zeros(tensor: Tensor) -> str:
+    dtype = "uint16" if tensor.dtype == "bfloat16" else tensor.dtype  # its bits; numpy has none
+    return f'np.zeros({tensor.least}, "{dtype}")'

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter, ValidationError
 
 from menagerie.store.layout import METADATA
-from zoo.catalogue.collect import collect
+from zoo.catalogue.collect import CataloguedModel, collect, siblings
 from zoo.catalogue.pages import render_catalogue, render_model
-from zoo.catalogue.precisions import siblings
-from zoo.catalogue.records import CataloguedModel
 from zoo.catalogue.ways import INDEX, ROOT, WHEELS, RelativeWay, SignedWay, Site
 from zoo.errors import NotInStore, TooLarge
 

@@ -12,14 +12,14 @@ from pydantic import Field
 
 from menagerie.figures import shown_address
 from zoo.base_models import Frozen
-from zoo.catalogue.snippets import pull_command
+from zoo.catalogue.pages import pull_command
 from zoo.errors import UsageError
 from zoo.store.base import LINK_SECONDS, content_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from zoo.catalogue.records import CataloguedModel, History
+    from zoo.catalogue.collect import CataloguedModel, History
     from zoo.store.base import ObjectStore
 
 __all__ = ["CATALOGUE", "INDEX", "ROOT", "WHEELS", "RelativeWay", "SignedWay", "Site", "Way"]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import menagerie
-from zoo.catalogue.records import CataloguedModel, History, Tensor
-from zoo.catalogue.snippets import snippets
+from zoo.catalogue.collect import CataloguedModel, History, Tensor
+from zoo.catalogue.pages import snippets
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,19 +24,6 @@ def test_a_folder_with_a_blank_in_its_name_is_one_word() -> None:
     """The shell gives the command the store's whole path."""
     words = shlex.split(texts("/srv/the zoo")[0])
     assert words[words.index("--store") + 1] == "/srv/the zoo"
-
-
-def test_swift_sets_every_field_that_the_header_has() -> None:
-    """Calls and constants are the header's; strides are those of rows that follow one another."""
-    header = (Path(__file__).parents[3] / "runtime/include/menagerie.h").read_text()
-    given = Tensor(name="x", dtype="float32", shape=(2, 3, 4), least=(2, 3, 4))
-    mac = {"target": "metal", "platform": "metal-macos-arm64", "program": "main"}
-    code = texts("zoo", inputs=(given,), outputs=(given,), **mac)[-1]
-    assert set(re.findall(r"\b(?:menagerie|MENAGERIE)_\w+", code)) - {"menagerie_metal"} <= set(
-        re.findall(r"\w+", header)
-    )
-    assert [int(s) for s in re.findall(r"strides\.\d = (\d+)", code)] == [12, 4, 1]
-    assert "calloc(24, 4)" in code
 
 
 def test_bfloat16_is_given_as_its_bits(monkeypatch: Any) -> None:
