@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch.utils._pytree import tree_flatten_with_path, tree_unflatten
+from torch.utils._pytree import (
+    is_structseq_instance,
+    tree_flatten_with_path,
+    tree_map,
+    tree_unflatten,
+)
 
 from menagerie.format.bundle_manifest import TensorSpec
 from zoo.spec import Dtype
@@ -66,9 +71,18 @@ def returned(program: ExportedProgram) -> list[Any]:
 def output_names(program: ExportedProgram) -> tuple[str, ...]:
     """A name for each value returned: its keys, or `output` and its positions."""
     spec = program.call_spec.out_spec
-    paths, _ = tree_flatten_with_path(tree_unflatten(list(range(spec.num_leaves)), spec))
+    positions = tree_unflatten(list(range(spec.num_leaves)), spec)
+    # Of the fields of its own results, such as topk's, torch's trees know nothing.
+    named = tree_map(_fields, positions, is_leaf=is_structseq_instance)
+    paths, _ = tree_flatten_with_path(named)
     by_position = {position: _name(path) for path, position in paths}
     return tuple(by_position[position] for position in sorted(by_position))
+
+
+def _fields(value: Any) -> Any:
+    if not is_structseq_instance(value):
+        return value
+    return dict(zip(type(value).__match_args__, value, strict=True))
 
 
 def _name(path: Sequence[Any]) -> str:
