@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from menagerie.validation.findings import CaseKind
+from transforms.graph.layouts import plain
 from zoo.sources.random_weights import one_thread
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def exact_outputs(
         return {}
     truth = {name: value.detach() for name, value in found.items()}  # a parameter may be an output
     return {
-        f"{number}/exact/{name}": value.contiguous()
+        f"{number}/exact/{name}": plain(value)
         for name, value in truth.items()
         if _tells(value, case.outputs[name].detach())
     }

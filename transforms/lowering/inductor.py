@@ -20,6 +20,8 @@ The rest is private to TorchInductor, and each part is named here with its reaso
   `operator`, or `buf0` like one of the wrapper's own. Ours begin with `constant_`.
 - `CppWrapperCpu._write_aoti_interface_header`: writes AOTInductor's interface into each wrapper. On
   the CPU it is compiled once instead (interface.py).
+- `torch.utils._pytree.treespec_dumps`: gives the text of a result's structure, which the library
+  carries and our runtime does not read; it knows none for named tuples, torch's own among them.
 - `codegen.cpp.stride_at_vec_range`: takes minutes for long indexes (index_strides.py).
 
 One of its options is set for programs that keep state in buffers: `joint_graph_constant_folding`
@@ -60,6 +62,7 @@ from torch._inductor.codegen import common, cpp, cpp_wrapper_cpu
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 from torch._inductor.fx_passes import fuse_attention
 from torch._inductor.utils import get_gpu_type, normalize_name
+from torch.utils import _pytree as pytree
 from torch.utils import _cpp_embed_headers
 
 from transforms.export.state import state_of
@@ -166,6 +169,7 @@ def generate_code(
             patch.object(graph_module, "normalize_name", _constant_name),
             patch.object(cpp_wrapper_cpu, "normalize_name", _constant_name),
             patch.object(cpp, "stride_at_vec_range", stride_in_range),
+            patch.object(pytree, "treespec_dumps", _spec_text),
             number_questions_remembered(),
             numbers_as_eager(),
             backend.registered(),
@@ -182,6 +186,16 @@ def generate_code(
         "torch no longer calls AotCodeCompiler.compile",
         "Install the pinned torch, or adapt transforms/lowering/inductor.py",
     )
+
+
+_dumped = pytree.treespec_dumps
+
+
+def _spec_text(spec: pytree.TreeSpec) -> str:
+    try:
+        return _dumped(spec)
+    except NotImplementedError:
+        return ""
 
 
 def _reason(error: Exception) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.layouts import plain
 from zoo.errors import PassError
 
 if TYPE_CHECKING:
@@ -32,26 +33,28 @@ _BOUND_TO_STRIDES = (aten.as_strided.default, aten.as_strided_copy.default, aten
 class LayOutWeights(GraphPass):
     """Replaces weights that lie otherwise with row-major ones.
 
-    The artifact stores them so, and generated kernels index what is stored.
+    The artifact stores them so, and generated kernels index what is stored. Views of one buffer are
+    parted: a library asks for as many bytes as a weight's memory has.
     """
 
     name = "lay_out_weights"
     summary = "Replaces weights of other strides with row-major ones"
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
-        """Copy each weight that is not contiguous."""
+        """Copy each weight that is not contiguous, or a part of more memory."""
         for node in list(editor.graph.nodes):
             value = editor.constant(node)
-            if value is not None and not value.is_contiguous():
-                editor.set_constant(node, value.contiguous())
+            if value is not None and not _is_plain(value):
+                editor.set_constant(node, plain(value))
                 journal.changed(f"laid {editor.constant_name(node)} out row-major")
 
     def ensures(self, editor: ProgramEditor) -> None:
-        """No weight is left with other strides."""
+        """No weight is left with other strides or in more memory."""
         for node in editor.graph.nodes:
             value = editor.constant(node)
-            if value is not None and not value.is_contiguous():
-                fact = f"left {editor.constant_name(node)} with strides {value.stride()}"
+            if value is not None and not _is_plain(value):
+                where = f"strides {value.stride()} in {value.untyped_storage().nbytes()} bytes"
+                fact = f"left {editor.constant_name(node)} with {where}"
                 raise PassError(f"pass {self.name}", fact, "This is a fault of the pass")
 
 
@@ -83,11 +86,15 @@ class ClaimChannelsLast(GraphPass):
             if value.dim() == _IMAGE_RANK and _only_convolution_weight(node):
                 editor.set_constant(node, _channels_last(value))
                 claimed += 1
-            elif not value.is_contiguous():
-                editor.set_constant(node, value.contiguous())
+            elif not _is_plain(value):
+                editor.set_constant(node, plain(value))
         let_views_copy(editor)
         if claimed:
             journal.changed(f"claimed {claimed} weights of convolutions to be channels-last")
+
+
+def _is_plain(weight: torch.Tensor) -> bool:
+    return weight.is_contiguous() and weight.untyped_storage().nbytes() == weight.nbytes
 
 
 def reads_by_strides(graph: Graph) -> bool:
