@@ -62,8 +62,8 @@ from torch._inductor.codegen import common, cpp, cpp_wrapper_cpu
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 from torch._inductor.fx_passes import fuse_attention
 from torch._inductor.utils import get_gpu_type, normalize_name
-from torch.utils import _pytree as pytree
 from torch.utils import _cpp_embed_headers
+from torch.utils import _pytree as pytree
 
 from transforms.export.state import state_of
 from transforms.graph.guards import number_questions_remembered
