@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, TypeVar
 from menagerie.validation.findings import CaseKind
 from transforms.export.beside import beside
 from transforms.export.state import from_first_state
-from transforms.export.trace import CallableProgram, Exported, export_program
-from transforms.goldens.cases import GoldenCase, first_inputs, make_goldens, model_dtype
+from transforms.export.trace import CallableProgram, Exported, export_program, without_fast_path
+from transforms.goldens.cases import (
+    GoldenCase,
+    check_shapes,
+    first_inputs,
+    make_goldens,
+    model_dtype,
+)
 from transforms.goldens.exact import exact_outputs
 
 if TYPE_CHECKING:
@@ -54,6 +60,7 @@ def called_as(
     return call
 
 
+@without_fast_path()
 def prepare(
     model: torch.nn.Module,
     spec: ProgramSpec,
@@ -83,6 +90,7 @@ def prepare(
         exported = export_program(model, spec, first_inputs(spec, dtype, real))
     finally:
         cases, exact = made()  # where eager itself fails, that says more than the export's failure
+    check_shapes(f"program {spec.name}", exported.signature, cases)
     if not exported.state:
         return Prepared(spec.name, exported, cases, called_as(model, spec), exact=exact)
     cases = make_goldens(model, spec, dtype=dtype, calls=spec.calls)

@@ -14,7 +14,7 @@ from transforms.export.dynamic_sizes import named_sizes
 from transforms.export.prepare import Prepared
 from transforms.export.signature import output_names, signature_of
 from transforms.export.state import FirstState, from_first_state, state_of
-from transforms.export.trace import Exported, trace, with_plain_inputs
+from transforms.export.trace import Exported, trace, with_plain_inputs, without_fast_path
 from transforms.goldens.exact import exact_outputs
 from transforms.goldens.examples import example_goldens
 from zoo.errors import UsageError
@@ -55,6 +55,7 @@ class Program:
     calibration: Sequence[Sequence[torch.Tensor]] = field(default=(), kw_only=True)
 
 
+@without_fast_path()
 def prepare_own(name: str, program: Program) -> Prepared:
     """Export a program and make its golden cases; see `example_goldens` for these.
 

@@ -6,6 +6,7 @@ import keyword
 import re
 import warnings
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from zoo.errors import ExportError
 from zoo.sources.random_weights import misfit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from torch.export import Dim
 
@@ -40,6 +41,7 @@ __all__ = [
     "export_program",
     "trace",
     "with_plain_inputs",
+    "without_fast_path",
 ]
 
 declare_packed_linear()  # before a model is called, or a program of a file is read
@@ -163,6 +165,20 @@ class Exported:
     def output_names(self) -> tuple[str, ...]:
         """In the order in which the program returns them."""
         return tuple(tensor.name for tensor in self.signature.outputs)
+
+
+@contextmanager
+def without_fast_path() -> Iterator[None]:
+    """Inside, eager's layers of transformers compute what export records of them.
+
+    Their fast path, which it never sees, gives zeros where a mask hides tokens.
+    """
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def export_program(

@@ -17,7 +17,7 @@ import torch
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.validation.findings import CaseKind
 from transforms.export.state import FirstState
-from transforms.export.trace import CallableProgram
+from transforms.export.trace import CallableProgram, without_fast_path
 from transforms.goldens.realistic import Content, Values, content_of, draw, sizes_of
 from zoo.errors import ExportError
 from zoo.sources.random_weights import one_thread
@@ -26,10 +26,13 @@ from zoo.spec import Dimension, InputSpec, ProgramSpec, SampleKind
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from transforms.export.signature import Signature
+
 __all__ = [
     "GoldenCase",
     "PlannedCase",
     "check_outputs",
+    "check_shapes",
     "first_inputs",
     "input_dtype",
     "make_goldens",
@@ -151,6 +154,7 @@ def first_inputs(
     return _inputs(spec, planned_cases(spec, real)[0], 0, dtype, real)
 
 
+@without_fast_path()
 def make_goldens(
     model: torch.nn.Module,
     spec: ProgramSpec,
@@ -247,6 +251,30 @@ def check_outputs(place: str, cases: Sequence[GoldenCase]) -> None:
                 place,
                 f"output {name} of eager PyTorch has no finite element in any golden case",
                 "Mend the weights, or the inputs' `sample` in the manifest",
+            )
+
+
+def check_shapes(place: str, signature: Signature, cases: Sequence[GoldenCase]) -> None:
+    """Refuse a program whose results have other axes than eager's at some sizes.
+
+    Raises:
+        ExportError: naming the output and the sizes.
+    """
+    for case in cases:
+        for spec in signature.outputs:
+            found = tuple(case.outputs[spec.name].shape)
+            wanted = tuple(
+                case.dimensions.get(s, s) if isinstance(s, str) else s for s in spec.shape
+            )
+            pairs = zip(found, wanted, strict=False)
+            if len(found) == len(wanted) and all(n == w for n, w in pairs if isinstance(w, int)):
+                continue
+            fact = f"output {spec.name} is {list(found)} in eager PyTorch at {case.dimensions}"
+            raise ExportError(
+                place,
+                f"{fact}, and {list(spec.shape)} as it was exported",
+                "Name the axes of what treats a size of 1 apart, such as .squeeze(1), or begin the "
+                "range at 2",
             )
 
 

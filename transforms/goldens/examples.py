@@ -24,7 +24,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from menagerie.validation.findings import CaseKind
-from transforms.goldens.cases import GoldenCase, PlannedCase, check_outputs, telling_sizes
+from transforms.goldens.cases import (
+    GoldenCase,
+    PlannedCase,
+    check_outputs,
+    check_shapes,
+    telling_sizes,
+)
 from transforms.goldens.realistic import Values, content_of, draw, sizes_of
 from transforms.graph.layouts import plain
 from zoo.errors import ExportError
@@ -91,6 +97,7 @@ def example_goldens(
             cases.append(_case(place, planned, inputs, eager, nth))
     restore()
     check_outputs(place, cases)
+    check_shapes(place, signature, cases)
     return cases
 
 
