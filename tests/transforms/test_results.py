@@ -66,6 +66,16 @@ class _Padded(nn.Module):
         return self.layers(x, src_key_padding_mask=padding)
 
 
+class _Looked(nn.Module):
+    """Looks rows and columns up by a tensor without axes."""
+
+    def forward(self, x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """One of each, and with an element that is written by itself."""
+        y = x.clone()
+        y[0, 1] = 7.0
+        return x[i], x[:, i], y
+
+
 def _run(bundle: ConvertedBundle, *inputs: torch.Tensor) -> dict[str, np.ndarray[Any, Any]]:
     with Session(bundle.folder) as session:
         names = (tensor.name for tensor in session.inputs)
@@ -103,6 +113,19 @@ def test_parameters_may_be_views_of_one_buffer(target: str, tmp_path: Path) -> N
     [found] = _run(bundle, x).values()
     with torch.no_grad():
         np.testing.assert_allclose(found, module(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_indices_and_constants_may_have_no_axes(target: str, tmp_path: Path) -> None:
+    """Such an index is no number that is read out: it may be any, counted from the end too."""
+    inputs = torch.randn(4, 4), torch.tensor(2)
+    bundle = convert(
+        _Looked().eval(), inputs, target=target, out=tmp_path / "made", measure_seconds=0
+    )
+    for place in (0, 3, -1):
+        x, i = torch.randn(4, 4), torch.tensor(place)
+        for found, value in zip(_run(bundle, x, i).values(), _Looked()(x, i), strict=True):
+            np.testing.assert_array_equal(found, value)
 
 
 def test_layers_with_a_fast_path_are_what_export_records(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch._dynamo.exc import UserError
 from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
+from torch.fx import Node
 from torch.utils._pytree import tree_map
 
 from transforms.export.assertions import without_assertions
@@ -233,7 +234,7 @@ def trace(
     try:
         with torch.no_grad(), transforms_of_any_length(), number_questions_remembered():
             if isinstance(module, ExportedProgram):
-                program = with_plain_state(module).run_decompositions({})
+                program = _decomposed(module)
             else:
                 given, named = tree_map(plain, (arguments, dict(keywords or {})))
                 program = _exported(place, module, given, named, shapes)
@@ -268,7 +269,7 @@ def _exported(
             )
 
     try:
-        made: ExportedProgram = with_plain_state(export()).run_decompositions({})
+        made = _decomposed(export())
     except UserError as doubt:
         if not shapes:
             raise
@@ -276,9 +277,39 @@ def _exported(
             exported = export(prefer_deferred_runtime_asserts_over_guards=True)
         except Exception:  # noqa: BLE001 (torch raises many kinds, and said it plainer before)
             raise doubt from None
-        plain_program = with_plain_state(exported).run_decompositions({})
-        return without_assertions(place, plain_program)
+        return without_assertions(place, _decomposed(exported))
     return made
+
+
+def _decomposed(program: ExportedProgram) -> ExportedProgram:
+    ready = with_tensor_indices(with_plain_state(program))
+    made: ExportedProgram = ready.run_decompositions({})
+    return made
+
+
+def with_tensor_indices(program: ExportedProgram) -> ExportedProgram:
+    """The same program; `x[i]` of a tensor i without axes looks i up, and does not read it out."""
+    if all(_index_read(node) is None for node in program.graph.nodes):
+        return program
+    editor = ProgramEditor(program)
+    for node in editor.calls(aten.select.int):
+        index = _index_read(node)
+        x: Any = node.args[0]
+        axis: Any = node.args[1]
+        if index is not None:
+            indices = [None] * (axis % x.meta["val"].dim()) + [index]
+            with editor.graph.inserting_before(node):
+                editor.replace(node, editor.call(aten.index.Tensor, x, indices, like=node))
+    return editor.finish()
+
+
+def _index_read(node: Node) -> Any:
+    """The tensor that a selection's index is read out of, if so; None for others."""
+    item = node.args[2] if node.target is aten.select.int else None
+    if not isinstance(item, Node) or item.target is not aten.item.default:
+        return None
+    index: Any = item.args[0]
+    return index if index.meta["val"].dtype in {torch.int32, torch.int64} else None
 
 
 def with_plain_inputs(program: ExportedProgram) -> ExportedProgram:
