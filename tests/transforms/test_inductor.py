@@ -47,6 +47,13 @@ def test_the_graph_still_tells_its_constants(attribute: str) -> None:
     assert hasattr(GraphLowering, attribute)
 
 
+def test_structures_and_bare_constants_pass_through_what_we_replace() -> None:
+    """The text of a result's structure, and constants without axes as bare numbers."""
+    source = Path(inspect.getfile(codecache)).with_name("compile_fx.py").read_text()
+    assert "pytree.treespec_dumps(" in source
+    assert "return Constant(" in inspect.getsource(GraphLowering.get_attr)
+
+
 def test_torch_still_asks_where_we_answer() -> None:
     """What decides that code is generated for Metal follows what we say, and forgets it after."""
     before = get_gpu_type()

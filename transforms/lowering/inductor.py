@@ -20,6 +20,8 @@ The rest is private to TorchInductor, and each part is named here with its reaso
   `operator`, or `buf0` like one of the wrapper's own. Ours begin with `constant_`.
 - `CppWrapperCpu._write_aoti_interface_header`: writes AOTInductor's interface into each wrapper. On
   the CPU it is compiled once instead (interface.py).
+- `GraphLowering.get_attr`: gives a constant without axes as a bare number, of which there are no
+  views. Where it meets more than pointwise operators, it is a tensor like any other.
 - `torch.utils._pytree.treespec_dumps`: gives the text of a result's structure, which the library
   carries and our runtime does not read; it knows none for named tuples, torch's own among them.
 - `codegen.cpp.stride_at_vec_range`: takes minutes for long indexes (index_strides.py).
@@ -56,7 +58,7 @@ from unittest.mock import patch
 
 import sympy
 import torch
-from torch._inductor import codecache, sizevars
+from torch._inductor import codecache, ir, lowering, sizevars
 from torch._inductor import graph as graph_module
 from torch._inductor.codegen import common, cpp, cpp_wrapper_cpu
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
@@ -170,6 +172,7 @@ def generate_code(
             patch.object(cpp_wrapper_cpu, "normalize_name", _constant_name),
             patch.object(cpp, "stride_at_vec_range", stride_in_range),
             patch.object(pytree, "treespec_dumps", _spec_text),
+            patch.object(graph_module.GraphLowering, "get_attr", _constant_with_views),
             number_questions_remembered(),
             numbers_as_eager(),
             backend.registered(),
@@ -189,6 +192,7 @@ def generate_code(
 
 
 _dumped = pytree.treespec_dumps
+_constant = graph_module.GraphLowering.get_attr
 
 
 def _spec_text(spec: pytree.TreeSpec) -> str:
@@ -196,6 +200,18 @@ def _spec_text(spec: pytree.TreeSpec) -> str:
         return _dumped(spec)
     except NotImplementedError:
         return ""
+
+
+def _constant_with_views(graph: GraphLowering, *given: Any) -> Any:
+    found = _constant(graph, *given)
+    users = graph.current_node.users
+    if not isinstance(found, ir.Constant) or all(_is_pointwise(user.target) for user in users):
+        return found
+    return lowering.tensor(found.value, dtype=found.dtype, device=found.device)
+
+
+def _is_pointwise(target: Any) -> bool:
+    return torch.Tag.pointwise in getattr(target, "tags", ())
 
 
 def _reason(error: Exception) -> str:
