@@ -105,8 +105,8 @@ def convert(
         module: in eval mode, or exported already; or a mapping from names to `Program`s, or to
             tuples of what makes one (module, inputs): several programs of one bundle, whose equal
             weights are stored once.
-        inputs: a tuple of example tensors, on the CPU; or tensors by name. An ExportedProgram has
-            its own.
+        inputs: a tuple of example tensors, on the CPU, with any strides; or tensors by name. An
+            ExportedProgram has its own.
         target: its name, or a Target.
         out: the folder to make; missing or empty.
         kwargs: further tensors by name, as torch.export has them.
