@@ -20,6 +20,7 @@ from torch.export import ExportedProgram
 from menagerie.format.archive import require_free_place
 from menagerie.format.folder import open_bundle
 from menagerie.validation import Limits
+from menagerie.validation.findings import Verdict
 from transforms.bisect import diagnose
 from transforms.bundle import content_digest
 from transforms.export.program import Program, prepare_own
@@ -48,10 +49,13 @@ _NAMES = "Use lower-case letters, digits and `_`, a letter first"
 _PLACE = "convert"
 _SEARCH = (
     "Call convert with search_seconds=600 (`zoo compile --search-minutes 10`) to find the first "
-    "node that is wrong, or allow more with tolerances="
+    "node that is wrong"
 )
-
-
+_ALLOW = ", or allow more with tolerances="
+_NEXT_STEPS = {
+    Verdict.CRASHED: "No artifact may end its process: open an issue with the module and inputs",
+    Verdict.TIMED_OUT: "Give smaller example inputs, or narrower ranges of dynamic sizes",
+}
 _KEEP = "Leave it as it is with keep= (precisions of integers), or allow more with tolerances="
 _MOST_THREADS = 256  # as the command line has it
 
@@ -271,9 +275,12 @@ def _failed_proof(
     if wrong is not None:
         fact = f"output {wrong[1].output!r} of golden case {wrong[1].case}: {wrong[1].fact}"
     place = f"program {wrong[0]}" if wrong is not None else "validation"
+    if search is None and wrong is None:
+        return ValidationError(place, fact, _NEXT_STEPS.get(validation.verdict, ""))
     if search is None:
-        is_rounded = rounding and wrong is not None
-        return ValidationError(place, fact, f"{rounding}. {_KEEP}" if is_rounded else _SEARCH)
+        finite = wrong is not None and wrong[1].nonfinite_match
+        step = f"{rounding}. {_KEEP}" if rounding else _SEARCH + (_ALLOW if finite else "")
+        return ValidationError(place, fact, step)
     if search.divergence is None:
         return ValidationError(place, fact, search.detail)
     found = search.divergence

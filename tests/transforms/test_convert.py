@@ -16,6 +16,7 @@ from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle
 from menagerie.paths import home
 from menagerie.session import Session
+from menagerie.validation.findings import ValidationReport, Verdict
 from transforms import Program, convert, converter
 from transforms.export.program import prepare_own
 from transforms.goldens.examples import resized
@@ -311,3 +312,13 @@ def test_resized_masks_keep_their_form() -> None:
     mask = torch.tensor([[True, True, False], [True, False, False]])
     assert resized(mask, [2, 2], seed="m").tolist() == [[True, True], [True, False]]
     assert resized(mask, [3, 3], seed="m").tolist() == [*mask.tolist(), mask[0].tolist()]
+
+
+@pytest.mark.parametrize("verdict", [Verdict.CRASHED, Verdict.REFUSED, Verdict.TIMED_OUT])
+def test_what_did_not_run_is_no_matter_of_tolerances(verdict: Verdict) -> None:
+    """Past the front door, since no module is known that ends its artifact's process."""
+    report = ValidationReport(verdict=verdict, detail="killed by SIGSEGV", programs=())
+    text = str(converter._failed_proof(report, None))
+    assert "killed by SIGSEGV" in text
+    assert "tolerances" not in text
+    assert "search_seconds" not in text
