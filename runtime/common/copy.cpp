@@ -1,6 +1,7 @@
 #include "common/copy.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -83,10 +84,6 @@ const std::byte* end_of(const Tensor& tensor) {
   return tensor.data<std::byte>() + bytes_of(tensor.dtype, tensor.sizes(), tensor.strides());
 }
 
-bool overlap(const Tensor& a, const Tensor& b) {
-  return a.data<std::byte>() < end_of(b) && b.data<std::byte>() < end_of(a);
-}
-
 template <class From, class To>
 void convert(const Tensor& source, const Tensor& target) {
   const auto* from = source.data<From>();
@@ -103,6 +100,28 @@ void convert(const Tensor& source, const Tensor& target) {
 }
 
 }  // namespace
+
+bool is_dense(const Tensor& tensor) {
+  if (tensor.empty()) return true;
+  std::array<int32_t, kMaxDimensions> order{};
+  int32_t count = 0;
+  for (int32_t axis = 0; axis < tensor.dimensions; ++axis) {
+    if (tensor.size[axis] > 1) order[count++] = axis;
+  }
+  std::sort(order.begin(), order.begin() + count,
+            [&](int32_t a, int32_t b) { return tensor.stride[a] < tensor.stride[b]; });
+  int64_t expected = 1;
+  for (int32_t i = 0; i < count; ++i) {
+    if (tensor.stride[order[i]] != expected) return false;
+    expected *= tensor.size[order[i]];
+  }
+  return true;
+}
+
+bool overlap(const Tensor& a, const Tensor& b) {
+  if (a.empty() || b.empty()) return false;
+  return a.data<std::byte>() < end_of(b) && b.data<std::byte>() < end_of(a);
+}
 
 Tensor broadcast(const Tensor& source, std::span<const int64_t> sizes) {
   const auto missing = static_cast<int32_t>(sizes.size()) - source.dimensions;

@@ -16,6 +16,13 @@ void copy(const Tensor& source, const Tensor& target);
 // Assigns source to target as torch's copy_ does: broadcasts it, and converts its dtype.
 void assign(const Tensor& source, const Tensor& target);
 
+// Whether the elements fill their extent without gaps and without sharing memory, as torch judges
+// it (is_non_overlapping_and_dense).
+bool is_dense(const Tensor& tensor);
+
+// Whether the memory from the first element to the last of one reaches into that of the other.
+bool overlap(const Tensor& a, const Tensor& b);
+
 void fill_zero(const Tensor& target);
 
 // A fresh contiguous tensor of the same values.

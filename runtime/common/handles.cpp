@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "common/backend.h"
+#include "common/copy.h"
 #include "common/shim_support.h"
 
 using namespace menagerie;
@@ -20,9 +21,10 @@ Tensor over_blob(void* data, std::span<const int64_t> sizes, std::span<const int
   require(offset >= 0, "storage offset ", offset, " is negative");
   const int64_t touched = extent(sizes, strides);
   require(data != nullptr || touched == 0, "the data pointer is null");
+  if (data == nullptr) offset = 0;
   int64_t elements = 0;
   int64_t bytes = 0;
-  require(!__builtin_add_overflow(offset, touched, &elements) &&
+  require(!__builtin_add_overflow(touched == 0 ? 0 : offset, touched, &elements) &&
               !__builtin_mul_overflow(elements, element_size(dtype), &bytes),
           "sizes overflow");
   return make_view(backend::borrow(device_type, data, static_cast<size_t>(bytes)), dtype, sizes,
@@ -45,10 +47,29 @@ int64_t axis_of(const Tensor& tensor, int64_t axis) {
 // The ABI gives out pointers to non-const, which nobody writes through.
 int64_t* borrowed(const Extents& extents) { return const_cast<int64_t*>(extents.data()); }
 
+// Fails if an element of the target would be written more than once.
+void check_written(const Tensor& target) {
+  if (target.empty()) return;
+  for (int32_t axis = 0; axis < target.dimensions; ++axis) {
+    require(target.stride[axis] != 0 || target.size[axis] <= 1, "elements of the target ", target,
+            " share memory");
+  }
+}
+
+// Whether the elements of both begin and end at the same bytes, one by one.
+bool same_places(const Tensor& a, const Tensor& b) {
+  return element_size(a.dtype) == element_size(b.dtype) && a.raw() == b.raw() &&
+         std::ranges::equal(a.sizes(), b.sizes()) && std::ranges::equal(a.strides(), b.strides());
+}
+
 int64_t whole_elements(int64_t bytes, Dtype dtype) {
   require(bytes % element_size(dtype) == 0, bytes, " bytes are not whole elements of ",
           info(dtype).name);
   return bytes / element_size(dtype);
+}
+
+int64_t offset_of(const Tensor& tensor) {
+  return whole_elements(tensor.offset_bytes, tensor.dtype);
 }
 
 }  // namespace
@@ -84,11 +105,13 @@ AOTITorchError aoti_torch_create_tensor_from_blob_v2(
 
 AOTITorchError aoti_torch__reinterpret_tensor(AtenTensorHandle self, int64_t ndim,
                                               const int64_t* sizes_ptr, const int64_t* strides_ptr,
-                                              int64_t storage_offset, AtenTensorHandle* ret) {
+                                              int64_t offset_increment, AtenTensorHandle* ret) {
   return guarded(__func__, [&] {
     const Tensor& base = operand(self);
+    int64_t offset = 0;
+    require(!__builtin_add_overflow(offset_of(base), offset_increment, &offset), "sizes overflow");
     *ret = to_handle(make_view(base.storage, base.dtype, numbers(sizes_ptr, ndim),
-                               numbers(strides_ptr, ndim), storage_offset));
+                               numbers(strides_ptr, ndim), offset));
   });
 }
 
@@ -97,7 +120,10 @@ AOTITorchError aoti_torch__alloc_from_pool(AtenTensorHandle self, int64_t offset
                                            const int64_t* strides_ptr, AtenTensorHandle* ret) {
   return guarded(__func__, [&] {
     const Dtype element = to_dtype(dtype);
-    *ret = to_handle(make_view(operand(self).storage, element, numbers(sizes_ptr, ndim),
+    const Tensor& pool = operand(self);
+    require(pool.offset_bytes == 0, "a pool begins at byte ", pool.offset_bytes,
+            " of its storage, not at 0");
+    *ret = to_handle(make_view(pool.storage, element, numbers(sizes_ptr, ndim),
                                numbers(strides_ptr, ndim), whole_elements(offset_bytes, element)));
   });
 }
@@ -107,8 +133,7 @@ AOTITorchError aoti_torch_as_strided(AtenTensorHandle self, const int64_t* sizes
   return guarded(__func__, [&] {
     const Tensor& base = operand(self);
     *ret = to_handle(make_view(base.storage, base.dtype, numbers(sizes_ptr, base.dimensions),
-                               numbers(strides_ptr, base.dimensions),
-                               whole_elements(base.offset_bytes, base.dtype)));
+                               numbers(strides_ptr, base.dimensions), offset_of(base)));
   });
 }
 
@@ -156,7 +181,18 @@ AOTITorchError aoti_torch_clone_preserve_strides(AtenTensorHandle self, AtenTens
 }
 
 AOTITorchError aoti_torch_copy_(AtenTensorHandle self, AtenTensorHandle src, int32_t) {
-  return guarded(__func__, [&] { backend::assign(operand(src), operand(self)); });
+  return guarded(__func__, [&] {
+    const Tensor& source = operand(src);
+    const Tensor& target = operand(self);
+    const bool same = same_places(source, target);
+    if (same && source.dtype == target.dtype) return;
+    check_written(target);
+    // As torch decides: a part of dense memory onto another is refused, rows between rows are not.
+    const bool woven = overlap(source, target);
+    require(!woven || same || !is_dense(source) || !is_dense(target),
+            "source and target of a copy overlap");
+    backend::assign(woven ? backend::clone(source) : source, target);
+  });
 }
 
 AOTITorchError aoti_torch_zero_(AtenTensorHandle self) {
@@ -164,7 +200,10 @@ AOTITorchError aoti_torch_zero_(AtenTensorHandle self) {
 }
 
 AOTITorchError aoti_torch_get_data_ptr(AtenTensorHandle tensor, void** ret_data_ptr) {
-  return guarded(__func__, [&] { *ret_data_ptr = host_operand(tensor).raw(); });
+  return guarded(__func__, [&] {
+    const Tensor& self = host_operand(tensor);
+    *ret_data_ptr = self.empty() ? nullptr : self.raw();
+  });
 }
 
 AOTITorchError aoti_torch_get_storage_size(AtenTensorHandle tensor, int64_t* ret_size) {
@@ -219,8 +258,7 @@ AOTITorchError aoti_torch_get_device_type(AtenTensorHandle tensor, int32_t* ret_
 
 AOTITorchError aoti_torch_get_device_index(AtenTensorHandle tensor, int32_t* ret_device_index) {
   return guarded(__func__, [&] {
-    operand(tensor);
-    *ret_device_index = 0;
+    *ret_device_index = device_type_of(operand(tensor)) == kCpuDevice ? -1 : 0;
   });
 }
 
@@ -232,10 +270,7 @@ AOTITorchError aoti_torch_get_layout(AtenTensorHandle tensor, int32_t* ret_layou
 }
 
 AOTITorchError aoti_torch_get_storage_offset(AtenTensorHandle tensor, int64_t* ret_offset) {
-  return guarded(__func__, [&] {
-    const Tensor& self = operand(tensor);
-    *ret_offset = whole_elements(self.offset_bytes, self.dtype);
-  });
+  return guarded(__func__, [&] { *ret_offset = offset_of(operand(tensor)); });
 }
 
 AOTITorchError aoti_torch_is_contiguous(AtenTensorHandle tensor, bool* ret_is_contiguous) {

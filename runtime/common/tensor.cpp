@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/context.h"
+#include "common/copy.h"
 
 namespace menagerie {
 namespace {
@@ -24,23 +25,6 @@ void print(std::ostream& text, std::span<const int64_t> numbers) {
   text << '[';
   for (size_t i = 0; i < numbers.size(); ++i) text << (i ? ", " : "") << numbers[i];
   text << ']';
-}
-
-// Whether the elements fill their extent without gaps and without sharing memory.
-bool is_dense(const Tensor& tensor) {
-  std::array<int32_t, kMaxDimensions> order{};
-  int32_t count = 0;
-  for (int32_t axis = 0; axis < tensor.dimensions; ++axis) {
-    if (tensor.size[axis] != 1) order[count++] = axis;
-  }
-  std::sort(order.begin(), order.begin() + count,
-            [&](int32_t a, int32_t b) { return tensor.stride[a] < tensor.stride[b]; });
-  int64_t expected = 1;
-  for (int32_t i = 0; i < count; ++i) {
-    if (tensor.stride[order[i]] != expected) return false;
-    expected *= tensor.size[order[i]];
-  }
-  return true;
 }
 
 }  // namespace

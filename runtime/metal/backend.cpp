@@ -24,10 +24,6 @@ bool is_for_device(int32_t device_type) {
   return device_type == metal::kMetalDevice;
 }
 
-bool is_dense(const Tensor& tensor) {
-  return extent(tensor.sizes(), tensor.strides()) == tensor.elements();
-}
-
 }  // namespace
 
 const char* const kTarget = "metal";

@@ -112,16 +112,6 @@ def test_view_outlives_its_base(abi: Any) -> None:
     assert torch.equal(abi.value(view), torch.arange(24.0).as_strided((2, 3), (6, 2), 7))
 
 
-def test_reinterpreting_a_view_counts_from_the_storage(abi: Any) -> None:
-    """The offset of a reinterpreted view is absolute, not relative to the view it is taken of."""
-    base = torch.arange(24.0)
-    view = abi.call(
-        "aoti_torch__reinterpret_tensor", self=base[10:], ndim=1, sizes_ptr=[3], strides_ptr=[1],
-        storage_offset=2,
-    )[0]  # fmt: skip
-    assert torch.equal(abi.value(view), torch.tensor([2.0, 3.0, 4.0]))
-
-
 def test_writes_through_a_view_are_seen_by_the_base(abi: Any) -> None:
     """Views alias: no copy stands between them."""
     base = torch.zeros(6)
