@@ -5,6 +5,7 @@
 
 #include "common/backend.h"
 #include "common/copy.h"
+#include "common/platform/threads.h"
 
 namespace menagerie {
 namespace {
@@ -44,6 +45,7 @@ Program::Program(std::shared_ptr<const Bundle> bundle, const std::string& name, 
     : bundle_(std::move(bundle)),
       spec_(bundle_->manifest().program(name)),
       context_(threads, bundle_),
+      most_threads_(threads == 0 ? context_.threads() : 0),
       library_(bundle_->library(spec_)) {
   require(library_.input_count() == spec_.inputs.size(), "program ", name, ": the library takes ",
           library_.input_count(), " inputs, the manifest lists ", spec_.inputs.size());
@@ -72,6 +74,7 @@ void Program::load_constants() {
     if (found == names.end()) found = names.find(info.name);  // a constant that a pass made
     require(found != names.end(), "program ", spec_.name, ": the manifest gives no weights for ",
             info.original_name.empty() ? info.name : info.original_name);
+    weights_bytes_ += info.bytes;
     Tensor tensor = bundle_->constant(found->second, info.dtype);
     require(static_cast<int32_t>(tensor.dtype) == info.dtype &&
                 fills(tensor.storage->bytes(), info.bytes),
@@ -120,12 +123,26 @@ void Program::check_inputs(std::span<const Tensor> inputs) const {
   }
 }
 
+// Each loop of generated code is shared out or not, whatever it does: for this little it is not
+// worth it. A GPU's work has threads of its own.
+int32_t Program::threads_for(std::span<const Tensor> inputs) const {
+  constexpr size_t kWorthBytes = size_t{512} << 10;
+  size_t bytes = weights_bytes_;
+  for (const Tensor& input : inputs) {
+    bytes += static_cast<size_t>(input.elements() * element_size(input.dtype));
+  }
+  const bool little = backend::kDeviceType == kCpuDevice && bytes < kWorthBytes;
+  return little ? 1 : most_threads_;
+}
+
 std::span<const Tensor> Program::run(std::span<const Tensor> inputs) {
   const std::lock_guard lock(mutex_);
   check_inputs(inputs);
   require(!state_lost_, "program ", spec_.name,
           ": its state was lost in a run that failed. Reset it first");
   outputs_.clear();
+  if (most_threads_ != 0) context_.set_threads(threads_for(inputs));
+  const threads::Run run(context_.threads(), most_threads_);
   const Context::Loan loan(context_);
   Tensors owned;
   for (const Tensor& input : inputs) {
@@ -174,6 +191,7 @@ void Program::set_profiling(bool on) {
 void Program::set_threads(int32_t threads) {
   const std::lock_guard lock(mutex_);
   context_.set_threads(threads);
+  most_threads_ = threads == 0 ? context_.threads() : 0;
 }
 
 }  // namespace menagerie

@@ -44,6 +44,8 @@ class Program {
   void load_constants();
   // The tensor itself; or, of a constant that runs change, a copy that is this program's alone.
   Tensor own_if_changed(const std::string& name, Tensor constant);
+  // Where the caller left the number open: all threads, or one for a run that reads little.
+  int32_t threads_for(std::span<const Tensor> inputs) const;
   void check_inputs(std::span<const Tensor> inputs) const;
   // Runs the library, which takes the inputs over; the results' values are there for the host.
   Tensors compute(std::vector<TensorHandle>& inputs);
@@ -54,6 +56,8 @@ class Program {
   Context context_;
   Tensors constants_;  // before library_, which points to them
   std::vector<Kept> state_;
+  int32_t most_threads_;  // where the caller left the number open, else 0
+  size_t weights_bytes_ = 0;
   bool state_lost_ = false;  // a run that failed has left it as it happened to be
   ModelLibrary library_;
   std::vector<Tensor> outputs_;

@@ -317,7 +317,7 @@ AOTITorchError aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
     const bool direct = output.dtype == Dtype::kFloat32;
     const Tensor computed = direct ? output : empty_contiguous(Dtype::kFloat32, q.sizes());
     if (!output.empty()) {
-      note_attention(q, operand(key), output);
+      const Work work = work_of_attention(q, operand(key), output);
       const double chosen = scale != nullptr ? *scale : 1 / std::sqrt(double(q.size[3]));
       attention({prepared(q), prepared(operand(key)), prepared(operand(value)),
                  mask == nullptr ? nullptr : &four, is_causal != 0, static_cast<float>(chosen),

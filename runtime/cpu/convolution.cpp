@@ -104,7 +104,7 @@ void menagerie::convolve(const Tensor& input, const Tensor& weight, const Tensor
   const bool bias_dense = bias == nullptr || bias->is_contiguous();
   const Tensor dense_bias = bias_dense ? Tensor() : contiguous(*bias);
   const Tensor* plain_bias = bias_dense ? bias : &dense_bias;
-  note_convolution(input, weight, p.transposed, output);
+  const Work work = work_of_convolution(input, weight, p.transposed, output);
   if (p.groups == 1 && !p.transposed) {
     if (const auto integers = integers_behind(weight)) {
       return kernels::rounded_convolution(input, weight, *integers, plain_bias, p, epilogue,

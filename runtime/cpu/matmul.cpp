@@ -55,7 +55,7 @@ Tensor transposed(const Tensor& matrix) {
 
 // In integers where b stands for them.
 void product(const kernels::Product& p, const Tensor& out) {
-  note_product(p.a, p.b, out);
+  const Work work = work_of_product(p.a, p.b, out);
   if (p.b.dimensions == 2 && p.alpha == 1 && p.beta == 0) {
     if (const auto integers = integers_behind(transposed(p.b))) {
       return kernels::rounded_product(p, *integers, out);

@@ -104,7 +104,9 @@ MENAGERIE_API menagerie_status menagerie_bundle_verify(const menagerie_bundle* b
 MENAGERIE_API int menagerie_ed25519_check(const uint8_t signature[64], const uint8_t key[32],
                                           const uint8_t* message, size_t bytes);
 
-/* Loads a program. threads = 0 takes every processor the process may use. */
+/* Loads a program. threads = 0: one for each processor that the process may use (its affinity, the
+ * quota of its control group), and one in all for kernels of little work, judged by shapes alone.
+ * On a busy machine idle threads sleep instead of spinning. */
 MENAGERIE_API menagerie_status menagerie_program_open(menagerie_bundle* bundle, const char* name,
                                                       int32_t threads, menagerie_program** program);
 MENAGERIE_API void menagerie_program_close(menagerie_program* program);

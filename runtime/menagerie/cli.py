@@ -178,7 +178,7 @@ def _parser(host: Host) -> argparse.ArgumentParser:
     )
     run.add_argument("--output", "-o", type=Path, metavar="FILE", help=".npy, or .npz for several")
     run.add_argument("--program", default="main", help="which of the model's (default: main)")
-    run.add_argument("--threads", type=_THREADS, help="default: one a processor")
+    run.add_argument("--threads", type=_THREADS, help="default: as the work is worth")
     _timing(_command(commands, host, "bench", _bench), host)
     _transcription(_command(commands, host, "transcribe", _transcribe), host)
     trust = _command(commands, host, "trust", _trust)
@@ -274,7 +274,7 @@ def _transcription(parser: argparse.ArgumentParser, host: Host) -> None:
         "--chunk", type=_seconds, metavar="SECONDS", help="of audio at once (default: the most)"
     )
     parser.add_argument("--language", metavar="CODE", help="spoken, e.g. en (default: as heard)")
-    parser.add_argument("--threads", type=_THREADS, help="default: one a processor")
+    parser.add_argument("--threads", type=_THREADS, help="default: as the work is worth")
 
 
 def _bundle(parser: argparse.ArgumentParser, host: Host) -> None:

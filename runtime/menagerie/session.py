@@ -68,7 +68,9 @@ class Session:
     Args:
         bundle: the bundle's folder.
         program: which of its programs to load.
-        threads: how many threads a run uses; None takes every processor the process may use.
+        threads: how many threads a run uses. None: one for each processor that the process may use
+            (its affinity, the quota of its control group), and one in all for kernels of little
+            work, judged by shapes alone. On a busy machine idle threads sleep instead of spinning.
         allow_unsigned: run what no trusted key has signed, as native code that nobody vouches for;
             None: the variable MENAGERIE_ALLOW_UNSIGNED decides.
 
@@ -138,7 +140,7 @@ class Session:
             return int(self._library.menagerie_program_kernel_calls(self._open_program()))
 
     def set_threads(self, threads: int) -> None:
-        """Sets how many threads the following runs use; 0 for every processor."""
+        """Sets how many threads the following runs use; 0 for what `None` is when opening."""
         with self._one_call:
             count = _held(threads)
             self._threads = threads

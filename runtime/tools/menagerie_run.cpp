@@ -26,7 +26,7 @@ constexpr char kUsage[] =
     "\n"
     "Runs every golden case of a bundle and compares the outputs with PyTorch's. In a folder of\n"
     "`menagerie pull --standalone` it takes the bundle beside it, and the keys that came with it.\n"
-    "  --threads N     how many threads to use; left out: every processor\n"
+    "  --threads N     how many threads to use; left out: as the work is worth\n"
     "  --program NAME  only this program\n"
     "  --cases N       only the first N golden cases of a program\n"
     "  --bench RUNS    also time so many runs of the first case\n"

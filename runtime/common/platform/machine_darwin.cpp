@@ -65,6 +65,8 @@ bool is_at_least(std::string_view release) {
 // for.
 bool has_instructions(std::string_view) { return false; }
 
+int32_t processor_quota(const std::filesystem::path&) { return INT32_MAX; }
+
 std::string loadable_path(const OpenFile& file) { return file.path().string(); }
 
 }  // namespace menagerie::machine

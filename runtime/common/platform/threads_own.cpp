@@ -79,6 +79,10 @@ int32_t available() {
   return static_cast<int32_t>(std::max(std::thread::hardware_concurrency(), 1u));
 }
 
+Run::Run(int32_t, int32_t most) : several_(false) { most_by_work = most; }
+
+Run::~Run() { most_by_work = 0; }
+
 int32_t chosen() { return kept; }
 
 void choose(int32_t count) { kept = count; }

@@ -110,7 +110,7 @@ class Transcriber:
     Args:
         bundle: the bundle's folder.
         head: which of its heads decodes; None for the one that its maker put first.
-        threads: how many threads a run uses; None takes every processor the process may use.
+        threads: how many threads a run uses; None: as `Session` chooses.
         chunk: seconds of a recording to listen to at once; None for as many as the model takes.
             Shorter chunks answer sooner and know less of what is around a word. A Whisper takes its
             next window's beginning from its timestamps, a Moonshine a pause; they need no overlap.
