@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.options import DynamicOption, ExampleInputsOption, JsonOption, TargetOption
+from flows.cli.options import (
+    DynamicOption,
+    ExampleInputsOption,
+    JsonOption,
+    TargetOption,
+    ThreadsOption,
+)
 from flows.cli.output import emit, figure, messages, results
 from menagerie.figures import decibels, error, size
 
@@ -47,13 +53,13 @@ def compile_model(
     ] = None,
     name: Annotated[str, typer.Option(help="Of the model. Default: its class.")] = "",
     licence: Annotated[str, typer.Option(help="Of the weights, an SPDX identifier.")] = "",
-    threads: Annotated[int, typer.Option(min=1, max=256, help="For measured latencies.")] = 1,
+    threads: ThreadsOption = 1,
     search_minutes: Annotated[
         float, typer.Option(min=0, help="For the wrong node, when the proof fails; 0: none.")
     ] = 0.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Convert a module of one's own to a proven bundle, without manifest or server.
+    """Convert any module to a proven bundle, without manifest or server.
 
     The folder appears when the artifact agreed with eager on the inputs and, for dynamic sizes, at
     their lowest, highest and odd values. `PACKAGE.MODULE:CALLABLE` is imported and called.

@@ -13,10 +13,10 @@ from flows.cli.options import (
     ManifestOption,
     SeedOption,
     StoreOption,
+    TargetsOption,
+    ThreadsOption,
     absolute,
     complete_models,
-    complete_targets,
-    known_targets,
     use_cluster,
 )
 from zoo.errors import UsageError
@@ -46,16 +46,7 @@ def convert(
     ] = None,
     *,
     tag: Annotated[list[str] | None, typer.Option("--tag", help="All with this tag.")] = None,
-    target: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--target",
-            "-t",
-            help="May be repeated. Default: cpu.",
-            callback=known_targets,
-            autocompletion=complete_targets,
-        ),
-    ] = None,
+    target: TargetsOption = None,
     precision: Annotated[
         list[Precision] | None,
         typer.Option(
@@ -69,7 +60,7 @@ def convert(
         bool, typer.Option("--force", help="Convert and prove again what the store has, and keeps.")
     ] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=64, help="Models at a time.")] = 1,
-    threads: Annotated[int, typer.Option(min=1, max=256, help="For measured latencies.")] = 1,
+    threads: ThreadsOption = 1,
     stage_minutes: Annotated[
         int, typer.Option(min=1, max=24 * 60, help="For each stage; a slower model timed out.")
     ] = 60,

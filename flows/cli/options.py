@@ -12,15 +12,20 @@ if TYPE_CHECKING:
     from flows.connection import Connection
 
 __all__ = [
+    "BuildOption",
     "DynamicOption",
     "ExampleInputsOption",
     "FactoriesOption",
     "JsonOption",
     "ManifestOption",
     "ModelArgument",
+    "PlatformOption",
+    "ReasonOption",
     "SeedOption",
     "StoreOption",
     "TargetOption",
+    "TargetsOption",
+    "ThreadsOption",
     "UnsignedOption",
     "absolute",
     "complete_models",
@@ -116,6 +121,26 @@ SeedOption = Annotated[
 FactoriesOption = Annotated[
     bool, typer.Option("--allow-factories", help="Run code that the manifest names.")
 ]
+
+
+TargetsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target",
+        "-t",
+        help="May be repeated.",
+        callback=known_targets,
+        autocompletion=complete_targets,
+    ),
+]
+ThreadsOption = Annotated[int, typer.Option(min=1, max=256, help="For measured latencies.")]
+BuildOption = Annotated[
+    str | None, typer.Option("--build", metavar="KEY", help="Not the latest, but this build.")
+]
+PlatformOption = Annotated[
+    str | None, typer.Option(help="Of the release, e.g. metal-macos-arm64. Default: the only one.")
+]
+ReasonOption = Annotated[str, typer.Option(help="For the ledger.")]
 
 
 def _allow_unsigned(*, given: bool) -> bool:

@@ -10,6 +10,8 @@ from flows.cli.options import (
     JsonOption,
     ManifestOption,
     ModelArgument,
+    PlatformOption,
+    ReasonOption,
     StoreOption,
     TargetOption,
     store_url,
@@ -26,10 +28,6 @@ if TYPE_CHECKING:
     from zoo.store import Release, Store
 
 __all__ = ["build_keys", "ledger_here", "ledgers_of", "promote", "retract", "rollback", "whole_key"]
-
-_Platform = Annotated[
-    str | None, typer.Option(help="Of the release. Default: the only one there is.")
-]
 
 
 def promote(
@@ -53,7 +51,7 @@ def promote(
     allow_regression: Annotated[
         bool, typer.Option(help="Move `latest` to what is worse beyond these limits, too.")
     ] = False,
-    reason: Annotated[str, typer.Option(help="For the ledger.")] = "",
+    reason: ReasonOption = "",
     manifest: ManifestOption = None,
     allow_factories: FactoriesOption = False,
     store: StoreOption = None,
@@ -170,8 +168,8 @@ def rollback(
     to: Annotated[
         str | None, typer.Option("--to", metavar="KEY", help="Default: the one before the latest.")
     ] = None,
-    platform: _Platform = None,
-    reason: Annotated[str, typer.Option(help="For the ledger.")] = "",
+    platform: PlatformOption = None,
+    reason: ReasonOption = "",
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -200,7 +198,7 @@ def retract(
     *,
     reason: Annotated[str, typer.Option(help="What users are told.")],
     target: TargetOption = "cpu",
-    platform: _Platform = None,
+    platform: PlatformOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.options import (
+    BuildOption,
     FactoriesOption,
     JsonOption,
     ManifestOption,
     ModelArgument,
+    PlatformOption,
     StoreOption,
     TargetOption,
+    TargetsOption,
+    ThreadsOption,
     UnsignedOption,
     absolute,
-    complete_targets,
-    known_targets,
     store_url,
 )
 from flows.cli.output import emit, figure, messages, results, table
@@ -34,9 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["catalog", "diff", "gc", "list_releases", "provenance", "rebuild", "verify"]
 
 _BUILT = Path(__file__).parents[2] / "dist"  # where `make wheel` puts it
-_BuildOption = Annotated[
-    str | None, typer.Option("--build", metavar="KEY", help="Not the latest, but this build.")
-]
 _COLOURS = {"better": "green", "worse": "red"}
 _Which = typer.Argument(
     metavar="MODEL[@WHICH]|DIR|ZIP",
@@ -202,7 +201,7 @@ def provenance(
     model: ModelArgument,
     *,
     target: TargetOption = "cpu",
-    build: _BuildOption = None,
+    build: BuildOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -248,10 +247,8 @@ def rebuild(
     model: ModelArgument,
     *,
     target: TargetOption = "cpu",
-    build: _BuildOption = None,
-    platform: Annotated[
-        str | None, typer.Option(help="Of another machine, e.g. metal-macos-arm64.")
-    ] = None,
+    build: BuildOption = None,
+    platform: PlatformOption = None,
     manifest: ManifestOption = None,
     allow_factories: FactoriesOption = False,
     store: StoreOption = None,
@@ -305,17 +302,8 @@ def rebuild(
 
 def verify(
     *,
-    target: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--target",
-            "-t",
-            help="May be repeated. Default: each there is.",
-            callback=known_targets,
-            autocompletion=complete_targets,
-        ),
-    ] = None,
-    threads: Annotated[int, typer.Option(min=1, max=256, help="Threads to run with.")] = 1,
+    target: TargetsOption = None,
+    threads: ThreadsOption = 1,
     allow_unsigned: UnsignedOption = False,  # noqa: ARG001 - its callback acts
     store: StoreOption = None,
     as_json: JsonOption = False,
