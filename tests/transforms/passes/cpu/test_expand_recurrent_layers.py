@@ -77,6 +77,7 @@ class _Kinds(nn.Module):
         self.lstm = nn.LSTM(4, 5, 2, dropout=0.2, batch_first=True)
         self.both = nn.LSTM(4, 3, bidirectional=True, bias=False)
         self.gru = nn.GRU(4, 3, 2, dropout=0.5, bidirectional=True, batch_first=True)
+        self.one = nn.GRU(4, 3)  # its last state is a view of a view
         self.rnn = nn.RNN(4, 5, bidirectional=True)
         self.relu = nn.RNN(4, 5, 2, nonlinearity="relu", dropout=0.1, batch_first=True)
 
@@ -85,7 +86,9 @@ class _Kinds(nn.Module):
     ) -> tuple[torch.Tensor, ...]:
         begun = self.lstm(x, (hidden, cell))
         results = begun, self.lstm(x), self.both(x), self.gru(x), self.gru(x[0]), self.rnn(x[1])
-        return tuple(tree_leaves((*results, self.rnn(x), self.relu(x, hidden), self.relu(x))))
+        return tuple(
+            tree_leaves((*results, self.one(x[0]), self.rnn(x), self.relu(x, hidden), self.relu(x)))
+        )
 
 
 @pytest.mark.parametrize(("target", "steps"), [("cpu", 2), ("cpu", 12), ("metal", 2)])
