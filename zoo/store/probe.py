@@ -35,6 +35,7 @@ class StoreCheck(Frozen):
 
     url: str
     findings: tuple[Finding, ...]
+    remark: str = ""  # what to set, though all of it works
 
     @property
     def passed(self) -> bool:
@@ -67,7 +68,7 @@ def probe(objects: ObjectStore) -> StoreCheck:
             )
             if not answered:
                 break
-    return StoreCheck(url=objects.url, findings=tuple(findings))
+    return StoreCheck(url=objects.url, findings=tuple(findings), remark=objects.remark)
 
 
 class _Session:

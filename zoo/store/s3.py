@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import ClientError
 
 from menagerie.store.s3 import ABSENT, S3Reader
-from zoo.errors import NotInStore
+from menagerie.store.s3_options import Checksums, S3Options
+from zoo.errors import NotInStore, StoreError
 from zoo.store.base import Advance, ObjectStore, content_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from menagerie.store.s3_options import S3Options
-
 __all__ = ["S3Objects"]
 
+_log = logging.getLogger(__name__)
+# What servers answer to a checksum that they do not know: R2, Backblaze, older MinIO and Ceph.
+_UNKNOWN = {
+    "InvalidArgument",
+    "InvalidRequest",
+    "MissingContentLength",
+    "NotImplemented",
+    "XAmzContentSHA256Mismatch",
+}
 _MOST_PARTS = 1000  # S3 allows 10,000, but OpenStack Swift 1,000 as it is delivered
 
 
@@ -33,16 +43,22 @@ class S3Objects(S3Reader, ObjectStore):
 
     def put_file(self, source: Path, key: str, advance: Advance) -> None:
         """Sends the file in one request, or in parts when it is large."""
-        with self._errors(key):
+
+        def put() -> None:
             try:
                 self._upload(source, key, advance)
             except self._client.exceptions.NoSuchUpload:  # it was so old that a sweep ended it
                 self._upload(source, key, advance)
 
+        self._write(key, put)
+
     def put_small(self, key: str, content: bytes) -> None:
         """Sends the bytes in one request, which S3 does atomically."""
-        with self._errors(key):
-            self._client.put_object(**self._where(key), Body=content, ContentType=content_type(key))
+        kind = content_type(key)
+        self._write(
+            key,
+            lambda: self._client.put_object(**self._where(key), Body=content, ContentType=kind),
+        )
 
     def abandon_uploads(self, before: float, ours: Callable[[str], bool]) -> int:
         """Aborts uploads in parts, whose parts take up space that no listing of keys shows."""
@@ -102,6 +118,32 @@ class S3Objects(S3Reader, ObjectStore):
             )
         return address
 
+    def _write(self, key: str, put: Callable[[], object]) -> None:
+        """Writes; where a server refuses the checksum, without it, and so from then on."""
+        known = self._options
+        try:
+            with self._errors(key):
+                put()
+        except StoreError as error:
+            if known.checksums is Checksums.REQUIRED or not _is_unknown(error):
+                raise
+        else:
+            return
+        self._use(replace(known, checksums=Checksums.REQUIRED))
+        try:
+            with self._errors(key):
+                put()
+        except StoreError:
+            self._use(known)
+            raise
+        if not self.remark:
+            self.remark = "It refuses checksums: set MENAGERIE_S3_CHECKSUMS=when_required"
+            _log.warning("%s: %s", self.url, self.remark)
+
+    def _use(self, options: S3Options) -> None:
+        self._options = options
+        self.__dict__.pop("_client", None)
+
     def _upload(self, source: Path, key: str, advance: Advance) -> None:
         size = source.stat().st_size
         moved, lock = 0, threading.Lock()  # parts are sent by several threads
@@ -125,6 +167,11 @@ class S3Objects(S3Reader, ObjectStore):
         except BaseException:
             advance(-moved)
             raise
+
+
+def _is_unknown(error: StoreError) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, ClientError) and cause.response["Error"].get("Code") in _UNKNOWN
 
 
 def _disposition(content_type: str, name: str) -> str:

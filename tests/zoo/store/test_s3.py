@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 import time
 import uuid
 from dataclasses import replace
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -362,6 +365,69 @@ def test_without_checksums(
     )
     store = Store(objects)
     store.pull(store.publish(large), tmp_path / "out")
+
+
+class _WithoutChecksums(BaseHTTPRequestHandler):
+    """Passes requests on to a real server, but for those with a checksum, as R2 answers them."""
+
+    behind = ""
+
+    def _pass_on(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        names = {name.lower() for name in self.headers} - {"x-amz-checksum-mode"}
+        if any("checksum" in name or name == "x-amz-trailer" for name in names):
+            code = b"<Error><Code>NotImplemented</Code><Message>a header is not</Message></Error>"
+            self._answer(501, [("Content-Type", "application/xml")], code)
+            return
+        server = HTTPConnection(self.behind, timeout=30)
+        server.request(self.command, self.path, body, dict(self.headers.items()))
+        answer = server.getresponse()
+        content = answer.read()
+        kept = [each for each in answer.getheaders() if each[0].lower() not in _OF_A_CONNECTION]
+        if self.command == "HEAD":
+            kept.append(("Content-Length", answer.headers["Content-Length"] or "0"))
+        self._answer(answer.status, kept, content)
+        server.close()
+
+    def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        if self.command != "HEAD":
+            self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass_on  # noqa: N815 - http.server's names
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+_OF_A_CONNECTION = {"connection", "transfer-encoding", "content-length", "date", "server"}
+
+
+def test_a_server_that_refuses_checksums_is_found_out(
+    swift: SwiftServer,
+    fresh: Callable[..., S3Objects],
+    large: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """All is published, parts too, with one warning; the doctor's probe names the setting."""
+    handler = type("Handler", (_WithoutChecksums,), {"behind": swift.http.removeprefix("http://")})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{server.server_port}"
+        objects = fresh(endpoint=endpoint)
+        Store(objects).pull(Store(objects).publish(large), tmp_path / "out")
+        told = [each.getMessage() for each in caplog.records if "checksums" in each.getMessage()]
+        checked = Store(fresh(endpoint=endpoint)).check()
+        server.shutdown()
+    assert len(told) == 1
+    assert checked.passed
+    assert "MENAGERIE_S3_CHECKSUMS=when_required" in checked.remark
+    assert Store(fresh()).check().remark == ""  # one that takes them
 
 
 def test_many_keys_are_all_listed(fresh: Callable[..., S3Objects]) -> None:
