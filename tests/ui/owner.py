@@ -42,6 +42,18 @@ class Cluster:
         assert done.returncode == code, done.stdout
         return done.stdout
 
+    def prefect(self, *arguments: str) -> str:
+        """Run a command of Prefect's own with the server's address and password."""
+        server = {"PREFECT_API_URL": f"{self.url}/api", "PREFECT_API_AUTH_STRING": self.password}
+        done = subprocess.run(
+            [ZOO.with_name("prefect"), *arguments],
+            env=self.environment | server,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
     def ask(self, path: str) -> Any:
         """A question to Prefect's API."""
         word = base64.b64encode(self.password.encode()).decode()

@@ -30,8 +30,8 @@ def open_form(cluster: Cluster, page: Page) -> None:
 
 def submitted(cluster: Cluster) -> list[str]:
     """The runs of convert-model that the dashboard would count."""
-    history = json.loads(cluster.zoo("runs", "--json"))
-    return [run["name"] for run in history if run["what"] == "convert-model"]
+    found = cluster.prefect("flow-run", "ls", "--flow-name", "convert-model", "--output", "json")
+    return [run["name"] for run in json.loads(found)]
 
 
 def test_a_bad_value_is_stopped(cluster: Cluster, page: Page) -> None:
