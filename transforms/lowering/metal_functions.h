@@ -37,4 +37,57 @@ inline float hypot(float a, float b) {
   return ::metal::isinf(x) || ::metal::isinf(y) ? INFINITY : ::c10::metal::hypot(x, y);
 }
 
+// c10's is NaN for an infinity, and an infinity near 0.
+inline float lgamma(float x) {
+  const float size = ::metal::fabs(x);
+  if (::metal::isinf(x)) return INFINITY;
+  return size < 1e-4 ? -::metal::precise::log(size) - 0.57721566 * x : ::c10::metal::log_gamma(x);
+}
+
+// A polynomial, its highest coefficient first.
+template <int terms>
+inline float polynomial(float x, constant const float (&coefficients)[terms]) {
+  float sum = coefficients[0];
+  for (int i = 1; i < terms; ++i) sum = sum * x + coefficients[i];
+  return sum;
+}
+
+// The normal distribution's quantile, by the approximations of Cephes (ATen/native/Math.h).
+constant const float kNdtriP0[] = {-59.9633501, 98.0010754, -56.6762857, 13.9312609, -1.23916584};
+constant const float kNdtriQ0[] = {1.0, 1.95448858, 4.67627913, 86.3602421, -225.462688, 200.260212, -82.0372256, 15.9056225, -1.18331621};
+constant const float kNdtriP1[] = {4.05544892, 31.5251095, 57.1628192, 44.0805074, 14.6849562, 2.18663307, -0.140256079, -0.0350424627, -0.000857456785};
+constant const float kNdtriQ1[] = {1.0, 15.7799883, 45.3907635, 41.3172038, 15.0425386, 2.50464946, -0.142182923, -0.0380806408, -0.000933259481};
+constant const float kNdtriP2[] = {3.23774892, 6.91522889, 3.93881025, 1.33303461, 0.20148539, 0.0123716635, 0.000301581554, 2.65806975e-06, 6.23974539e-09};
+constant const float kNdtriQ2[] = {1.0, 6.02427039, 3.67983564, 1.37702099, 0.216236994, 0.0134204006, 0.000328014465, 2.89247865e-06, 6.79019408e-09};
+
+inline float ndtri(float p) {
+  if (p == 0) return -INFINITY;
+  if (p == 1) return INFINITY;
+  if (!(p > 0 && p < 1)) return NAN;
+  constexpr float tail = 0.13533528323661269189;  // exp(-2)
+  const float y = p > 1 - tail ? 1 - p : p;
+  if (y > tail) {
+    const float d = y - 0.5, square = d * d;
+    const float ratio = polynomial(square, kNdtriP0) / polynomial(square, kNdtriQ0);
+    return (d + d * (square * ratio)) * 2.50662827463100050242;  // sqrt(2 pi)
+  }
+  const float x = ::metal::precise::sqrt(-2 * ::metal::precise::log(y)), z = 1 / x;
+  const float ratio = x < 8 ? polynomial(z, kNdtriP1) / polynomial(z, kNdtriQ1)
+                            : polynomial(z, kNdtriP2) / polynomial(z, kNdtriQ2);
+  const float quantile = x - ::metal::precise::log(x) / x - z * ratio;
+  return p > 1 - tail ? quantile : -quantile;
+}
+
+// Kahan's; c10's expm1f leaves out the lower half of log 2.
+inline float expm1(float x) {
+  const float power = ::metal::precise::exp(x), less = power - 1;
+  if (power == 1) return x;
+  return ::metal::fabs(x) > 0.5 ? less : less * (x / ::metal::precise::log(power));
+}
+
+inline float erfc(float x) {
+  const float of_magnitude = ::c10::metal::erfcx(::metal::fabs(x)) * ::metal::precise::exp(-x * x);
+  return x < 0 ? 2 - of_magnitude : of_magnitude;
+}
+
 }  // namespace menagerie

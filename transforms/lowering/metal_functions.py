@@ -45,6 +45,41 @@ class MetalFunctions(mps.MetalOverrides):
         return _in_float("copysign", x, sign)
 
     @staticmethod
+    def sign(x: Any) -> str:
+        """-1, 0 or 1; 0 for -0 and NaN."""
+        return f"static_cast<decltype({x})>(({x} > 0) - ({x} < 0))"
+
+    @staticmethod
+    def expm1(x: Any) -> str:
+        """exp(x) - 1, also for small ones."""
+        return f"menagerie::expm1({x})"
+
+    @staticmethod
+    def log1p(x: Any) -> str:
+        """log(1 + x), also for small ones."""
+        return f"c10::metal::log1p(static_cast<float>({x}))"
+
+    @staticmethod
+    def erfc(x: Any) -> str:
+        """1 - erf(x), also for large ones."""
+        return f"menagerie::erfc({x})"
+
+    @staticmethod
+    def erfcx(x: Any) -> str:
+        """erfc(x) * exp(x * x)."""
+        return f"c10::metal::erfcx(static_cast<float>({x}))"
+
+    @staticmethod
+    def lgamma(x: Any) -> str:
+        """The logarithm of the gamma function's size."""
+        return f"menagerie::lgamma({x})"
+
+    @staticmethod
+    def ndtri(x: Any) -> str:
+        """The normal distribution's quantile."""
+        return f"menagerie::ndtri({x})"
+
+    @staticmethod
     def hypot(x: CSEVariable, y: CSEVariable) -> str:
         """The length of a vector of two numbers."""
         return f"menagerie::hypot({x}, {y})"
