@@ -91,3 +91,78 @@ inline float erfc(float x) {
 }
 
 }  // namespace menagerie
+
+// torch's reductions of 64-bit integers take what lanes give that are not there: where a row does not
+// fill its last SIMD group, that is undefined. Overloads for them alone.
+namespace menagerie {
+
+struct Largest {
+  static long of(long a, long b) { return ::metal::max(a, b); }
+};
+struct Least {
+  static long of(long a, long b) { return ::metal::min(a, b); }
+};
+struct Product {
+  static long of(long a, long b) { return a * b; }
+};
+
+// Of the lanes that came here, which are the first ones.
+template <typename Op>
+inline long folded(long value) {
+  const ushort lane = ::metal::simd_prefix_exclusive_sum(ushort(1));
+  const ushort lanes = ::metal::simd_sum(ushort(1));
+  for (ushort by = 16; by > 0; by /= 2) {
+    const int2 bits = ::metal::simd_shuffle_and_fill_down(as_type<int2>(value), int2(0), by);
+    if (lane + by < lanes) value = Op::of(value, as_type<long>(bits));
+  }
+  return ::c10::metal::simd_broadcast(value, 0);
+}
+
+template <typename Op>
+inline long folded(threadgroup long* data, long value, unsigned idx, unsigned size) {
+  const long part = folded<Op>(value);
+  if (idx % 32 == 0) data[idx / 32] = part;
+  ::metal::threadgroup_barrier(::metal::mem_flags::mem_threadgroup);
+  if (size > 32) {
+    if (idx < (size + 31) / 32) {
+      const long whole = folded<Op>(data[idx]);
+      if (idx == 0) data[0] = whole;
+    }
+    ::metal::threadgroup_barrier(::metal::mem_flags::mem_threadgroup);
+  }
+  return data[0];
+}
+
+// The first place of the value that the operation chooses.
+template <typename Op>
+inline long place_of(threadgroup long* data, threadgroup long* places, long value, long place,
+                     unsigned idx, unsigned size) {
+  const long chosen = folded<Op>(data, value, idx, size);
+  return folded<Least>(places, value == chosen ? place : LONG_MAX, idx, size);
+}
+
+}  // namespace menagerie
+
+namespace c10 {
+namespace metal {
+
+inline long threadgroup_prod(threadgroup long* data, long value, unsigned idx, unsigned size) {
+  return ::menagerie::folded<::menagerie::Product>(data, value, idx, size);
+}
+inline long threadgroup_max(threadgroup long* data, long value, unsigned idx, unsigned size) {
+  return ::menagerie::folded<::menagerie::Largest>(data, value, idx, size);
+}
+inline long threadgroup_min(threadgroup long* data, long value, unsigned idx, unsigned size) {
+  return ::menagerie::folded<::menagerie::Least>(data, value, idx, size);
+}
+inline long threadgroup_argmax(threadgroup long* data, threadgroup long* places, long value,
+                               long place, unsigned idx, unsigned size) {
+  return ::menagerie::place_of<::menagerie::Largest>(data, places, value, place, idx, size);
+}
+inline long threadgroup_argmin(threadgroup long* data, threadgroup long* places, long value,
+                               long place, unsigned idx, unsigned size) {
+  return ::menagerie::place_of<::menagerie::Least>(data, places, value, place, idx, size);
+}
+
+}  // namespace metal
+}  // namespace c10
