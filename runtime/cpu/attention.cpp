@@ -23,7 +23,7 @@ constexpr int64_t kManyQueries = 32;           // that packing pays for
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 struct Problem {
-  Tensor query, key, value;  // [batch, heads, length, width]
+  Tensor query, key, value;  // [batch, heads, length, width], of keys perhaps fewer heads
   const Tensor* mask;        // broadcast to [batch, heads, queries, keys]; null for none
   bool causal;
   float scale;
@@ -72,25 +72,27 @@ class PackedHeads {
   void score(const Block& block, int64_t key, int64_t keys, const float* queries,
              float* scores) const {
     const int64_t width = p_.query.size[3];
+    const Block read = of_keys(block);
     if (each_ != 0) {
-      const float* packed = place(block.batch * p_.key.size[1] + block.head, key / kKeyBlock);
+      const float* packed = place(read.batch * p_.key.size[1] + read.head, key / kKeyBlock);
       return keys_of(keys).multiply(queries, width, block.rows, packed, scores, kScoreRow);
     }
     kernels::small_product({block.rows, keys, width, queries, std::max<int64_t>(width, 1),
-                            block.row<float>(p_.key, key), leading_dimension(p_.key), true, scores,
+                            read.row<float>(p_.key, key), leading_dimension(p_.key), true, scores,
                             kScoreRow});
   }
 
   // Weights, as the scores lie, times the values from `key` on.
   void sum(const Block& block, int64_t key, int64_t keys, const float* weights, float* sums) const {
     const int64_t width = p_.value.size[3];
+    const Block read = of_keys(block);
     if (each_ != 0) {
-      const float* packed = place(block.batch * p_.key.size[1] + block.head, key / kKeyBlock);
+      const float* packed = place(read.batch * p_.key.size[1] + read.head, key / kKeyBlock);
       packed += keys_of(keys).size();
       return values_of(keys).multiply(weights, kScoreRow, block.rows, packed, sums, width);
     }
     kernels::small_product({block.rows, width, keys, weights, kScoreRow,
-                            block.row<float>(p_.value, key), leading_dimension(p_.value), false,
+                            read.row<float>(p_.value, key), leading_dimension(p_.value), false,
                             sums, std::max<int64_t>(width, 1)});
   }
 
@@ -99,6 +101,11 @@ class PackedHeads {
   kernels::PackedRight values_of(int64_t keys) const { return {keys, p_.value.size[3]}; }
   float* place(int64_t head, int64_t index) const {
     return packed_.data<float>() + (head * blocks_ + index) * each_;
+  }
+
+  // The head of keys and values that the block's queries read: several of theirs may share one.
+  Block of_keys(const Block& block) const {
+    return {p_, block.batch, block.head * p_.key.size[1] / p_.query.size[1], 0, 0};
   }
 
   void pack(int64_t task) const {
@@ -265,8 +272,9 @@ Tensor prepared(const Tensor& tensor) {
 
 void check(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor* mask) {
   require(q.dimensions == 4 && k.dimensions == 4 && v.dimensions == 4 && k.size[0] == q.size[0] &&
-              k.size[1] == q.size[1] && k.size[3] == q.size[3] && v.size[0] == k.size[0] &&
-              v.size[1] == k.size[1] && v.size[2] == k.size[2] && v.size[3] == q.size[3],
+              (k.size[1] == q.size[1] || (k.size[1] > 0 && q.size[1] % k.size[1] == 0)) &&
+              k.size[3] == q.size[3] && v.size[0] == k.size[0] && v.size[1] == k.size[1] &&
+              v.size[2] == k.size[2] && v.size[3] == q.size[3],
           "shapes do not fit: query ", q, ", key ", k, ", value ", v);
   require(is_floating(q.dtype) && q.dtype == k.dtype && q.dtype == v.dtype,
           "query, key and value differ in dtype, or are not floating: ", q);
