@@ -11,7 +11,7 @@
 namespace menagerie {
 namespace {
 
-constexpr int64_t kFormatVersion = 2;  // 1 is read too; see FORMAT.md
+constexpr int64_t kFormatVersion = 2;
 constexpr size_t kMostFiles = 10'000;
 
 struct Range {
@@ -100,28 +100,7 @@ std::string platform_name(const std::string& target, const Requirements& needs) 
 // The files that a manifest speaks of, gathered while it is read.
 class Files {
  public:
-  // Version 1 has one table of them, by path; the fields then say what they are.
-  void read_table(const Fields& manifest) {
-    for (const auto& [path, entry] : manifest.object("files")) {
-      check_inner_path(path, "files");
-      const Fields fields(entry, "files: entry of " + path, {"sha256", "bytes"});
-      add("files", path, read_entry(fields));
-    }
-  }
-
-  // A member of version 1 that holds the path of a file in this role.
-  void take(Roles& roles, std::string_view role, const Fields& fields, std::string_view name) {
-    const std::string& path = fields.path(name);
-    require(listed_.contains(path), "does not list ", path);
-    require(used_.insert(path).second, fields.place_of(name), ": ", path, " stands twice");
-    roles.emplace(role, path);
-  }
-
-  void take_if_given(Roles& roles, std::string_view role, const Fields& fields) {
-    if (fields.given(role) != nullptr) take(roles, role, fields, role);
-  }
-
-  // Version 2's member `files`: each by its role.
+  // A member `files`: each by its role.
   Roles read_roles(const Fields& owner) {
     Roles roles;
     for (const auto& [role, value] : owner.object("files")) {
@@ -140,8 +119,6 @@ class Files {
     return roles;
   }
 
-  FileEntry& at(const std::string& path) { return listed_.at(path); }
-
   std::map<std::string, FileEntry> listed() && { return std::move(listed_); }
 
  private:
@@ -153,7 +130,7 @@ class Files {
 
   const std::string& add(std::string_view place, const std::string& path, FileEntry entry) {
     const auto [at, added] = listed_.emplace(path, std::move(entry));
-    require(added, place, ": ", path, " stands twice");
+    require(added, place, ": ", path, " is listed twice");
     require(listed_.size() <= kMostFiles, "files lists more than ", kMostFiles);
     require(lowered_.insert(in_lower_case(path)).second, place, ": ", path,
             " differs from another only in case");
@@ -162,24 +139,7 @@ class Files {
 
   std::map<std::string, FileEntry> listed_;
   std::set<std::string> lowered_;
-  std::set<std::string> used_;
 };
-
-Roles read_first_program_files(const Fields& program, Files& files) {
-  Roles roles;
-  files.take(roles, "library", program, "library");
-  files.take(roles, "golden", program, "golden");
-  files.take_if_given(roles, "shaders", program);
-  if (const Json* value = program.given("emulation")) {
-    const Fields twin(*value, program.place_of("emulation"),
-                      {"library", "source_sha256", "requires"});
-    twin.digest("source_sha256");
-    files.take(roles, "emulation", twin, "library");
-    files.at(roles["emulation"]).needs =
-        read_requirements(twin.at("requires"), twin.place_of("requires"));
-  }
-  return roles;
-}
 
 // The constants that a call changes, and how many golden cases are calls in a row.
 void read_state(const Fields& fields, ProgramSpec& program) {
@@ -200,18 +160,14 @@ void read_state(const Fields& fields, ProgramSpec& program) {
           ": ", program.golden_cases, " golden cases are no runs of ", program.calls, " calls");
 }
 
-ProgramSpec read_program(const Json& value, int64_t version, Files& files) {
-  const Fields fields = version > 1 ? Fields(value, "programs",
-                                             {"name", "files", "golden_cases", "inputs", "outputs",
-                                              "dimensions", "constants", "symbols"},
-                                             {"state"})
-                                    : Fields(value, "programs",
-                                             {"name", "library", "golden", "golden_cases", "inputs",
-                                              "outputs", "dimensions", "constants", "symbols"},
-                                             {"shaders", "emulation"});
+ProgramSpec read_program(const Json& value, Files& files) {
+  const Fields fields(
+      value, "programs",
+      {"name", "files", "golden_cases", "inputs", "outputs", "dimensions", "constants", "symbols"},
+      {"state"});
   ProgramSpec program;
   program.name = fields.name("name");
-  program.files = version > 1 ? files.read_roles(fields) : read_first_program_files(fields, files);
+  program.files = files.read_roles(fields);
   for (const std::string_view role : {"library", "golden"}) {
     require(program.files.contains(role), "programs.files lacks \"", role, "\"");
   }
@@ -224,16 +180,16 @@ ProgramSpec read_program(const Json& value, int64_t version, Files& files) {
   for (const auto& [name, tensor] : fields.object("constants")) {
     program.constants.emplace_back(name, tensor.string("programs.constants"));
   }
-  if (version > 1) read_state(fields, program);
+  read_state(fields, program);
   for (const Json& symbol : fields.array("symbols")) symbol.string("programs.symbols");
   return program;
 }
 
-std::vector<ProgramSpec> read_programs(const Fields& manifest, int64_t version, Files& files) {
+std::vector<ProgramSpec> read_programs(const Fields& manifest, Files& files) {
   std::vector<ProgramSpec> programs;
   std::set<std::string> names;
   for (const Json& value : manifest.array("programs")) {
-    programs.push_back(read_program(value, version, files));
+    programs.push_back(read_program(value, files));
     require(names.insert(programs.back().name).second, "programs: ", programs.back().name,
             " comes twice");
   }
@@ -306,14 +262,9 @@ void check_history(const Fields& manifest) {
   for (const auto& [name, version] : manifest.object("versions")) version.string("versions");
 }
 
-Fields gate_fields(const Json& value, int64_t version) {
-  if (version > 1)
-    return Fields(value, "accuracy", {"program", "output", "batch", "eager_accuracy"}, {"slack"});
-  return Fields(value, "accuracy", {"file", "program", "output", "batch", "eager_accuracy"});
-}
-
 // The accuracy gate is the validation's, but must be sound.
-void check_gate(const Fields& gate, const Manifest& manifest) {
+void check_gate(const Json& value, const Manifest& manifest) {
+  const Fields gate(value, "accuracy", {"program", "output", "batch", "eager_accuracy"}, {"slack"});
   const std::string& name = gate.text("program");
   const auto same = [&](const ProgramSpec& program) { return program.name == name; };
   require(std::ranges::any_of(manifest.programs, same), "accuracy: no program is named ", name);
@@ -323,74 +274,49 @@ void check_gate(const Fields& gate, const Manifest& manifest) {
   if (gate.given("slack") != nullptr) gate.integer("slack");
 }
 
-Roles read_first_files(const Fields& manifest, Files& files) {
-  Roles roles;
-  files.take(roles, "weights", manifest, "weights");
-  files.take_if_given(roles, "shader_header", manifest);
-  if (const Json* value = manifest.given("accuracy")) {
-    files.take(roles, "accuracy", gate_fields(*value, 1), "file");
-  }
-  return roles;
-}
-
-void check_roles(const Fields& fields, int64_t version, const Manifest& manifest) {
+void check_roles(const Fields& fields, const Manifest& manifest) {
   require(manifest.files.contains("weights"), "files lacks \"weights\"");
   const auto has_shaders = [](const ProgramSpec& spec) { return spec.files.contains("shaders"); };
   require(manifest.files.contains("shader_header") ||
               std::ranges::none_of(manifest.programs, has_shaders),
           "there are shaders, but no shader_header");
   const Json* gate = fields.given("accuracy");
-  if (gate != nullptr) check_gate(gate_fields(*gate, version), manifest);
+  if (gate != nullptr) check_gate(*gate, manifest);
   require((gate != nullptr) == manifest.files.contains("accuracy"),
           "of accuracy and files.accuracy only one is given");
 }
 
 // Before any other member: a later version may have others.
-int64_t read_version(const Json& value) {
+void check_version(const Json& value) {
   require(value.at("format", "manifest").string("format") == "menagerie-bundle",
           "format is not menagerie-bundle");
   const int64_t version = value.at("version", "manifest").integer("version");
-  require(version >= 1 && version <= kFormatVersion, "version is ", version,
-          "; this runtime reads 1 to ", kFormatVersion);
-  return version;
-}
-
-Fields manifest_fields(const Json& value, int64_t version) {
-  if (version > 1) {
-    return Fields(value, "manifest",
-                  {"format", "version", "model", "target", "platform", "runtime", "build_key",
-                   "state", "requires", "programs", "tolerances", "random_weights", "source",
-                   "licence", "versions", "created", "files"},
-                  {"accuracy"});
-  }
-  return Fields(value, "manifest",
-                {"format", "version", "model", "target", "build_key", "state", "requires",
-                 "programs", "weights", "tolerances", "random_weights", "source", "licence",
-                 "versions", "created", "files"},
-                {"accuracy", "shader_header"});
+  require(version == kFormatVersion, "version is ", version, "; this runtime reads ",
+          kFormatVersion);
 }
 
 Manifest read_manifest(const Json& value) {
-  const int64_t version = read_version(value);
-  const Fields fields = manifest_fields(value, version);
+  check_version(value);
+  const Fields fields(value, "manifest",
+                      {"format", "version", "model", "target", "platform", "runtime", "build_key",
+                       "state", "requires", "programs", "tolerances", "random_weights", "source",
+                       "licence", "versions", "created", "files"},
+                      {"accuracy"});
   Manifest manifest;
   manifest.model = fields.name("model");
   manifest.target = fields.name("target");
-  manifest.runtime = version > 1 ? fields.name("runtime") : manifest.target;
+  manifest.runtime = fields.name("runtime");
   manifest.needs = read_requirements(fields.at("requires"), "requires");
-  if (version > 1) {
-    const std::string wanted = platform_name(manifest.target, manifest.needs);
-    const std::string& platform = fields.text("platform");
-    require(platform == wanted, "platform is ", platform, ", but it requires ", wanted);
-  }
+  const std::string wanted = platform_name(manifest.target, manifest.needs);
+  const std::string& platform = fields.text("platform");
+  require(platform == wanted, "platform is ", platform, ", but it requires ", wanted);
   Files files;
-  if (version == 1) files.read_table(fields);
-  manifest.programs = read_programs(fields, version, files);
-  manifest.files = version > 1 ? files.read_roles(fields) : read_first_files(fields, files);
+  manifest.programs = read_programs(fields, files);
+  manifest.files = files.read_roles(fields);
   manifest.listed = std::move(files).listed();
   manifest.tolerances = read_tolerances(fields);
   check_history(fields);
-  check_roles(fields, version, manifest);
+  check_roles(fields, manifest);
   return manifest;
 }
 

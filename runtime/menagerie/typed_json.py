@@ -56,7 +56,7 @@ def from_json(kind: type[T], text: str | bytes) -> T:
 
 
 def load(text: str | bytes, *, whole: Callable[[str], int] = int) -> Any:
-    """Parses JSON; keys that stand twice and what is no JSON or no UTF-8 are refused.
+    """Parses JSON; duplicate keys and what is no JSON or no UTF-8 are refused.
 
     Args:
         text: the document.
@@ -271,7 +271,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"key {name!r} stands twice in one object")
+            raise ValueError(f"duplicate key {name!r} in one object")
         found[name] = value
     return found
 

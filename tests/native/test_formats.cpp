@@ -28,19 +28,21 @@ std::string tensor(const std::string& name, const std::string& axis) {
 }
 
 std::string manifest(const std::string& inputs) {
-  const std::string file = R"({"sha256": ")" + std::string(64, 'a') + R"(", "bytes": 1})";
-  return R"({"format": "menagerie-bundle", "version": 1, "model": "m", "target": "cpu", "build_key": ")" +
+  const std::string digest = R"(", "bytes": 1, "sha256": ")" + std::string(64, 'a') + "\"}";
+  const auto file = [&](const std::string& path) { return R"({"path": ")" + path + digest; };
+  return R"({"format": "menagerie-bundle", "version": 2, "model": "m", "target": "cpu", "platform":
+         "cpu-linux-x86_64", "runtime": "cpu", "build_key": ")" +
          std::string(64, '0') +
          R"(", "state": "lowered", "requires": {"system": "linux", "machine": "x86_64",
-         "instructions": [], "runtime_abi": 1}, "programs": [{"name": "main", "library": "l.so",
-         "golden": "g", "golden_cases": 1, "inputs": [)" +
+         "instructions": [], "runtime_abi": 1}, "programs": [{"name": "main", "files": {"library": )" +
+         file("l.so") + R"(, "golden": )" + file("g") + R"(}, "golden_cases": 1, "inputs": [)" +
          inputs + R"(], "outputs": [)" + tensor("y", "2") +
          R"(], "dimensions": {"t": [1, 8, 1]}, "constants": {}, "symbols": []}],
-         "weights": "w", "tolerances": {"float32": {"absolute": 0.001, "snr_db": 60.5}},
+         "tolerances": {"float32": {"absolute": 0.001, "snr_db": 60.5}},
          "random_weights": 0, "source": "s", "licence": "l", "versions": {},
          "created": "2030-01-31T12:00:00+00:00",
-         "files": {"l.so": )" +
-         file + R"(, "g": )" + file + R"(, "w": )" + file + "}}";
+         "files": {"weights": )" +
+         file("w") + "}}";
 }
 
 double seconds(const std::function<void()>& body) {

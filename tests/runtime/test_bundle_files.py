@@ -37,24 +37,35 @@ def safetensors(header: Any, data: bytes = WEIGHTS) -> bytes:
     return struct.pack("<Q", len(text)) + text + data
 
 
+def entry(path: str, data: bytes = b"", **more: Any) -> dict[str, Any]:
+    """A manifest's entry of a file."""
+    digest = hashlib.sha256(data).hexdigest()
+    return {"path": path, "sha256": digest, "bytes": len(data), **more}
+
+
 def manifest(**changes: Any) -> dict[str, Any]:
     """The manifest of a bundle of one program."""
+    system, machine = platform.system().lower(), platform.machine()
     fields: dict[str, Any] = {
         "format": "menagerie-bundle",
-        "version": 1,
+        "version": 2,
         "model": "toy",
         "target": "cpu",
+        "platform": f"cpu-{system}-{machine}",
+        "runtime": "cpu",
         "requires": {
-            "system": platform.system().lower(),
-            "machine": platform.machine(),
+            "system": system,
+            "machine": machine,
             "instructions": [],
             "runtime_abi": RUNTIME_ABI,
         },
         "programs": [
             {
                 "name": "main",
-                "library": "programs/main/model.so",
-                "golden": "programs/main/golden.safetensors",
+                "files": {
+                    "library": entry("programs/main/model.so", b"?"),
+                    "golden": entry("programs/main/golden.safetensors", b"?"),
+                },
                 "golden_cases": 1,
                 "inputs": [{"name": "x", "dtype": "float32", "shape": [1, "t"]}],
                 "outputs": [{"name": "y", "dtype": "float32", "shape": [1, "?"]}],
@@ -63,7 +74,6 @@ def manifest(**changes: Any) -> dict[str, Any]:
                 "symbols": [],
             }
         ],
-        "weights": "w.safetensors",
         "tolerances": {"float32": {"absolute": 1e-4, "snr_db": 80.0}},
         "build_key": "0" * 64,
         "state": "lowered",
@@ -72,21 +82,13 @@ def manifest(**changes: Any) -> dict[str, Any]:
         "licence": "none",
         "versions": {"torch": "2"},
         "created": "2030-01-31T12:00:00+00:00",
-        "files": {},
+        "files": {"weights": entry("w.safetensors", safetensors(HEADER))},
     }
     return fields | changes
 
 
-def listed(files: dict[str, bytes]) -> dict[str, Any]:
-    """A manifest's entries of these files."""
-    return {
-        name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
-        for name, data in files.items()
-    }
-
-
 def write(folder: Path, fields: dict[str, Any] | bytes, weights: bytes | None = None) -> None:
-    """Writes a bundle; without `files` of its own the manifest lists what is there."""
+    """Writes a bundle; other weights than the usual ones are listed."""
     files = {
         "w.safetensors": safetensors(HEADER) if weights is None else weights,
         "programs/main/model.so": b"?",
@@ -95,8 +97,8 @@ def write(folder: Path, fields: dict[str, Any] | bytes, weights: bytes | None = 
     for name, data in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
-    if isinstance(fields, dict) and fields.get("files") == {}:
-        fields = fields | {"files": listed(files)}
+    if isinstance(fields, dict) and weights is not None:
+        fields = fields | {"files": {"weights": entry("w.safetensors", weights)}}
     text = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
     (folder / "manifest.json").write_bytes(text)
 
@@ -152,9 +154,12 @@ def test_faulty_weights_are_refused(tmp_path: Path, weights: bytes, fact: str) -
     assert fact in fault
 
 
-def change(path: str, value: Any, sound: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The sound manifest with one member changed; a dotted path leads to it."""
-    fields = copy.deepcopy(sound or manifest())
+def change(path: str, value: Any) -> dict[str, Any]:
+    """The sound manifest with one member changed; a dotted path leads to it.
+
+    The platform is what the manifest then requires, unless it is what is changed.
+    """
+    fields = copy.deepcopy(manifest())
     *parents, last = path.split(".")
     place: Any = fields
     for step in parents:
@@ -163,36 +168,29 @@ def change(path: str, value: Any, sound: dict[str, Any] | None = None) -> dict[s
         del place[last]
     else:
         place[last] = value
+    if parents == ["requires"] and last in {"system", "machine"}:
+        fields["platform"] = "cpu-{system}-{machine}".format_map(fields["requires"])
     return fields
 
 
-NOTHING = {"sha256": hashlib.sha256(b"").hexdigest(), "bytes": 0}
-FILES = listed({
-    "w.safetensors": safetensors(HEADER),
-    "programs/main/model.so": b"?",
-    "programs/main/golden.safetensors": b"?",
-})  # fmt: skip
 MANIFEST_FAULTS: list[tuple[str, Any, str]] = [
     ("format", "zip", "format is not menagerie-bundle"),
-    ("version", 3, "version is 3; this runtime reads 1 to 2"),
-    ("version", 2, 'manifest has an unknown member "weights"'),
-    ("platform", "cpu-linux-x86_64", 'manifest has an unknown member "platform"'),
-    ("runtime", "cpu", 'manifest has an unknown member "runtime"'),
+    ("version", 3, "version is 3; this runtime reads 2"),
+    ("version", 1, "version is 1; this runtime reads 2"),
     ("model", None, 'manifest lacks "model"'),
     ("model", 3, "model is not a string"),
-    ("target", "metal", "the bundle is for target metal"),
+    ("runtime", "metal", "the bundle is for target metal"),
     ("requires.runtime_abi", 99, f"needs runtime ABI 99, this runtime has {RUNTIME_ABI}"),
     ("requires.system", "plan9", "the bundle is for plan9"),
     ("requires.machine", "pdp11", "on pdp11, this is"),
     ("requires.instructions", ["avx9000"], "needs processor instructions avx9000"),
-    ("weights", "../w.safetensors", "is not a path inside the bundle"),
-    ("weights", "/etc/passwd", "is not a path inside the bundle"),
-    ("weights", "a//b", "is not a path inside the bundle"),
-    ("weights", ".hidden", "is not a path inside the bundle"),
-    ("weights", "a\\b", "is not a path inside the bundle"),
-    ("weights", "a" * 201, "is not a path inside the bundle"),
-    ("weights", "other.safetensors", "manifest.json: does not list other.safetensors"),
-    ("programs.0.library", "a/../../b", "is not a path inside the bundle"),
+    ("files.weights.path", "../w.safetensors", "is not a path inside the bundle"),
+    ("files.weights.path", "/etc/passwd", "is not a path inside the bundle"),
+    ("files.weights.path", "a//b", "is not a path inside the bundle"),
+    ("files.weights.path", ".hidden", "is not a path inside the bundle"),
+    ("files.weights.path", "a\\b", "is not a path inside the bundle"),
+    ("files.weights.path", "a" * 201, "is not a path inside the bundle"),
+    ("programs.0.files.library.path", "a/../../b", "is not a path inside the bundle"),
     ("programs.0.inputs", 7, "programs.inputs is not an array"),
     ("programs.0.inputs", [{"name": "x", "dtype": "float32", "shape": [-1]}], "size -1 is negative"),
     ("programs.0.inputs", [{"name": "x", "dtype": "float32", "shape": ["z"]}], "dimension z has no range"),
@@ -201,32 +199,46 @@ MANIFEST_FAULTS: list[tuple[str, Any, str]] = [
     ("programs.0.dimensions", {"t": [8, 2, 1]}, "is not a range"),
     ("programs.0.dimensions", {"t": [2, 8]}, "is not lowest, highest and step"),
     ("programs.0.constants", {"a": 1}, "programs.constants is not a string"),
-    ("files", {"w.safetensors": {"sha256": "0", "bytes": 1}}, 'sha256: "0" is not a sha256'),
-    ("files", FILES | {"w.safetensors": {"sha256": "0" * 64, "bytes": 5}}, "the manifest says 5"),
-    ("files", FILES | {"W.safetensors": NOTHING}, "differs from another only in case"),
-    ("files", FILES | {"manifest.json": NOTHING}, "is not a path inside the bundle"),
-    ("files", FILES | {"gone": NOTHING}, "gone: No such file"),
-    ("files", {f"f{i}": NOTHING for i in range(10_001)}, "lists more than 10000"),
     ("model", "Toy", 'model: "Toy" is not a name'),
     ("programs.0.name", "a-b", 'programs.name: "a-b" is not a name'),
     ("programs.0.golden_cases", 0, "golden_cases is less than 1"),
-    ("programs.0.golden", "nowhere", "does not list nowhere"),
     ("programs.0.outputs", [{"name": "y", "dtype": "bool", "shape": []}] * 2, "y comes twice"),
     ("programs.0.outputs", [], "programs.outputs is empty"),
     ("programs.0.inputs", [{"name": "x", "dtype": "bool", "shape": ["?"]}], "dimension ? has no range"),
     ("programs.0.symbols", [1], "programs.symbols is not a string"),
     ("programs.0.later", 1, 'programs has an unknown member "later"'),
-    ("programs.0.shaders", "programs/main/model.so", "programs/main/model.so stands twice"),
-    ("programs.0.emulation", {"library": "x"}, 'programs.emulation lacks "source_sha256"'),
     ("programs", [], "programs is empty"),
-    ("shader_header", "../h", "is not a path inside the bundle"),
-    ("shader_header", "h.metal", "does not list h.metal"),
     ("requires.colour", "blue", 'requires has an unknown member "colour"'),
     ("tolerances", {"float32": {"absolute": 0}}, "tolerances.float32 is not positive"),
     ("build_key", "F" * 64, "is not a sha256"),
     ("state", "finished", 'state is "finished"'),
     ("versions", {"torch": 2}, "versions is not a string"),
-    ("accuracy", {"file": "data"}, 'accuracy lacks "program"'),
+    ("accuracy", {"output": "y"}, 'accuracy lacks "program"'),
+    ("platform", None, 'manifest lacks "platform"'),
+    ("runtime", "CPU", 'runtime: "CPU" is not a name'),
+    ("later", 1, 'manifest has an unknown member "later"'),
+    ("files", {"other": entry("w.safetensors")}, 'files lacks "weights"'),
+    ("platform", "cpu-linux-pdp11", "platform is cpu-linux-pdp11, but it requires cpu-"),
+    ("files.weights.path", "../w", "is not a path inside the bundle"),
+    ("files.weights.path", None, 'files.weights lacks "path"'),
+    ("files.weights.sha256", "0", 'files.weights.sha256: "0" is not a sha256'),
+    ("files.weights.bytes", 5, "the manifest says 5"),
+    ("files.weights.bytes", -1, "files.weights.bytes: size -1 is negative"),
+    ("files.weights.mode", 7, 'files.weights has an unknown member "mode"'),
+    ("files.weights.requires", {}, 'files.weights.requires lacks "system"'),
+    ("files.weights.source_sha256", "0", "is not a sha256"),
+    ("files.Weights", entry("w"), 'files: "Weights" is not a name'),
+    ("files.other", entry("w.safetensors"), "w.safetensors is listed twice"),
+    ("files.other", entry("W.safetensors"), "differs from another only in case"),
+    ("files.other", entry("manifest.json"), "is not a path inside the bundle"),
+    ("files.other", entry("gone"), "gone: No such file"),
+    ("files", {f"f{i}": entry(f"f{i}") for i in range(10_001)}, "lists more than 10000"),
+    ("files.accuracy", entry("a"), "of accuracy and files.accuracy only one is given"),
+    ("programs.0.files.golden", None, 'programs.files lacks "golden"'),
+    ("programs.0.files", [], "programs.files is not an object"),
+    ("programs.0.files.other", entry("w.safetensors"), "w.safetensors is listed twice"),
+    ("programs.0.files.shaders", entry("s"), "there are shaders, but no shader_header"),
+    ("programs.0.files.emulation", entry("e"), "lacks requires or source_sha256"),
 ]  # fmt: skip
 
 
@@ -240,70 +252,13 @@ def test_faulty_manifest_is_refused(tmp_path: Path, path: str, value: Any, fact:
     assert "\n" not in fault
 
 
-def entry(path: str, **more: Any) -> dict[str, Any]:
-    """What version 2 says of an empty file."""
-    return {"path": path, **NOTHING, **more}
-
-
-def second_version() -> dict[str, Any]:
-    """The sound manifest in version 2: files by role."""
+def test_a_role_that_only_another_runtime_knows_is_taken(tmp_path: Path) -> None:
+    """A bundle lists what it likes."""
     fields = manifest()
-    table = {path: {"path": path, **found} for path, found in FILES.items()}
-    program = fields["programs"][0]
-    program["files"] = {role: table[program.pop(role)] for role in ("library", "golden")}
-    fields["files"] = {"weights": table[fields.pop("weights")]}
-    platform_name = f"cpu-{fields['requires']['system']}-{fields['requires']['machine']}"
-    return fields | {"version": 2, "platform": platform_name, "runtime": "cpu"}
-
-
-SECOND_VERSION_FAULTS: list[tuple[str, Any, str]] = [
-    ("platform", None, 'manifest lacks "platform"'),
-    ("runtime", "CPU", 'runtime: "CPU" is not a name'),
-    ("weights", "w.safetensors", 'manifest has an unknown member "weights"'),
-    ("programs.0.library", "m.so", 'programs has an unknown member "library"'),
-    ("files", {"other": entry("w.safetensors")}, 'files lacks "weights"'),
-    ("platform", "cpu-linux-pdp11", "platform is cpu-linux-pdp11, but it requires cpu-"),
-    ("files.weights.path", "../w", "is not a path inside the bundle"),
-    ("files.weights.path", None, 'files.weights lacks "path"'),
-    ("files.weights.sha256", "0", 'files.weights.sha256: "0" is not a sha256'),
-    ("files.weights.bytes", 5, "the manifest says 5"),
-    ("files.weights.bytes", -1, "files.weights.bytes: size -1 is negative"),
-    ("files.weights.mode", 7, 'files.weights has an unknown member "mode"'),
-    ("files.weights.requires", {}, 'files.weights.requires lacks "system"'),
-    ("files.weights.source_sha256", "0", "is not a sha256"),
-    ("files.Weights", entry("w"), 'files: "Weights" is not a name'),
-    ("files.other", entry("w.safetensors"), "w.safetensors stands twice"),
-    ("files.other", entry("W.safetensors"), "differs from another only in case"),
-    ("files.other", entry("manifest.json"), "is not a path inside the bundle"),
-    ("files.other", entry("gone"), "gone: No such file"),
-    ("files", {f"f{i}": entry(f"f{i}") for i in range(10_001)}, "lists more than 10000"),
-    ("files.accuracy", entry("a"), "of accuracy and files.accuracy only one is given"),
-    ("programs.0.files.golden", None, 'programs.files lacks "golden"'),
-    ("programs.0.files", [], "programs.files is not an object"),
-    ("programs.0.files.other", entry("w.safetensors"), "w.safetensors stands twice"),
-    ("programs.0.files.shaders", entry("s"), "there are shaders, but no shader_header"),
-    ("programs.0.files.emulation", entry("e"), "lacks requires or source_sha256"),
-]
-
-
-def test_sound_bundle_of_version_2_opens(tmp_path: Path) -> None:
-    """Also one that lists a file in a role which only another runtime knows."""
-    fields = second_version()
     fields["files"]["other"] = entry("other")
     (tmp_path / "other").touch()
     write(tmp_path, fields)
     assert fault_of(tmp_path, verify=True) == ""
-
-
-@pytest.mark.parametrize(("path", "value", "fact"), SECOND_VERSION_FAULTS)
-def test_faulty_manifest_of_version_2_is_refused(
-    tmp_path: Path, path: str, value: Any, fact: str
-) -> None:
-    """What is wrong with a file is said by its role."""
-    write(tmp_path, change(path, value, second_version()))
-    fault = fault_of(tmp_path)
-    assert fault.startswith(str(tmp_path))
-    assert fact in fault
 
 
 def _mutated(draw: random.Random, value: Any) -> Any:
@@ -324,10 +279,9 @@ def _mutated(draw: random.Random, value: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_both_readers_take_the_same_manifests(tmp_path: Path, version: int) -> None:
+def test_both_readers_take_the_same_manifests(tmp_path: Path) -> None:
     """What Python refuses C++ does, and the other way round, but for dates: C++ reads none."""
-    sound = second_version() if version > 1 else manifest(files=FILES)
+    sound = manifest()
     write(tmp_path, sound)
     accepted = 0
     for seed in range(1500):
@@ -435,7 +389,7 @@ def test_sha256_is_the_standards(tmp_path: Path, length: int) -> None:
     write(tmp_path, manifest())
     (tmp_path / "extra").write_bytes(content)
     fields = json.loads((tmp_path / "manifest.json").read_bytes())
-    fields["files"] |= listed({"extra": content})
+    fields["files"]["extra"] = entry("extra", content)
     write(tmp_path, fields)
     assert fault_of(tmp_path, verify=True) == ""
 

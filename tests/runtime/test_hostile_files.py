@@ -134,28 +134,32 @@ WEIGHTS: dict[str, tuple[bytes, str]] = {
 
 def write_bundle(folder: Path, *, weights: bytes = tensors({}), edit: Edit = id) -> Path:
     """A bundle whose library is nonsense, all hashes right, its manifest edited at the end."""
-    files = {"weights.safetensors": weights, "model.so": b"\x7fELF?", "golden.safetensors": b"?"}
-    for name, data in files.items():
+
+    def written(name: str, data: bytes) -> dict[str, Any]:
         (folder / name).write_bytes(data)
+        return {"path": name, "sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+
+    system, machine = platform.system().lower(), platform.machine()
     spec = {"name": "x", "dtype": "float32", "shape": [1, "n"]}
     manifest: dict[str, Any] = {
-        "format": "menagerie-bundle", "version": 1, "model": "hostile", "target": "cpu",
-        "build_key": "0" * 64, "state": "lowered", "weights": "weights.safetensors",
+        "format": "menagerie-bundle", "version": 2, "model": "hostile", "target": "cpu",
+        "build_key": "0" * 64, "state": "lowered", "runtime": "cpu",
+        "platform": f"cpu-{system}-{machine}",
         "requires": {
-            "system": platform.system().lower(), "machine": platform.machine(),
-            "instructions": [], "runtime_abi": RUNTIME_ABI,
+            "system": system, "machine": machine, "instructions": [], "runtime_abi": RUNTIME_ABI,
         },
         "programs": [{
-            "name": "main", "library": "model.so", "golden": "golden.safetensors",
+            "name": "main",
+            "files": {
+                "library": written("model.so", b"\x7fELF?"),
+                "golden": written("golden.safetensors", b"?"),
+            },
             "golden_cases": 1, "inputs": [spec], "outputs": [spec],
             "dimensions": {"n": [1, 9, 1]}, "constants": {}, "symbols": [],
         }],
         "accuracy": None, "tolerances": {}, "random_weights": 0, "source": "", "licence": "",
         "versions": {}, "created": "2030-01-31T12:00:00+00:00",
-        "files": {
-            name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
-            for name, data in files.items()
-        },
+        "files": {"weights": written("weights.safetensors", weights)},
     }  # fmt: skip
     edited = edit(manifest)
     document = edited if isinstance(edited, bytes) else json.dumps(manifest).encode()
@@ -197,6 +201,11 @@ def in_program(name: str, value: object) -> Edit:
     return put("programs", 0, name, value=value)
 
 
+def in_library(name: str, value: object) -> Edit:
+    """An edit of the program's library in the list of files."""
+    return put("programs", 0, "files", "library", name, value=value)
+
+
 def in_axis(value: object) -> Edit:
     """An edit of the input's second axis."""
     return put("programs", 0, "inputs", 0, "shape", 1, value=value)
@@ -210,7 +219,7 @@ MANIFESTS: dict[str, tuple[Edit, str]] = {
     "not UTF-8": (text(lambda t: t.replace(b"hostile", b"host\xff")), "ill-formed UTF-8"),
     "deep lists": (text(lambda _: b"[" * 1_000_000), "nested too deeply"),
     "deep objects": (text(lambda _: b'{"a":' * 1_000_000), "nested too deeply"),
-    "key twice": (text(lambda t: t[:-1] + b', "version": 1}'), "a key comes twice"),
+    "key twice": (text(lambda t: t[:-1] + b', "version": 2}'), "a key comes twice"),
     "inner key twice": (
         text(lambda t: t.replace(b'"requires": {', b'"requires": {"system": "linux", ')),
         "a key comes twice",
@@ -224,20 +233,20 @@ MANIFESTS: dict[str, tuple[Edit, str]] = {
     "no programs": (without("programs"), 'lacks "programs"'),
     "programs no list": (put("programs", value={}), "programs is not an array"),
     "program no object": (put("programs", 0, value=3), "programs is not an object"),
-    "another target": (put("target", value="tpu"), "is for target tpu"),
+    "another runtime": (put("runtime", value="tpu"), "is for target tpu"),
     "another program": (in_program("name", "side"), "has no program"),
-    "path upwards": (in_program("library", "a/../../m"), "is not a path inside"),
-    "absolute path": (in_program("library", "/etc/passwd"), "is not a path inside the bundle"),
-    "path with NUL": (put("weights", value="weights\0"), "is not a path inside the bundle"),
-    "manifest in capitals": (
-        put("files", "Manifest.JSON", value={"sha256": "0" * 64, "bytes": 1}),
+    "path upwards": (in_library("path", "a/../../m"), "is not a path inside"),
+    "absolute path": (in_library("path", "/etc/passwd"), "is not a path inside the bundle"),
+    "path with NUL": (
+        put("files", "weights", "path", value="weights\0"),
         "is not a path inside the bundle",
     ),
-    "library not listed": (without("files", "model.so"), "does not list model.so"),
+    "manifest in capitals": (in_library("path", "Manifest.JSON"), "is not a path inside"),
+    "no library": (without("programs", 0, "files", "library"), 'lacks "library"'),
     "files a list": (put("files", value=[]), "files is not an object"),
-    "negative size": (put("files", "model.so", "bytes", value=-1), "entry of model.so"),
-    "other digest": (put("files", "model.so", "sha256", value="0" * 64), "has sha256"),
-    "other size": (put("files", "model.so", "bytes", value=7), "the manifest says 7"),
+    "negative size": (in_library("bytes", -1), "size -1 is negative"),
+    "other digest": (in_library("sha256", "0" * 64), "has sha256"),
+    "other size": (in_library("bytes", 7), "the manifest says 7"),
     "dtype a number": (put("programs", 0, "inputs", 0, "dtype", value=6), "is not a string"),
     "shape no list": (put("programs", 0, "inputs", 0, "shape", value="n"), "is not an array"),
     "fractional axis": (in_axis(1.5), "is not an integer"),
@@ -248,7 +257,10 @@ MANIFESTS: dict[str, tuple[Edit, str]] = {
     "another ABI": (put("requires", "runtime_abi", value=2**62), "needs runtime ABI"),
     "line break in a name": (in_program("name", "a\nb\x1b[2J"), "is not a name"),
     "unknown member": (put("later", value=1), "has an unknown member"),
-    "unlisted file": (without("files", "golden.safetensors"), "does not list golden.safetensors"),
+    "unlisted file": (
+        put("programs", 0, "files", "golden", "path", value="model.so"),
+        "model.so is listed twice",
+    ),
     "library is no library": (id, "cannot be loaded"),
 }
 

@@ -132,7 +132,7 @@ def _checked_entries(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.
     entries: dict[str, zipfile.ZipInfo] = {}
     for entry in listed:
         if entry.orig_filename in entries:
-            raise ArtifactError(place, f"entry {entry.orig_filename!r} stands twice", _AGAIN)
+            raise ArtifactError(place, f"entry {entry.orig_filename!r} is there twice", _AGAIN)
         _check_entry(entry, place)
         entries[entry.orig_filename] = entry
     # stored entries that do not overlap cannot hold more than the archive itself

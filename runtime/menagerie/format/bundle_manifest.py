@@ -55,7 +55,6 @@ _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _LONGEST = 200
 FORMAT_NAME: Final = "menagerie-bundle"
 FORMAT_VERSION: Final = 2
-READABLE_VERSIONS: Final = (1, 2)  # see menagerie.format.first_version
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 T = TypeVar("T")
@@ -367,7 +366,9 @@ class BundleManifest:
         for _, entry in self.uses():
             if (other := found.get(entry.path.lower())) is not None:
                 fact = (
-                    "stands twice" if other == entry.path else f"and {other!r} differ only in case"
+                    "is listed twice"
+                    if other == entry.path
+                    else f"and {other!r} differ only in case"
                 )
                 raise ValueError(f"files: {entry.path!r} {fact}")
             found[entry.path.lower()] = entry.path
@@ -426,13 +427,9 @@ def parse_manifest(document: bytes, place: str) -> BundleManifest:
         raise ArtifactError(
             place, f"is not JSON as the format wants it: {error}", _DAMAGED
         ) from None
-    version = _version(fields, place)
-    from menagerie.format.first_version import upgraded
-
+    _check_version(fields, place)
     try:
-        manifest: BundleManifest = check(
-            BundleManifest, upgraded(fields) if version == 1 else _named(fields)
-        )
+        manifest: BundleManifest = check(BundleManifest, _named(fields))
     except Malformed as error:
         raise ArtifactError(place, str(error), _DAMAGED) from None
     return manifest
@@ -446,18 +443,16 @@ def _named(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _version(fields: object, place: str) -> int:
+def _check_version(fields: object, place: str) -> None:
     """Looked at before all else: a later version may have any other fields."""
     if not isinstance(fields, dict):
         raise ArtifactError(place, "is not a JSON object", _DAMAGED)
     if fields.get("format") != FORMAT_NAME:
         raise ArtifactError(place, f"its format is not {FORMAT_NAME!r}", _DAMAGED)
     version = fields.get("version")
-    if type(version) is not int or version not in READABLE_VERSIONS:
-        known = " and ".join(map(str, READABLE_VERSIONS))
+    if type(version) is not int or version != FORMAT_VERSION:
         raise ArtifactError(
             place,
-            f"format version {repr(version)[:40]}, but only {known} are known here",
+            f"format version {repr(version)[:40]}, but only {FORMAT_VERSION} is known here",
             "Upgrade Menagerie to read it",
         )
-    return version

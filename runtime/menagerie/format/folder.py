@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,10 +24,9 @@ from menagerie.format.bundle_manifest import (
     parse_manifest,
     unsealed,
 )
-from menagerie.format.first_version import role_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Container, Iterator, Mapping
 
 __all__ = ["Bundle", "open_bundle", "read_manifest", "read_signature", "seal"]
 
@@ -137,6 +138,13 @@ def _filled(draft: BundleManifest, entries: Mapping[str, FileEntry], place: str)
         roles[role_of(path, roles)] = entries[path]
     programs = tuple(replace(p, files=sealed(p.files)) for p in draft.programs)
     return replace(draft, files=roles, programs=programs)
+
+
+def role_of(path: str, taken: Container[str]) -> str:
+    """A role, none of `taken`, for a file that was given none: `report.html` is `report_html`."""
+    role = re.sub(r"[^a-z0-9_]", "_", path.lower())
+    role = role if role[0].isalpha() else f"file_{role}"
+    return role if role not in taken else f"file_{sha256(path.encode()).hexdigest()}"
 
 
 def read_manifest(path: Path) -> bytes:

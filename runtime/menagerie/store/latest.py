@@ -65,8 +65,7 @@ def find_latest(
 ) -> Latest | None:
     """The summary as it ought to be now; None when there is no readable release for the platform.
 
-    Where nothing can be listed, the stored summary is taken at its word, or an earlier one of all
-    the target's platforms, if what it names is for this one. A validated release goes
+    Where nothing can be listed, the stored summary is taken at its word. A validated release goes
     before an emulated one, then the newer before the older.
 
     Args:
@@ -78,9 +77,7 @@ def find_latest(
     """
     listed = objects.list_keys(releases_prefix(model, target))
     if listed is None:
-        return read_summary(objects, model, platform) or _earlier(
-            objects, model, target, platform, read
-        )
+        return read_summary(objects, model, platform)
     keys = {PurePosixPath(key).stem for key in listed if parse_release_key(key) is not None}
     summary = read_summary(objects, model, platform)
     if summary is not None and keys.issuperset(summary.considered):
@@ -95,15 +92,6 @@ def find_latest(
     if not best:
         return None
     return replace(max(best, key=_rank), considered=tuple(sorted(seen)))
-
-
-def _earlier(
-    objects: ObjectReader, model: str, target: str, platform: str, read: Read
-) -> Latest | None:
-    """The summary of a store that knew of no platforms, if it names a release for this one."""
-    summary = read_summary(objects, model, target)
-    manifest = None if summary is None else read(model, target, summary.build_key)
-    return summary if manifest is not None and manifest.platform == platform else None
 
 
 def read_summary(objects: ObjectReader, model: str, platform: str) -> Latest | None:

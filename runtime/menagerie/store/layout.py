@@ -7,9 +7,7 @@
     releases/<model>/<target>/<build key>.confirmed.json   the same build's, once an emulated one
                                                 was validated on a device; it goes before the other
     latest/<model>/<platform>.json              a summary of the two lines above; a platform begins
-                                                with its target: cpu-linux-x86_64. Where a release
-                                                of version 1 is the latest, its target may stand
-                                                there instead, and speaks of all its platforms
+                                                with its target: cpu-linux-x86_64
     verdicts/<model>/<target>/<build key>.json  how its last verification ended
     candidates/<model>/<target>/<build key>.json  the same, proposed by whoever converted it
     signatures/<model>/<target>/<build key>.json  a release's signature.json; `.confirmed` as above
@@ -154,7 +152,7 @@ def parse_release_key(key: str) -> tuple[str, str, str] | None:
 
 
 def latest_key(model: str, platform: str) -> str:
-    """The key of the summary for a model and a platform; earlier stores had the target there."""
+    """The key of the summary for a model and a platform."""
     return f"latest/{model}/{platform}.json"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from typing import TYPE_CHECKING, Any
 
@@ -69,31 +68,6 @@ def draft(**changes: Any) -> BundleManifest:
     }
     made: BundleManifest = check(BundleManifest, plain(fields | changes))
     return made
-
-
-def as_version_1(document: bytes) -> bytes:
-    """A manifest as releases before 0.3 wrote it, by FORMAT.md's account of version 1."""
-    fields = json.loads(document)
-    table = {}
-
-    def path_of(entry: dict[str, Any]) -> str:
-        table[entry["path"]] = {"sha256": entry["sha256"], "bytes": entry["bytes"]}
-        return str(entry["path"])
-
-    del fields["platform"], fields["runtime"]
-    for program in fields["programs"]:
-        for role, entry in program.pop("files").items():
-            program[role] = path_of(entry)
-            if role == "emulation":
-                kept = {name: entry[name] for name in ("source_sha256", "requires")}
-                program[role] = {"library": program[role], **kept}
-    for role, entry in fields.pop("files").items():
-        path = path_of(entry)
-        if role in {"weights", "shader_header"}:
-            fields[role] = path
-        elif role == "accuracy":
-            fields["accuracy"]["file"] = path
-    return json.dumps(fields | {"version": 1, "files": table}).encode()
 
 
 def write_files(folder: Path, files: dict[str, bytes]) -> None:

@@ -154,7 +154,7 @@ def test_duplicate_entry(archive: Path, tmp_path: Path) -> None:
         pytest.warns(UserWarning, match="Duplicate name"),
     ):
         opened.writestr("report.json", b"[]")
-    assert "'report.json' stands twice" in refusal(archive, tmp_path / "out")
+    assert "'report.json' is there twice" in refusal(archive, tmp_path / "out")
 
 
 def test_compressed_entry_is_a_bomb(archive: Path, tmp_path: Path) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bundle_maker import FILES, as_version_1, draft, placed, write_files
+from bundle_maker import FILES, draft, placed, write_files
 
-from menagerie.format.bundle_manifest import parse_manifest
 from menagerie.format.folder import open_bundle, seal
 from menagerie.host import RUNTIME_ABI
 from menagerie.typed_json import Malformed, plain
@@ -59,43 +57,6 @@ def test_what_is_sealed_opens_unchanged(tmp_path: Path) -> None:
     assert opened.requires.deployment_target == "15.0"
     assert opened.programs[0].emulation is not None
     assert opened.programs[0].emulation.source_sha256 == "cd" * 32
-
-
-def test_version_1_is_read_and_sealed_anew_as_version_2(tmp_path: Path) -> None:
-    """Its fields with paths become roles, what nobody named a role after its path."""
-    write_files(tmp_path, METAL_FILES | {"accuracy.safetensors": b"samples"})
-    gate = {"program": "main", "output": "", "batch": 1, "eager_accuracy": 1.0}
-    fields = _fields() | {"accuracy": gate}
-    fields["files"]["accuracy"] = placed("accuracy.safetensors")
-    sealed = seal(tmp_path, draft(**fields))
-    path = tmp_path / "manifest.json"
-    path.write_bytes(as_version_1(path.read_bytes()))
-    opened = open_bundle(tmp_path).manifest
-    assert opened == sealed
-    assert seal(tmp_path, opened) == sealed
-    assert b'"version": 2' in path.read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("change", "fact"),
-    [
-        ({"weights": "no"}, "weights: 'no' is not among its files"),
-        ({"weights": None}, "files.weights: is missing"),
-        ({"weights": 3}, "weights: is 3, not a text"),
-        ({"files": []}, "files: is [], not an object"),
-        ({"files": {"../x": {"sha256": "0" * 64, "bytes": 1}}}, "not a relative path"),
-        ({"programs": [3]}, "programs.0: is 3, not an object"),
-        ({"accuracy": {"file": "weights.safetensors"}}, "accuracy.program: is missing"),
-        ({"shader_header": "report.json", "runtime": "cpu"}, "runtime: is no field of version 1"),
-    ],
-)
-def test_a_broken_version_1_is_refused(bundle: Path, change: dict[str, Any], fact: str) -> None:
-    """As strictly as version 2, by the names that its document has."""
-    path = bundle / "manifest.json"
-    fields = json.loads(as_version_1(path.read_bytes()))
-    with pytest.raises(ArtifactError) as caught:
-        parse_manifest(json.dumps(fields | change).encode(), "manifest.json")
-    assert fact in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bundle_maker import as_version_1, make_bundle
+from bundle_maker import make_bundle
 
 from menagerie import host
 from menagerie.format.bundle_manifest import parse_manifest
 from menagerie.format.folder import open_bundle
 from menagerie.host import RUNTIME_ABI
-from menagerie.store.layout import latest_key, release_key
+from menagerie.store.layout import latest_key
 from zoo.errors import ArtifactError, NotInStore
 from zoo.store import KeepRule, Store
 from zoo.store.local import LocalObjects
@@ -115,44 +115,19 @@ def test_every_platform_keeps_its_newest(
     assert store.find("tiny", "cpu").build_key == "dd" * 32
 
 
-def test_earlier_stores_are_read(
-    store: Store, publish: Callable[..., str], on: Callable[[str, str], None]
-) -> None:
-    """Documents without a platform, under a summary by target: what they require says it."""
-    publish("aa", 10, X86)
-    publish("bb", 11, ARM)
-    objects = store._objects
-    for digits, platform in (("aa", "cpu-linux-x86_64"), ("bb", "cpu-linux-arm64")):
-        key = release_key("tiny", "cpu", digits * 32)
-        objects.put_small(key, as_version_1(objects.read_small(key, 10**6)))
-        summary = objects.read_small(latest_key("tiny", platform), 10**6)
-        objects.put_small(latest_key("tiny", "cpu"), summary)  # of arm, as it was written last
-        objects.delete(latest_key("tiny", platform))
-    on("Linux", "x86_64")
-    found = store.find("tiny", "cpu")
-    assert (found.build_key, found.platform) == ("aa" * 32, "cpu-linux-x86_64")
-    assert found.manifest.runtime == "cpu"
-    on("Linux", "aarch64")
-    assert store.find("tiny", "cpu").build_key == "bb" * 32
-
-
 def test_what_cannot_be_listed_is_found_by_its_summary(
     store: Store,
     publish: Callable[..., str],
     on: Callable[[str, str], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A web server: the platform's summary counts; an earlier one, if what it names fits."""
+    """As on a web server: the platform's summary counts."""
     publish("aa", 10, X86)
     publish("bb", 11, ARM)
     monkeypatch.setattr(store._reader, "list_keys", lambda _: None)
     on("Linux", "x86_64")
     assert store.find("tiny", "cpu").build_key == "aa" * 32
-    objects = store._objects
-    summary = objects.read_small(latest_key("tiny", "cpu-linux-arm64"), 10**6)
-    objects.put_small(latest_key("tiny", "cpu"), summary)
-    for platform in ("cpu-linux-x86_64", "cpu-linux-arm64"):
-        objects.delete(latest_key("tiny", platform))
+    store._objects.delete(latest_key("tiny", "cpu-linux-x86_64"))
     with pytest.raises(NotInStore):
         store.find("tiny", "cpu")
     on("Linux", "aarch64")
@@ -160,7 +135,7 @@ def test_what_cannot_be_listed_is_found_by_its_summary(
 
 
 def test_a_manifest_names_the_platform_that_it_requires(tmp_path: Path) -> None:
-    """Written with the bundle; another is refused, and so is the field in version 1."""
+    """Written with the bundle; another is refused, and so is none."""
     document = open_bundle(make_bundle(tmp_path / "made", requires=ARM)).document
     fields = json.loads(document)
     assert (fields["version"], fields["platform"]) == (2, "cpu-linux-arm64")
@@ -168,10 +143,6 @@ def test_a_manifest_names_the_platform_that_it_requires(tmp_path: Path) -> None:
     wrong = json.dumps(fields | {"platform": "cpu-linux-x86_64"}).encode()
     with pytest.raises(ArtifactError, match="platform is 'cpu-linux-x86_64', but it requires"):
         parse_manifest(wrong, "manifest.json")
-    for changes, words in (({"version": 1}, "no field of version 1"), ({}, "runtime: is missing")):
-        broken = fields | changes
-        if not changes:
-            del broken["runtime"]
-        with pytest.raises(ArtifactError, match=words):
-            parse_manifest(json.dumps(broken).encode(), "manifest.json")
-    assert parse_manifest(as_version_1(document), "manifest.json").platform == "cpu-linux-arm64"
+    del fields["runtime"]
+    with pytest.raises(ArtifactError, match="runtime: is missing"):
+        parse_manifest(json.dumps(fields).encode(), "manifest.json")
