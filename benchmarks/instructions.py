@@ -23,7 +23,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from menagerie.native_tool import native_tool
+from menagerie.library import native_tool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -3,7 +3,7 @@
 The API is the configured server's, or that of one of our own for the run. Nothing of Prefect is
 imported before it answers: its settings are read once, at import, so all environment variables must
 be set before. The embedded server listens on loopback, keeps its SQLite file under
-`menagerie.home`, and ends with this process, however that ends.
+`$MENAGERIE_HOME`, and ends with this process, however that ends.
 
 `python -m flows.prefect_api serve FD` is that server, on an inherited socket;
 `python -m flows.prefect_api run` is the process of one flow run on a worker.

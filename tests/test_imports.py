@@ -83,6 +83,33 @@ def test_the_rooms_of_the_flows_form_no_circle() -> None:
     TopologicalSorter(rooms).prepare()  # raises CycleError
 
 
+def files_used(file: Path, known: Collection[str]) -> Iterator[str]:
+    """The modules among `known` that a file imports when it runs, lazily too."""
+    tree = ast.parse(file.read_text())
+    branches = [node for node in ast.walk(tree) if isinstance(node, ast.If)]
+    only_types = [b for b in branches if ast.unparse(b.test) == "TYPE_CHECKING"]
+    unseen = {inner for branch in only_types for inner in ast.walk(branch)}
+    for node in set(ast.walk(tree)) - unseen:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield from [name for name in (inner, node.module or "") if name in known][:1]
+
+
+def test_no_files_form_a_circle() -> None:
+    """No file imports one that leads back to it."""
+    known = {
+        place_of(file).removesuffix(".py").removesuffix("/__init__").replace("/", "."): file
+        for floor in (*FLOORS, "infra", "benchmarks")
+        for file in (FOLDERS.get(floor, ROOT) / floor).rglob("*.py")
+    }
+    used = {name: set(files_used(file, known)) for name, file in known.items()}
+    assert "menagerie.host" in used["menagerie.library"]  # the walk sees them
+    TopologicalSorter(used).prepare()  # raises CycleError
+
+
 def test_heavy_libraries_are_imported_only_at_home() -> None:
     """Prefect in flows and tasks, torch in transforms and sources, boto3 in the S3 store."""
     breaches = [

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.peers.conversions import CONVERSIONS
 from benchmarks.peers.environments import Contender, python_of
-from menagerie.native_tool import native_tool
+from menagerie.library import native_tool
 from menagerie.timing import Partner, Turn
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import menagerie
 from menagerie.errors import SessionError
 from menagerie.host import INSTRUCTIONS, RUNTIME_ABI
+from menagerie.paths import built, package_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +26,8 @@ __all__ = [
     "last_error",
     "library",
     "library_path",
+    "native_tool",
+    "run_native_tool",
     "version",
 ]
 
@@ -62,23 +64,34 @@ class KernelTimeView(ctypes.Structure):
 def library_path(target: str = "cpu") -> Path:
     """The shared library of a target inside the installed package.
 
-    An editable install keeps it apart from the sources, in another folder of the same package.
-
     Raises:
         SessionError: it has not been built.
     """
-    name = _file_name(target)
-    for folder in menagerie.__path__:
-        path = Path(folder) / name
-        if path.is_file():
-            return path
-    raise SessionError(name, "is not built", "Build and install the package: make setup")
+    return built(_file_name(target))
+
+
+def native_tool() -> Path:
+    """`menagerie-run`; it may be copied elsewhere together with the libraries beside it.
+
+    Raises:
+        SessionError: this installation has none.
+    """
+    return built("menagerie-run")
+
+
+def run_native_tool() -> None:
+    """Becomes the program `menagerie-run`, which runs without Python."""
+    try:
+        path = str(native_tool())
+    except SessionError as error:
+        sys.exit(str(error))
+    os.execv(path, [path, *sys.argv[1:]])  # noqa: S606 - no shell is wanted
 
 
 def available_targets() -> tuple[str, ...]:
     """The targets whose runtime this installation has, sorted."""
     before, after = _file_name("*").split("*")
-    found = {path.name for each in menagerie.__path__ for path in Path(each).glob(_file_name("*"))}
+    found = {path.name for each in package_folders() for path in each.glob(_file_name("*"))}
     return tuple(sorted(name.removeprefix(before).removesuffix(after) for name in found))
 
 

@@ -1,14 +1,36 @@
-"""The one folder outside the project that Menagerie writes to."""
+"""Where the installed package is, and the one folder outside the project that it writes to."""
 
 from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
-from menagerie.errors import UsageError
+from menagerie.errors import SessionError, UsageError
 
-__all__ = ["home"]
+__all__ = ["PACKAGE", "built", "home", "package_folders"]
+
+PACKAGE = Path(__file__).parent
+
+
+def package_folders() -> tuple[Path, ...]:
+    """The package's folders: an editable install keeps what is built apart from the sources."""
+    spec = find_spec("menagerie")
+    found = (spec.submodule_search_locations if spec else None) or ()
+    return tuple(Path(each) for each in found) or (PACKAGE,)
+
+
+def built(name: str) -> Path:
+    """A file of the package that its build makes: a library or a program.
+
+    Raises:
+        SessionError: it has not been built.
+    """
+    for folder in package_folders():
+        if (path := folder / name).is_file():
+            return path
+    raise SessionError(name, "is not built", "Build and install the package: make setup")
 
 
 def home() -> Path:

@@ -16,19 +16,19 @@ import os
 import shutil
 import zipfile
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import menagerie
 from menagerie.durable import disk_errors, make_folders, sync
-from menagerie.errors import ArtifactError, Untrusted, UsageError
+from menagerie.errors import ArtifactError, SessionError, Untrusted, UsageError
 from menagerie.format.archive import require_free_place
 from menagerie.format.folder import open_bundle
+from menagerie.paths import built
 from menagerie.store.pull import foreign, private_folder, reached_by, umask
 from menagerie.trust import check_signature, trusted_roots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from menagerie.format.folder import Bundle
 
@@ -122,7 +122,10 @@ def _runtime_files(runtime: Path | None, machine: str) -> Mapping[str, bytes]:
         UsageError: it is no wheel for that kind of machine, or not made for others than this one.
     """
     if runtime is None:
-        found = {name: path for name in (*_NEEDED, *_OPTIONAL) if (path := _installed(name))}
+        found = {}
+        for name in (*_NEEDED, *_OPTIONAL):
+            with suppress(SessionError):
+                found[name] = built(name)
         if missing := [name for name in _NEEDED if name not in found]:
             raise UsageError(
                 "--standalone",
@@ -143,12 +146,6 @@ def _runtime_files(runtime: Path | None, machine: str) -> Mapping[str, bytes]:
             return {name: wheel.read(f"menagerie/{name}") for name in names}
     except (zipfile.BadZipFile, OSError) as error:
         raise UsageError(str(runtime), f"cannot be read: {error}", "Make it again") from None
-
-
-def _installed(name: str) -> Path | None:
-    """A file of the installed package, which an editable install keeps in two folders."""
-    paths = (Path(folder) / name for folder in menagerie.__path__)
-    return next((path for path in paths if path.is_file()), None)
 
 
 def _roots_of(bundle: Bundle) -> Iterator[bytes]:

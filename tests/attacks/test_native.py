@@ -23,8 +23,7 @@ from safetensors.numpy import save
 
 from menagerie.errors import SessionError
 from menagerie.format.bundle_manifest import parse_manifest
-from menagerie.library import last_error, library
-from menagerie.native_tool import native_tool
+from menagerie.library import last_error, library, native_tool
 from menagerie.session import Session
 from menagerie.trust import trusted_place
 from menagerie.trust.signature import is_signed

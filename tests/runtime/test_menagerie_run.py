@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from menagerie import version
 from menagerie.format.bundle_manifest import parse_manifest
 from menagerie.format.folder import open_bundle, seal
-from menagerie.native_tool import native_tool
+from menagerie.library import native_tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from torch import nn
 from torch.export import Dim
 
 from menagerie.format.folder import open_bundle
-from menagerie.native_tool import native_tool
+from menagerie.library import native_tool
 from menagerie.session import Session
 from transforms import Program, convert
 from transforms.bisect import diagnose

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from menagerie.format.bundle_manifest import BundleManifest, FileEntry
     from menagerie.store.base import Advance, Meter, ObjectReader
-    from menagerie.store.releases import Release
 
 __all__ = [
     "CACHE_GB",
@@ -59,19 +58,19 @@ _CLONE = 0x40049409  # FICLONE of linux/fs.h
 
 def pull_bundle(
     objects: ObjectReader,
-    release: Release,
-    signature: Callable[[], bytes | None],
+    manifest: BundleManifest,
+    document: bytes,
     folder: Path,
-    meter: Meter,
     *,
+    signature: Callable[[], bytes | None],
+    meter: Meter,
     cache: BlobCache | None = None,
 ) -> Path:
-    """Makes `folder` the bundle that the release's manifest describes, with its signature.
+    """Makes `folder` the bundle that a manifest describes, with that `document` and its signature.
 
     Files gather in a hidden folder beside it, named after the build; a later call finds them there.
     What `cache` has is not downloaded; what is, goes there as well.
     """
-    manifest, document = release.manifest, release.document
     folder = Path(os.path.normpath(folder.absolute()))  # `.` has no name
     total = manifest.size
     if _is_there(folder, document):

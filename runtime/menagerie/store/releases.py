@@ -225,7 +225,13 @@ class ReleaseReader:
         meter = Meter(release.size, progress)
         near = isinstance(self._reader, FolderReader)  # a copy more would be of no use
         return pull_bundle(
-            self._reader, release, signature, folder, meter, cache=None if near else cache
+            self._reader,
+            release.manifest,
+            release.document,
+            folder,
+            signature=signature,
+            meter=meter,
+            cache=None if near else cache,
         )
 
     def signature(self, release: Release) -> bytes | None:

@@ -12,12 +12,11 @@ import re
 import sys
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-import menagerie
-from menagerie.errors import ArtifactError, SessionError, Untrusted
+from menagerie.errors import ArtifactError, Untrusted
 from menagerie.format.bundle_manifest import Sha256  # noqa: TC001 - a field is typed by it
+from menagerie.paths import built
 from menagerie.trust.roots import bounded, trusted_roots
 from menagerie.typed_json import Malformed, document, from_json
 
@@ -158,11 +157,7 @@ def is_signed(signature: bytes, key: bytes, message: bytes) -> bool:
 @cache
 def _library() -> ctypes.CDLL:
     name = f"libmenagerie-signature.{'dylib' if sys.platform == 'darwin' else 'so'}"
-    for folder in menagerie.__path__:
-        if (path := Path(folder) / name).is_file():
-            loaded = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
-            texts = [ctypes.c_char_p] * 3
-            loaded.menagerie_ed25519_check.argtypes = [*texts, ctypes.c_size_t]
-            loaded.menagerie_ed25519_check.restype = ctypes.c_int
-            return loaded
-    raise SessionError(name, "is not built", "Build and install the package: make setup")
+    loaded = ctypes.CDLL(str(built(name)), mode=ctypes.RTLD_LOCAL)
+    loaded.menagerie_ed25519_check.argtypes = [*[ctypes.c_char_p] * 3, ctypes.c_size_t]
+    loaded.menagerie_ed25519_check.restype = ctypes.c_int
+    return loaded

@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import menagerie
+from menagerie.paths import PACKAGE, package_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -178,7 +178,7 @@ def exit_status(code: int, sandbox: str) -> int:
 
 def _pythons() -> list[str]:
     """Where Python and its packages lie; not the folders around them, which may hold anything."""
-    packages = [Path(each) for each in menagerie.__path__]
+    packages = [*package_folders()]
     spec = find_spec("numpy")
     if spec is not None and spec.origin is not None:  # some installers link to a cache of theirs
         numpy = Path(spec.origin).resolve().parent
@@ -218,7 +218,7 @@ def _mac_contains() -> bool:
 
 
 def _ends_well(command: list[str]) -> bool:
-    known = {"PATH": os.defpath, "PYTHONPATH": str(Path(menagerie.__file__).parents[1])}
+    known = {"PATH": os.defpath, "PYTHONPATH": str(PACKAGE.parent)}
     home = {name: os.environ[name] for name in ("HOME", "MENAGERIE_HOME") if name in os.environ}
     try:
         done = subprocess.run(

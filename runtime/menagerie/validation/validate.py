@@ -9,13 +9,11 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING
 
-import menagerie
 from menagerie.host import cores, machine
-from menagerie.paths import home
+from menagerie.paths import PACKAGE, home
 from menagerie.process import signal_name
 from menagerie.trust.roots import TRUST, allows_unsigned, trusted_place
 from menagerie.typed_json import Malformed
@@ -32,6 +30,7 @@ from menagerie.validation.sandbox import contained, exit_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
 __all__ = ["Limits", "clean_environment", "validate"]
 
@@ -160,7 +159,7 @@ def clean_environment() -> Mapping[str, str]:
     kept = {k: v for k, v in os.environ.items() if k in _KEPT_VARIABLES}
     return kept | {
         "PATH": os.defpath,
-        "PYTHONPATH": str(Path(menagerie.__file__).parents[1]),
+        "PYTHONPATH": str(PACKAGE.parent),
         "PYTHONSAFEPATH": "1",  # as -P, which Python 3.10 does not know
         "OPENBLAS_NUM_THREADS": "1",  # numpy's own pool reserves memory for each core
     }

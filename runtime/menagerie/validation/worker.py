@@ -20,11 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import menagerie
 from menagerie.errors import ArtifactError, MenagerieError, SessionError
 from menagerie.format.bundle_manifest import Role, parse_manifest
 from menagerie.format.folder import open_bundle, read_manifest
 from menagerie.host import emulates, machine
+from menagerie.library import version
 from menagerie.process import foreign_libraries, peak_memory_bytes
 from menagerie.session import Session
 from menagerie.speech.recipe import read_recipe
@@ -140,7 +140,7 @@ def _version(bundle: Path) -> str:
     """
     path = bundle / "manifest.json"
     try:
-        return menagerie.version(parse_manifest(read_manifest(path), str(path)).runtime)
+        return version(parse_manifest(read_manifest(path), str(path)).runtime)
     except (MenagerieError, OSError, ValueError):
         return ""
 

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from menagerie.format.folder import seal
-from menagerie.native_tool import native_tool
+from menagerie.library import native_tool
 from zoo.spec import Dtype
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
