@@ -9,8 +9,8 @@
 #include "common/context.h"
 #include "common/error.h"
 #include "common/shim_types.h"
+#include "common/shims.h"
 #include "common/tensor.h"
-#include "shims.h"  // made from shims.toml by the build
 
 namespace menagerie {
 

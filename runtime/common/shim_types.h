@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <span>
 
-#define MENAGERIE_SHIM __attribute__((visibility("default")))
-
 // Registers as the vectorised functions take them: the same as __m256 and __m256d.
 using Float8 = float __attribute__((vector_size(32)));
 using Double4 = double __attribute__((vector_size(32)));

@@ -1,14 +1,16 @@
-"""Writes from shims.toml what is made of it: ``python -m menagerie.shims header TARGET|table``.
+"""Writes what is made of shims.toml: ``python -m menagerie.shims header|table``.
 
-``header`` prints a target's C++ declarations (the build keeps them in its own folder, so they
-cannot go stale); ``table`` prints SHIMS.md, and a test holds the committed one against it.
+``header`` prints common/shims.h, with the signatures of the installed torch's headers; ``table``
+prints SHIMS.md. Both are checked in, so that building needs no torch; a test compares them.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,82 +19,132 @@ __all__ = ["Shim", "header", "kernel_symbols", "load", "main", "supported_symbol
 SHIMS_FILE = Path(__file__).with_name("shims.toml")
 # What the symbols of a target's operators say for it.
 _DEVICES = {"cpu": "cpu", "metal": "mps"}
+_HEADERS = "include/torch/csrc/inductor/aoti_torch"  # in torch's package
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_DECLARATION = re.compile(r"AOTI_TORCH_EXPORT\s+(\w+)\s+(\w+)\s*\(([^()]*)\)\s*;")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shim:
-    """One function; `entry` is the name that stands in shims.toml for it and its likes."""
+    """One function; `entry` is its key in shims.toml, `parameters` None where torch has them."""
 
     name: str
     entry: str
-    parameters: str
     targets: tuple[str, ...]
     source: str
     doc: str
+    computes: bool
+    parameters: str | None = None
     returns: str = "AOTITorchError"
-    computes: bool = False
-
-    @property
-    def body(self) -> str:
-        """What its definition calls it: the same for all targets that share the entry."""
-        return self.entry.replace("{device}", "device")
 
     @property
     def declaration(self) -> str:
-        """The function's C declaration, without the semicolon."""
-        return f"{self.returns} {self.name}({' '.join(self.parameters.split())})"
+        """The C declaration of a function that torch does not declare, without the semicolon."""
+        return _declared(self.returns, self.name, self.parameters or "")
 
 
 def load(path: Path = SHIMS_FILE) -> tuple[Shim, ...]:
     """Reads the list, in its own order: an entry for each target, or of each word, becomes several.
 
     Raises:
-        ValueError: an entry lacks a field, has an unknown one, or comes twice.
+        ValueError: an entry lacks a field, has an unknown one, or is a duplicate.
     """
     import tomllib  # type: ignore[import-not-found, unused-ignore] # since Python 3.11: what only runs artifacts goes without
 
-    entries: list[dict[str, Any]] = tomllib.loads(path.read_text(encoding="utf-8"))["shim"]
     shims: list[Shim] = []
-    for entry in entries:
-        try:
-            shims += _functions(entry)
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{path.name}: entry {entry.get('name', '?')}: {error}") from error
+    for kind, sources in tomllib.loads(path.read_text(encoding="utf-8")).items():
+        for source, entries in sources.items():
+            for entry, value in entries.items():
+                fields = {"doc": value} if isinstance(value, str) else value
+                try:
+                    shims += _functions(entry, source, fields | {"computes": kind == "kernels"})
+                except TypeError as error:
+                    raise ValueError(f"{path.name}: {entry}: {error}") from error
     names = [shim.name for shim in shims]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{path.name}: listed twice: {', '.join(twice)}")
     return tuple(shims)
 
 
-def _functions(entry: dict[str, Any]) -> list[Shim]:
-    targets, words = tuple(entry["targets"]), entry.pop("each", [""])
-    if "{device}" in entry["name"]:
-        spellings = [("{device}", _DEVICES[target], (target,)) for target in targets]
-    else:
-        spellings = [("{each}", word, targets) for word in words]
-    shims: list[Shim] = []
-    for sign, word, its_targets in spellings:
-        spelt = {k: v.replace(sign, word) if isinstance(v, str) else v for k, v in entry.items()}
-        name = entry["name"] if sign == "{device}" else spelt["name"]
-        fields: dict[str, Any] = {**spelt, "entry": name, "targets": its_targets}
-        shims.append(Shim(**fields))
+def _functions(entry: str, source: str, fields: dict[str, Any]) -> list[Shim]:
+    home = source.partition("/")[0]
+    targets = (home,) if home in _DEVICES else tuple(_DEVICES)
+    words: list[str] = fields.pop("each", [""])
+    spellings: list[tuple[str, tuple[str, ...]]] = [(word, targets) for word in words]
+    if "{device}" in entry:
+        spellings = [(_DEVICES[target], (target,)) for target in targets]
+    shims = []
+    for word, its_targets in spellings:
+        name = _spelt(entry, word)
+        spelt: dict[str, Any] = {
+            k: _spelt(v, word) if isinstance(v, str) else v for k, v in fields.items()
+        }
+        shared = entry if "{device}" in entry else name
+        shims.append(Shim(name=name, entry=shared, targets=its_targets, source=source, **spelt))
     return shims
 
 
-def header(shims: tuple[Shim, ...], target: str) -> str:
-    """The C++ header with every declaration of a target."""
-    chosen = [shim for shim in shims if target in shim.targets]
+def _spelt(text: str, word: str) -> str:
+    return re.sub(r"\{\w+\}", word, text)
+
+
+@cache
+def supported_symbols(target: str) -> frozenset[str]:
+    """Names of the shim functions that the runtime of `target` has; empty for an unknown target."""
+    return frozenset(shim.name for shim in load() if target in shim.targets)
+
+
+@cache
+def kernel_symbols(target: str) -> frozenset[str]:
+    """Those of them that compute: convolutions, products, attention and the like."""
+    return frozenset(shim.name for shim in load() if target in shim.targets and shim.computes)
+
+
+def header(shims: tuple[Shim, ...]) -> str:
+    """The C++ header with all declarations, and the names of functions with one body for a device.
+
+    Raises:
+        ValueError: torch is not installed, or does not declare one of them.
+    """
+    known = _of_torch()
+    own = {shim.name: shim.declaration for shim in shims if shim.parameters is not None}
+    if missing := [shim.name for shim in shims if shim.name not in own | known]:
+        raise ValueError(f"torch declares no {missing[0]}: give its parameters in shims.toml")
+    operators = dict.fromkeys(shim.entry for shim in shims if "{device}" in shim.entry)
     lines = [
-        "// Made from shims.toml by `python -m menagerie.shims header`; change that file instead.",
+        "// Made by `python -m menagerie.shims header` from shims.toml and torch's headers.",
+        "// clang-format off",
         "#pragma once",
         '#include "common/shim_types.h"',
+        "#pragma GCC visibility push(default)",
         'extern "C" {',
-        *(f"MENAGERIE_SHIM {shim.declaration};" for shim in chosen),
+        *(f"{(own | known)[shim.name]};" for shim in shims),
         '}  // extern "C"',
-        "// What the one body of a function for each target calls it.",
-        *(f"#define {s.body} {s.name}" for s in chosen if s.body != s.name),
+        "#pragma GCC visibility pop",
+        "// One body defines a function for each target; MENAGERIE_DEVICE is cpu or mps.",
+        "#define MENAGERIE_JOINED(device, name) aoti_torch_##device##_##name",
+        "#define MENAGERIE_SHIM(device, name) MENAGERIE_JOINED(device, name)",
+        *(
+            f"#define {_spelt(entry, 'device')} "
+            f"MENAGERIE_SHIM(MENAGERIE_DEVICE, {entry.removeprefix('aoti_torch_{device}_')})"
+            for entry in operators
+        ),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _of_torch() -> dict[str, str]:
+    """The declarations in torch's headers, by name; empty without torch."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return {}
+    texts = [path.read_text() for path in Path(spec.origin).parent.joinpath(_HEADERS).rglob("*.h")]
+    found = _DECLARATION.findall(_COMMENT.sub("", "\n".join(texts)))
+    return {name: _declared(returns, name, parameters) for returns, name, parameters in found}
+
+
+def _declared(returns: str, name: str, parameters: str) -> str:
+    return f"{returns} {name}({' '.join(parameters.split())})"
 
 
 def table(shims: tuple[Shim, ...]) -> str:
@@ -118,27 +170,12 @@ def table(shims: tuple[Shim, ...]) -> str:
 
 def main(arguments: list[str]) -> int:
     """Prints what the arguments ask for; 2 if they ask for nothing known."""
-    match arguments:
-        case ["header", target] if target in _DEVICES:
-            sys.stdout.write(header(load(), target))
-        case ["table"]:
-            sys.stdout.write(table(load()))
-        case _:
-            sys.stderr.write("usage: python -m menagerie.shims header cpu|metal, or table\n")
-            return 2
+    made = {"header": header, "table": table}
+    if len(arguments) != 1 or arguments[0] not in made:
+        sys.stderr.write("usage: python -m menagerie.shims header|table\n")
+        return 2
+    sys.stdout.write(made[arguments[0]](load()))
     return 0
-
-
-@cache
-def supported_symbols(target: str) -> frozenset[str]:
-    """Names of the shim functions that the runtime of `target` has; empty for an unknown target."""
-    return frozenset(shim.name for shim in load() if target in shim.targets)
-
-
-@cache
-def kernel_symbols(target: str) -> frozenset[str]:
-    """Those of them that compute: convolutions, products, attention and the like."""
-    return frozenset(shim.name for shim in load() if target in shim.targets and shim.computes)
 
 
 if __name__ == "__main__":

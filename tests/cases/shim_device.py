@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from menagerie.library import library, library_path
-from menagerie.shims import Shim, load
+from menagerie.shims import SHIMS_FILE, Shim, load
 from zoo.errors import SessionError
 
 if TYPE_CHECKING:
@@ -304,7 +305,8 @@ class _Spread:
 
 def parameters_of(name: str) -> list[tuple[str, str]]:
     """C type and name of each parameter."""
-    text = " ".join(shims()[name].parameters.split())
+    declared = (SHIMS_FILE.parents[1] / "common/shims.h").read_text()
+    [text] = re.findall(rf" {name}\((.*)\);", declared)
     pairs = [parameter.strip().rsplit(" ", 1) for parameter in text.split(",")]
     return [(kind, parameter) for kind, parameter in pairs]
 

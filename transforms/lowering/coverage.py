@@ -88,7 +88,7 @@ def own_shims(program: ExportedProgram, device: str) -> dict[torch._ops.OpOverlo
         program: what is lowered.
         device: as names of functions have it, `cpu` or `mps`.
     """
-    declarations = {shim.name: shim.declaration for shim in load()}
+    declarations = {s.name: s.declaration for s in load() if s.parameters is not None}
     found = {}
     for node in program.graph.nodes:
         operator = node.target
