@@ -24,6 +24,7 @@ __all__ = ["Cell", "GraphTable", "Mark", "Row", "align", "condense", "graph_tabl
 
 _CONTEXT = 2  # rows above and below a change that are shown as they are
 _FEWEST_REPEATS = 3
+_USUAL = " float32"  # goes without saying
 _NUMBERED = re.compile(r"(?:\w*_)?\d+")  # `3` of `encoder.layers.3.norm`, or `layer_3`
 _ENDS = {NodeKind.INPUT, NodeKind.OUTPUT}
 
@@ -50,16 +51,12 @@ class Cell:
     mark: Mark = Mark.SAME
     changes: int = 0  # nodes that are marked
     summary: str = ""
+    note: str = ""  # its shape where that is another than above, and what else feeds it
 
     @property
     def text(self) -> str:
         """What the row says."""
         return self.summary or self.nodes[0].operator
-
-    @property
-    def detail(self) -> str:
-        """Shape and dtype of a single node."""
-        return "" if self.summary else self.nodes[0].detail
 
     @property
     def tip(self) -> str:
@@ -123,13 +120,32 @@ def graph_table(
         if wrong in side:
             side[wrong] = Mark.WRONG
             break
-    rows = tuple(_captioned(condense(align(graphs.before, graphs.after, marks), most=most_rows)))
+    rows = condense(align(graphs.before, graphs.after, marks), most=most_rows)
+    cells = _noted([row.before for row in rows]), _noted([row.after for row in rows])
+    rows = list(_captioned([Row(*pair) for pair in zip(*cells, strict=True)]))
     before = "Before the passes", _note(marks[0], graphs.before, "removed")
     after = "After them", _note(marks[1], graphs.after, "added")
     there = {mark for side in marks for mark in side.values()}
     signs = tuple((_SIGNS[m], _PHRASES.get(m, m.value)) for m in Mark if m in there & _SIGNS.keys())
     columns = (("The graph", after[1]),) if same else (before, after)
-    return GraphTable(graphs.program, columns, rows, signs)
+    return GraphTable(graphs.program, columns, tuple(rows), signs)
+
+
+def _noted(cells: Sequence[Cell | None]) -> list[Cell | None]:
+    """One graph's cells with their notes: what is as in the cell above goes without saying."""
+    found: list[Cell | None] = []
+    above, shape = "", ""
+    for cell in cells:
+        if cell is None:
+            found.append(None)
+            continue
+        node = cell.nodes[0]
+        distant = [] if cell.summary else [name for name in node.inputs if name != above]
+        shown = "" if cell.summary or node.detail == shape else node.detail.removesuffix(_USUAL)
+        fed = f"from {', '.join(distant)}" if distant else ""
+        found.append(replace(cell, note=" ".join(part for part in (shown, fed) if part)))
+        above, shape = cell.nodes[-1].name, cell.nodes[-1].detail or shape
+    return found
 
 
 def _note(marks: Mapping[str, Mark], record: GraphRecord, verb: str) -> str:

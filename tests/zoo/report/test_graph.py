@@ -238,6 +238,13 @@ def test_equal_graphs_are_shown_once() -> None:
     assert table.marks == ()
 
 
+def test_what_feeds_an_operator_from_further_above_is_said() -> None:
+    """A residual sum names the trunk; a shape shows where it is another than above."""
+    table = graph_table(ProgramGraphs(program="main", before=chain(2), after=chain(2)))
+    notes = [row.after.note for row in table.rows if row.after is not None]
+    assert notes == ["1×8", "", "from x", "", "from b0", ""]  # noqa: RUF001
+
+
 def test_the_wrong_node_is_pointed_out() -> None:
     """The node that diverges has a sign, in the graph after the passes."""
     graphs = ProgramGraphs(program="main", before=blocks(4), after=blocks(4, odd=2))
