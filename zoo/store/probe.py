@@ -12,9 +12,11 @@ from zoo.base_models import Frozen
 from zoo.errors import MenagerieError, StoreUnreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from zoo.store.base import ObjectStore
+
+    _Attempt = tuple[str, Callable[[], tuple[bool, str]]]  # its name; whether it passed, and why
 
 __all__ = ["Finding", "StoreCheck", "probe"]
 
@@ -43,90 +45,67 @@ class StoreCheck(Frozen):
         return all(finding.passed for finding in self.findings)
 
 
-class _Mismatch(Exception):
-    """The store answered, but not with what was put."""
-
-
 def probe(objects: ObjectStore) -> StoreCheck:
-    """Tries each operation and reports all, but stops where nobody answers."""
+    """Tries each operation and reports all, but stops where the store cannot be reached."""
     findings: list[Finding] = []
     with tempfile.TemporaryDirectory() as folder:
-        session = _Session(objects, Path(folder))
-        for operation, attempt in session.steps():
-            start = time.perf_counter()
-            answered = True
+        for operation, attempt in _attempts(objects, Path(folder)):
+            start, reached = time.perf_counter(), True
             try:
-                passed, detail = True, attempt()
-            except (_Mismatch, MenagerieError) as error:
+                passed, detail = attempt()
+            except MenagerieError as error:
                 passed, detail = False, str(error)
-                answered = not isinstance(error, StoreUnreachable)
-            milliseconds = (time.perf_counter() - start) * 1000
+                reached = not isinstance(error, StoreUnreachable)
+            took = (time.perf_counter() - start) * 1000
             findings.append(
-                Finding(
-                    operation=operation, passed=passed, detail=detail, milliseconds=milliseconds
-                )
+                Finding(operation=operation, passed=passed, detail=detail, milliseconds=took)
             )
-            if not answered:
+            if not reached:
                 break
     return StoreCheck(url=objects.url, findings=tuple(findings), remark=objects.remark)
 
 
-class _Session:
+def _attempts(objects: ObjectStore, folder: Path) -> Iterator[_Attempt]:
     """The operations, in an order in which each finds what the one before left."""
+    prefix, content = f"probe/{secrets.token_hex(8)}.", secrets.token_bytes(_SMALL)
+    small, large, size = f"{prefix}small", f"{prefix}file", objects.part_bytes + _SMALL
 
-    def __init__(self, objects: ObjectStore, folder: Path) -> None:
-        self._objects = objects
-        self._folder = folder
-        self._prefix = f"probe/{secrets.token_hex(8)}"
-        self._content = secrets.token_bytes(_SMALL)
+    def write() -> tuple[bool, str]:
+        objects.put_small(small, content)
+        return True, f"{_SMALL:,} bytes"
 
-    def steps(self) -> tuple[tuple[str, Callable[[], str]], ...]:
-        """Names and operations."""
-        return (
-            ("write a small object", self._write),
-            ("read it back", self._read),
-            ("list it", self._list),
-            ("read a range of it", self._range),
-            ("write a file" + (" in parts" if self._objects.part_bytes else ""), self._file),
-            ("remove them", self._remove),
-        )
+    def read() -> tuple[bool, str]:
+        same = objects.read_small(small, _SMALL) == content
+        return same, "the bytes are the same" if same else "the bytes differ"
 
-    def _write(self) -> str:
-        self._objects.put_small(f"{self._prefix}.small", self._content)
-        return f"{_SMALL:,} bytes"
+    def listing() -> tuple[bool, str]:
+        keys = objects.list_keys(prefix)
+        seen = keys == [small]
+        return seen, "seen at once" if seen else f"it lists {keys}: a written object must be seen"
 
-    def _read(self) -> str:
-        same = self._objects.read_small(f"{self._prefix}.small", _SMALL) == self._content
-        return _require(same, "the bytes are the same", "the bytes differ")
+    def part() -> tuple[bool, str]:
+        path = folder / "range"
+        path.write_bytes(content[: _SMALL // 2])
+        objects.get_file(small, path, _SMALL, lambda _: None)
+        same = path.read_bytes() == content
+        return same, "a download can be resumed" if same else "the second half differs"
 
-    def _list(self) -> str:
-        keys = self._objects.list_keys(f"{self._prefix}.")
-        seen = keys == [f"{self._prefix}.small"]
-        return _require(seen, "seen at once", f"it lists {keys}: a written object must be seen")
+    def file() -> tuple[bool, str]:
+        path = folder / "file"
+        path.write_bytes((content * (size // _SMALL + 1))[:size])
+        objects.put_file(path, large, lambda _: None)
+        stored = objects.size_of(large)
+        return stored == size, f"{size:,} bytes" + f", not {stored}" * (stored != size)
 
-    def _range(self) -> str:
-        path = self._folder / "range"
-        path.write_bytes(self._content[: _SMALL // 2])
-        self._objects.get_file(f"{self._prefix}.small", path, _SMALL, lambda _: None)
-        same = path.read_bytes() == self._content
-        return _require(same, "a download can be resumed", "the second half differs")
+    def remove() -> tuple[bool, str]:
+        for key in (small, large):
+            objects.delete(key)
+        left = objects.list_keys(prefix)
+        return not left, f"still listed: {left}" if left else "gone at once"
 
-    def _file(self) -> str:
-        size = self._objects.part_bytes + _SMALL
-        path = self._folder / "file"
-        path.write_bytes((self._content * (size // _SMALL + 1))[:size])
-        self._objects.put_file(path, f"{self._prefix}.file", lambda _: None)
-        stored = self._objects.size_of(f"{self._prefix}.file")
-        return _require(stored == size, f"{size:,} bytes", f"{stored} bytes instead of {size:,}")
-
-    def _remove(self) -> str:
-        for name in ("small", "file"):
-            self._objects.delete(f"{self._prefix}.{name}")
-        left = self._objects.list_keys(f"{self._prefix}.")
-        return _require(not left, "gone at once", f"still listed: {left}")
-
-
-def _require(holds: bool, yes: str, no: str) -> str:
-    if not holds:
-        raise _Mismatch(no)
-    return yes
+    yield "write a small object", write
+    yield "read it back", read
+    yield "list it", listing
+    yield "read a range of it", part
+    yield "write a file" + (" in parts" if objects.part_bytes else ""), file
+    yield "remove them", remove
