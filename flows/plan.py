@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from transforms.targets import Target
     from zoo.manifest import Manifest
     from zoo.spec import ModelSpec, Precision
-    from zoo.store import Held, Store
+    from zoo.store import Store, StoredBuild
 
 
 __all__ = [
@@ -94,7 +94,7 @@ class PlannedModel:
     build_key: str
     in_store: bool
     error: MenagerieError | None = None
-    held: Held | None = None  # of the release in the store
+    held: StoredBuild | None = None  # of the release in the store
 
 
 def plan(
@@ -227,7 +227,7 @@ def skipped_row(planned: PlannedModel) -> ModelResult:
     return row.with_report(report, report_folder(planned.model, planned.target))
 
 
-def _held(store: Store, planned: PlannedModel) -> Held | None:
+def _held(store: Store, planned: PlannedModel) -> StoredBuild | None:
     if planned.error is not None:
         return None
     return store.held(planned.model, planned.target, planned.build_key)

@@ -21,7 +21,7 @@ from menagerie.figures import size
 from menagerie.paths import home
 from zoo.base_models import Frozen
 from zoo.processes import Owner
-from zoo.store import Swept, open_store
+from zoo.store import SweepResult, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,7 +111,7 @@ class Collected(Frozen):
 
     store: str
     dry_run: bool
-    swept: Swept
+    swept: SweepResult
     local_files: int
     local_bytes: int
 

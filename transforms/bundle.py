@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from transforms.stages import Identity
     from transforms.targets import Target
     from transforms.targets.base import LoweredProgram
-    from zoo.precision import Kept
+    from zoo.precision import WeightPrecision
     from zoo.spec import AccuracyGate, Dtype, Tolerance
 
 
@@ -81,7 +81,7 @@ def write_bundle(
     tolerances: Mapping[Dtype, Tolerance],
     gate: Gate | None = None,
     speech: SpeechParts | None = None,
-    kept: Kept,
+    kept: WeightPrecision,
 ) -> BundleManifest:
     """Write weights, goldens and the manifest into `folder` and seal it with state `lowered`.
 
@@ -129,7 +129,7 @@ def write_bundle(
 class _Weights:
     """The model's weights file in the making: equal tensors are stored once, whoever uses them."""
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: WeightPrecision) -> None:
         self._scheme = scheme_of(kept)
         self._narrow = None if self._scheme else getattr(torch, kept.precision.value)
         self.tensors: dict[str, torch.Tensor] = {}

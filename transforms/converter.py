@@ -29,7 +29,7 @@ from transforms.stages import Identity, Stage, lower, prove, seal, transform
 from transforms.targets import target_named
 from zoo.build_key import code_digest
 from zoo.errors import MenagerieError, UsageError, ValidationError
-from zoo.precision import Kept
+from zoo.precision import WeightPrecision
 from zoo.records import ConversionReport, Diagnosis, StageTime, dearest, suspected
 from zoo.signing import sign_own
 from zoo.spec import DEFAULT_TOLERANCES, Dtype, Group, Precision, Tolerance, usual_tolerances
@@ -184,7 +184,7 @@ class _Request:
     target: Target
     passes: Sequence[PassItem] | None
     tolerances: Mapping[Dtype, Tolerance]
-    kept: Kept
+    kept: WeightPrecision
     licence: str
     threads: int
     measure_seconds: float
@@ -392,7 +392,7 @@ def _check_time(threads: int, **seconds: float) -> None:
             raise UsageError(_PLACE, f"`{name}` is {value!r}", "Give 0 or more")
 
 
-def _kept(wanted: Precision | str, keep: Sequence[str], group: int | None) -> Kept:
+def _kept(wanted: Precision | str, keep: Sequence[str], group: int | None) -> WeightPrecision:
     """How the weights are kept.
 
     Raises:
@@ -411,7 +411,7 @@ def _kept(wanted: Precision | str, keep: Sequence[str], group: int | None) -> Ke
         fact = f"`keep` is {keep!r}, with precision {precision}"
         step = f"Give a list of names, with one of: {', '.join(INTEGERS)}"
         raise UsageError(_PLACE, fact, step)
-    return Kept(precision, tuple(keep), group)
+    return WeightPrecision(precision, tuple(keep), group)
 
 
 def _check_calibration(programs: Mapping[str, Program], precision: Precision) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from transforms.pipeline import make_passes, passes_in
 from zoo.base_models import Frozen
-from zoo.precision import Kept
+from zoo.precision import WeightPrecision
 from zoo.records import PassRecord
 
 if TYPE_CHECKING:
@@ -85,7 +85,9 @@ def explain_program(
     """
     before, current = program, program
     steps = []
-    for graph_pass in make_passes(passes_in(Kept(), None, target) if passes is None else passes):
+    for graph_pass in make_passes(
+        passes_in(WeightPrecision(), None, target) if passes is None else passes
+    ):
         rewritten, record = graph_pass(current, f"program {name}")
         steps.append(
             PassExplanation(

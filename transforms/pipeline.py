@@ -40,7 +40,7 @@ from transforms.passes.unpad_relative_shift import UnpadRelativeShift
 from transforms.quantised import INTEGERS
 from transforms.targets import PassGroup, PassItem, Target, target_named
 from zoo.errors import UsageError
-from zoo.precision import Kept, Precision
+from zoo.precision import Precision, WeightPrecision
 from zoo.records import PassLog, PassRecord
 from zoo.spec import PassChoice
 
@@ -113,7 +113,7 @@ def run_passes(
     """
     place = f"program {name}"
     check_program(program, "before the passes")
-    items = passes_in(Kept(), None, target) if passes is None else passes
+    items = passes_in(WeightPrecision(), None, target) if passes is None else passes
     with dynamic_sizes_kept(place, program):
         editor = ProgramEditor(program, place)
         records = tuple(_run(editor, items))
@@ -149,7 +149,7 @@ def make_passes(passes: Sequence[PassItem]) -> list[GraphPass]:
 
 
 def passes_in(
-    kept: Kept, passes: Sequence[PassItem] | None, target: Target | str
+    kept: WeightPrecision, passes: Sequence[PassItem] | None, target: Target | str
 ) -> tuple[PassItem, ...]:
     """The whole list for a model: its own or the target's, what a precision asks for, the device's.
 
@@ -166,7 +166,7 @@ def passes_in(
     return (*chosen, *rounding_passes(kept, target), *target.device_passes)
 
 
-def rounding_passes(kept: Kept, target: Target) -> tuple[PassChoice, ...]:
+def rounding_passes(kept: WeightPrecision, target: Target) -> tuple[PassChoice, ...]:
     """What a precision asks for; nothing for float32.
 
     Raises:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from zoo.precision import Kept, Precision
+from zoo.precision import Precision, WeightPrecision
 
 __all__ = ["INTEGERS", "Quantised", "Scheme", "quantised", "scheme_of"]
 
@@ -42,7 +42,7 @@ INTEGERS = {
 }
 
 
-def scheme_of(kept: Kept) -> Scheme | None:
+def scheme_of(kept: WeightPrecision) -> Scheme | None:
     """How weights that are kept so are rounded; None where they are no integers."""
     scheme = INTEGERS.get(kept.precision)
     if scheme is None or kept.group is None:

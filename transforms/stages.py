@@ -18,7 +18,7 @@ from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.validation import Limits, validate
 from zoo.base_models import Frozen
 from zoo.bundle_differences import reseal
-from zoo.precision import Kept, Precision
+from zoo.precision import Precision, WeightPrecision
 from zoo.records import (
     ConversionReport,
     LoweringRecord,
@@ -58,7 +58,7 @@ __all__ = [
     "transform",
 ]
 
-_FLOATS = Kept()
+_FLOATS = WeightPrecision()
 
 
 class Stage(StrEnum):
@@ -131,7 +131,7 @@ def transform(
     passes: Sequence[PassItem] | None,
     target: Target,
     *,
-    kept: Kept = _FLOATS,
+    kept: WeightPrecision = _FLOATS,
     calibration: Mapping[str, Iterable[Call]] | None = None,
 ) -> Transformed:
     """Run the graph passes over every program, and round weights to a precision.
@@ -171,7 +171,7 @@ def _rewritten(
     prepared: Prepared,
     passes: Sequence[PassItem] | None,
     target: Target,
-    kept: Kept,
+    kept: WeightPrecision,
     calibration: Iterable[Call],
 ) -> tuple[ExportedProgram, PassLog, dict[str, Range]]:
     """Run the whole list; where weights are rounded, also what that costs and what they meet."""
@@ -204,7 +204,7 @@ def lower(
     tolerances: Mapping[Dtype, Tolerance] | None = None,
     gate: Gate | None = None,
     speech: SpeechParts | None = None,
-    kept: Kept = _FLOATS,
+    kept: WeightPrecision = _FLOATS,
     threads: int = 1,
     seconds: float = 1.0,
 ) -> LowerRecord:

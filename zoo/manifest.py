@@ -15,9 +15,8 @@ from pydantic import Field, ValidationError
 
 from zoo.base_models import Frozen
 from zoo.errors import ManifestError, UsageError, advice
-from zoo.manifest_faults import explain
 from zoo.spec import ModelSpec, Name, Precision
-from zoo.yaml_source import Fault, YamlFile, read_yaml
+from zoo.yaml_source import Fault, YamlFile, explain, read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

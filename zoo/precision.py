@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Kept", "Precision"]
+__all__ = ["Precision", "WeightPrecision"]
 
 
 class Precision(StrEnum):
@@ -40,7 +40,7 @@ class Precision(StrEnum):
 
 
 @dataclass(frozen=True)
-class Kept:
+class WeightPrecision:
     """How a release keeps its weights.
 
     Attributes:

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
 from zoo.base_models import Axis, Name, Sha256, SpecModel
-from zoo.precision import Kept, Precision
+from zoo.precision import Precision, WeightPrecision
 from zoo.spec_sources import (
     CheckpointSource,
     FactorySource,
@@ -378,9 +378,9 @@ class ModelSpec(SpecModel):
         }
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> WeightPrecision:
         """How its weights are kept."""
-        return Kept(self.precision, self.keep, self.group)
+        return WeightPrecision(self.precision, self.keep, self.group)
 
     @property
     def own_tolerances(self) -> dict[Dtype, Tolerance]:

@@ -28,7 +28,7 @@ from menagerie.store.s3_options import S3Options
 from menagerie.tensor_files import read_array, read_tensors, write_outputs
 from menagerie.typed_json import Malformed, load
 from zoo.errors import ArtifactError, TooLarge, UsageError
-from zoo.store import KeepRule, Patience, Store
+from zoo.store import KeepRule, LeaseTiming, Store
 from zoo.store.coordination import hold_lease
 from zoo.store.s3 import S3Objects
 
@@ -252,7 +252,7 @@ def test_a_forged_lease_does_not_block_for_ever(store: Store) -> None:
     forger = threading.Thread(target=forge)
     forger.start()
     try:
-        patience = Patience(look=0.01, settle=1, longest=0.3)
+        patience = LeaseTiming(look=0.01, settle=1, longest=0.3)
         with hold_lease(store.objects, "ab" * 32, patience) as waited:
             assert waited
     finally:

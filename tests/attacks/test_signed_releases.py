@@ -20,7 +20,7 @@ from menagerie.store.layout import ledger_key, provenance_key, release_key, sign
 from menagerie.trust import add_root
 from zoo.errors import ArtifactError, NotInStore, Retracted, Untrusted, UsageError
 from zoo.signing import Expiry, Keyring, Promoter, Role, StoreMetadata, keyring_for
-from zoo.signing.provenance import read_provenance
+from zoo.signing.promotion import read_provenance
 from zoo.store import Store
 
 if TYPE_CHECKING:

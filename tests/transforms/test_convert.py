@@ -22,7 +22,7 @@ from transforms.export.program import prepare_own
 from transforms.goldens.examples import resized
 from transforms.targets import target_named
 from zoo.errors import ExportError, UsageError, ValidationError
-from zoo.precision import Kept
+from zoo.precision import WeightPrecision
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -263,7 +263,9 @@ def test_misuse_is_told_before_any_work(tmp_path: Path) -> None:
 
 def test_the_build_key_follows_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """What other code made of the same module is another artifact."""
-    asked = converter._Request("net", target_named("cpu"), None, {}, Kept(), "", 1, 0.0, 0.0)
+    asked = converter._Request(
+        "net", target_named("cpu"), None, {}, WeightPrecision(), "", 1, 0.0, 0.0
+    )
     keys = {converter._key(asked, ())}
     keys.add(converter._key(asked, ()))
     monkeypatch.setattr(converter, "code_digest", lambda: "0" * 64)

@@ -16,7 +16,7 @@ from transforms.graph.graph_pass import GraphPass, Journal, check_program
 from transforms.pipeline import make_passes, passes_in
 from transforms.targets import PassGroup, all_targets, target_named
 from zoo.errors import PassError, UsageError
-from zoo.precision import Kept, Precision
+from zoo.precision import Precision, WeightPrecision
 from zoo.spec import PassChoice
 
 
@@ -44,7 +44,7 @@ class _Named(GraphPass):
 
 
 def _names(target: str) -> list[str]:
-    return [p.name for p in make_passes(passes_in(Kept(), None, target))]
+    return [p.name for p in make_passes(passes_in(WeightPrecision(), None, target))]
 
 
 @pytest.mark.parametrize("target", all_targets())
@@ -62,14 +62,16 @@ def test_default_lists_keep_the_order_that_all_passes_have(target: str) -> None:
 @pytest.mark.parametrize("target", all_targets())
 def test_a_model_that_names_passes_keeps_those_of_the_device(target: str) -> None:
     """Its own come in place of the general ones; what code generation counts on stays."""
-    own = [p.name for p in make_passes(passes_in(Kept(), ["fold_batch_norm"], target))]
+    own = [p.name for p in make_passes(passes_in(WeightPrecision(), ["fold_batch_norm"], target))]
     general = len(target_named(target).general_passes)
     assert own == ["fold_batch_norm", *_names(target)[general:]]
 
 
 def test_a_precision_rounds_between_the_general_passes_and_the_devices() -> None:
     """Weights that are folded are rounded, and no copy that a device asks for is made before."""
-    names = [p.name for p in make_passes(passes_in(Kept(Precision.FLOAT16), None, "cpu"))]
+    names = [
+        p.name for p in make_passes(passes_in(WeightPrecision(Precision.FLOAT16), None, "cpu"))
+    ]
     at = names.index("narrow_weights")
     assert names[at - 1] == "remove_dead_code"
     assert names[at + 1 :] == _names("cpu")[at:]

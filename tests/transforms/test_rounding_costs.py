@@ -15,7 +15,7 @@ from transforms.quantised import INTEGERS, quantised
 from transforms.rounding_costs import to_eight_bits
 from transforms.stages import transform
 from transforms.targets import target_named
-from zoo.precision import Kept, Precision
+from zoo.precision import Precision, WeightPrecision
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +49,9 @@ def _x() -> torch.Tensor:
 
 def _costs(module: nn.Module, x: torch.Tensor, precision: Precision) -> tuple[LayerCost, ...]:
     prepared = prepare_own("main", Program(module.eval(), (x,)))
-    [log] = transform([prepared], None, target_named("cpu"), kept=Kept(precision)).record.passes
+    [log] = transform(
+        [prepared], None, target_named("cpu"), kept=WeightPrecision(precision)
+    ).record.passes
     return log.rounding
 
 
@@ -126,7 +128,7 @@ def test_other_operands_stay_as_they_are() -> None:
     costs = []
     for precision in (Precision.INT8, Precision.INT8_WEIGHT_ONLY):
         prepared = prepare_own("main", Program(_Odd().eval(), (_x(),)))
-        done = transform([prepared], [], target_named("cpu"), kept=Kept(precision))
+        done = transform([prepared], [], target_named("cpu"), kept=WeightPrecision(precision))
         costs.append(
             {cost.parameter: cost.result_snr_db for cost in done.record.passes[0].rounding}
         )

@@ -13,7 +13,7 @@ from transforms.bisect.reproducer import Origin, save
 from transforms.pipeline import make_passes, passes_in
 from transforms.targets import target_named
 from zoo.errors import UsageError
-from zoo.precision import Kept
+from zoo.precision import WeightPrecision
 from zoo.records import Diagnosis
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _search(
     return None if located is None else (*located, {})
 
 
-_FLOATS = Kept()
+_FLOATS = WeightPrecision()
 
 _NOTHING_FOUND = (
     "Lowered and run by itself, each suspected program agrees with eager: the fault lies in the "
@@ -145,7 +145,7 @@ def diagnose(
     passes: Sequence[PassItem] | None,
     *,
     target: Target,
-    kept: Kept = _FLOATS,
+    kept: WeightPrecision = _FLOATS,
     tolerances: Callable[[Dtype], Tolerance | None],
     folder: Path,
     seconds: float,

@@ -11,7 +11,7 @@ from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.passes.layout_operators import is_layout
 from transforms.quantised import INTEGERS, quantised, scheme_of
 from zoo.errors import UsageError
-from zoo.precision import Kept, Precision
+from zoo.precision import Precision, WeightPrecision
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +87,7 @@ class QuantiseWeights(GraphPass):
         if group is not None and not (group > 0 and Precision(precision).has_groups):
             fact = f"{precision} has no groups of {group}"
             raise UsageError(f"pass {self.name}", fact, "Leave `group` out")
-        self._kept = Kept(Precision(precision), tuple(keep.split()), group)
+        self._kept = WeightPrecision(Precision(precision), tuple(keep.split()), group)
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Round every weight that may be."""

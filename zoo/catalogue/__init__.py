@@ -1,8 +1,7 @@
 """The catalogue: a static site of all promoted releases, kept in the store beside them."""
 
 from zoo.catalogue.collect import CataloguedModel, CataloguedRelease, History
-from zoo.catalogue.site import keep_site, kept_site, share_catalogue, update_catalogue
-from zoo.catalogue.ways import INDEX, Site
+from zoo.catalogue.site import INDEX, Site, keep_site, kept_site, share_catalogue, update_catalogue
 
 __all__ = [
     "INDEX",

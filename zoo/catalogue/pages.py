@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         History,
         Tensor,
     )
-    from zoo.catalogue.ways import Way
+    from zoo.catalogue.site import Way
     from zoo.report.charts import Mark
 
 __all__ = ["Snippet", "pull_command", "render_catalogue", "render_model", "snippets"]

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.errors import SourceError, SourceRefused, advice
 from zoo.models.torchvision_operators import torchvision_operators
-from zoo.sources.checkpoint import read_state
-from zoo.sources.download import fetch
+from zoo.sources.checkpoint import fetch, read_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

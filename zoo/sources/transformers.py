@@ -132,10 +132,9 @@ def _in_parts(
     whole: nn.Module = module
     if not source.from_samples:
         return whole
-    from zoo.models.builders.moonshine import Moonshine
+    from zoo.models.builders.attention import Moonshine, Whisper
     from zoo.models.builders.parakeet import Parakeet
     from zoo.models.builders.wav2vec2 import Wav2Vec2
-    from zoo.models.builders.whisper import Whisper
 
     for family in (Parakeet, Whisper):
         if family.takes(whole):

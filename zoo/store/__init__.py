@@ -9,11 +9,10 @@ from menagerie.figures import shown_address
 from menagerie.store.releases import Release
 from menagerie.store.s3_options import Addressing, Checksums, S3Options
 from zoo.errors import UsageError
-from zoo.store.base import ObjectStore, Progress, silent
-from zoo.store.coordination import Patience
-from zoo.store.garbage_collection import KeepRule, Swept
-from zoo.store.inventory import Held
-from zoo.store.local import LocalObjects
+from zoo.store.base import LocalObjects, ObjectStore, Progress, silent
+from zoo.store.coordination import LeaseTiming
+from zoo.store.garbage_collection import KeepRule, SweepResult
+from zoo.store.inventory import StoredBuild
 from zoo.store.probe import Finding, StoreCheck
 from zoo.store.releases import ReleaseVerdict, Store
 
@@ -21,16 +20,16 @@ __all__ = [
     "Addressing",
     "Checksums",
     "Finding",
-    "Held",
     "KeepRule",
-    "Patience",
+    "LeaseTiming",
     "Progress",
     "Release",
     "ReleaseVerdict",
     "S3Options",
     "Store",
     "StoreCheck",
-    "Swept",
+    "StoredBuild",
+    "SweepResult",
     "open_store",
     "silent",
 ]

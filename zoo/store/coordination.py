@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from zoo.store.base import ObjectStore
 
-__all__ = ["Patience", "announce", "counted_on", "hold_lease", "sweeping"]
+__all__ = ["LeaseTiming", "announce", "counted_on", "hold_lease", "sweeping"]
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ _MAX_BYTES = 4096
 _LEAST_SETTLING = 0.05  # seconds: a process may have to wait for a processor in between
 
 
-class Patience(Frozen):
+class LeaseTiming(Frozen):
     """How often a lease is renewed and looked at, in seconds where nothing else is said."""
 
     renew: float = Field(default=10.0, gt=0)
@@ -142,7 +142,7 @@ class _Note(Frozen):
 def hold_lease(
     objects: ObjectStore,
     build_key: str,
-    patience: Patience | None = None,
+    patience: LeaseTiming | None = None,
     waiting: Callable[[str], None] = lambda _: None,
 ) -> Iterator[bool]:
     """Holds the lease of a build while the block runs; waits until it is free.
@@ -159,7 +159,7 @@ def hold_lease(
     Raises:
         StoreError: the store cannot be asked.
     """
-    patience = patience or Patience()
+    patience = patience or LeaseTiming()
     key = lease_key(build_key)
     mine = _Note(owner=uuid.uuid4().hex, host=platform.node(), process=Owner.this(), beat=0)
     waited = _acquire(objects, key, mine, patience, waiting)
@@ -182,7 +182,7 @@ def _acquire(
     objects: ObjectStore,
     key: str,
     mine: _Note,
-    patience: Patience,
+    patience: LeaseTiming,
     waiting: Callable[[str], None],
 ) -> bool:
     waited, end = False, time.monotonic() + patience.longest
@@ -209,7 +209,7 @@ def _acquire(
 
 
 def _renew(
-    objects: ObjectStore, key: str, mine: _Note, patience: Patience, ended: threading.Event
+    objects: ObjectStore, key: str, mine: _Note, patience: LeaseTiming, ended: threading.Event
 ) -> None:
     beat = 0
     while not ended.wait(patience.renew):

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest
     from zoo.store.base import ObjectStore, StoredFile
 
-__all__ = ["LINKED_DAYS", "KeepRule", "Swept", "sweep"]
+__all__ = ["LINKED_DAYS", "KeepRule", "SweepResult", "sweep"]
 
 T = TypeVar("T")
 
@@ -123,7 +123,7 @@ class KeepRule(Frozen):
     )
 
 
-class Swept(Frozen):
+class SweepResult(Frozen):
     """What a sweep removed, or would remove."""
 
     releases: tuple[str, ...] = ()  # keys of their documents
@@ -143,7 +143,7 @@ class Swept(Frozen):
         return self.releases + self.candidates
 
 
-def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> Swept:
+def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> SweepResult:
     """Removes old releases, blobs that no release names, and what killed processes left.
 
     Args:
@@ -180,7 +180,7 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> Swept:
             objects.delete(key)
         spare = [b for batch in _batches(spare) for b in _remove(objects, rule, batch)]
         uploads = objects.abandon_uploads(old, _is_content)
-    return Swept(
+    return SweepResult(
         releases=tuple(going),
         candidates=tuple(proposed),
         submissions=len(submitted),

@@ -28,26 +28,26 @@ if TYPE_CHECKING:
     from menagerie.store.releases import Build
     from zoo.store.base import ObjectStore
 
-__all__ = ["Held", "inventory"]
+__all__ = ["StoredBuild", "inventory"]
 
 _PLACES = ((releases_prefix(), parse_release_key), (CANDIDATES, parse_candidate_key))
 _READERS = 16  # a document may come from across an ocean
 
 
 @dataclass(frozen=True)
-class Held:
+class StoredBuild:
     """What a store has of a build: how it was proven, and the bytes of all its files."""
 
     state: ReleaseState
     bytes: int
 
     @classmethod
-    def of(cls, manifest: BundleManifest) -> Held:
+    def of(cls, manifest: BundleManifest) -> StoredBuild:
         """A build whose files are all there."""
         return cls(manifest.state, manifest.size)
 
 
-def inventory(objects: ObjectStore) -> dict[Build, Held]:
+def inventory(objects: ObjectStore) -> dict[Build, StoredBuild]:
     """Every build, candidates too, whose document is sound and whose files are there, by size.
 
     The documents are kept under Menagerie's home: a second look reads none of them again, as long
@@ -63,7 +63,7 @@ def inventory(objects: ObjectStore) -> dict[Build, Held]:
     reader = _Reader(objects, sizes)
     with ThreadPoolExecutor(_READERS) as pool:
         held = list(pool.map(lambda document: reader.held(*document), documents))
-    found: dict[Build, Held] = {}
+    found: dict[Build, StoredBuild] = {}
     for (build, _), each in zip(documents, held, strict=True):
         earlier = found.get(build)
         if each is not None and (earlier is None or earlier.state is not ReleaseState.VALIDATED):
@@ -80,11 +80,11 @@ class _Reader:
         with suppress(OSError):
             self._kept.mkdir(parents=True, exist_ok=True)
 
-    def held(self, build: Build, key: str) -> Held | None:
+    def held(self, build: Build, key: str) -> StoredBuild | None:
         """What is held of a whole release; None for any other."""
         kept = self._kept / key.replace("/", "+")
         if (manifest := _parsed(kept, build)) is not None and self._whole(manifest):
-            return Held.of(manifest)
+            return StoredBuild.of(manifest)
         try:
             document = self._objects.read_small(key, MAX_MANIFEST_BYTES)
             manifest = parse_manifest(document, key)
@@ -94,7 +94,7 @@ class _Reader:
             return None
         with suppress(OSError):  # what is half written does not count
             kept.write_bytes(document)
-        return Held.of(manifest)
+        return StoredBuild.of(manifest)
 
     def _whole(self, manifest: BundleManifest) -> bool:
         entries = manifest.listed.values()

@@ -43,9 +43,9 @@ from menagerie.typed_json import document
 from zoo.base_models import Frozen
 from zoo.errors import ArtifactError, HashMismatch, NotInStore, StoreError, TooLarge
 from zoo.store.base import HTML, Meter, ObjectStore, Progress, content_type, silent
-from zoo.store.coordination import Patience, announce, hold_lease
-from zoo.store.garbage_collection import LINKED_DAYS, KeepRule, Swept, sweep
-from zoo.store.inventory import Held, inventory
+from zoo.store.coordination import LeaseTiming, announce, hold_lease
+from zoo.store.garbage_collection import LINKED_DAYS, KeepRule, SweepResult, sweep
+from zoo.store.inventory import StoredBuild, inventory
 from zoo.store.probe import StoreCheck, probe
 from zoo.store.submissions import Submission, fetch, listed, read_submission, submit
 
@@ -235,12 +235,12 @@ class Store(ReleaseReader):
         """Whether this build is published and all its files are there, by their sizes."""
         return self.held(model, target, build_key) is not None
 
-    def held(self, model: str, target: str, build_key: str) -> Held | None:
+    def held(self, model: str, target: str, build_key: str) -> StoredBuild | None:
         """How a build that the store `has` was proven, and its size; None for any other."""
         whole = self._whole(model, target, build_key)
-        return None if whole is None else Held.of(whole.manifest)
+        return None if whole is None else StoredBuild.of(whole.manifest)
 
-    def builds(self) -> dict[Build, Held]:
+    def builds(self) -> dict[Build, StoredBuild]:
         """What `held` would say of every build: those it holds, by model, target and build key.
 
         Two listings and, at most, a document for each release, where `has` asks for every file.
@@ -250,13 +250,13 @@ class Store(ReleaseReader):
     def claim(
         self,
         build_key: str,
-        patience: Patience | None = None,
+        patience: LeaseTiming | None = None,
         waiting: Callable[[str], None] = lambda _: None,
     ) -> AbstractContextManager[bool]:
         """Converting this build is ours while the block runs; see `hold_lease`."""
         return hold_lease(self._objects, build_key, patience, waiting)
 
-    def sweep(self, rule: KeepRule, *, dry_run: bool) -> Swept:
+    def sweep(self, rule: KeepRule, *, dry_run: bool) -> SweepResult:
         """Removes what no release needs; see `zoo.store.garbage_collection.sweep`."""
         swept = sweep(self._objects, rule, dry_run=dry_run)
         if not dry_run:

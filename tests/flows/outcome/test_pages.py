@@ -22,7 +22,7 @@ from tasks.publish import publish_bundle
 from transforms.stages import Stage
 from zoo.errors import ExportError
 from zoo.report import failure_markdown
-from zoo.store.local import LocalObjects
+from zoo.store.base import LocalObjects
 
 if TYPE_CHECKING:
     from tasks.job import Job

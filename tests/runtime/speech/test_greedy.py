@@ -12,7 +12,7 @@ from small_parakeet import ENCODER, TRANSDUCER, balance, lively
 
 from menagerie.speech.decoding import Emission, greedy_ctc, greedy_transducer
 from menagerie.speech.recipe import TransducerHead
-from zoo.models.builders.parakeet import Emitter, Listener
+from zoo.models.builders.parakeet import SpeechEncoder, TransducerStep
 from zoo.models.torchvision_operators import torchvision_operators
 
 with torchvision_operators():
@@ -42,7 +42,7 @@ def _recording(seconds: float, seed: int) -> np.ndarray:
     return (0.2 * tone + 0.1 * noise).astype(np.float32)
 
 
-def _listen(listener: Listener, samples: np.ndarray) -> tuple[dict[str, torch.Tensor], int]:
+def _listen(listener: SpeechEncoder, samples: np.ndarray) -> tuple[dict[str, torch.Tensor], int]:
     """What a listener makes of a recording padded to whole frames, and how many are real."""
     padded = torch.zeros(1, -(-len(samples) // 1280) * 1280)
     padded[0, : len(samples)] = torch.from_numpy(samples)
@@ -70,7 +70,7 @@ def test_ctc_emits_the_tokens_of_transformers(seconds: float) -> None:
     config = ParakeetCTCConfig(vocab_size=13, pad_token_id=12, encoder_config=ENCODER)
     model = ParakeetForCTC(config).eval()
     lively(model)
-    listener = Listener(model.encoder, None, model.ctc_head).eval()
+    listener = SpeechEncoder(model.encoder, None, model.ctc_head).eval()
     samples = _recording(seconds, 3)
 
     features = ParakeetFeatureExtractor()(samples, sampling_rate=_RATE, return_tensors="pt")
@@ -95,8 +95,8 @@ def test_transducers_emit_the_tokens_of_transformers_at_its_frames(
     else:
         model = ParakeetForRNNT(ParakeetRNNTConfig(**TRANSDUCER)).eval()
     lively(model)
-    listener = Listener(model.encoder, model.encoder_projector, None).eval()
-    emitter = Emitter(model.decoder, model.joint, 12).eval()
+    listener = SpeechEncoder(model.encoder, model.encoder_projector, None).eval()
+    emitter = TransducerStep(model.decoder, model.joint, 12).eval()
     balance(model, _listen(listener, _recording(3.0, 9))[0]["encoded"])
     model.generation_config.decoder_start_token_id = 11
     head = TransducerHead(

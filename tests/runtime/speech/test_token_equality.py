@@ -20,7 +20,7 @@ from menagerie.speech.recogniser import Program as Running
 from menagerie.speech.recogniser import Recogniser
 from transforms import convert
 from transforms.export.program import Program
-from zoo.models.builders.parakeet import Emitter, Listener
+from zoo.models.builders.parakeet import SpeechEncoder, TransducerStep
 from zoo.models.torchvision_operators import torchvision_operators
 
 with torchvision_operators():
@@ -67,7 +67,7 @@ class _Hybrid:
             lively(model)
             model.encoder = self.tdt.encoder
         self.rnnt.encoder_projector = self.tdt.encoder_projector
-        self.listener = Listener(
+        self.listener = SpeechEncoder(
             self.tdt.encoder, self.tdt.encoder_projector, self.ctc.ctc_head
         ).eval()
         heard = torch.from_numpy(UTTERANCES["tone of 2.21 s"][: 27 * _FRAME])[None]
@@ -111,7 +111,7 @@ class _Hybrid:
         return in_eager(self.programs()[program].module)
 
     def _emitter(self, model: Any) -> nn.Module:
-        return Emitter(model.decoder, model.joint, 12).eval()
+        return TransducerStep(model.decoder, model.joint, 12).eval()
 
 
 def _features(samples: np.ndarray) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from zoo.errors import HashMismatch, SourceError, SourceRefused
-from zoo.sources.download import fetch
+from zoo.sources.checkpoint import fetch
 
 if TYPE_CHECKING:
     from pathlib import Path

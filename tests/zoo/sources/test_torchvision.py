@@ -10,8 +10,8 @@ import torch
 
 from zoo.errors import HashMismatch, SourceError
 from zoo.sources import torchvision
+from zoo.sources.checkpoint import fetch
 from zoo.sources.context import Context
-from zoo.sources.download import fetch
 from zoo.spec import TorchvisionSource
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from swift_server import ACCESS_KEY, SECRET_KEY, SwiftServer, running
 
 from menagerie.store.s3_options import S3Options, Secret
 from zoo.store import Store
-from zoo.store.local import LocalObjects
+from zoo.store.base import LocalObjects
 from zoo.store.s3 import S3Objects
 
 if TYPE_CHECKING:

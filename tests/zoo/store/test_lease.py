@@ -15,12 +15,12 @@ from bundle_maker import BUILD_KEY
 
 from menagerie.store.layout import lease_key
 from zoo.processes import Owner
-from zoo.store import Patience, coordination, open_store
+from zoo.store import LeaseTiming, coordination, open_store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-QUICK = Patience(renew=0.05, look=0.02, dead=0.5, settle=1)
+QUICK = LeaseTiming(renew=0.05, look=0.02, dead=0.5, settle=1)
 
 
 def linked_to(folder: Path, text: str) -> Path:

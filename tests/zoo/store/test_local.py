@@ -16,7 +16,7 @@ from bundle_maker import BUILD_KEY, make_bundle
 from menagerie.format.folder import open_bundle
 from zoo.errors import StoreError, StoreFull
 from zoo.store import open_store
-from zoo.store.local import LocalObjects
+from zoo.store.base import LocalObjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import pytest
 
 from zoo.errors import UsageError
 from zoo.store import Addressing, Checksums, S3Options, open_store
-from zoo.store.local import LocalObjects
+from zoo.store.base import LocalObjects
 from zoo.store.s3 import S3Objects
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from menagerie.host import RUNTIME_ABI
 from menagerie.store.layout import latest_key
 from zoo.errors import ArtifactError, NotInStore
 from zoo.store import KeepRule, Store
-from zoo.store.local import LocalObjects
+from zoo.store.base import LocalObjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable

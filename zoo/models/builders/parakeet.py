@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "Emitter",
-    "Listener",
     "LogMel",
     "Parakeet",
+    "SpeechEncoder",
     "SpokenDigits",
+    "TransducerStep",
     "spoken_digits",
 ]
 
@@ -88,7 +88,7 @@ class LogMel(nn.Module):
         return centred / (deviation + _EPSILON), mask.squeeze(-1)
 
 
-class Listener(nn.Module):
+class SpeechEncoder(nn.Module):
     """Samples to encoded frames, and the scores of a CTC head where there is one.
 
     Args:
@@ -131,7 +131,7 @@ class Listener(nn.Module):
         return results
 
 
-class Emitter(nn.Module):
+class TransducerStep(nn.Module):
     """One step of a transducer: the prediction network takes a token, the joint meets frames.
 
     The joint network is applied to a window of frames at once: as long as it says blank, the
@@ -197,10 +197,10 @@ class Parakeet(nn.Module):
     def __init__(self, model: Any) -> None:
         super().__init__()
         if isinstance(model, ParakeetForCTC):
-            self.listen = Listener(model.encoder, None, model.ctc_head)
+            self.listen = SpeechEncoder(model.encoder, None, model.ctc_head)
         else:
-            self.listen = Listener(model.encoder, model.encoder_projector, None)
-            self.emit = Emitter(model.decoder, model.joint, model.config.vocab_size)
+            self.listen = SpeechEncoder(model.encoder, model.encoder_projector, None)
+            self.emit = TransducerStep(model.decoder, model.joint, model.config.vocab_size)
 
     @staticmethod
     def takes(model: nn.Module) -> bool:
@@ -246,8 +246,8 @@ class SpokenDigits(nn.Module):
         super().__init__()
         model = ParakeetForTDT(_config())
         head = ParakeetEncoderCTCHead(_WIDTH, _TOKENS, kernel_size=1)
-        self.listen = Listener(model.encoder, model.encoder_projector, head)
-        self.emit = Emitter(model.decoder, model.joint, _TOKENS)
+        self.listen = SpeechEncoder(model.encoder, model.encoder_projector, head)
+        self.emit = TransducerStep(model.decoder, model.joint, _TOKENS)
 
 
 def spoken_digits() -> SpokenDigits:

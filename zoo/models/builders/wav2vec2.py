@@ -12,7 +12,7 @@ from zoo.models.torchvision_operators import torchvision_operators
 with torchvision_operators():
     from transformers import HubertForCTC, Wav2Vec2ForCTC
 
-__all__ = ["Listener", "Wav2Vec2", "level"]
+__all__ = ["CtcScores", "Wav2Vec2", "level"]
 
 _EPSILON = 1e-7  # added to a variance before its root
 
@@ -27,7 +27,7 @@ def level(samples: Tensor) -> Tensor:
     return centred / torch.sqrt(centred.square().mean(-1, keepdim=True) + _EPSILON)
 
 
-class Listener(nn.Module):
+class CtcScores(nn.Module):
     """Samples to the scores of a CTC head.
 
     Args:
@@ -68,7 +68,7 @@ class Wav2Vec2(nn.Module):
 
     def __init__(self, model: Any, normalise: bool = True) -> None:
         super().__init__()
-        self.listen = Listener(model, normalise)
+        self.listen = CtcScores(model, normalise)
 
     @staticmethod
     def takes(model: nn.Module) -> bool:
