@@ -37,10 +37,10 @@ inline float hypot(float a, float b) {
   return ::metal::isinf(x) || ::metal::isinf(y) ? INFINITY : ::c10::metal::hypot(x, y);
 }
 
-// c10's is NaN for an infinity, and an infinity near 0.
+// c10's is NaN for an infinity, and neither for a pole nor near 0 what it should be.
 inline float lgamma(float x) {
   const float size = ::metal::fabs(x);
-  if (::metal::isinf(x)) return INFINITY;
+  if (::metal::isinf(x) || (x <= 0 && x == ::metal::floor(x))) return INFINITY;
   return size < 1e-4 ? -::metal::precise::log(size) - 0.57721566 * x : ::c10::metal::log_gamma(x);
 }
 
