@@ -200,9 +200,8 @@ AOTITorchError aoti_torch_mps_set_arg_int(AOTIMetalKernelFunctionHandle func, un
 
 AOTITorchError menagerie_mps_fault(const char* const* messages, int64_t count,
                                    AtenTensorHandle* ret) {
-  return guarded(__func__, [&] {
-    *ret = to_handle(State::current().fault(list(messages, count)));
-  });
+  return guarded(__func__,
+                 [&] { *ret = to_handle(State::current().fault(list(messages, count))); });
 }
 
 // Without a group size torch takes the largest group, in one axis (MetalKernelFunction::dispatch).

@@ -66,7 +66,7 @@ class State final : public BackendState {
   std::shared_ptr<BufferPool> pool_;
   std::unique_ptr<Stream> stream_;
   std::map<const void*, std::shared_ptr<Buffer>> raw_;
-  std::shared_ptr<Buffer> fault_words_;                 // one for each of faults_
+  std::shared_ptr<Buffer> fault_words_;           // one for each of faults_
   std::vector<std::vector<const char*>> faults_;  // messages
   Lru<ConstantView, Tensor> dense_constants_{kDenseConstants};
 };

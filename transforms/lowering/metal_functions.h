@@ -54,11 +54,20 @@ inline float polynomial(float x, constant const float (&coefficients)[terms]) {
 
 // The normal distribution's quantile, by the approximations of Cephes (ATen/native/Math.h).
 constant const float kNdtriP0[] = {-59.9633501, 98.0010754, -56.6762857, 13.9312609, -1.23916584};
-constant const float kNdtriQ0[] = {1.0, 1.95448858, 4.67627913, 86.3602421, -225.462688, 200.260212, -82.0372256, 15.9056225, -1.18331621};
-constant const float kNdtriP1[] = {4.05544892, 31.5251095, 57.1628192, 44.0805074, 14.6849562, 2.18663307, -0.140256079, -0.0350424627, -0.000857456785};
-constant const float kNdtriQ1[] = {1.0, 15.7799883, 45.3907635, 41.3172038, 15.0425386, 2.50464946, -0.142182923, -0.0380806408, -0.000933259481};
-constant const float kNdtriP2[] = {3.23774892, 6.91522889, 3.93881025, 1.33303461, 0.20148539, 0.0123716635, 0.000301581554, 2.65806975e-06, 6.23974539e-09};
-constant const float kNdtriQ2[] = {1.0, 6.02427039, 3.67983564, 1.37702099, 0.216236994, 0.0134204006, 0.000328014465, 2.89247865e-06, 6.79019408e-09};
+constant const float kNdtriQ0[] = {1.0,        1.95448858,  4.67627913, 86.3602421, -225.462688,
+                                   200.260212, -82.0372256, 15.9056225, -1.18331621};
+constant const float kNdtriP1[] = {4.05544892,   31.5251095,    57.1628192,
+                                   44.0805074,   14.6849562,    2.18663307,
+                                   -0.140256079, -0.0350424627, -0.000857456785};
+constant const float kNdtriQ1[] = {1.0,          15.7799883,    45.3907635,
+                                   41.3172038,   15.0425386,    2.50464946,
+                                   -0.142182923, -0.0380806408, -0.000933259481};
+constant const float kNdtriP2[] = {3.23774892,     6.91522889,     3.93881025,
+                                   1.33303461,     0.20148539,     0.0123716635,
+                                   0.000301581554, 2.65806975e-06, 6.23974539e-09};
+constant const float kNdtriQ2[] = {1.0,           6.02427039,   3.67983564,     1.37702099,
+                                   0.216236994,   0.0134204006, 0.000328014465, 2.89247865e-06,
+                                   6.79019408e-09};
 
 inline float ndtri(float p) {
   if (p == 0) return -INFINITY;
@@ -92,8 +101,8 @@ inline float erfc(float x) {
 
 }  // namespace menagerie
 
-// torch's reductions of 64-bit integers take what lanes give that are not there: where a row does not
-// fill its last SIMD group, that is undefined. Overloads for them alone.
+// torch's reductions of 64-bit integers take what lanes give that are not there: where a row does
+// not fill its last SIMD group, that is undefined. Overloads for them alone.
 namespace menagerie {
 
 struct Largest {
