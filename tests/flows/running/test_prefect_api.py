@@ -81,7 +81,7 @@ def test_the_server_ends_when_we_are_killed(shared_home: Path) -> None:
         assert command.stdout is not None
         assert command.stdout.readline().startswith("http://127.0.0.1:")
         [server] = [
-            p for p in psutil.Process(command.pid).children() if "api_server" in p.cmdline()[2]
+            p for p in psutil.Process(command.pid).children() if "flows.prefect_api" in p.cmdline()
         ]
         command.send_signal(signal.SIGKILL)
     server.wait(timeout=30)
