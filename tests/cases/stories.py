@@ -114,8 +114,9 @@ def asking(device: Device) -> None:
     }  # fmt: skip
     for what, expected in answers.items():
         assert device.ask(what, view, ctypes.c_int64()) == expected
+    index = 0 if device.kind.number else -1  # as torch has it: the CPU, whose number is 0, has none
     for what, expected in {
-        "device_type": device.kind.number, "device_index": 0, "layout": 0,
+        "device_type": device.kind.number, "device_index": index, "layout": 0,
     }.items():  # fmt: skip
         assert device.ask(what, view, ctypes.c_int32()) == expected
 

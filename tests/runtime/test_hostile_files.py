@@ -68,7 +68,8 @@ for seed in range(count):
         else: text[at:at] = text[draw.randrange(len(text)):][: draw.randint(1, 40)]
     path.write_bytes(text)
     if name != "manifest.json":
-        manifest["files"][name]["bytes"] = len(text)
+        [entry] = [e for e in manifest["files"].values() if e["path"] == name]
+        entry["bytes"] = len(text)
         (folder / "manifest.json").write_text(json.dumps(manifest))
     bundle = ctypes.c_void_p()
     if lib.menagerie_bundle_open(str(folder).encode(), ctypes.byref(bundle)) == 0:

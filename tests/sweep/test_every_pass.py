@@ -10,10 +10,11 @@ import torch
 from transforms import available_passes, run_passes
 from transforms.bisect.comparing import difference
 from transforms.export.prepare import Prepared, prepare
-from transforms.targets import all_targets
+from transforms.pipeline import passes_in
+from transforms.targets import PassItem, all_targets
 from zoo import sources
 from zoo.manifest import load_manifest
-from zoo.precision import Precision
+from zoo.precision import Precision, WeightPrecision
 from zoo.spec import PassChoice
 
 if TYPE_CHECKING:
@@ -26,11 +27,11 @@ pytestmark = pytest.mark.sweep
 _MANIFEST = load_manifest()
 _EVERYTHING = tuple(name for name in available_passes() if name != "decompose_linear")
 
-_LISTS: dict[str, tuple[str | PassChoice, ...]] = {
+_LISTS: dict[str, tuple[PassItem, ...]] = {
     **{name: (name,) for name in available_passes()},
     "fuse_cat_linear, no gate": (PassChoice(name="fuse_cat_linear", options={"gate": "open"}),),
     "everything": _EVERYTHING,
-    **{f"default, {target}": target.passes for target in all_targets().values()},
+    **{f"default, {name}": passes_in(WeightPrecision(), None, name) for name in all_targets()},
 }
 
 

@@ -144,8 +144,8 @@ def test_every_random_operator_of_torch_is_known() -> None:
     seen = set()
     for schema in torch._C._jit_get_all_schemas():
         space, name = schema.name.split("::")
-        if space not in {"aten", "prims", "rngprims"}:
-            continue
+        if space not in {"aten", "prims", "rngprims"} or name.startswith("inductor_"):
+            continue  # Inductor's own are there once it is imported, and in no exported program
         packet = getattr(getattr(torch.ops, space), name)
         target = getattr(packet, schema.overload_name or "default", None)
         if torch.Tag.nondeterministic_seeded not in getattr(target, "tags", ()):

@@ -109,7 +109,12 @@ def _search(
     for graph_pass in passes:
         deadline.check(f"pass {graph_pass.name} was looked at")
         rewritten, _ = graph_pass(program)
-        found = compare_programs(original, rewritten, inputs, tolerances)
+        try:
+            found = compare_programs(original, rewritten, inputs, tolerances)
+        except RuntimeError:  # eager lacks a fused call of half precision on older processors
+            if graph_pass.name not in device:
+                raise
+            break
         if found is not None:
             # Against the program just before, only this pass's own nodes differ.
             found = compare_programs(program, rewritten, inputs, tolerances) or found
