@@ -45,8 +45,9 @@ class Failure(Frozen):
     def exception(self) -> MenagerieError:
         """The error to raise: of the class it had, or its nearest base that takes three words."""
         named = getattr(errors, self.kind, None) if self.kind in errors.__all__ else None
-        ours = isinstance(named, type) and issubclass(named, MenagerieError)
-        kind: type[MenagerieError] = named if ours else MenagerieError
+        kind: type[MenagerieError] = MenagerieError
+        if isinstance(named, type) and issubclass(named, MenagerieError):
+            kind = named
         while kind.__init__ is not MenagerieError.__init__:
             kind = kind.__mro__[1]
         error = kind(self.place, self.fact, self.next_step)
