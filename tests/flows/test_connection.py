@@ -166,7 +166,8 @@ def test_a_command_that_names_the_store_keeps_its_endpoint(
         opened.append((url, S3Options.from_environment()))
         raise MenagerieError(url, "is opened")
 
-    monkeypatch.setattr("zoo.store._objects", objects)
+    monkeypatch.setattr("zoo.store._objects", objects)  # what writes
+    monkeypatch.setattr("menagerie.store._bucket", lambda *at: objects(f"s3://{'/'.join(at)}"))
     assert invoke([*command, "--store", "s3://menagerie/zoo"]) == 1
     [(url, options)] = opened
     assert (url, options.endpoint) == ("s3://menagerie/zoo", "http://127.0.0.1:2")
