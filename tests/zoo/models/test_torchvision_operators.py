@@ -6,6 +6,7 @@ import itertools
 import math
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
