@@ -117,9 +117,7 @@ def run_passes(
     with dynamic_sizes_kept(place, program):
         editor = ProgramEditor(program, place)
         records = tuple(_run(editor, items))
-        modified = any(record.modified for record in records)
-        result = editor.finish() if modified else program
-    return result, PassLog(program=name, records=records)
+    return editor.program, PassLog(program=name, records=records)
 
 
 def _run(editor: ProgramEditor, items: Sequence[PassItem]) -> Iterator[PassRecord]:

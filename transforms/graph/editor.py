@@ -89,6 +89,11 @@ class ProgramEditor:
     # Looking
 
     @property
+    def program(self) -> ExportedProgram:
+        """The program as it was last handed back; the one given, where nothing was."""
+        return self._program
+
+    @property
     def fake_mode(self) -> FakeTensorMode:
         """The mode that the program's fake values live in, with its symbolic shapes."""
         for node in self.graph.nodes:

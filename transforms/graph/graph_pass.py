@@ -110,7 +110,7 @@ class GraphPass(ABC):
         """
         editor = ProgramEditor(program, place)
         record = self.run(editor)
-        return (editor.finish() if record.modified else program), record
+        return editor.program, record
 
 
 _OURS_TO_MEND = "This is a fault of the pass, not of the model"
