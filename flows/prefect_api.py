@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-
-__all__ = ["STARTUP_SECONDS", "main", "prefect_api", "probe", "server_trust"]
-
 STARTUP_SECONDS = 120.0  # a fresh database took 14 s on two idle cores, a known one 4 s
 _ATTEMPTS = 2  # the first start on a fresh home can fail where the second finds its tables made
 _STOP_SECONDS = 5.0
@@ -252,6 +249,7 @@ def _run() -> None:
     its own second try.
     """
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    del sys.argv[1:]  # Prefect's engine would read the first word as a run's id
     runpy.run_module("prefect.engine", run_name="__main__", alter_sys=True)
 
 
