@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -64,7 +65,7 @@ class ToyCluster:
         self.manifest = folder / "manifest"
         self.manifest.mkdir()
         self.placement = folder / "placement.toml"
-        ours = (files("flows.planning") / "placement.toml").read_text()
+        ours = (files("flows") / "placement.toml").read_text()
         # Toys take no time, known or not: all of a test share a run.
         self.placement.write_text(ours.replace("unknown_seconds = 60", "unknown_seconds = 1"))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -130,7 +131,8 @@ class ToyCluster:
         (folder / "automations.yaml").write_text(hurried)
         text = (INFRA / "prefect.yaml").read_text()
         for flow in ("convert_zoo", "convert_model", "convert_batch", "confirm_release"):
-            text = text.replace(f"flows.{flow}.{flow}", f"toy_flows.{flow}")
+            text, found = re.subn(rf"\bflows\.\w+\.{flow}\b", f"toy_flows.{flow}", text)
+            assert found, f"no deployment of {flow}"
         (folder / "prefect.yaml").write_text(text)
         done = subprocess.run(
             [sys.executable, "-c", APPLY, str(folder)],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 import re
 import shutil
@@ -109,22 +108,6 @@ def test_it_needs_the_c_library_and_no_more(copy: Path) -> None:
     done = subprocess.run(in_a_bare_root(copy), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "ok" in done.stdout
-
-
-def test_the_catalogues_c_runs_in_it(alone: Path, copy: Path) -> None:
-    """The very text of the model's page, compiled by the line that it begins with."""
-    page = alone.parent / "store" / "catalogue" / "models" / "image.html"
-    codes = map(html.unescape, re.findall(r"<code>(.*?)</code>", page.read_text(), re.DOTALL))
-    code = next(text for text in codes if "#include <menagerie.h>" in text)
-    (copy / "main.c").write_text(code)
-    [line] = re.findall(r"/\* (cc .*?) \*/", code)
-    done = subprocess.run(
-        ["/bin/sh", "-c", line.replace("-o main", "-Wall -Werror -o main")],
-        capture_output=True, text=True, check=False, cwd=copy,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    [output] = open_bundle(copy / "bundle").manifest.programs[0].outputs
-    assert re.fullmatch(rf"output 0:( \d+){{{len(output.shape)}}}\n", done.stdout)
 
 
 def test_its_binaries_ask_for_glibc_2_28_at_most(copy: Path) -> None:

@@ -16,7 +16,9 @@ from torch.nn import functional as F
 
 from transforms import available_passes, run_passes
 from transforms.passes.pointwise_affine_to_conv import PointwiseAffineToConv
+from transforms.pipeline import passes_in
 from transforms.targets import all_targets
+from zoo.precision import WeightPrecision
 from zoo.spec import PassChoice
 
 _BATCH = 7  # the size that is dynamic; no other axis has a multiple of it
@@ -258,7 +260,7 @@ _PARTED = PassChoice(name="fuse_cat_linear", options={"gate": "open"})
 _LISTS = (
     *[(name,) for name in available_passes()],
     (_PARTED,),
-    *[(_PARTED, *t.passes) for t in all_targets().values()],
+    *[(_PARTED, *passes_in(WeightPrecision(), None, t)) for t in all_targets().values()],
 )
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 _SPELT = st.sampled_from([None, False, True])  # as exported, functional, core ATen
