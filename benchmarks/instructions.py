@@ -28,8 +28,6 @@ from menagerie.library import native_tool
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["MOST_CHANGE", "change", "commands", "counted", "kind", "recorded"]
-
 MODELS = ("digits_cnn", "spoken_digits")
 MOST_CHANGE = 0.03
 _RECORD = Path(__file__).with_name("instructions.json")

@@ -11,8 +11,6 @@ from benchmarks.svg import Log, circle, line, text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["log_plot"]
-
 Point = tuple[float, float]
 
 _WIDE, _HIGH, _EDGE, _ROOM = 760, 400, 60, 170  # the room right of the axes is for labels

@@ -14,8 +14,6 @@ from zoo.spec import PassChoice
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CASES", "Case"]
-
 aten = torch.ops.aten
 Tensors = tuple[torch.Tensor, ...]
 

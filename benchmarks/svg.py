@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-__all__ = ["Log", "circle", "line", "rect", "text"]
-
 
 def _element(tag: str, style: str, content: str = "", **attributes: float | str) -> Markup:
     given = {"class": style, **{k.replace("_", "-"): v for k, v in attributes.items()}}

@@ -26,31 +26,6 @@ from menagerie.paths import home
 from zoo.base_models import Frozen
 from zoo.errors import MenagerieError
 
-__all__ = [
-    "ACCESS_KEY",
-    "BUCKET",
-    "MOST_ATTEMPTS",
-    "OF_ALL_WORKERS",
-    "READER_KEY",
-    "WORKER_KEY",
-    "ClusterState",
-    "Connection",
-    "Credentials",
-    "Database",
-    "EventKind",
-    "FlowName",
-    "Origin",
-    "ask_manager",
-    "cluster_folder",
-    "connection",
-    "credentials_path",
-    "local_connection",
-    "manager_socket",
-    "running",
-    "state_path",
-    "write_private",
-]
-
 MOST_ATTEMPTS = 3  # of a run that crashes, as in infra/automations.yaml
 
 

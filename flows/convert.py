@@ -42,8 +42,6 @@ from tasks.retries import patiently
 from zoo.errors import MenagerieError, StoreError
 from zoo.report import plain_text
 
-__all__ = ["convert_batch", "convert_zoo"]
-
 
 @flow(
     name=FlowName.CONVERT_BATCH.value,

@@ -14,8 +14,8 @@ from prefect import State, flow
 from prefect.logging import get_run_logger
 from pydantic import WithJsonSchema
 
-from flows.connection import FlowName
-from flows.outcome.events import Event, EventKind, model_event, record
+from flows.connection import EventKind, FlowName
+from flows.outcome.events import Event, model_event, record
 from flows.outcome.pages import Ended, leave_pages
 from flows.outcome.results import ModelResult, Outcome
 from flows.parameters import ConversionOptions
@@ -51,16 +51,6 @@ if TYPE_CHECKING:
     from tasks.job import Job
     from tasks.stages import ModelHolder, RecordT, StageKind
     from zoo.records import ConversionReport
-
-
-__all__ = [
-    "Conversion",
-    "ConversionFailed",
-    "ModelChoice",
-    "TagChoice",
-    "TargetChoice",
-    "convert_model",
-]
 
 
 def _manifest() -> Manifest | None:

@@ -39,24 +39,6 @@ if TYPE_CHECKING:
     from flows.runs import Run, Runs
     from flows.services import Recorder
 
-
-__all__ = [
-    "MINUTE",
-    "Batch",
-    "BatchChild",
-    "BatchRule",
-    "Child",
-    "Conversions",
-    "Placement",
-    "Policy",
-    "Pool",
-    "Submission",
-    "Supervisor",
-    "TargetPlaces",
-    "load_placement",
-    "share_out",
-]
-
 _VARIABLE = "MENAGERIE_PLACEMENT"
 
 

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from zoo.errors import MenagerieError
 
 
-__all__ = ["close_lost_children", "convert_here"]
-
-
 def close_lost_children() -> None:
     """Where this run was killed and runs again: end its child runs, whose process is gone."""
     if (flow_run.run_count or 1) <= 1:

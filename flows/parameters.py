@@ -32,23 +32,6 @@ if TYPE_CHECKING:
 
     from zoo.store import Store
 
-
-__all__ = [
-    "FACTORIES_VARIABLE",
-    "STORES_VARIABLE",
-    "SUBMITTED_VARIABLE",
-    "ConversionOptions",
-    "RunLimits",
-    "allowed_store",
-    "default_store",
-    "factories_allowed",
-    "fetched",
-    "manifest_folder",
-    "submission_digest",
-    "submission_meant",
-    "submission_name",
-]
-
 STORES_VARIABLE = "MENAGERIE_ALLOWED_STORES"
 
 _USUAL = ("random_weights", "force", "store")  # what is asked for most

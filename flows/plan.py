@@ -37,21 +37,6 @@ if TYPE_CHECKING:
     from zoo.spec import ModelSpec, Precision
     from zoo.store import Store, StoredBuild
 
-
-__all__ = [
-    "PlannedModel",
-    "crashed_row",
-    "failed_row",
-    "found_row",
-    "job_for",
-    "plan",
-    "skipped_row",
-    "sort_out",
-    "timed_out_row",
-    "unplanned_row",
-    "versions",
-]
-
 _PACKAGES = ("torch", "torchvision", "transformers", "numpy", "safetensors")
 
 

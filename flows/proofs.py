@@ -27,17 +27,6 @@ if TYPE_CHECKING:
     from flows.plan import PlannedModel
     from tasks.stages import Hold
 
-
-__all__ = [
-    "VerifyResult",
-    "awaiting_device",
-    "rebuild",
-    "rebuild_markdown",
-    "turn_of_the_day",
-    "verification_markdown",
-    "verify_all",
-]
-
 _log = logging.getLogger(__name__)
 
 

@@ -15,8 +15,6 @@ from flows.connection import FlowName
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["SPEAKING", "own_name"]
-
 
 def own_name(flow: FlowName) -> Callable[[], str]:
     """What a flow says as its `flow_run_name`: the name of the run that it is called in."""

@@ -53,26 +53,6 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
 
-
-__all__ = [
-    "NOTHING_KEPT",
-    "Phase",
-    "Run",
-    "RunFailed",
-    "Runs",
-    "close_children",
-    "failed",
-    "give_way",
-    "leave_row",
-    "read_rows",
-    "result_of",
-    "rows_left_before",
-    "state_error",
-    "this_run",
-    "without_heartbeats",
-    "without_tags",
-]
-
 _PATIENCE_SECONDS = 600.0  # of a line that is down; the run may be elsewhere by then
 _LOOK_SECONDS = 5.0
 

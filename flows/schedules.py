@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
 
-__all__ = ["give_way_to_later", "name_waiting"]
-
 _SCHEDULED = SPEAKING.keys() - {FlowName.CONVERT_BATCH}  # whose runs are named by who submits them
 # What does the work of a run before it, or did, or will. One that somebody cancelled does not.
 _AT_IT = [

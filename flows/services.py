@@ -11,8 +11,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from menagerie.validation import validate as run_goldens
 from tasks.model_process import ModelProcess
-from tasks.verify import run_goldens
 from tasks.warm_start import load_ahead
 
 if TYPE_CHECKING:
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from tasks.stages import Hold, ModelHolder
     from transforms.stages import Stage
     from zoo.records import ValidationReport
-
-
-__all__ = ["Listener", "Recorder", "Services", "SilentListener", "services", "use_services"]
 
 
 class Listener(Protocol):

@@ -42,8 +42,6 @@ from zoo.errors import MenagerieError, StoreUnreachable
 from zoo.report import plain_text
 from zoo.store import KeepRule, Release, open_store
 
-__all__ = ["collect_garbage", "confirm_release", "rebuild_release", "verify_releases"]
-
 
 @flow(
     name=FlowName.VERIFY_RELEASES.value,

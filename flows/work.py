@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from zoo.store import KeepRule
 
 
-__all__ = ["Collected", "abandoned_work", "collect", "entries", "new_work_folder", "replace_text"]
-
-
 def entries(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """`top` and all below it with what `lstat` says of each; links are not followed.
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from infra.wanted import Wanted, WorkPool
 
-__all__ = ["apply_pools", "deploy", "main"]
-
 _COMMAND = "python -m flows.prefect_api run"
 _SCHEDULER_SECONDS = 15.0  # it looks for new deployments every 5 s
 _LOOK_SECONDS = 0.5

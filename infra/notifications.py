@@ -25,8 +25,6 @@ from zoo.errors import UsageError
 if TYPE_CHECKING:
     from prefect.blocks.core import Block
 
-__all__ = ["PREFIX", "Notifications", "load_notifications"]
-
 PREFIX = "menagerie-tell-"  # of names of blocks and automations that come from the file
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["notifications_file"]
-
 
 def notifications_file() -> Path:
     """The file that MENAGERIE_NOTIFICATIONS names, else our own, which tells nobody."""

@@ -21,17 +21,6 @@ from infra.notifications_file import notifications_file
 from zoo.base_models import Frozen
 from zoo.errors import UsageError
 
-__all__ = [
-    "TIME_ZONE",
-    "DeploymentName",
-    "PoolType",
-    "Queue",
-    "Wanted",
-    "WorkPool",
-    "load_wanted",
-    "time_zone",
-]
-
 TIME_ZONE = "MENAGERIE_TIMEZONE"  # prefect.yaml names it too
 
 _CODE = ("flows", "zoo")  # their forms, and the models to choose from, become part of deployments

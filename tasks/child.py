@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["Child", "lent_environment", "spawn"]
-
 # The code of a model's factory may run there: it is not lent the keys to the store and the server,
 # which converting does not need. Sources may need theirs, such as HF_TOKEN.
 _WITHHELD = (

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from zoo.records import ConversionReport, ValidationReport
     from zoo.spec import ModelSpec
 
-__all__ = ["diagnose", "search_command", "suspects"]
-
 
 def search_command(job: Job) -> str:
     """What finds the first node of a job that is wrong, as it is typed."""

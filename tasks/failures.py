@@ -8,8 +8,6 @@ from zoo import errors
 from zoo.base_models import Frozen
 from zoo.errors import MenagerieError
 
-__all__ = ["Failure", "ProcessDied", "StageTimedOut", "explain", "is_transient"]
-
 _LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 

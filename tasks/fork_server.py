@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tasks.job import Job
     from tasks.stages import ModelHolder
 
-__all__ = ["main"]
-
 _MESSAGE_BYTES = 256  # of a message, which names a kind of source
 
 

@@ -20,8 +20,6 @@ from tasks.limits import expendable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["NUMBER", "ForkServer", "ForkedProcess"]
-
 NUMBER = struct.Struct("=i")  # what is told of a process: its number, then how it ended
 
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # a fork keeps only the thread that calls it

@@ -13,16 +13,6 @@ from zoo.base_models import Frozen
 from zoo.records import StageTime
 from zoo.spec import ModelSpec
 
-__all__ = [
-    "ExportRecord",
-    "ExportedProgramSize",
-    "Job",
-    "PublishRecord",
-    "PullRecord",
-    "StageRecords",
-    "Suspect",
-]
-
 
 class Job(Frozen):
     """One model for one target, with all that its conversion needs to know.

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["expendable", "group_memory", "group_seconds", "memory_allowed"]
-
 _SHARE = 0.85  # of the memory there is, where nothing is said
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _KILOBYTE = 1024  # of /proc (proc_pid_smaps(5))

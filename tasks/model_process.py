@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from tasks.child import Child
     from tasks.stages import RecordT, StageKind
 
-__all__ = ["Answer", "ModelProcess", "Request"]
-
 _LOOK_SECONDS = 1.0  # between two looks at the memory of a process at work
 _GRACE = 300.0  # seconds beyond the search's own, for the lowering that was under way
 

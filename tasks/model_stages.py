@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from zoo.sources import LoadedModel
     from zoo.spec import ProgramSpec
 
-__all__ = ["ModelStages"]
-
 
 class ModelStages(InProcessHolder):
     """The model of a job, and what the stages have made of it so far.

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from zoo.spec import ModelSpec
     from zoo.store import Release
 
-__all__ = ["promote_candidate", "worse_than_latest"]
-
 _GOLDEN_SECONDS = 3600.0
 _SECRETS = ("MENAGERIE_S3_", "PREFECT_API", "AWS_", KEYS)
 

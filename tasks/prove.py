@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from tasks.job import Job, StageRecords
     from zoo.records import ConversionReport, ValidationReport
 
-__all__ = ["NotProven", "prove"]
-
-
 _EMULATION_SHARE = 0.9  # of the stage's time; the report is written in the rest
 
 

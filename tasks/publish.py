@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tasks.job import Job, StageRecords
     from zoo.store import Release, Store
 
-__all__ = ["draw_catalogue", "publish_bundle"]
-
 _log = logging.getLogger(__name__)
 
 _MOST_ARCHIVED = 2 * 2**30  # bytes; what is larger is got file by file, or by `zoo pull`

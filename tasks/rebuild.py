@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tasks.stages import Hold
     from zoo.store import Release, Store
 
-__all__ = ["Rebuild", "RebuildOutcome", "rebuild_release"]
-
 
 class RebuildOutcome(StrEnum):
     """What came of making a release again."""

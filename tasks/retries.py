@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from prefect import Task
     from prefect.client.schemas.objects import State, TaskRun
 
-__all__ = ["RETRY_SECONDS", "patiently", "run_as_task", "worth_a_retry"]
-
 T = TypeVar("T")
 
 RETRY_SECONDS = [2.0, 10.0, 40.0]  # a server that restarts is back within a minute

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tasks.job import Job
     from tasks.stages import ModelHolder
 
-__all__ = ["load", "main", "model_stages"]
-
 
 @functools.cache
 def load(kind: str | None = None) -> None:

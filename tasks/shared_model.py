@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from tasks.job import Job
     from tasks.stages import Hold, ModelHolder
 
-__all__ = ["shared_model"]
-
 
 @contextmanager
 def shared_model(hold: Hold) -> Iterator[Hold]:

@@ -19,21 +19,6 @@ if TYPE_CHECKING:
 
     from tasks.job import Job, StageRecords, Suspect
 
-__all__ = [
-    "EXPORT",
-    "LOCATE",
-    "LOWER",
-    "PUBLISH",
-    "PULL",
-    "STAGES",
-    "TRANSFORM",
-    "VALIDATE",
-    "Hold",
-    "InProcessHolder",
-    "ModelHolder",
-    "StageKind",
-]
-
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
 

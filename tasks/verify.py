@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     from zoo.records import ValidationReport
     from zoo.store import Release, Store
 
-__all__ = [
-    "Proof",
-    "ProofOutcome",
-    "confirm_release",
-    "run_goldens",
-    "runs_here",
-    "verify_release",
-]
-
 _BUNDLE = "bundle"  # in the working folder, so that what a pull leaves beside it goes as well
 
 

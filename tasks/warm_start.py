@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tasks.child import Child
 
-__all__ = ["Servers", "load_ahead", "start"]
-
 _FORKS = sys.platform == "linux"
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from zoo.spec import AccuracyGate, InputSpec, ModelSpec, ProgramSpec
 
-__all__ = ["eager_accuracy"]
-
 
 def eager_accuracy(
     model: torch.nn.Module, spec: ModelSpec, gate: AccuracyGate, data: Path

@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from zoo.precision import WeightPrecision
     from zoo.spec import AccuracyGate, Dtype, Tolerance
 
-
-__all__ = ["Gate", "ProgramParts", "content_digest", "save_noted", "write_bundle"]
-
 _WEIGHTS = "weights.safetensors"
 _ACCURACY = "accuracy.safetensors"
 _PARTS = _SCALES, _SHAPE, _OPERAND = (".scales", ".shape", ".operand")  # of a quantised weight

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from zoo.spec import InputSpec, ProgramSpec
 
-__all__ = ["Call", "Range", "fitting_calls", "operand_ranges", "samples"]
-
 Call = Sequence[torch.Tensor]  # a tensor for each input, in order
 Range = tuple[float, float]  # from the smallest to the largest, nought between them
 

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from transforms.targets import PassItem, Target
     from zoo.records import ValidationReport
 
-__all__ = ["ConvertedBundle", "convert"]
-
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _NAMES = "Use lower-case letters, digits and `_`, a letter first"
 _PLACE = "convert"

@@ -17,15 +17,6 @@ if TYPE_CHECKING:
 
     from transforms.targets import PassItem, Target
 
-__all__ = [
-    "Explanation",
-    "OperatorCount",
-    "PassExplanation",
-    "ProgramExplanation",
-    "explain_program",
-    "operator_counts",
-]
-
 
 class OperatorCount(Frozen):
     """How many calls of one operator there are before and after."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from transforms.targets import Target
     from zoo.records import Measurement
 
-__all__ = ["ProgramTimes", "measure_beside_eager"]
-
 ProgramTimes = tuple[tuple[str, "Measurement"], ...]  # by program
 
 _SECONDS = 1.0  # for an artifact and eager together

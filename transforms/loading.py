@@ -23,8 +23,6 @@ from zoo.spec import Dtype
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["load_program", "read_dynamic", "read_input", "read_named_input"]
-
 _SHAPE = re.compile(r"(\d+(?:x\d+)*|scalar)(?::(\w+)(?::(-?\d+)\.\.(-?\d+))?)?")
 _DYNAMIC = re.compile(r"(\w+:\d+(?:,\w+:\d+)*)=(\d+)\.\.(\d+)")
 _SHAPE_FORM = "Write [NAME=]1x3x224x224, 1x16:int64:0..999 or a .npy file"

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 
     from transforms.graph.graph_pass import GraphPass
 
-__all__ = ["available_passes", "make_passes", "passes_in", "rounding_passes", "run_passes"]
-
 # Which a model may choose, in the order that all targets have, then those of lowering.
 _PASSES: tuple[type[GraphPass], ...] = (
     DecomposeStft,

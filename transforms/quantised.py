@@ -16,8 +16,6 @@ import torch
 
 from zoo.precision import Precision, WeightPrecision
 
-__all__ = ["INTEGERS", "Quantised", "Scheme", "quantised", "scheme_of"]
-
 _UPPER_HALF = -(1 << 16)  # of a float32's bits: what bfloat16 keeps of them
 
 

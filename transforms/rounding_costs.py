@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from transforms.calibration import Range
 
-
-__all__ = ["ProductRun", "changed_weights", "other_operand", "rounding_costs", "to_eight_bits"]
-
 _MOST_CARRIED = 8  # layers whose rounding is followed to the outputs
 _MOST_PARAMETERS = 200_000_000  # beyond it each of those runs takes seconds
 _STEPS = 255  # between the smallest and the largest of eight bits

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from menagerie.format.bundle_manifest import BundleManifest, TensorSpec
 
-__all__ = ["RUNTIME_PARTS", "SBOM_FILE", "Part", "linked", "sbom_document"]
-
 SBOM_FILE: Final = "sbom.cdx.json"
 _NAMESPACE = uuid.UUID("6a3f7a0e-6a55-4c06-9d0b-0d6b7d1d6c11")  # ours, drawn once
 _GCC = "GPL-3.0-or-later WITH GCC-exception-3.1"

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from zoo.sources.context import Context
     from zoo.spec import ProgramSpec, SpeechSpec
 
-__all__ = ["SpeechParts", "eager_program", "speech_parts"]
-
 
 class SpeechParts(NamedTuple):
     """The recipe of a bundle, and the recordings of its gate."""

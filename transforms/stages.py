@@ -45,19 +45,6 @@ if TYPE_CHECKING:
     from transforms.targets import PassItem, Target
     from zoo.spec import Dtype, Tolerance
 
-__all__ = [
-    "Identity",
-    "LowerRecord",
-    "Stage",
-    "TransformRecord",
-    "Transformed",
-    "lower",
-    "prove",
-    "run_goldens",
-    "seal",
-    "transform",
-]
-
 _FLOATS = WeightPrecision()
 
 

@@ -16,8 +16,6 @@ from pydantic import (
 
 from menagerie.format.bundle_manifest import NAME, check_name, check_sha256
 
-__all__ = ["Axis", "Frozen", "Name", "Reference", "Sha256", "SpecModel"]
-
 
 class Frozen(BaseModel):
     """Cannot be changed, and refuses fields that it does not know.

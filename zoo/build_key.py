@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from zoo.spec import ModelSpec
 
-__all__ = ["build_key", "code_digest"]
-
 _SCHEME = 1  # raised when the key's own composition changes
 # Of the artifact; all else is in it or in its report.
 _NO_PART_OF_IT = {"tags", "targets", "precisions"}

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest, BundleProgram
     from menagerie.format.folder import Bundle
 
-__all__ = ["Difference", "as_built", "differences", "reseal", "without_report"]
-
 _REPORT = {"report.json", "report.html", "graphs.json"}
 
 

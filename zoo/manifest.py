@@ -21,16 +21,6 @@ from zoo.yaml_source import Fault, YamlFile, explain, read_yaml
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = [
-    "DEFAULT_TAG",
-    "OUR_MODELS",
-    "Manifest",
-    "Origin",
-    "is_pattern",
-    "json_schema",
-    "load_manifest",
-]
-
 DEFAULT_TAG = "default"
 VERSION = 1
 OUR_MODELS = Path(__file__).parent / "models"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Precision", "WeightPrecision"]
-
 
 class Precision(StrEnum):
     """What a release's weights are kept in; its inputs and outputs stay float32.

@@ -18,8 +18,6 @@ from pydantic import Field
 
 from zoo.base_models import Frozen
 
-__all__ = ["OWN_STORE", "ROLE", "WORKER", "Owner", "birth", "is_worker", "owns"]
-
 _LINUX = platform.system() == "Linux"
 _PROC = Path("/proc")
 _SPACE = Path("/proc/self/ns/pid")

@@ -13,16 +13,6 @@ from pydantic import AfterValidator, Field, model_validator
 
 from zoo.base_models import Name, Reference, Sha256, SpecModel
 
-__all__ = [
-    "INSTEAD_OF_NEMO",
-    "CheckpointSource",
-    "FactorySource",
-    "SourceSpec",
-    "TorchvisionSource",
-    "TransformersSource",
-    "is_ours",
-]
-
 _OUR_BUILDERS = "zoo.models.builders."
 
 

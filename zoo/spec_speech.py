@@ -8,16 +8,6 @@ from pydantic import Field, model_validator
 
 from zoo.base_models import Name, SpecModel
 
-__all__ = [
-    "AttentionHeadSpec",
-    "CtcHeadSpec",
-    "SpeechSpec",
-    "TransducerHeadSpec",
-    "VocabularySpec",
-    "WhisperHeadSpec",
-    "WordGate",
-]
-
 _Token = Annotated[int, Field(ge=0)]
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from zoo.spec_speech import SpeechSpec
 
-__all__ = ["TRANSCRIPTS", "held_out", "recipe"]
-
 TRANSCRIPTS = "transcripts.tsv"
 _SPACES = {"sentencepiece": "\u2581", "bytes": "\u0120", "plain": " "}  # as each writes one
 

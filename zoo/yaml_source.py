@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
-__all__ = ["Fault", "YamlFile", "explain", "read_yaml"]
-
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
 _DEEPEST = 500  # beyond MAX_DEPTH is a fault with its line, beyond this one without

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from benchmarks.peers.task import Task
 
-__all__ = ["Conversion", "Latency", "Start", "convert", "latencies", "start", "start_command"]
-
 _READS = {Contender.OPENVINO: Contender.ONNXRUNTIME, Contender.MNN: Contender.ONNXRUNTIME}
 _FEWEST_ROUNDS = 3
 _STARTED = Path(__file__).with_name("started.py")

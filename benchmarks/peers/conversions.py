@@ -16,8 +16,6 @@ from benchmarks.peers.task import Task
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CONVERSIONS", "ONNX"]
-
 ONNX = "model.onnx"
 
 

@@ -13,8 +13,6 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["OWN", "Contender", "Environment", "python_of"]
-
 _FOLDER = Path(__file__).parents[2] / "build" / "peers"
 _ONNX = ("onnx==1.23.2", "onnxscript==0.7.2", "onnx-ir==1.0.0", "ml-dtypes==0.6.0")
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from benchmarks.peers.comparison import Conversion, Latency, Start
 
-__all__ = ["conversions_table", "latency_table", "peers_plot", "start_table"]
-
 
 def latency_table(rows: Sequence[Latency]) -> str:
     """Shares of eager's least time, and ours of the best peer's; a line a number of threads."""

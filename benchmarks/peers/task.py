@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     Run = Callable[[], list[np.ndarray]]
 
-__all__ = ["Task"]
-
 
 @dataclass(frozen=True)
 class Task:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from benchmarks.sweep.case import Case, Sample
 
-__all__ = ["Bounds", "attempt", "run", "without_folders"]
-
 _CLOCK = 6
 _FOLDERS = re.compile(r"/[^\s'\":]*/(?:site-packages|menagerie-sweep-[^/]+(?:/\.bundle\.[^/]+)?)/")
 _TEXT = 1500  # characters of an error that are kept

@@ -11,8 +11,6 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Case", "Sample", "ids", "image", "mask", "noise"]
-
 Range = tuple[int, int]
 
 

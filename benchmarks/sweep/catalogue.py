@@ -9,8 +9,6 @@ from benchmarks.sweep import optional, transformers_cases, vision
 if TYPE_CHECKING:
     from benchmarks.sweep.case import Case
 
-__all__ = ["catalogue"]
-
 
 def catalogue() -> dict[str, Case]:
     """The cases by name."""

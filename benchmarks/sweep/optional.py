@@ -14,8 +14,6 @@ from zoo.models.torchvision_operators import torchvision_operators
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["cases"]
-
 _BATCH = {"batch": (1, 3)}
 _TIMM = {
     "mobilenetv4_conv_small": 64, "efficientvit_b0": 64, "repvgg_a0": 64, "ghostnet_100": 64,

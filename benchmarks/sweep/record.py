@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["RESULTS", "Record", "Results", "State"]
-
 RESULTS = Path(__file__).with_name("results.json")
 
 State = Literal[

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from benchmarks.sweep.case import Case
     from benchmarks.sweep.record import Record, Results
 
-__all__ = ["README", "TABLE", "sentence", "table", "with_sentence", "write_table"]
-
 README = Path(__file__).parents[2] / "README.md"
 TABLE = Path(__file__).with_name("TABLE.md")
 _MARK = "<!-- written by `make sweep` -->"

@@ -19,8 +19,6 @@ from zoo.models.torchvision_operators import torchvision_operators
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["cases"]
-
 _WORDS = 100
 _SIZES = {
     "hidden_size": 32,

@@ -17,8 +17,6 @@ from zoo.models.torchvision_operators import torchvision_operators
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["cases"]
-
 _CLASSES = 10
 # Sizes of images, by the start of a builder's name; what no line names takes 64.
 _SIZES = {

@@ -18,8 +18,6 @@ from menagerie.figures import decibels, error, size
 if TYPE_CHECKING:
     from transforms import ConvertedBundle
 
-__all__ = ["compile_model"]
-
 
 def compile_model(
     what: Annotated[

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from flows.plan import PlannedModel
     from zoo.errors import MenagerieError
 
-__all__ = ["convert"]
-
 
 def convert(
     models: Annotated[

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from zoo.records import Diagnosis, Divergence
     from zoo.spec import ModelSpec
 
-__all__ = ["bisect", "explain", "prepare_model"]
-
 
 def explain(
     model: ModelArgument,

@@ -21,8 +21,6 @@ from menagerie.figures import milliseconds, seconds, size
 from menagerie.paths import home
 from zoo.errors import Check, Health, MenagerieError
 
-__all__ = ["checks", "doctor"]
-
 _SPACE_WARN = 10_000_000_000  # the largest model of our own needs 9.6 GB of bundle, work and store
 _SPACE_FAIL = 1_000_000_000
 _SKEW_SECONDS = 5.0

@@ -10,8 +10,6 @@ from flows.cli.output import emit, messages, results, table
 if TYPE_CHECKING:
     from zoo.signing import Keyring
 
-__all__ = ["init", "refresh", "rotate", "show"]
-
 
 def init(
     *,

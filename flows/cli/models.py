@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from zoo.spec import ModelSpec, SourceSpec
     from zoo.store import Release, Store
 
-__all__ = ["list_models", "report", "schema", "show", "submit"]
-
 _REPORT_FILES = ("report.json", "report.html")  # in the order in which they are written
 
 

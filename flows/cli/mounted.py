@@ -16,8 +16,6 @@ from menagerie.cli import SUMMARIES, Host, carry_out
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["bench", "down", "pull", "run", "status", "transcribe", "trust", "up", "verify"]
-
 _DEFAULT_STORE = "$MENAGERIE_STORE, that of `zoo up`, or a folder under Menagerie's own"
 
 Arguments = Annotated[

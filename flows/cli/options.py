@@ -11,32 +11,6 @@ if TYPE_CHECKING:
 
     from flows.connection import Connection
 
-__all__ = [
-    "BuildOption",
-    "DynamicOption",
-    "ExampleInputsOption",
-    "FactoriesOption",
-    "JsonOption",
-    "ManifestOption",
-    "ModelArgument",
-    "PlatformOption",
-    "ReasonOption",
-    "SeedOption",
-    "StoreOption",
-    "TargetOption",
-    "TargetsOption",
-    "ThreadsOption",
-    "UnsignedOption",
-    "absolute",
-    "complete_models",
-    "complete_targets",
-    "known_target",
-    "known_targets",
-    "store_url",
-    "use_cluster",
-]
-
-
 _OF_A_STORE = ("MENAGERIE_STORE", "MENAGERIE_S3_")
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from flows.outcome.results import ModelResult, RunResult
     from flows.plan import PlannedModel
 
-__all__ = ["LiveDisplay", "announce_weights", "print_results"]
-
 _MARKS = {
     Outcome.PUBLISHED: "[green]published[/green]",
     Outcome.PROVEN: "[green]proven anew[/green]",

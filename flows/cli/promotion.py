@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from zoo.signing import Keyring
     from zoo.store import Release, Store
 
-__all__ = ["build_keys", "ledger_here", "ledgers_of", "promote", "retract", "rollback", "whole_key"]
-
 
 def promote(
     model: ModelArgument,

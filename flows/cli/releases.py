@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from zoo.report.comparison import Difference, Side
     from zoo.store import Release, Store
 
-__all__ = ["catalog", "diff", "gc", "list_releases", "provenance", "rebuild", "verify"]
-
 _BUILT = Path(__file__).parents[2] / "dist"  # where `make wheel` puts it
 _COLOURS = {"better": "green", "worse": "red"}
 _Which = typer.Argument(

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Clock"]
-
 
 @dataclass(frozen=True)
 class Clock:

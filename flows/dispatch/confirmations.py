@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from flows.parameters import RunLimits
     from flows.runs import Run, Runs
 
-__all__ = ["Confirmations"]
-
 _ATTEMPTS = 100  # runs of one build in all: it is asked for again after one that failed
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from flows.services import Listener
 
-__all__ = ["StageWatch"]
-
 _MOST = 200  # runs a question; a larger zoo is not watched line by line anyway
 
 

@@ -10,8 +10,6 @@ from prefect.logging import get_run_logger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["leave_artifact", "leave_link"]
-
 
 def leave_artifact(name: str, description: str, write: Callable[[], str]) -> None:
     """Leave a Markdown page on the current run; where that fails, a warning in the run's log.

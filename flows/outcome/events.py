@@ -23,8 +23,6 @@ from zoo.base_models import Frozen
 if TYPE_CHECKING:
     from flows.outcome.results import ModelResult
 
-__all__ = ["Event", "EventKind", "model_event", "record"]
-
 _log = logging.getLogger(__name__)
 
 

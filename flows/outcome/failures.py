@@ -18,8 +18,6 @@ from zoo.report import log_end, write_failure
 if TYPE_CHECKING:
     from flows.outcome.results import ModelResult
 
-__all__ = ["conversion_log", "failure_report", "link_report", "with_failure_page"]
-
 _log = logging.getLogger(__name__)
 
 _LOG_BYTES = 64 * 1024  # of a log's end, of which the page shows some lines

@@ -18,8 +18,6 @@ from zoo.store.base import LINK_SECONDS
 if TYPE_CHECKING:
     from zoo.store import Release
 
-__all__ = ["Links", "link_page", "release_links"]
-
 _REPORT = "report.html"
 _ENDPOINT = "MENAGERIE_S3_ENDPOINT"  # no secret; without it the address means AWS
 _AUTHORITY = "MENAGERIE_S3_CA_BUNDLE"

@@ -13,8 +13,6 @@ from apprise import NotifyFormat
 from prefect.blocks.notifications import AppriseNotificationBlock
 from pydantic import Field, SecretStr
 
-__all__ = ["MailNotification"]
-
 
 class MailNotification(AppriseNotificationBlock):
     """Sends notifications by e-mail.

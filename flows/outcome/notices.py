@@ -20,8 +20,6 @@ from transforms.stages import Stage
 if TYPE_CHECKING:
     from flows.outcome.results import RunResult
 
-__all__ = ["Notice", "tell", "tell_of_failures"]
-
 _MOST_CHARACTERS = 60_000  # of a message; a server refuses larger events
 
 

@@ -23,8 +23,6 @@ from zoo.store.base import LINK_DAYS
 if TYPE_CHECKING:
     from zoo.records import ConversionReport
 
-__all__ = ["Ended", "leave_pages"]
-
 
 @dataclass(frozen=True)
 class Ended:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from zoo.records import ConversionReport
 
-__all__ = ["index_page", "known_report", "refresh_index", "report_folder"]
-
 _log = logging.getLogger(__name__)
 
 

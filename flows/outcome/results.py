@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from zoo.records import ConversionReport
 
-__all__ = ["Confirmation", "ModelResult", "Outcome", "RunResult", "Step", "results_markdown"]
-
 
 class Outcome(StrEnum):
     """How one model's conversion ended."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from flows.outcome.results import ModelResult
 
-__all__ = ["known_seconds", "remember_seconds"]
-
 _log = logging.getLogger(__name__)
 
 

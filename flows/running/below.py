@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from prefect import Flow, State
 
-__all__ = ["run_below"]
-
 _FLOW_IDS: dict[tuple[str, str], UUID] = {}  # by server and name
 
 

@@ -25,8 +25,6 @@ from zoo.errors import MenagerieError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["down"]
-
 _SECONDS = 60.0  # supervisord ends its processes one after another
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
-__all__ = ["InnerToken"]
-
 _HEADER = "X-Menagerie-Inner-Token"
 _IN_ENVIRON = "HTTP_" + _HEADER.upper().replace("-", "_")
 

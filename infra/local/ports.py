@@ -7,8 +7,6 @@ import socket
 from contextlib import suppress
 from itertools import islice
 
-__all__ = ["free_ports", "is_free"]
-
 # Below the ports that Linux (32768) and macOS (49152) lend to outgoing connections: one of those
 # may be taken between our look and the server's start.
 _RANGE = range(20_000, 32_000)

@@ -42,25 +42,6 @@ from zoo.processes import OWN_STORE, ROLE, WORKER
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-__all__ = [
-    "MARK",
-    "POOL",
-    "PROCESSES",
-    "SPARING_SETTINGS",
-    "Process",
-    "child_environment",
-    "last_line",
-    "locked",
-    "log_path",
-    "marked",
-    "quiet_environment",
-    "rights",
-    "server_environment",
-    "start_manager",
-    "worker_command",
-    "worker_environment",
-]
-
 MARK = "MENAGERIE_CLUSTER"  # in the environment of all that the cluster runs, with its folder
 POOL = "linux-cpu"
 _LOOKS, _LOOK_SECONDS = 3, 0.01  # at a process whose program is just being replaced

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["Key", "Rights", "allows", "guarded", "policy"]
-
 _FOLDER = Path(__file__).parents[1] / "s3"
 _BUCKET = "arn:aws:s3:::models"  # as the files have it
 _KNOWN = {"Sid", "Effect", "Principal", "Action", "Resource", "Condition"}

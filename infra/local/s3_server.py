@@ -22,8 +22,6 @@ from menagerie import process
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["WITH_PARENT", "command", "environment"]
-
 # Set by tests: Linux ends the process when its parent dies, however that dies.
 WITH_PARENT = "MENAGERIE_WITH_PARENT"
 

@@ -15,8 +15,6 @@ from zoo.processes import birth
 if TYPE_CHECKING:
     from flows.connection import Connection
 
-__all__ = ["ApiSilent", "ask", "put_back"]
-
 _SECONDS = 60.0  # for what may wait for the database
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from flows.connection import Connection
     from zoo.store.s3 import S3Objects
 
-__all__ = ["PARTS", "ClusterStatus", "bucket", "look_at", "status"]
-
 _UP = "Run `zoo up`"
 _ANEW = "See {}; `zoo down` and `zoo up` start it anew"
 _LOOK_SECONDS = 5.0

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from flows.connection import Connection
 
-__all__ = ["UNCHANGED", "PartChange", "database_url", "tell_of_deployments", "up"]
-
 UNCHANGED = "unchanged"
 
 _START_SECONDS = 180.0  # a fresh database took 14 s on two idle cores, and much more on busy ones

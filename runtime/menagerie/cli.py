@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from menagerie.store import ReleaseReader
     from menagerie.validation.findings import ValidationReport
 
-__all__ = ["SUMMARIES", "Host", "bundle_at", "carry_out", "main", "model_name"]
-
 SUMMARIES = {
     "pull": "Download a release; every file's sha256 is checked before anything appears.",
     "verify": "Prove an artifact on this machine: its golden cases, in a fresh process.",

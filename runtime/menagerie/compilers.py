@@ -14,15 +14,6 @@ from typing import NamedTuple
 from menagerie.errors import MenagerieError, SessionError
 from menagerie.paths import home
 
-__all__ = [
-    "HostCompiler",
-    "configure",
-    "find_host_compiler",
-    "zig_environment",
-    "zig_program",
-    "zig_version",
-]
-
 
 class HostCompiler(NamedTuple):
     """A compiler driver; `version` is the first line that it says of itself."""

@@ -19,15 +19,6 @@ from menagerie.errors import StoreError, StoreFull
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "disk_errors",
-    "make_folders",
-    "require_space",
-    "sha256_of",
-    "sync",
-    "write_durably",
-]
-
 _CHUNK = 2**20
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)

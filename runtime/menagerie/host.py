@@ -8,16 +8,6 @@ from pathlib import Path
 
 from menagerie.format.bundle_manifest import Requirements, platform_name
 
-__all__ = [
-    "INSTRUCTIONS",
-    "RUNTIME_ABI",
-    "cores",
-    "emulates",
-    "host_platform",
-    "machine",
-    "runnable_platforms",
-]
-
 # Rises when a library lowered before no longer runs; MENAGERIE_RUNTIME_ABI of menagerie.h.
 RUNTIME_ABI = 3
 # What the runtime and its CPU artifacts are compiled for, by machine, in /proc/cpuinfo's words.

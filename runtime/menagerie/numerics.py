@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["DEFAULT_TOLERANCES", "Dtype", "TextEnum", "Tolerance"]
-
 
 class TextEnum(str, Enum):  # enum.StrEnum came with Python 3.11
     """An enumeration whose members are, and print as, their values."""

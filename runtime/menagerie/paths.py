@@ -9,8 +9,6 @@ from pathlib import Path
 
 from menagerie.errors import SessionError, UsageError
 
-__all__ = ["PACKAGE", "built", "home", "package_folders"]
-
 PACKAGE = Path(__file__).parent
 
 

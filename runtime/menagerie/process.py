@@ -11,8 +11,6 @@ from pathlib import Path
 
 from menagerie.errors import MenagerieError
 
-__all__ = ["end_with", "foreign_libraries", "images_of", "peak_memory_bytes", "signal_name"]
-
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 

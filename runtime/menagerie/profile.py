@@ -19,18 +19,6 @@ if TYPE_CHECKING:
     from menagerie.session import Session
     from menagerie.validation.findings import KernelTime
 
-__all__ = [
-    "KernelRow",
-    "kernel_rows",
-    "latency",
-    "machine_peaks",
-    "measurement",
-    "profile",
-    "short_name",
-    "table",
-    "with_shares",
-]
-
 _FEWEST_RUNS = 3
 _SHIM = ("aoti_torch_cpu_", "aoti_torch_", "mkldnn_", "_")
 _MOST_RUNS = 1000

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from menagerie.format.bundle_manifest import BundleManifest, BundleProgram, TensorSpec
 
-__all__ = ["Session"]
-
 # Dtype numbers of include/menagerie.h. numpy has no bfloat16: its bits travel as uint16.
 _NUMBERS = {
     Dtype.UINT8: 0,

@@ -14,8 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Shim", "header", "kernel_symbols", "load", "main", "supported_symbols", "table"]
-
 SHIMS_FILE = Path(__file__).with_name("shims.toml")
 # What the symbols of a target's operators say for it.
 _DEVICES = {"cpu": "cpu", "metal": "mps"}

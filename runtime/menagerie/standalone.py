@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from menagerie.format.folder import Bundle
 
-__all__ = ["GLIBC", "make_standalone"]
-
 GLIBC = "2.28"
 _PROGRAM, _RUNTIME, _NOTICE = "menagerie-run", "libmenagerie_cpu.so", "NOTICE"
 _HEADER = "include/menagerie.h"

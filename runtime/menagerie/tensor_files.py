@@ -24,20 +24,6 @@ if TYPE_CHECKING:
 
     from menagerie.format.bundle_manifest import TensorSpec
 
-__all__ = [
-    "Array",
-    "Float64",
-    "narrow",
-    "read_array",
-    "read_inputs",
-    "read_notes",
-    "read_tensors",
-    "readable",
-    "stored",
-    "widen",
-    "write_outputs",
-]
-
 _ZIP = b"PK"  # as `.npz` begins
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]

@@ -12,8 +12,6 @@ from menagerie.figures import printable, shown_json
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-__all__ = ["Status", "columns", "painted", "write_json"]
-
 
 def write_json(value: Any) -> None:
     """Writes `value` as JSON to standard output, and nothing else goes there.

@@ -37,19 +37,6 @@ if TYPE_CHECKING:
 
     from menagerie.validation.findings import Measurement, Profile
 
-__all__ = [
-    "EMULATED",
-    "Partner",
-    "Turn",
-    "artifact",
-    "is_emulated",
-    "measure",
-    "measure_kernels",
-    "serve",
-    "take_turn",
-    "time_in_turns",
-]
-
 EMULATED = "emulated: the times are of this machine's processor, and say nothing of a GPU's"
 _TURN_SECONDS = 0.04  # longer than the threads of the side before spin, and soon over
 _FEWEST_TURNS = 3

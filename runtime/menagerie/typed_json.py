@@ -32,8 +32,6 @@ from typing import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Malformed", "check", "document", "from_json", "load", "plain", "whole_of_64_bits"]
-
 T = TypeVar("T")
 
 _INFINITIES = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}

@@ -11,8 +11,6 @@ from menagerie.format.folder import seal
 if TYPE_CHECKING:
     from tasks.job import Job
 
-__all__ = ["MIB", "load_with_weights"]
-
 MIB = 2**20
 
 

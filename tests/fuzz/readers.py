@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from menagerie.store.base import ObjectReader
     from menagerie.trust.ledger import Ledger
 
-__all__ = ["CORPUS", "READERS", "takes"]
-
 CORPUS = Path(__file__).parent / "corpus"
 _MOST_ELEMENTS = 2**24  # of an array that is walked; what is larger is only mapped
 

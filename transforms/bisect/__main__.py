@@ -12,8 +12,6 @@ from zoo.errors import MenagerieError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["main"]
-
 
 def main(arguments: Sequence[str]) -> int:
     """Rerun the reproducer in a folder; 0 when it no longer diverges, 1 when it does, 2: misuse."""

@@ -20,20 +20,6 @@ from zoo.spec import DEFAULT_TOLERANCES, Dtype, Tolerance
 if TYPE_CHECKING:
     from torch.fx import Node
 
-
-__all__ = [
-    "Deadline",
-    "Difference",
-    "Runner",
-    "Tolerances",
-    "comparable",
-    "default_tolerances",
-    "difference",
-    "divergence_at",
-    "is_probe",
-    "to_numpy",
-]
-
 Tolerances = Callable[[Dtype], Tolerance | None]
 _NAMES = frozenset(str(d) for d in Dtype)
 

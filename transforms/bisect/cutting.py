@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-__all__ = ["Piece", "extract", "with_outputs"]
-
 
 @dataclass(frozen=True)
 class Piece:

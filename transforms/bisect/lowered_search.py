@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from transforms.bisect.comparing import Deadline, Runner
 
-__all__ = ["LoweredSearch"]
-
 _PROBES = 8  # inner nodes looked at in one lowering
 _MOST_PIECES = 12  # lowerings spent on a smaller reproducer
 _CRASHED = Difference(float("inf"), float("-inf"), passed=False)

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from transforms.bisect.comparing import Deadline
     from transforms.graph.graph_pass import GraphPass
 
-__all__ = ["compare_programs", "smallest_for_pass"]
-
 _MOST_ROUNDS = 12  # of growing a piece
 
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from transforms.bisect.comparing import Runner
 
-__all__ = ["lower_piece", "run_bundle", "run_piece", "runner"]
-
 _WIDEST = (1, 2**31, 1)  # sessions check ranges; this run is about numbers
 _SECONDS = 600
 

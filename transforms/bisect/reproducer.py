@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from transforms.bisect.comparing import Runner, Tolerances
     from transforms.graph.graph_pass import GraphPass, PassOptions
 
-__all__ = ["Origin", "Rerun", "read_program", "rerun", "save", "write_program"]
-
 _log = logging.getLogger(__name__)
 
 _PROGRAM, _INPUTS = "program.pt2", "inputs.safetensors"

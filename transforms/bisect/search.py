@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from zoo.spec import Dtype, Tolerance
 
 
-__all__ = ["diagnose", "locate"]
-
-
 def locate(
     program: ExportedProgram,
     passes: Sequence[GraphPass],

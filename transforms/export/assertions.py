@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["without_assertions"]
-
 _MOST_TRIED = 20_000  # combinations of sizes: a second or so for each assertion
 _ASSERTIONS = (torch.ops.aten._assert_scalar.default,)
 

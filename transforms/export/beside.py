@@ -13,8 +13,6 @@ from menagerie import process
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["beside"]
-
 T = TypeVar("T")
 
 

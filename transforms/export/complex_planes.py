@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["Planes", "is_written", "refusal", "replace_complex"]
-
 aten = torch.ops.aten
 
 

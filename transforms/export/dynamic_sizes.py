@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from transforms.export.signature import Dimensions
 
-__all__ = ["Shapes", "named_sizes"]
-
 Shapes = dict[str, tuple[int | str, ...]]  # by input
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

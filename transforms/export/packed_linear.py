@@ -15,8 +15,6 @@ import functools
 import torch
 from torch import Tensor
 
-__all__ = ["declare_packed_linear", "packed_linear"]
-
 _NAME = "torchao::_linear_fp_act_4bit_weight"
 _SIGNATURE = "(Tensor A, Tensor B, int group_size, Tensor S, Tensor Z) -> Tensor"
 

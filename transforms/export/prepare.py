@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from transforms.calibration import Range
     from zoo.spec import ProgramSpec
 
-__all__ = ["Prepared", "called_as", "prepare"]
-
 T = TypeVar("T")
 
 

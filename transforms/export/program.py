@@ -22,8 +22,6 @@ from zoo.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Program", "prepare_own"]
-
 _MOST_CALLS = 64
 _FLAT = "Wrap the module in one that takes tensors, by position or by name"
 

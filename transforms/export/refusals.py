@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-__all__ = ["refuse_unsupported"]
-
 _DTYPES = frozenset(f"torch.{dtype}" for dtype in Dtype)
 _OF_STATE = {
     OutputKind.PARAMETER_MUTATION: "parameter",

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
-__all__ = ["Dimensions", "Signature", "given", "output_names", "returned", "signature_of"]
-
 Dimensions = dict[str, tuple[int, int, int]]  # name -> lowest and highest size, and step
 
 

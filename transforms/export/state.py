@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-__all__ = ["FirstState", "assigned_in_place", "from_first_state", "state_of", "with_own_state"]
-
 
 class FirstState:
     """The buffers of a module as they are now, to be put back after calls that write them.

@@ -35,16 +35,6 @@ if TYPE_CHECKING:
 
     from zoo.spec import ProgramSpec
 
-__all__ = [
-    "WRAPPER_PREFIX",
-    "CallableProgram",
-    "Exported",
-    "export_program",
-    "trace",
-    "with_plain_inputs",
-    "without_fast_path",
-]
-
 declare_packed_linear()  # before a model is called, or a program of a file is read
 
 aten = torch.ops.aten

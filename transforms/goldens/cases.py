@@ -28,20 +28,6 @@ if TYPE_CHECKING:
 
     from transforms.export.signature import Signature
 
-__all__ = [
-    "GoldenCase",
-    "PlannedCase",
-    "check_outputs",
-    "check_shapes",
-    "first_inputs",
-    "input_dtype",
-    "make_goldens",
-    "make_inputs",
-    "model_dtype",
-    "planned_cases",
-    "telling_sizes",
-]
-
 
 @dataclass(frozen=True)
 class GoldenCase:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from zoo.spec import ModelSpec
 
-__all__ = ["check_goldens", "main"]
-
 
 def main() -> int:
     """Checks what the order names; says on standard error what is wrong."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Call = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
 
-__all__ = ["exact_outputs"]
-
 _LIFELIKE = frozenset({CaseKind.PICTURE, CaseKind.SPEECH, CaseKind.SAMPLE})
 _MOST_PARAMETERS = 200_000_000  # their float64 copy takes 1.6 GB
 _MOST_BYTES = 2**24  # of an output that a bundle carries for this

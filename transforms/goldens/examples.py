@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import TensorSpec
     from transforms.export.signature import Signature
 
-__all__ = ["example_goldens", "redrawn", "resized", "rows_apart"]
-
 _LIFELIKE = frozenset({CaseKind.PICTURE, CaseKind.SPEECH})
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from zoo.spec import ModelSpec, ProgramSpec
     from zoo.spec_speech import SpeechSpec, WordGate
 
-__all__ = ["real_sample"]
-
 _FULL = 2.0**15  # a sample of 16 bits is a fraction of this
 
 

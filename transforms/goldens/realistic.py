@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import TensorSpec
     from zoo.spec import Dimension
 
-__all__ = ["Content", "Values", "content_of", "draw", "sizes_of"]
-
 # As entries here, and models of the transformers library, call them.
 _SOUNDS = frozenset({"samples", "input_values", "audio", "waveform", "speech"})
 _FEATURES = frozenset({"input_features"})

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensor
     from torch.fx import Graph, Node
 
-__all__ = ["FRESH", "Aliasing", "is_written_between", "writes_of"]
-
 # Views in truth, though their schemas declare none.
 _UNDECLARED = frozenset(
     {

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Graph, Node
 
-__all__ = ["ProgramEditor", "copied", "fake_value"]
-
 # Where a node comes from; copied from the node that a new one replaces.
 _ORIGIN_KEYS = ("stack_trace", "nn_module_stack", "torch_fn", "from_node", "seq_nr")
 _CONSTANT_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)

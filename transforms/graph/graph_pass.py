@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-
-__all__ = ["GraphPass", "Journal", "PassOptions", "check_program"]
-
 PassOptions = Mapping[str, bool | int | float | str]
 
 

@@ -22,16 +22,6 @@ if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.export import ExportedProgram
 
-
-__all__ = [
-    "dynamic_sizes_kept",
-    "guards_not_noted",
-    "no_new_guards",
-    "number_questions_remembered",
-    "surely_equal",
-    "transforms_of_any_length",
-]
-
 _LOUD = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
 
 

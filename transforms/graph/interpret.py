@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-__all__ = ["Recorder", "capture", "output_nodes"]
-
 
 def output_nodes(program: ExportedProgram) -> list[Node]:
     """The nodes that the user gets back, in order; not those that only update buffers."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["Unfit", "downstream_values", "evaluate", "layout", "plain", "same_layout"]
-
 # Operators whose result depends on where elements lie, not only on what they are.
 _READS_LAYOUT = ("as_strided", "sym_stride", "sym_storage_offset", "stride", "storage_offset",
                  "is_contiguous", "sym_is_contiguous", "_reshape_alias")  # fmt: skip

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-
-__all__ = ["module_path", "origin", "record_graph", "source_line"]
-
 _WORDS = {
     NodeKind.HEAVY: ("conv", "linear", "matmul", "mm", "attention", "einsum", "lstm", "gru"),
     NodeKind.NORM: ("norm",),

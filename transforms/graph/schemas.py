@@ -12,24 +12,6 @@ if TYPE_CHECKING:
 
     from torch.fx import Node
 
-
-__all__ = [
-    "bound_arguments",
-    "declare",
-    "for_each_axis",
-    "has_effect",
-    "is_elementwise",
-    "is_functional",
-    "is_quantisation",
-    "is_random",
-    "is_transposed_matrix",
-    "nodes_in",
-    "qualified_name",
-    "schema_of",
-    "underlying",
-    "written_arguments",
-]
-
 aten = torch.ops.aten
 
 _MATRIX = 2

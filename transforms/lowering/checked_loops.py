@@ -28,8 +28,6 @@ from transforms.lowering.eager_numbers import OUTSIDE, fault_place, quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["FAULTS", "CheckedScheduling"]
-
 # What generated kernels with checks need in front of them.
 FAULTS: Final = Path(__file__).with_suffix(".h").read_text().replace("#pragma once\n", "")
 

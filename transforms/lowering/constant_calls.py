@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-__all__ = ["with_constants_described_by_calls"]
-
 _FIELD = re.compile(r"\s*constants_info_\[(\d+)\]\.(\w+) = (.*);")
 # In the order of the arguments of `describe` in constant_calls.h.
 _ARGUMENTS = (

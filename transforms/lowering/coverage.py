@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-
-__all__ = ["check_imports", "check_kernels", "check_library", "own_shims"]
-
 # Left undefined on purpose by every shared library, or resolved by the C and C++ libraries.
 _SHIM_PREFIXES = ("aoti_torch_", "Sleef_", "menagerie_")
 _FOREIGN_PREFIXES = ("_ZN2at", "_ZN3c10", "_ZN5torch", "_ZNK2at", "_ZNK3c10", "_ZNK5torch")

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from torch.export import ExportedProgram
 
-__all__ = ["BACKEND", "lower"]
-
 BACKEND = Backend("cpu", CheckedScheduling, TimedWrapper)
 
 _OPTIONS: dict[str, object] = {

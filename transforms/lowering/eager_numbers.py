@@ -23,8 +23,6 @@ from transforms.graph.record import origin
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["OUTSIDE", "fault_place", "numbers_as_eager", "quoted"]
-
 # What a check of an index says, before the place.
 OUTSIDE: Final = "an index is out of range"
 

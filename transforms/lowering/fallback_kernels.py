@@ -22,8 +22,6 @@ from transforms.lowering.constant_calls import with_constants_described_by_calls
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["CheckedWrapper", "inserted"]
-
 
 def inserted(header: Path) -> str:
     """The text of a header of ours, to stand inside generated code."""

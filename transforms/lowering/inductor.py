@@ -81,16 +81,6 @@ if TYPE_CHECKING:
     from torch._inductor.scheduler import BaseScheduling
     from torch.export import ExportedProgram
 
-
-__all__ = [
-    "Backend",
-    "GeneratedCode",
-    "generate_code",
-    "metal_header",
-    "metal_on_any_host",
-    "stride_in_range",
-]
-
 _SYMBOL = re.compile(r"\baoti_torch_\w+")
 _PROXY = "aoti_torch_proxy_executor_call_function"
 

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from torch._inductor import codegen
 
-__all__ = ["DECLARED_ELSEWHERE", "HEADER", "interface"]
-
 HEADER = "torch/csrc/inductor/aoti_include/cpu.h"
 
 _BASE = (

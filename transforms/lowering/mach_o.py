@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["DEPLOYMENT_TARGET", "MachLibrary", "read_library"]
-
 # The oldest macOS that artifacts load on: the first whose MPSNDArray views a buffer at an offset.
 DEPLOYMENT_TARGET = "15.0"
 

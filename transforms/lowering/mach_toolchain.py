@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from transforms.lowering.mach_o import MachLibrary
     from transforms.lowering.toolchain import Source
 
-__all__ = ["RUNTIME_INSTALL_NAME", "link_mach_library", "mach_compiler"]
-
 RUNTIME_INSTALL_NAME = "@rpath/libmenagerie_metal.dylib"
 
 _LINK_FLAGS = ("-Wl,-dead_strip", "-Wl,-s")

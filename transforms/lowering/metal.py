@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from transforms.lowering.inductor import GeneratedCode
     from transforms.lowering.metal_codegen import MetalCode
 
-__all__ = ["emulation_name", "lower"]
-
 _OPTIONS: dict[str, object] = {
     "aot_inductor.package": True,
     "aot_inductor.package_constants_in_so": False,

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     import sympy
     from torch._inductor.codegen.common import CSEVariable
 
-__all__ = ["SHADER_SCHEME", "MetalCode", "MetalScheduling", "MetalWrapper", "metal_code"]
-
 # What the wrapper calls its shaders when it asks the runtime for them; see FORMAT.md, rule 10.
 SHADER_SCHEME = "menagerie"
 

@@ -13,8 +13,6 @@ from transforms.lowering.eager_numbers import fault_place
 if TYPE_CHECKING:
     from torch._inductor.codegen.common import CSEVariable
 
-__all__ = ["MetalFunctions"]
-
 
 class MetalFunctions(mps.MetalOverrides):
     """Torch's own, and some more; each gives the expression of its result."""

@@ -23,8 +23,6 @@ from zoo.errors import LoweringError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["GLIBC", "link_model_library"]
-
 GLIBC = "2.28"
 _MACHINES = {"x86_64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 # GCC's headers ask it whether one thread is alone; an older glibc has none. "No" is always right.

@@ -19,8 +19,6 @@ from transforms.lowering.interface import DECLARED_ELSEWHERE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["TimedWrapper"]
-
 
 class TimedWrapper(CheckedWrapper):
     """A wrapper whose generated kernels have a name in a profile."""

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-__all__ = ["Compiler", "Source", "find_compiler", "kept_object", "precompiled_header"]
-
-
 @dataclass(frozen=True)
 class Source:
     """One C++ file to compile: its text, its own flags, and the header to precompile for it.

@@ -21,23 +21,6 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "Axes",
-    "Digit",
-    "Size",
-    "flat",
-    "identity_axes",
-    "in_frame_order",
-    "is_row_major",
-    "permuted",
-    "plain",
-    "regrouped",
-    "same_order",
-    "sizes_of",
-    "whole",
-    "whole_axis",
-]
-
 Size: TypeAlias = int | sympy.Expr
 
 

@@ -26,8 +26,6 @@ from transforms.passes.fuse_cat_linear import Shape, checked_gate, denial, least
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
 
-__all__ = ["CatLinearPreGradPass", "cat_linear_pre_grad_pass"]
-
 aten = torch.ops.aten
 
 _CATS = frozenset({torch.cat, torch.concat, torch.concatenate, aten.cat.default})

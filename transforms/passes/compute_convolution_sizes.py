@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["ComputeConvolutionSizes", "compute_size"]
-
 aten = torch.ops.aten
 
 _CONVOLUTIONS = (aten.conv1d.default, aten.conv2d.default)

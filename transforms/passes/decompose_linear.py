@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["DecomposeLinear"]
-
 aten = torch.ops.aten
 
 _MATRIX = 2

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["DecomposeStft"]
-
 aten = torch.ops.aten
 
 _STFT = (aten.stft.default, aten.stft.center)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["FoldBatchNorm"]
-
 aten = torch.ops.aten
 
 _CONVOLUTIONS = (

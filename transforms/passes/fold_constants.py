@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from transforms.graph.aliasing import Aliasing
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["FoldConstants"]
-
 _MOST_SCRATCH = 1 << 30  # bytes of one intermediate value while folding
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from transforms.graph.aliasing import Aliasing
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["FuseAddmm"]
-
 aten = torch.ops.aten
 
 _PRODUCTS = (aten.mm.default, aten.matmul.default, aten.linear.default)

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-
-__all__ = ["GATES", "FuseCatLinear", "Shape", "checked_gate", "denial", "least"]
-
 aten = torch.ops.aten
 
 _PLAIN = torch.contiguous_format

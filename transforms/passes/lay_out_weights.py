@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["ClaimChannelsLast", "LayOutWeights", "let_views_copy", "reads_by_strides"]
-
 aten = torch.ops.aten
 
 _CONVOLUTIONS = (

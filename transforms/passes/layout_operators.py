@@ -14,17 +14,6 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-__all__ = [
-    "axis_order",
-    "constant_matrix",
-    "constant_value",
-    "follow",
-    "is_dtype_assertion",
-    "is_layout",
-    "is_tensor",
-    "pinned_nodes",
-]
-
 aten = torch.ops.aten
 
 _MATRIX = 2  # rank

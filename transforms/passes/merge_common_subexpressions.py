@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from transforms.graph.aliasing import Aliasing
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["MergeCommonSubexpressions"]
-
 
 class MergeCommonSubexpressions(GraphPass):
     """Replaces a call with an earlier call of the same operator on the same arguments.

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from transforms.graph.editor import ProgramEditor
     from transforms.passes.axis_provenance import Size
 
-__all__ = ["PointwiseAffineToConv"]
-
 aten = torch.ops.aten
 
 _NAMED = 4  # the most maps that a message names one by one

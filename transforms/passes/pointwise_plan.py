@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["Chain", "Placed", "Plan", "relaid"]
-
 aten = torch.ops.aten
 
 _IMAGES = (4, 5)  # ranks: batch, channels, two or three axes of positions

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["Affine", "ChannelNorm", "Elementwise", "Step", "read_step", "weight_name"]
-
 aten = torch.ops.aten
 
 _MATRIX = 2  # rank

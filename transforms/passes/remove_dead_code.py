@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from transforms.graph.aliasing import Aliasing
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["RemoveDeadCode"]
-
 
 class RemoveDeadCode(GraphPass):
     """Removes calls whose results nobody reads, and the weights that only they read.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from transforms.graph.aliasing import Aliasing
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["RemoveIdentityPermutes"]
-
 aten = torch.ops.aten
 
 # Elements keep their row-major order, whatever the new sizes.

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from transforms.graph.aliasing import Aliasing
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["ReplaceViewCopies"]
-
 aten = torch.ops.aten
 
 _SUFFIX = "_copy"

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-
-__all__ = ["NarrowWeights", "QuantiseWeights", "may_narrow", "may_quantise"]
-
 aten = torch.ops.aten
 
 _FEWEST_COLUMNS = 16  # below it a row's scale weighs

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["TurnPointwiseSequences", "TurnPointwiseSequencesBothWays"]
-
 aten = torch.ops.aten
 _RANK = 3  # of a batch of sequences: batch, channels, places
 

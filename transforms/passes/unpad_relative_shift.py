@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from transforms.graph.aliasing import Aliasing
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["UnpadRelativeShift"]
-
 aten = torch.ops.aten
 
 _PADS = (aten.pad.default, aten.constant_pad_nd.default)

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from zoo.records import LoweringRecord
     from zoo.spec import PassChoice
 
-
-__all__ = ["ROUND_WEIGHTS", "LoweredFile", "LoweredProgram", "PassGroup", "PassItem", "Target"]
-
 # In a target's list: the place of the pass that a precision asks for, if it asks for one.
 ROUND_WEIGHTS = "round_weights"
 

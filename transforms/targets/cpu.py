@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from transforms.targets.base import LoweredProgram
 
-__all__ = ["CpuTarget", "host_requirements"]
-
 
 class CpuTarget(Target):
     """See the module."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from transforms.targets.base import LoweredProgram
 
-__all__ = ["MetalTarget"]
-
 _SHADER_HEADER = "shaders.h.metal"
 
 

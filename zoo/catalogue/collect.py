@@ -25,20 +25,6 @@ if TYPE_CHECKING:
 
     _Reported = tuple[Release, ConversionReport | None]
 
-__all__ = [
-    "Axis",
-    "CataloguedFile",
-    "CataloguedModel",
-    "CataloguedRelease",
-    "History",
-    "Side",
-    "Tensor",
-    "collect",
-    "siblings",
-    "side_by_side",
-]
-
-
 Axis = int | str
 
 

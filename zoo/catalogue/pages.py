@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from zoo.catalogue.site import Way
     from zoo.report.charts import Mark
 
-__all__ = ["Snippet", "pull_command", "render_catalogue", "render_model", "snippets"]
-
 _EXACT_DB = 200.0  # of a bar for equal bits; float32 reaches some 150
 _TEMPLATES = Path(__file__).parent / "templates"
 

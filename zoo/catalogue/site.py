@@ -26,21 +26,6 @@ if TYPE_CHECKING:
     from zoo.store import Store
     from zoo.store.base import ObjectStore
 
-__all__ = [
-    "CATALOGUE",
-    "INDEX",
-    "ROOT",
-    "WHEELS",
-    "RelativeWay",
-    "SignedWay",
-    "Site",
-    "Way",
-    "keep_site",
-    "kept_site",
-    "share_catalogue",
-    "update_catalogue",
-]
-
 CATALOGUE: Final = "catalogue/"
 INDEX: Final = f"{CATALOGUE}index.html"
 ROOT: Final = f"{CATALOGUE}root.json"

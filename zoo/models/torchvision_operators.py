@@ -23,8 +23,6 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["torchvision_operators"]
-
 _SUPPRESSION = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 _ALIGN = (
     "(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width,"

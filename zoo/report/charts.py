@@ -33,21 +33,6 @@ if TYPE_CHECKING:
     from zoo.records import Measurement, OutputParity, StageTime
     from zoo.report.summary import Latencies, OutputCases
 
-__all__ = [
-    "Chart",
-    "Histogram",
-    "Mark",
-    "MarkKind",
-    "Row",
-    "error_chart",
-    "error_histogram",
-    "kernel_chart",
-    "latency_chart",
-    "size_chart",
-    "stage_chart",
-    "strip",
-]
-
 _MOST_ROWS = 24
 _FEWEST_DECADES = 6
 _EXACT, _START, _END, _INFINITE = 4.0, 16.0, 86.0, 97.0  # exact ones, the scale, infinite ones

@@ -17,16 +17,6 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest
     from zoo.records import ConversionReport
 
-__all__ = [
-    "Change",
-    "Difference",
-    "Regression",
-    "RegressionLimits",
-    "Side",
-    "compare",
-    "regressions",
-]
-
 T = TypeVar("T", int, float)
 
 _NOTHING = "\N{EN DASH}"

@@ -22,16 +22,6 @@ if TYPE_CHECKING:
 
     from zoo.store import Release, Store
 
-__all__ = [
-    "FAILURE_PAGE",
-    "read_graphs",
-    "read_report",
-    "report_of",
-    "write_failure",
-    "write_index",
-    "write_report",
-]
-
 FAILURE_PAGE = "failure.html"
 
 _GRAPHS = "graphs.json"

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from zoo.records import GraphNode, GraphRecord, ProgramGraphs
 
-__all__ = ["Cell", "GraphTable", "Mark", "Row", "align", "condense", "graph_table", "mark_changes"]
-
 _CONTEXT = 2  # rows above and below a change that are shown as they are
 _FEWEST_REPEATS = 3
 _USUAL = " float32"  # goes without saying

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from zoo.records import ConversionReport, FailureReport, OutputParity
 
-__all__ = ["failure_advice", "failure_markdown", "log_end", "markdown", "plain_text"]
-
 # The last two are links by themselves in GitHub's Markdown: addresses of mail, and `www.`
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&:@]|(?<=www)\.)", re.IGNORECASE)
 _MOST_OUTPUTS = 12

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from zoo.records import ConversionReport, FailureReport, ProgramGraphs
     from zoo.report.summary import OutputCases
 
-__all__ = ["IndexRow", "render", "render_failure", "render_graph", "render_index", "render_report"]
-
 _MOST_HISTOGRAMS = 6
 _MOST_KERNELS = 12
 _MOST_LAYERS = 12  # that a reader sees unasked

@@ -24,20 +24,6 @@ if TYPE_CHECKING:
     from menagerie.validation.findings import Exactness
     from zoo.records import ConversionReport, Diagnosis, Divergence, OutputParity
 
-__all__ = [
-    "EMULATED",
-    "HEADINGS",
-    "Command",
-    "Tile",
-    "beside_truth",
-    "cause",
-    "commands",
-    "demand",
-    "heading",
-    "proof",
-    "tiles",
-]
-
 _A_BIT = 6.02  # dB: a bit of the mantissa more or less is another order of summing
 
 HEADINGS = {

@@ -18,17 +18,6 @@ if TYPE_CHECKING:
 
 _WAITING = 1.15
 
-__all__ = [
-    "Latencies",
-    "OutputCases",
-    "Summary",
-    "badness",
-    "latencies",
-    "outputs",
-    "parities",
-    "summarise",
-]
-
 
 @dataclass(frozen=True)
 class OutputCases:

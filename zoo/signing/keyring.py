@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     from securesystemslib.signer import SSlibKey
 
-__all__ = ["KEYS", "Expiry", "Keyring", "Role", "keyring_for", "keys_folder", "may_sign"]
-
 KEYS = "MENAGERIE_KEYS"
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from zoo.signing.keyring import Keyring
     from zoo.store.base import ObjectStore
 
-__all__ = ["StoreMetadata"]
-
 _MOST_BYTES = 8 * 2**20
 S = TypeVar("S", Targets, Snapshot, Timestamp)
 

@@ -42,16 +42,6 @@ if TYPE_CHECKING:
     from zoo.spec import ModelSpec
     from zoo.store import Release, Store
 
-__all__ = [
-    "IN_TOTO",
-    "Promoter",
-    "check_candidate",
-    "read_provenance",
-    "sign_bundle",
-    "sign_own",
-    "statement",
-]
-
 _log = logging.getLogger(__name__)
 
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from zoo.sources.context import Context
     from zoo.spec import CheckpointSource
 
-__all__ = ["fetch", "fill", "read_state", "require_digest", "trained", "untrained"]
-
 _CHUNK = 1 << 20
 _MOST_BYTES = 64 << 30  # no checkpoint that this project converts is larger
 _TIMEOUT_S = 60

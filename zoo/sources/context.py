@@ -13,8 +13,6 @@ from zoo.errors import SourceError, SourceRefused
 if TYPE_CHECKING:
     from zoo.spec import TransformersSource
 
-__all__ = ["Context", "beside_weights", "resolve_inside", "weights_folder"]
-
 
 @dataclass(frozen=True)
 class Context:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from zoo.sources.context import Context
     from zoo.spec import FactorySource
 
-__all__ = ["build", "trained", "untrained"]
-
 
 def untrained(source: FactorySource, context: Context) -> nn.Module:
     """What the callable returns; see `build`."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from zoo.spec import ModelSpec, SourceSpec
 
-__all__ = ["fingerprint", "seed_used"]
-
 _PROJECT = Path(__file__).parents[2]
 
 

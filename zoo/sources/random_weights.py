@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from zoo.spec import InputSpec, ModelSpec, ProgramSpec
 
-__all__ = ["SHARE", "SmallBranches", "enliven", "misfit", "one_thread", "parameters", "strengthen"]
-
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _BIAS_STD = 0.1
 # Of batch norms' biases. About nought, a ReLU cuts half of what it is given, and each layer makes

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from zoo.sources.context import Context
     from zoo.spec import TorchvisionSource
 
-__all__ = ["library", "trained", "untrained"]
-
 _FILE_HASH = re.compile(r"-([0-9a-f]{8,64})\.pth$")
 _patching = threading.Lock()
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     HeadSpec = CtcHeadSpec | AttentionHeadSpec | WhisperHeadSpec
 
-__all__ = ["library", "trained", "untrained", "with_pieces"]
-
 _PREPROCESSOR = "preprocessor_config.json"
 # Experts as plain batches of products; what transformers chooses is a kernel that no target has.
 _EXPERTS = "batched_mm"

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from zoo.store.base import ObjectStore
 
-__all__ = ["LeaseTiming", "announce", "counted_on", "hold_lease", "sweeping"]
-
 _log = logging.getLogger(__name__)
 
 _DIGESTS = TypeAdapter(list[Sha256])

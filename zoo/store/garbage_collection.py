@@ -65,8 +65,6 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest
     from zoo.store.base import ObjectStore, StoredFile
 
-__all__ = ["LINKED_DAYS", "KeepRule", "SweepResult", "sweep"]
-
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)

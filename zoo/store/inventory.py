@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from menagerie.store.releases import Build
     from zoo.store.base import ObjectStore
 
-__all__ = ["StoredBuild", "inventory"]
-
 _PLACES = ((releases_prefix(), parse_release_key), (CANDIDATES, parse_candidate_key))
 _READERS = 16  # a document may come from across an ocean
 

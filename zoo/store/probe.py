@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     _Attempt = tuple[str, Callable[[], tuple[bool, str]]]  # its name; whether it passed, and why
 
-__all__ = ["Finding", "StoreCheck", "probe"]
-
 _SMALL = 4096
 
 

@@ -59,8 +59,6 @@ if TYPE_CHECKING:
     from menagerie.trust.ledger import Ledger
     from zoo.store.base import ObjectStore
 
-__all__ = ["Release", "ReleaseVerdict", "Store", "read_verdict", "write_latest", "write_verdict"]
-
 _log = logging.getLogger(__name__)
 
 

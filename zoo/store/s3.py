@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["S3Objects"]
-
 _log = logging.getLogger(__name__)
 # What servers answer to a checksum that they do not know: R2, Backblaze, older MinIO and Ceph.
 _UNKNOWN = {

@@ -32,8 +32,6 @@ from zoo.store.coordination import announce
 if TYPE_CHECKING:
     from zoo.store.base import ObjectStore
 
-__all__ = ["Submission", "describe", "fetch", "listed", "read_submission", "submit"]
-
 _MOST_FILES = 1000
 _MOST_DOCUMENT_BYTES = 2**20
 _IGNORED = ("__pycache__",)

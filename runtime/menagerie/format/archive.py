@@ -25,8 +25,6 @@ from menagerie.format.folder import Bundle, open_bundle
 if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest
 
-__all__ = ["pack", "require_free_place", "unpack"]
-
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that zip can tell
 _MODE = (stat.S_IFREG | 0o644) << 16
 _UNIX = 3

@@ -19,35 +19,6 @@ from menagerie.typed_json import document as json_document
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = [
-    "MANIFEST",
-    "MAX_FILES",
-    "MAX_MANIFEST_BYTES",
-    "NAME",
-    "PARTIAL",
-    "SIGNATURE",
-    "AccuracyData",
-    "BundleManifest",
-    "BundleProgram",
-    "FileEntry",
-    "Moment",
-    "Name",
-    "ReleaseState",
-    "Requirements",
-    "Role",
-    "Sha256",
-    "State",
-    "TensorSpec",
-    "bundle_path",
-    "check_name",
-    "check_sha256",
-    "manifest_document",
-    "moment",
-    "parse_manifest",
-    "platform_name",
-    "unsealed",
-]
-
 MANIFEST = "manifest.json"
 SIGNATURE = "signature.json"  # over the manifest's bytes; where it is missing, nobody vouches
 PARTIAL = ".manifest.json.partial"  # the manifest while it is written; never part of a bundle

@@ -28,8 +28,6 @@ from menagerie.format.bundle_manifest import (
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
 
-__all__ = ["Bundle", "open_bundle", "read_manifest", "read_signature", "seal"]
-
 _MOST_SIGNATURE_BYTES = 2**17  # whoever reads it refuses half as many
 
 _AGAIN = "The bundle is damaged: pull or convert it again"

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Samples = NDArray[np.float32]
 
-__all__ = ["Recording", "at_rate", "open_audio", "raw_audio", "require_rate", "sound"]
-
 _LOWEST_RATE, _HIGHEST_RATE = 1_000, 768_000
 _BLOCK_SECONDS = 1.0
 _INSTALL = "Install the extra `speech` of menagerie, or soundfile and soxr by themselves"

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from menagerie.speech.transcriber import Transcriber
     from menagerie.speech.transcript import Token, Transcript
 
-__all__ = ["STDIN", "Order", "transcribe"]
-
 STDIN = "-"
 
 

@@ -24,22 +24,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
     Program = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 
-__all__ = [
-    "Decoder",
-    "Emission",
-    "Prediction",
-    "Rules",
-    "Segment",
-    "emissions",
-    "greedy_attention",
-    "greedy_ctc",
-    "greedy_transducer",
-    "greedy_whisper",
-    "quietest",
-    "segments",
-    "spread",
-]
-
 _STILL = 5  # frames: a pause between words
 
 

@@ -14,20 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-__all__ = [
-    "HELD_OUT_FILE",
-    "SPEECH_FILE",
-    "AttentionHead",
-    "CtcHead",
-    "Head",
-    "Recipe",
-    "TransducerHead",
-    "Vocabulary",
-    "WhisperHead",
-    "WordGate",
-    "read_recipe",
-]
-
 SPEECH_FILE: Final = "speech.json"
 HELD_OUT_FILE: Final = "held_out.safetensors"
 _MOST_PIECES = 1_000_000

@@ -32,16 +32,6 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import TensorSpec
     from menagerie.speech.recipe import Head, Recipe, TransducerHead
 
-__all__ = [
-    "AttentionRecogniser",
-    "Program",
-    "Recogniser",
-    "Sizes",
-    "WhisperRecogniser",
-    "WindowRecogniser",
-    "recogniser_of",
-]
-
 _FEWEST = 320  # samples: two frames of features, without which there is no deviation
 
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     Samples = NDArray[np.float32]
     Progress = Callable[[float, float | None], None]
 
-__all__ = ["Chunk", "Seam", "Transcriber", "chunks"]
-
 
 class Chunk(NamedTuple):
     """A piece of a recording: `samples` from sample number `first` on."""

@@ -16,18 +16,6 @@ if TYPE_CHECKING:
 
     from menagerie.speech.recipe import Vocabulary
 
-__all__ = [
-    "FORMATS",
-    "Speller",
-    "Token",
-    "Transcript",
-    "Word",
-    "as_json",
-    "as_srt",
-    "as_text",
-    "as_vtt",
-]
-
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _SPACE = "\u2581"
 _LONGEST_CUE = 6.0  # seconds

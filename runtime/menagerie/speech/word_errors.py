@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from menagerie.speech.recogniser import Recogniser, WindowRecogniser
     from menagerie.speech.transcript import Speller
 
-__all__ = ["HeldOut", "count_errors", "distance", "read_held_out"]
-
 _FULL = 32768.0  # a sample of 16 bits is a fraction of this
 
 

@@ -16,20 +16,6 @@ from menagerie.errors import NotInStore, StoreError, TooLarge
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-__all__ = [
-    "INCOMING",
-    "MOST_KEYS",
-    "MOST_PAGES",
-    "Advance",
-    "FolderReader",
-    "Meter",
-    "ObjectReader",
-    "Progress",
-    "StoredFile",
-    "copy_bytes",
-    "silent",
-]
-
 MOST_KEYS = 2_000_000  # below one prefix: who lists more has no end
 MOST_PAGES = 20_000  # in which they come; S3 has up to 1,000 on one, and an endless server none
 Progress = Callable[[int, int], None]  # bytes done, bytes in all

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from http.client import HTTPResponse
     from pathlib import Path
 
-__all__ = ["HttpReader", "read_address"]
-
 _CHUNK = 2**20
 _SECONDS = 30.0  # without a byte
 _PAUSES = (0.5, 2.0)  # seconds before the second and the third try

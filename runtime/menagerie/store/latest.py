@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     from menagerie.store.base import ObjectReader
 
-__all__ = ["Latest", "find_latest", "read_summary", "trusted_ledger"]
-
 FORMAT_NAME: Final = "menagerie-latest"
 _SLACK = timedelta(days=1)  # clocks differ
 Read = Callable[[str, str, str], BundleManifest | None]  # model, target, build key

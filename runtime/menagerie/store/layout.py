@@ -29,41 +29,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = [
-    "ARCHIVES",
-    "BLOBS",
-    "CANDIDATES",
-    "LEASES",
-    "LEDGERS",
-    "MAX_SUMMARY_BYTES",
-    "METADATA",
-    "PAGES",
-    "PUBLISHING",
-    "SUBMISSIONS",
-    "SWEEPING",
-    "VERDICTS",
-    "archive_key",
-    "blob_key",
-    "candidate_key",
-    "is_linked_key",
-    "is_note_key",
-    "latest_key",
-    "lease_key",
-    "ledger_key",
-    "page_key",
-    "parse_blob_key",
-    "parse_candidate_key",
-    "parse_release_key",
-    "parse_submission_key",
-    "parse_verdict_key",
-    "provenance_key",
-    "release_key",
-    "releases_prefix",
-    "signature_key",
-    "submission_key",
-    "verdict_key",
-]
-
 _BUILD = r"([a-z][a-z0-9_]*)/([a-z][a-z0-9_]*)/([0-9a-f]{64})"
 _RELEASE = re.compile(rf"releases/{_BUILD}(?:\.confirmed)?\.json")
 _CANDIDATE = re.compile(rf"candidates/{_BUILD}\.json")

@@ -39,16 +39,6 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleManifest, FileEntry
     from menagerie.store.base import Advance, Meter, ObjectReader
 
-__all__ = [
-    "CACHE_GB",
-    "BlobCache",
-    "foreign",
-    "private_folder",
-    "pull_bundle",
-    "reached_by",
-    "umask",
-]
-
 _AT_A_TIME = 4  # files: one connection seldom takes all that a line gives
 CACHE_GB = "MENAGERIE_CACHE_GB"
 _DEFAULT_GB = 10.0

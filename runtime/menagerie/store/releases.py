@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from menagerie.store.pull import BlobCache
     from menagerie.trust.ledger import Ledger
 
-__all__ = ["Build", "Release", "ReleaseReader"]
-
 Build = tuple[str, str, str]  # model, target, build key
 _log = logging.getLogger(__name__)
 _KEY_DIGITS = 64

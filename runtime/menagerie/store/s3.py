@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["ABSENT", "S3Reader"]
-
 _CHUNK = 2**20
 _BACKOFF_SECONDS = (0.1, 5.0)  # first pause and longest
 _DOCTOR = "run `zoo doctor`"

@@ -15,8 +15,6 @@ from menagerie.numerics import TextEnum
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Addressing", "Checksums", "S3Options", "Secret"]
-
 _PREFIX = "MENAGERIE_S3_"
 _MIB = 2**20
 _ENDPOINT = re.compile(r"https?://[^/@]+/?")

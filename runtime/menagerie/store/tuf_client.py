@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from menagerie.store.base import ObjectReader
 
-__all__ = ["current_ledger"]
-
 _LIMITS = UpdaterConfig(
     max_root_rotations=64,
     root_max_length=MAX_ROOT_BYTES,

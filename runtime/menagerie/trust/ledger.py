@@ -26,15 +26,6 @@ if TYPE_CHECKING:
 
     from menagerie.trust.roots import TrustRoot
 
-__all__ = [
-    "MAX_LEDGER_BYTES",
-    "Ledger",
-    "LedgerEntry",
-    "envelope",
-    "open_envelope",
-    "read_ledger",
-]
-
 MAX_LEDGER_BYTES = 4 * 2**20
 FORMAT_NAME: Final = "menagerie-ledger"
 

@@ -17,20 +17,6 @@ from menagerie.typed_json import Malformed, check, load
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "ALLOW_UNSIGNED",
-    "MAX_ROOT_BYTES",
-    "TRUST",
-    "WARNING",
-    "TrustRoot",
-    "add_root",
-    "allows_unsigned",
-    "bounded",
-    "parse_root",
-    "trusted_place",
-    "trusted_roots",
-]
-
 TRUST = "MENAGERIE_TRUST"
 ALLOW_UNSIGNED = "MENAGERIE_ALLOW_UNSIGNED"
 WARNING = (

@@ -25,17 +25,6 @@ if TYPE_CHECKING:
 
     from menagerie.trust.roots import TrustRoot
 
-__all__ = [
-    "BUNDLE_TYPE",
-    "LEDGER_TYPE",
-    "MAX_SIGNATURE_BYTES",
-    "check_signature",
-    "encoded",
-    "is_signed",
-    "read_signatures",
-    "signature_document",
-]
-
 BUNDLE_TYPE: Final = "application/vnd.menagerie.bundle+json"
 LEDGER_TYPE: Final = "application/vnd.menagerie.ledger+json"
 MAX_SIGNATURE_BYTES = 64 * 2**10

@@ -35,19 +35,6 @@ if TYPE_CHECKING:
     from menagerie.tensor_files import Array
     from menagerie.validation.goldens import GoldenCases
 
-__all__ = [
-    "Judged",
-    "LoadedProgram",
-    "accuracy",
-    "coexists",
-    "from_the_start",
-    "is_quick",
-    "judge_program",
-    "run_case",
-    "stand_in",
-    "word_errors",
-]
-
 _QUICK_SECONDS = 0.25  # run twice
 _MOST_SECONDS = 1.0  # timed, and run beside a second session
 

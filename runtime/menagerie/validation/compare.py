@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from menagerie.numerics import Dtype, Tolerance
     from menagerie.tensor_files import Array, Float64
 
-__all__ = ["Metrics", "Part", "compare", "error_histogram", "measure", "same_bits", "weakest_part"]
-
 _FEWEST = 16  # elements
 # By how much a part's own SNR may lie below the one asked for, and by how much its error has to lie
 # below what the whole may have: rounding errs by the size of sums, which cancel in small parts.

@@ -14,27 +14,6 @@ from typing import Literal
 from menagerie.numerics import Dtype, TextEnum, Tolerance
 from menagerie.typed_json import check, load, plain
 
-__all__ = [
-    "AccuracyResult",
-    "Bound",
-    "CaseKind",
-    "CaseShape",
-    "ErrorHistogram",
-    "Event",
-    "Exactness",
-    "Finding",
-    "Measurement",
-    "Outcome",
-    "OutputParity",
-    "ProgramValidation",
-    "Sender",
-    "Step",
-    "ValidationReport",
-    "Verdict",
-    "WordErrors",
-    "parse_event",
-]
-
 
 @dataclass(frozen=True)
 class ErrorHistogram:

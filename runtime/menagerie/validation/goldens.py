@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from menagerie.format.bundle_manifest import BundleProgram
     from menagerie.tensor_files import Array
 
-__all__ = ["GoldenCases"]
-
 
 class GoldenCases:
     """The golden cases of one program: tensors named `<case>/input/<name>`, `<case>/output/<name>`.

@@ -37,8 +37,6 @@ from menagerie.validation.sandbox import BY_SIGNAL, landlock_version
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["SYSTEM_CALLS", "give_up_calls", "give_up_files", "main"]
-
 # By machine: its number in an audit record, and those of system calls.
 _ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 SYSTEM_CALLS: Final = {

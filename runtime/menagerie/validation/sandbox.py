@@ -31,20 +31,6 @@ from menagerie.paths import PACKAGE, package_folders
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "BUBBLEWRAP",
-    "BY_SIGNAL",
-    "LANDLOCK",
-    "NO_SANDBOX",
-    "SANDBOX_EXEC",
-    "SECCOMP",
-    "Contained",
-    "contained",
-    "exit_status",
-    "landlock_version",
-    "sandbox_name",
-]
-
 BUBBLEWRAP = "bubblewrap"
 LANDLOCK = "landlock+seccomp"
 SECCOMP = "seccomp"

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-__all__ = ["Limits", "clean_environment", "validate"]
-
 _READ_BYTES = 1 << 16
 _MOST_LINE_BYTES = 1 << 24  # a report of thousands of outputs has a few megabytes
 _STDERR_TAIL = 4096

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
     from menagerie.format.bundle_manifest import BundleProgram
 
-__all__ = ["main"]
-
 
 @dataclass(frozen=True)
 class _Order:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from flows.outcome.events import Event, EventKind, model_event, record
+from flows.connection import EventKind
+from flows.outcome.events import Event, model_event, record
 from flows.outcome.results import ModelResult, Outcome
 
 if TYPE_CHECKING:

@@ -12,8 +12,6 @@ from zoo.models.torchvision_operators import torchvision_operators
 with torchvision_operators():
     from transformers import MoonshineConfig, MoonshineForConditionalGeneration
 
-__all__ = ["END", "HEAD", "LONGEST", "TOKENS", "small_moonshine"]
-
 TOKENS, LONGEST, END = 40, 24, 2
 HEAD = AttentionHead(
     kind="attention", listen="listen", emit="emit", start=1, end=END, most_tokens=LONGEST

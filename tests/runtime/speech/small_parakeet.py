@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 with torchvision_operators():
     pass
 
-__all__ = ["ENCODER", "TRANSDUCER", "balance", "lively"]
-
 ENCODER: dict[str, Any] = {
     "hidden_size": 32,
     "num_hidden_layers": 2,

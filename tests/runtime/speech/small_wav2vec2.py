@@ -21,8 +21,6 @@ with torchvision_operators():
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["PIECES", "small_hubert", "small_wav2vec2", "tokenizer"]
-
 PIECES = ("<pad>", "<s>", "</s>", "<unk>", "|", "E", "T", "A", "O", "'")
 _CONFIG: dict[str, Any] = {
     "vocab_size": len(PIECES), "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,

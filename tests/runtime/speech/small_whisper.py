@@ -12,8 +12,6 @@ from zoo.models.torchvision_operators import torchvision_operators
 with torchvision_operators():
     from transformers import WhisperConfig, WhisperForConditionalGeneration
 
-__all__ = ["END", "HEAD", "NO_TIMESTAMPS", "POSITIONS", "SECONDS", "small_whisper"]
-
 SECONDS = 6  # of a window
 POSITIONS = SECONDS * 50
 END, NO_TIMESTAMPS = 40, 46

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
     Runs = dict[str, Run]
 
-__all__ = ["FEW", "RATE", "TIE", "UTTERANCES", "Recorder", "converted", "in_eager", "lead"]
-
 RATE = 16_000
 TIE = 1e-4  # of the largest score: a lead so small may go the other way in float32
 _SPEECH = Path(__file__).parents[3] / "zoo/models/spoken_digits/held_out"

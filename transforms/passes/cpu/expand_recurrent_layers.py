@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["ExpandRecurrentLayers"]
-
 aten = torch.ops.aten
 
 # The numbers by which aten::mkldnn_rnn_layer knows the kinds of layers (ideep::rnn_kind).

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["ACTIVATIONS", "Activation", "FuseActivations", "activation_of"]
-
 aten = torch.ops.aten
 
 _CONVOLUTIONS = (aten.conv1d.default, aten.conv2d.default, aten.convolution.default)

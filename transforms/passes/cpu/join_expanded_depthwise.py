@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["JoinExpandedDepthwise"]
-
 aten = torch.ops.aten
 
 _SCHEMA = (

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.fx import Node
 
-__all__ = ["MOST_STEPS", "Call", "Step", "calls_of"]
-
 aten = torch.ops.aten
 
 MOST_STEPS = 4  # runtime/metal/finish.h

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["FuseEpilogues"]
-
 aten = torch.ops.aten
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["JoinLinearLayers"]
-
 aten = torch.ops.aten
 
 _MATRIX = 2

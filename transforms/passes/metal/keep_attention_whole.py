@@ -18,8 +18,6 @@ from transforms.passes.lay_out_weights import let_views_copy
 if TYPE_CHECKING:
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["KeepAttentionWhole", "attention"]
-
 aten = torch.ops.aten
 _HEADS = -3  # the axis of heads, counted from the end
 _RANK = 4  # of what the kernel takes: batch, heads, places, width

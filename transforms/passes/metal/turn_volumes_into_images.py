@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-__all__ = ["TurnVolumesIntoImages"]
-
 aten = torch.ops.aten
 
 _CONVOLUTIONS = (aten.conv3d.default, aten.conv3d.padding, aten.convolution.default)

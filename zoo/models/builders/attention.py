@@ -24,8 +24,6 @@ if TYPE_CHECKING:
         WhisperEncoder,
     )
 
-__all__ = ["CrossKeys", "LogMel", "Moonshine", "TokenDecoder", "Whisper"]
-
 
 class CrossKeys(nn.Module):
     """Gives every layer of a decoder the keys and values of an encoder's result, once a window.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-__all__ = ["DigitsCnn", "digits_cnn"]
-
 _CLASSES = 10
 
 

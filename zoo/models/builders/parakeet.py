@@ -16,15 +16,6 @@ if TYPE_CHECKING:
         ParakeetRNNTJointNetwork,
     )
 
-__all__ = [
-    "LogMel",
-    "Parakeet",
-    "SpeechEncoder",
-    "SpokenDigits",
-    "TransducerStep",
-    "spoken_digits",
-]
-
 with torchvision_operators():
     from transformers import ParakeetForCTC, ParakeetForRNNT, ParakeetForTDT
     from transformers.audio_utils import mel_filter_bank

@@ -12,8 +12,6 @@ from zoo.models.torchvision_operators import torchvision_operators
 with torchvision_operators():
     from transformers import HubertForCTC, Wav2Vec2ForCTC
 
-__all__ = ["CtcScores", "Wav2Vec2", "level"]
-
 _EPSILON = 1e-7  # added to a variance before its root
 
 

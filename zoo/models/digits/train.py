@@ -22,8 +22,6 @@ from torch import Tensor, nn
 
 from zoo.models.builders.digits_cnn import DigitsCnn, digits_cnn
 
-__all__ = ["Digits", "accuracy", "split_digits", "train"]
-
 _SEED = 0
 _HELD_OUT = 360
 _CALIBRATION = 100
