@@ -49,7 +49,7 @@ convert: setup ## convert, prove and publish the default models
 	$(BIN)/zoo convert --random-weights 0
 
 sweep: setup ## which architectures convert: runs what the table lacks (MODELS="vit* swin*", TARGET=metal)
-	$(BIN)/python -m benchmarks.sweep $(foreach m,$(MODELS),'$(m)') --target $(or $(TARGET),cpu)
+	$(BIN)/python -m tests.sweep $(foreach m,$(MODELS),'$(m)') --target $(or $(TARGET),cpu)
 
 up: setup ## a local cluster: Prefect's server and UI, an S3 server, a worker
 	$(BIN)/zoo up

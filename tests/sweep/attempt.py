@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.sweep.record import Record
+from tests.sweep.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from benchmarks.sweep.case import Case, Sample
+    from tests.sweep.case import Case, Sample
 
 _CLOCK = 6
 _FOLDERS = re.compile(r"/[^\s'\":]*/(?:site-packages|menagerie-sweep-[^/]+(?:/\.bundle\.[^/]+)?)/")
@@ -48,7 +48,7 @@ class Bounds:
 def run(name: str, target: str, bounds: Bounds) -> Record:
     """The record of a case; a process that dies or takes too long is one too."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["benchmarks.sweep.preload"])
+    context.set_forkserver_preload(["tests.sweep.preload"])
     with tempfile.TemporaryDirectory(prefix="menagerie-sweep-") as folder:
         process = context.Process(target=_child, args=(name, target, bounds, folder))
         began = time.monotonic()
@@ -85,7 +85,7 @@ def _child(name: str, target: str, bounds: Bounds, folder: str) -> None:
     os.dup2(log, sys.stdout.fileno())
     os.dup2(log, sys.stderr.fileno())
     warnings.simplefilter("ignore")
-    from benchmarks.sweep.catalogue import catalogue
+    from tests.sweep.catalogue import catalogue
 
     began = time.monotonic()
     record = attempt(catalogue()[name], target, Path(folder) / "bundle")

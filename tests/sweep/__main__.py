@@ -1,9 +1,9 @@
 """Which models of which libraries convert: runs what the table lacks, then writes the table.
 
-    python -m benchmarks.sweep                         # what is missing, for the CPU
-    python -m benchmarks.sweep 'vit*' --target metal   # some, for Metal
-    python -m benchmarks.sweep --again                 # also those that were not proven
-    python -m benchmarks.sweep --jobs 4                # as many at a time
+    python -m tests.sweep                         # what is missing, for the CPU
+    python -m tests.sweep 'vit*' --target metal   # some, for Metal
+    python -m tests.sweep --again                 # also those that were not proven
+    python -m tests.sweep --jobs 4                # as many at a time
 
 Each case has a process of its own with a limit of time and memory. Results are kept after each, so
 that a run that was ended goes on where it was.
@@ -17,15 +17,15 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from benchmarks.sweep.attempt import Bounds, run
-from benchmarks.sweep.catalogue import catalogue
-from benchmarks.sweep.record import Record, Results
-from benchmarks.sweep.table import write_table
+from tests.sweep.attempt import Bounds, run
+from tests.sweep.catalogue import catalogue
+from tests.sweep.record import Record, Results
+from tests.sweep.table import write_table
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        "python -m benchmarks.sweep",
+        "python -m tests.sweep",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.sweep import optional, transformers_cases, vision
+from tests.sweep import optional, transformers_cases, vision
 
 if TYPE_CHECKING:
-    from benchmarks.sweep.case import Case
+    from tests.sweep.case import Case
 
 
 def catalogue() -> dict[str, Case]:

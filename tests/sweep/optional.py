@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from benchmarks.sweep.case import Case, Sample, image
+from tests.sweep.case import Case, Sample, image
 from zoo.models.torchvision_operators import torchvision_operators
 
 if TYPE_CHECKING:

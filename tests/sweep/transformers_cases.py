@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.sweep.case import Case, Sample, ids, image, mask, noise
+from tests.sweep.case import Case, Sample, ids, image, mask, noise
 from zoo.models.torchvision_operators import torchvision_operators
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from benchmarks.sweep.case import Case
-    from benchmarks.sweep.record import Record, Results
+    from tests.sweep.case import Case
+    from tests.sweep.record import Record, Results
 
 README = Path(__file__).parents[2] / "README.md"
 TABLE = Path(__file__).with_name("TABLE.md")
@@ -17,7 +17,7 @@ _MARK = "<!-- written by `make sweep` -->"
 _TEXT = 240  # characters of a reason; the whole stands in results.json
 _HEAD = """# Which models convert
 
-Written by `make sweep` (`python -m benchmarks.sweep --help`) from [results.json](results.json),
+Written by `make sweep` (`python -m tests.sweep --help`) from [results.json](results.json),
 which has the reasons in full; do not edit. One small configuration each, random weights, small
 inputs. *Proven*: converted, and within tolerance of eager PyTorch in a fresh process without torch,
 on the inputs and at the lowest, highest and odd sizes of whatever varies; decibels are the signal
@@ -39,7 +39,7 @@ def sentence(results: Results) -> str:
     said = "; ".join(parts) or "nothing was tried yet"
     return (
         f"Of the {len(tried)} architectures that the sweep has tried so far, {said}; its "
-        f"[table](benchmarks/sweep/TABLE.md) says how many are left."
+        f"[table](tests/sweep/TABLE.md) says how many are left."
     )
 
 
@@ -53,7 +53,7 @@ def table(cases: Mapping[str, Case], results: Results) -> str:
     families: dict[tuple[str, str], list[str]] = {}
     for name, case in cases.items():
         families.setdefault((case.library, case.family), []).append(name)
-    parts = [_HEAD, sentence(results).replace("[table](benchmarks/sweep/TABLE.md)", "table"), ""]
+    parts = [_HEAD, sentence(results).replace("[table](tests/sweep/TABLE.md)", "table"), ""]
     for (library, family), names in families.items():
         rows = [line for name in names for line in _rows(name, results)]
         left = sum(all(name not in rows for rows in results.records.values()) for name in names)

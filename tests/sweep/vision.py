@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.sweep.case import Case, Sample, image, noise
+from tests.sweep.case import Case, Sample, image, noise
 from zoo.models.torchvision_operators import torchvision_operators
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from benchmarks.sweep import attempt
-from benchmarks.sweep.attempt import Bounds, run, without_folders
-from benchmarks.sweep.case import Case, Sample
-from benchmarks.sweep.record import Record, Results
-from benchmarks.sweep.table import README, TABLE, sentence, table, with_sentence
+from tests.sweep import attempt
+from tests.sweep.attempt import Bounds, run, without_folders
+from tests.sweep.case import Case, Sample
+from tests.sweep.record import Record, Results
+from tests.sweep.table import README, TABLE, sentence, table, with_sentence
 
 if TYPE_CHECKING:
     from pathlib import Path
