@@ -299,9 +299,10 @@ class Connection:
             return {}
         return {
             "MENAGERIE_STORE": self.store,
-            "MENAGERIE_S3_ENDPOINT": self.s3_endpoint,
-            "MENAGERIE_S3_ACCESS_KEY": ACCESS_KEY,
-            "MENAGERIE_S3_SECRET_KEY": self.s3_secret.get_secret_value(),
+            "AWS_ENDPOINT_URL_S3": self.s3_endpoint,
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": self.s3_secret.get_secret_value(),
+            "AWS_SESSION_TOKEN": "",  # one of the user's belongs to other keys
         }
 
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 _WITHHELD = (
     "AWS_",
     "MENAGERIE_POSTGRES",
-    "MENAGERIE_S3_",
     "MENAGERIE_SWIFT_",
     "PGPASS",
     "PREFECT_",

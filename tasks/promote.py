@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from zoo.store import Release
 
 _GOLDEN_SECONDS = 3600.0
-_SECRETS = ("MENAGERIE_S3_", "PREFECT_API", "AWS_", KEYS)
+_SECRETS = ("PREFECT_API", "AWS_", KEYS)
 
 
 def promote_candidate(

@@ -199,10 +199,12 @@ def _require_reachable(store: str, cluster: "Connection") -> None:
     """
     from flows.connection import Origin
 
-    foreign = os.environ.get("MENAGERIE_S3_ENDPOINT") != cluster.s3_endpoint
+    foreign = os.environ.get("AWS_ENDPOINT_URL_S3") != cluster.s3_endpoint
     if cluster.origin is Origin.LOCAL_CLUSTER and store.startswith("s3://") and foreign:
         fact = "the worker of `zoo up` has the keys of its own store only"
-        raise UsageError(store, fact, "Add --local, or unset MENAGERIE_STORE and MENAGERIE_S3_*")
+        raise UsageError(
+            store, fact, "Add --local, or unset MENAGERIE_STORE and AWS_ENDPOINT_URL_S3"
+        )
 
 
 def _convert(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from flows.connection import Connection
 
-_OF_A_STORE = ("MENAGERIE_STORE", "MENAGERIE_S3_")
+_OF_A_STORE = ("MENAGERIE_STORE", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
 def complete_models(incomplete: str) -> list[str]:
@@ -164,20 +164,21 @@ def store_url(given: str | None) -> str:
 def use_cluster(wanted: "Callable[[Connection], dict[str, str]]") -> "Connection | None":
     """Put what is `wanted` of a cluster that `zoo up` started into this process's environment.
 
-    Variables that are set already stay as they are. Those of a store belong together: where one is
-    set to something else, none of the cluster's is added, or its store would be asked with the keys
-    of another.
+    Variables of Prefect that are set already stay as they are. Those of a store belong together:
+    where its address or server is set to something else, none of the cluster's is added, else all
+    are, or its store would be asked with the keys of another.
     """
     from flows.connection import connection
 
     if (found := connection()) is None:
         return None
     values = wanted(found)
-    theirs = {name: value for name, value in os.environ.items() if name.startswith(_OF_A_STORE)}
-    if any(values.get(name) != value for name, value in theirs.items()):
-        values = {name: each for name, each in values.items() if not name.startswith(_OF_A_STORE)}
+    of_store = {name: values.pop(name) for name in found.store_environment() if name in values}
     for name, value in values.items():
         os.environ.setdefault(name, value)
+    theirs = {name: os.environ[name] for name in _OF_A_STORE if name in os.environ}
+    if theirs.items() <= of_store.items():
+        os.environ.update(of_store)
     return found
 
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from zoo.store import Release
 
 _REPORT = "report.html"
-_ENDPOINT = "MENAGERIE_S3_ENDPOINT"  # no secret; without it the address means AWS
-_AUTHORITY = "MENAGERIE_S3_CA_BUNDLE"
-_KEYS = ("MENAGERIE_S3_ACCESS_KEY", "MENAGERIE_S3_SECRET_KEY")
+_ENDPOINT = "AWS_ENDPOINT_URL_S3"  # no secret; without it the address means AWS
+_AUTHORITY = "AWS_CA_BUNDLE"
+_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
 
 class Links:

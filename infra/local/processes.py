@@ -47,7 +47,7 @@ POOL = "linux-cpu"
 _LOOKS, _LOOK_SECONDS = 3, 0.01  # at a process whose program is just being replaced
 _PREFECT = [sys.executable, "-m", "prefect", "--no-prompt"]
 # Set for another server or store, they would lead our processes astray; and one holds a secret.
-_FOREIGN = ("PREFECT_", "MENAGERIE_S3_", "MENAGERIE_STORE", "MENAGERIE_POSTGRES")
+_FOREIGN = ("PREFECT_", "AWS_", "MENAGERIE_STORE", "MENAGERIE_POSTGRES")
 
 # SQLite has one writer at a time: wait for it, and write seldom. By itself the scheduler writes
 # a hundred runs of every schedule at once, and the recorder one event a transaction. An event

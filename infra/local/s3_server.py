@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # Set by tests: Linux ends the process when its parent dies, however that dies.
 WITH_PARENT = "MENAGERIE_WITH_PARENT"
 
-_RIGHTS = "MENAGERIE_S3_RIGHTS"
+_RIGHTS = "MENAGERIE_SWIFT_RIGHTS"
 _STORAGE = ("account", "container", "object")
 _CONF = Path(__file__).with_name("swift_conf")
 

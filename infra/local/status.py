@@ -17,7 +17,6 @@ from flows.connection import (
 from infra.local.processes import POOL, PROCESSES, last_line, log_path
 from infra.local.server import ask
 from infra.wanted import load_wanted
-from menagerie.store.s3_options import S3Options, Secret
 from zoo.base_models import Frozen
 from zoo.errors import Check, Health, MenagerieError
 
@@ -82,16 +81,19 @@ def look_at(name: str, state: ClusterState, connection: Connection) -> Check:
 
 def bucket(connection: Connection) -> S3Objects:
     """The cluster's store."""
+    from botocore.config import Config
+
     from zoo.store.s3 import S3Objects
 
     secret = connection.s3_secret
-    options = S3Options(
-        endpoint=connection.s3_endpoint,
-        access_key=Secret(ACCESS_KEY),
-        secret_key=None if secret is None else Secret(secret.get_secret_value()),
-        attempts=1,
+    return S3Objects(
+        BUCKET,
+        "zoo",
+        endpoint_url=connection.s3_endpoint,
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=None if secret is None else secret.get_secret_value(),
+        config=Config(retries={"total_max_attempts": 1}),
     )
-    return S3Objects(BUCKET, "zoo", options)
 
 
 def _s3(state: ClusterState, connection: Connection) -> str:

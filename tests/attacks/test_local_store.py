@@ -53,9 +53,9 @@ def test_the_inner_servers_answer_nobody_else(
     server: swift_server.SwiftServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Listing, reading, replacing and deleting, as the review did it; the proxy goes on working."""
-    monkeypatch.setenv("MENAGERIE_S3_ENDPOINT", server.http)
-    monkeypatch.setenv("MENAGERIE_S3_ACCESS_KEY", swift_server.ACCESS_KEY)
-    monkeypatch.setenv("MENAGERIE_S3_SECRET_KEY", swift_server.SECRET_KEY)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.http)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", swift_server.ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", swift_server.SECRET_KEY)
     objects = open_store("s3://models/zoo").objects
     objects.ensure_bucket()  # type: ignore[attr-defined]
     objects.put_small(RELEASE, b"released")

@@ -17,7 +17,6 @@ from bundle_maker import make_bundle
 
 from infra.local import s3_rights
 from infra.local.s3_rights import Key, Rights, policy
-from menagerie.store.s3_options import S3Options, Secret
 from zoo.errors import StoreError
 from zoo.signing import Promoter
 from zoo.store import Store
@@ -61,14 +60,16 @@ def client(server: swift_server.SwiftServer, key: Key, endpoint: str = "") -> An
 
 def store_of(server: swift_server.SwiftServer, key: Key) -> Store:
     """The store as who has that key opens it."""
-    options = S3Options(
-        endpoint=server.http,
-        access_key=Secret(key.name),
-        secret_key=Secret(key.secret),
-        part_bytes=PART,
-        attempts=1,
+    objects = S3Objects(
+        BUCKET,
+        "zoo",
+        endpoint_url=server.http,
+        aws_access_key_id=key.name,
+        aws_secret_access_key=key.secret,
+        config=Config(retries={"total_max_attempts": 1}),
     )
-    return Store(S3Objects(BUCKET, "zoo", options))
+    objects.part_bytes = PART
+    return Store(objects)
 
 
 def code(request: Any, **arguments: Any) -> str:

@@ -181,9 +181,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         ).create_bucket(Bucket="models")
         yield {
             "MENAGERIE_STORE": "s3://models/zoo",
-            "MENAGERIE_S3_ENDPOINT": server.http,
-            "MENAGERIE_S3_ACCESS_KEY": WORKER.name,
-            "MENAGERIE_S3_SECRET_KEY": WORKER.secret,
+            "AWS_ENDPOINT_URL_S3": server.http,
+            "AWS_ACCESS_KEY_ID": WORKER.name,
+            "AWS_SECRET_ACCESS_KEY": WORKER.secret,
         }
 
 

@@ -85,9 +85,9 @@ def test_a_store_that_refuses_a_wrong_clock_is_named_with_it(
 ) -> None:
     """S3 refuses requests an hour old: the row says what to do, and a right worker completes."""
     settings = {
-        "MENAGERIE_S3_ENDPOINT": swift.http,
-        "MENAGERIE_S3_ACCESS_KEY": ACCESS_KEY,
-        "MENAGERIE_S3_SECRET_KEY": SECRET_KEY,
+        "AWS_ENDPOINT_URL_S3": swift.http,
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
     }
     for name, value in settings.items():
         monkeypatch.setenv(name, value)

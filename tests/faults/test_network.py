@@ -33,22 +33,20 @@ def way(
     cluster.store = f"s3://zoo/{tmp_path.name}"
     settings = {
         OWN_STORE: cluster.store,  # so that a run signs what it publishes
-        "MENAGERIE_S3_ENDPOINT": swift.http,
-        "MENAGERIE_S3_ACCESS_KEY": ACCESS_KEY,
-        "MENAGERIE_S3_SECRET_KEY": SECRET_KEY,
-        "MENAGERIE_S3_PART_BYTES": str(5 * MIB),
-        "MENAGERIE_S3_ATTEMPTS": "2",
-        "MENAGERIE_S3_CONCURRENCY": "1",
-        "MENAGERIE_S3_READ_TIMEOUT": str(READ_SECONDS),
+        "AWS_ENDPOINT_URL_S3": swift.http,
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+        "AWS_MAX_ATTEMPTS": "2",
+        "MENAGERIE_TEST_LINE": str(READ_SECONDS),
     }
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     cluster.kill("worker")
     with Forwarder(swift.ports["http"]) as forwarder:
         address = f"http://127.0.0.1:{forwarder.port}"
-        cluster.changes |= settings | {"MENAGERIE_S3_ENDPOINT": address}
+        cluster.changes |= settings | {"AWS_ENDPOINT_URL_S3": address}
         cluster.start_worker("far")
-        cluster.changes["MENAGERIE_S3_ENDPOINT"] = swift.http
+        cluster.changes["AWS_ENDPOINT_URL_S3"] = swift.http
         yield forwarder
 
 

@@ -27,6 +27,7 @@ from tasks.prove import prove
 from transforms.stages import Stage
 from zoo.processes import OWN_STORE
 from zoo.store import open_store
+from zoo.store.s3 import S3Objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,13 +82,13 @@ def way(swift: SwiftServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         values = {
             "MENAGERIE_HOME": str(tmp_path / "home"),
             OWN_STORE: f"s3://zoo/{tmp_path.name}",  # so that a run signs what it publishes
-            "MENAGERIE_S3_ENDPOINT": f"http://127.0.0.1:{forwarder.port}",
-            "MENAGERIE_S3_ACCESS_KEY": ACCESS_KEY,
-            "MENAGERIE_S3_SECRET_KEY": SECRET_KEY,
-            "MENAGERIE_S3_PART_BYTES": str(5 * MIB),
-            "MENAGERIE_S3_ATTEMPTS": "2",
-            "MENAGERIE_S3_CONCURRENCY": "1",
+            "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{forwarder.port}",
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            "AWS_MAX_ATTEMPTS": "2",
         }
+        monkeypatch.setattr(S3Objects, "part_bytes", 5 * MIB)
+        monkeypatch.setattr(S3Objects, "concurrency", 1)
         for name, value in values.items():
             monkeypatch.setenv(name, value)
         yield forwarder

@@ -16,6 +16,7 @@ from typing import Any
 TESTS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS / "tasks"))
 
+from botocore.config import Config
 from prefect import State, flow
 from toy_zoo import ToyModel, toy_judgement
 
@@ -28,6 +29,7 @@ from flows.parameters import ConversionOptions, RunLimits
 from flows.run_names import own_name
 from flows.runs import NOTHING_KEPT
 from flows.services import Services, use_services
+from menagerie.store import s3
 from tasks.child import Child, spawn
 from tasks.job import Job, StageRecords
 from tasks.model_process import ModelProcess
@@ -35,9 +37,14 @@ from tasks.prove import prove
 from tasks.stages import ModelHolder
 from transforms.stages import Stage
 from zoo.records import ConversionReport
+from zoo.store.s3 import S3Objects
 
 if os.environ.get("MENAGERIE_TOYS") == "instant":  # edits of the stages' code change no toy
     planning.code_digest = lambda: "0" * 64
+
+if seconds := os.environ.get("MENAGERIE_TEST_LINE"):  # parts so small, and silence so short
+    S3Objects.part_bytes, S3Objects.concurrency = 5 * 2**20, 1
+    s3._CONFIG = s3._CONFIG.merge(Config(read_timeout=float(seconds)))
 
 TOLD: list[Any] = []  # what convert_zoo gave in this process, whatever became of it on the way
 COMMAND = (sys.executable, str(Path(__file__).with_name("faulty_model.py")))

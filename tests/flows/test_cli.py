@@ -220,10 +220,10 @@ def test_an_unreachable_store_is_one_line(
     zoo: Run, manifest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody listens at the endpoint: exit code 1, what and where, no traceback."""
-    monkeypatch.setenv("MENAGERIE_S3_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setenv("MENAGERIE_S3_ACCESS_KEY", "a")
-    monkeypatch.setenv("MENAGERIE_S3_SECRET_KEY", "b")
-    monkeypatch.setenv("MENAGERIE_S3_ATTEMPTS", "1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     code, out, err = zoo("convert", "--manifest", manifest, "--store", "s3://zoo/x")
     assert (code, out) == (1, "")
     assert "127.0.0.1:9" in one_line(err)

@@ -114,9 +114,9 @@ def bucket(
 ) -> Store:
     """An empty store of the test's own in a bucket, which this process has the key to."""
     monkeypatch.setenv("MENAGERIE_KEYS", str(tmp_path / "keys"))
-    monkeypatch.setenv("MENAGERIE_S3_ENDPOINT", swift.http)
-    monkeypatch.setenv("MENAGERIE_S3_ACCESS_KEY", swift_server.ACCESS_KEY)
-    monkeypatch.setenv("MENAGERIE_S3_SECRET_KEY", swift_server.SECRET_KEY)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", swift.http)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", swift_server.ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", swift_server.SECRET_KEY)
     store = open_store(f"s3://models/{tmp_path.name}")
     store.objects.ensure_bucket()  # type: ignore[attr-defined]
     return store
@@ -151,7 +151,7 @@ def test_a_private_bucket_has_one_address_for_all(
     """Who has it needs no key; without its signature it shows nothing."""
     releases = released(bucket, tmp_path / "keys", tmp_path)
     index = catalog("--store", bucket.url)
-    for name in ("MENAGERIE_S3_ACCESS_KEY", "MENAGERIE_S3_SECRET_KEY"):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     check(index, releases)
     with pytest.raises(OSError, match=r"HTTP Error 40[013]"):

@@ -34,7 +34,6 @@ from infra.local.server import ApiSilent, ask
 from infra.local.status import status
 from infra.local.up import database_url, tell_of_deployments, up
 from zoo.errors import MenagerieError, UsageError
-from zoo.store import S3Options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,10 +100,8 @@ def test_a_running_cluster_is_meant(credentials: Credentials) -> None:
     assert values["PREFECT_API_URL"] == "http://127.0.0.1:4200/api"
     assert values["PREFECT_API_AUTH_STRING"] == credentials.api_auth.get_secret_value()
     assert values["MENAGERIE_STORE"] == "s3://menagerie/zoo"
-    options = S3Options.from_environment(values)
-    assert options.endpoint == "http://127.0.0.1:2"
-    assert options.secret_key is not None
-    assert options.secret_key.get_secret_value() == credentials.s3_secret.get_secret_value()
+    assert values["AWS_ENDPOINT_URL_S3"] == "http://127.0.0.1:2"
+    assert values["AWS_SECRET_ACCESS_KEY"] == credentials.s3_secret.get_secret_value()
     assert credentials.s3_secret.get_secret_value() not in repr(found)
 
 
@@ -115,7 +112,9 @@ def test_a_running_cluster_is_meant(credentials: Credentials) -> None:
         ({}, "s3://menagerie/zoo"),
         ({"MENAGERIE_STORE": "s3://menagerie/zoo"}, "s3://menagerie/zoo"),
         ({"MENAGERIE_STORE": "/srv/store"}, "/srv/store"),
-        ({"MENAGERIE_S3_ENDPOINT": "https://s3.example.org"}, None),
+        ({"AWS_ENDPOINT_URL_S3": "https://s3.example.org"}, None),
+        ({"AWS_ENDPOINT_URL": "https://s3.example.org"}, None),
+        ({"AWS_SECRET_ACCESS_KEY": "theirs"}, "s3://menagerie/zoo"),
     ],
 )
 def test_variables_of_a_store_stay_together(
@@ -131,7 +130,8 @@ def test_variables_of_a_store_stay_together(
     assert found is not None
     assert os.environ["PREFECT_API_URL"] == found.api_url
     assert os.environ.get("MENAGERIE_STORE") == store
-    assert ("MENAGERIE_S3_SECRET_KEY" in os.environ) == (store == "s3://menagerie/zoo")
+    ours = os.environ.get("AWS_SECRET_ACCESS_KEY") == credentials.s3_secret.get_secret_value()
+    assert ours == (store == "s3://menagerie/zoo")
 
 
 @pytest.mark.usefixtures("runs")
@@ -149,7 +149,7 @@ def test_the_store_of_a_page_is_reached_by_its_address(
     saved(up=True)
     monkeypatch.setattr(os, "environ", dict(os.environ))
     assert store_url(named) == named
-    assert ("MENAGERIE_S3_SECRET_KEY" in os.environ) == known
+    assert ("AWS_SECRET_ACCESS_KEY" in os.environ) == known
 
 
 @pytest.mark.usefixtures("runs")
@@ -163,16 +163,15 @@ def test_a_command_that_names_the_store_keeps_its_endpoint(
     opened = []
 
     def objects(url: str, *_: object) -> None:
-        opened.append((url, S3Options.from_environment()))
+        opened.append((url, dict(os.environ)))
         raise MenagerieError(url, "is opened")
 
     monkeypatch.setattr("zoo.store._objects", objects)  # what writes
     monkeypatch.setattr("menagerie.store._bucket", lambda *at: objects(f"s3://{'/'.join(at)}"))
     assert invoke([*command, "--store", "s3://menagerie/zoo"]) == 1
-    [(url, options)] = opened
-    assert (url, options.endpoint) == ("s3://menagerie/zoo", "http://127.0.0.1:2")
-    assert options.secret_key is not None
-    assert options.secret_key.get_secret_value() == credentials.s3_secret.get_secret_value()
+    [(url, values)] = opened
+    assert (url, values["AWS_ENDPOINT_URL_S3"]) == ("s3://menagerie/zoo", "http://127.0.0.1:2")
+    assert values["AWS_SECRET_ACCESS_KEY"] == credentials.s3_secret.get_secret_value()
 
 
 @pytest.mark.usefixtures("runs")
@@ -181,7 +180,7 @@ def test_another_s3_store_is_not_for_the_workers_of_up(
 ) -> None:
     """They have no keys to it: misuse, said before anything is asked of anybody."""
     saved(up=True)
-    team = {"MENAGERIE_S3_ENDPOINT": "https://s3.example.org", "MENAGERIE_STORE": "s3://team/zoo"}
+    team = {"AWS_ENDPOINT_URL_S3": "https://s3.example.org", "MENAGERIE_STORE": "s3://team/zoo"}
     monkeypatch.setattr(os, "environ", {**os.environ, **team})
     assert invoke(["convert", "resnet18", "--random-weights", "0"]) == 2
     said = capfd.readouterr().err

@@ -91,13 +91,13 @@ def test_the_command_says_where_the_store_is(
     release: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An s3:// address alone means AWS: whose server it is stands before it. No key does."""
-    monkeypatch.setenv("MENAGERIE_S3_ENDPOINT", "https://s3.example.org")
-    monkeypatch.setenv("MENAGERIE_S3_ACCESS_KEY", "owner")
-    monkeypatch.setenv("MENAGERIE_S3_SECRET_KEY", "hush")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "https://s3.example.org")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "owner")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
     page = Links("s3://models/zoo", release).markdown()
     [command] = [line.strip() for line in page.splitlines() if "zoo pull" in line]
     assert command == (
-        "MENAGERIE_S3_ENDPOINT=https://s3.example.org "
+        "AWS_ENDPOINT_URL_S3=https://s3.example.org "
         "zoo pull tiny --target cpu --store s3://models/zoo"
     )
     assert "hush" not in page

@@ -105,7 +105,7 @@ class Team:
         """The team's authority, as a host learns of it."""
         (host.folder / "ca.pem").write_bytes(self.authority)
         place = str(STATE / "ca.pem")
-        return {"PREFECT_API_SSL_CERT_FILE": place, "MENAGERIE_S3_CA_BUNDLE": place}
+        return {"PREFECT_API_SSL_CERT_FILE": place, "AWS_CA_BUNDLE": place}
 
     def settings(self, host: Host, key: str) -> dict[str, str]:
         """What `worker.env` asks for, with one of the store's keys."""
@@ -113,9 +113,9 @@ class Team:
             "PREFECT_API_URL": self.api,
             "PREFECT_API_AUTH_STRING": AUTH,
             "MENAGERIE_STORE": self.store,
-            "MENAGERIE_S3_ENDPOINT": self.endpoint,
-            "MENAGERIE_S3_ACCESS_KEY": self.keys[key].name,
-            "MENAGERIE_S3_SECRET_KEY": self.keys[key].secret,
+            "AWS_ENDPOINT_URL_S3": self.endpoint,
+            "AWS_ACCESS_KEY_ID": self.keys[key].name,
+            "AWS_SECRET_ACCESS_KEY": self.keys[key].secret,
         }
         return filled_in("container/worker.env.example", values) | self.trusting(host)
 

@@ -170,10 +170,10 @@ def test_the_links_of_a_run_make_a_bundle(
     monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / "publisher"))
     for server in swift_server.running(tmp_path / "swift"):
         keys = {
-            "MENAGERIE_S3_ACCESS_KEY": swift_server.ACCESS_KEY,
-            "MENAGERIE_S3_SECRET_KEY": swift_server.SECRET_KEY,
+            "AWS_ACCESS_KEY_ID": swift_server.ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": swift_server.SECRET_KEY,
         }
-        for name, value in {"MENAGERIE_S3_ENDPOINT": server.http, **keys}.items():
+        for name, value in {"AWS_ENDPOINT_URL_S3": server.http, **keys}.items():
             monkeypatch.setenv(name, value)
         store = open_store("s3://models/zoo")
         store.objects.ensure_bucket()  # type: ignore[attr-defined]
@@ -191,7 +191,7 @@ def test_the_links_of_a_run_make_a_bundle(
             urllib.request.urlretrieve(address, path)  # noqa: S310 - of our own server
         urllib.request.urlretrieve(archive, tmp_path / "got.zip")  # noqa: S310
         zipfile.ZipFile(tmp_path / "got.zip").extractall(tmp_path / "by-zip")
-        [command] = re.findall(r"^    (MENAGERIE_S3_ENDPOINT=.*)$", page, re.MULTILINE)
+        [command] = re.findall(r"^    (AWS_ENDPOINT_URL_S3=.*)$", page, re.MULTILINE)
         assert all(f"`{name}`" in page for name in keys)
         subprocess.run(
             ["/bin/sh", "-c", f"{command} -o by-command"],

@@ -98,8 +98,8 @@ def test_keys_to_store_and_server_are_not_lent(
 ) -> None:
     """A model's own code may run there; what sources and compilers need is there all the same."""
     withheld = {
-        "MENAGERIE_S3_ACCESS_KEY",
-        "MENAGERIE_S3_SECRET_KEY",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SESSION_TOKEN",
         "MENAGERIE_POSTGRES",
         "MENAGERIE_SWIFT_SECRET",
         "PREFECT_API_AUTH_STRING",

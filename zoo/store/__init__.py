@@ -7,7 +7,6 @@ from urllib.parse import unquote, urlsplit
 
 from menagerie.figures import shown_address
 from menagerie.store.releases import Release
-from menagerie.store.s3_options import Addressing, Checksums, S3Options
 from zoo.errors import UsageError
 from zoo.store.base import LocalObjects, ObjectStore, Progress, silent
 from zoo.store.coordination import LeaseTiming
@@ -17,15 +16,12 @@ from zoo.store.probe import Finding, StoreCheck
 from zoo.store.releases import ReleaseVerdict, Store
 
 __all__ = [
-    "Addressing",
-    "Checksums",
     "Finding",
     "KeepRule",
     "LeaseTiming",
     "Progress",
     "Release",
     "ReleaseVerdict",
-    "S3Options",
     "Store",
     "StoreCheck",
     "StoredBuild",
@@ -37,24 +33,22 @@ __all__ = [
 _FORMS = "Give a folder, file:///folder or s3://bucket/prefix"
 
 
-def open_store(
-    url: str, options: S3Options | None = None, *, allow_unsigned: bool | None = None
-) -> Store:
+def open_store(url: str, *, allow_unsigned: bool | None = None) -> Store:
     """Opens the store at `url`; nothing is read or written yet.
 
     Args:
-        url: a folder, `file:///folder` or `s3://bucket/prefix`.
-        options: for S3; left out, they come from the MENAGERIE_S3_* variables.
+        url: a folder, `file:///folder` or `s3://bucket/prefix`; botocore's own variables and
+            profiles, as AWS_ENDPOINT_URL_S3, say how to talk to the server.
         allow_unsigned: also find and pull what no trusted key has signed; None:
             MENAGERIE_ALLOW_UNSIGNED decides.
 
     Raises:
-        UsageError: the address has another form, or a variable is wrong.
+        UsageError: the address has another form.
     """
-    return Store(_objects(url, options), allow_unsigned=allow_unsigned)
+    return Store(_objects(url), allow_unsigned=allow_unsigned)
 
 
-def _objects(url: str, options: S3Options | None) -> ObjectStore:
+def _objects(url: str) -> ObjectStore:
     if "://" not in url:
         if not url:
             raise UsageError("store", "its address is empty", _FORMS)
@@ -68,6 +62,5 @@ def _objects(url: str, options: S3Options | None) -> ObjectStore:
     if parts.scheme == "s3" and parts.netloc:
         from zoo.store.s3 import S3Objects
 
-        prefix = parts.path.strip("/")
-        return S3Objects(parts.netloc, prefix, options or S3Options.from_environment())
+        return S3Objects(parts.netloc, parts.path.strip("/"))
     raise UsageError(shown_address(url), "is not the address of a store", _FORMS)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import ClientError
 
 from menagerie.store.s3 import ABSENT, S3Reader
-from menagerie.store.s3_options import Checksums, S3Options
 from zoo.errors import NotInStore, StoreError
 from zoo.store.base import Advance, ObjectStore, content_type
 
@@ -29,15 +27,15 @@ _UNKNOWN = {
     "NotImplemented",
     "XAmzContentSHA256Mismatch",
 }
+_REQUIRED = "when_required"
 _MOST_PARTS = 1000  # S3 allows 10,000, but OpenStack Swift 1,000 as it is delivered
 
 
 class S3Objects(S3Reader, ObjectStore):
     """Keys are keys of the bucket, under `prefix`."""
 
-    def __init__(self, bucket: str, prefix: str, options: S3Options) -> None:
-        super().__init__(bucket, prefix, options)
-        self.part_bytes = options.part_bytes
+    part_bytes = 16 * 2**20
+    concurrency = 4  # parts in flight at once
 
     def put_file(self, source: Path, key: str, advance: Advance) -> None:
         """Sends the file in one request, or in parts when it is large."""
@@ -118,29 +116,26 @@ class S3Objects(S3Reader, ObjectStore):
 
     def _write(self, key: str, put: Callable[[], object]) -> None:
         """Writes; where a server refuses the checksum, without it, and so from then on."""
-        known = self._options
+        config = self._client.meta.config  # botocore reads it at each request
+        known = config.request_checksum_calculation
         try:
             with self._errors(key):
                 put()
         except StoreError as error:
-            if known.checksums is Checksums.REQUIRED or not _is_unknown(error):
+            if known == _REQUIRED or not _is_unknown(error):
                 raise
         else:
             return
-        self._use(replace(known, checksums=Checksums.REQUIRED))
+        config.request_checksum_calculation = _REQUIRED
         try:
             with self._errors(key):
                 put()
         except StoreError:
-            self._use(known)
+            config.request_checksum_calculation = known
             raise
         if not self.remark:
-            self.remark = "It refuses checksums: set MENAGERIE_S3_CHECKSUMS=when_required"
+            self.remark = f"It refuses checksums: set AWS_REQUEST_CHECKSUM_CALCULATION={_REQUIRED}"
             _log.warning("%s: %s", self.url, self.remark)
-
-    def _use(self, options: S3Options) -> None:
-        self._options = options
-        self.__dict__.pop("_client", None)
 
     def _upload(self, source: Path, key: str, advance: Advance) -> None:
         size = source.stat().st_size
@@ -155,7 +150,7 @@ class S3Objects(S3Reader, ObjectStore):
         transfer = TransferConfig(
             multipart_threshold=self.part_bytes + 1,
             multipart_chunksize=max(self.part_bytes, -(-size // _MOST_PARTS)),
-            max_concurrency=self._options.concurrency,
+            max_concurrency=self.concurrency,
         )
         try:
             with source.open("rb") as file:

@@ -23,12 +23,13 @@ def open_releases(url: str, *, allow_unsigned: bool | None = None) -> ReleaseRea
 
     Args:
         url: a folder, `file:///folder`, `https://host/path` or `s3://bucket/prefix`; for the last
-            the extra `s3` is needed, and MENAGERIE_S3_* variables say how to talk to the server.
+            the extra `s3` is needed, and botocore's variables, as AWS_ENDPOINT_URL_S3, say how to
+            talk to the server.
         allow_unsigned: also take what no trusted key has signed; None: MENAGERIE_ALLOW_UNSIGNED
             decides.
 
     Raises:
-        UsageError: the address has another form, a variable is wrong, or the extra is missing.
+        UsageError: the address has another form, or the extra is missing.
     """
     return ReleaseReader(_reader(url), allow_unsigned=allow_unsigned)
 
@@ -58,12 +59,10 @@ def _reader(url: str) -> ObjectReader:
 
 
 def _bucket(name: str, prefix: str) -> ObjectReader:
-    from menagerie.store.s3_options import S3Options
-
     try:
         from menagerie.store.s3 import S3Reader
     except ModuleNotFoundError as error:
         raise UsageError(
             f"s3://{name}", f"{error.name} is not installed", "Install it: pip install boto3"
         ) from None
-    return S3Reader(name, prefix, S3Options.from_environment())
+    return S3Reader(name, prefix)

@@ -1,4 +1,8 @@
-"""Reading a store in a bucket of an S3 server, through boto3 (the extra `s3`)."""
+"""Reading a store in a bucket of an S3 server, through boto3 (the extra `s3`).
+
+Server, keys, region, retries, checksums and authority are botocore's own variables and profiles:
+AWS_ENDPOINT_URL_S3, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_CA_BUNDLE, AWS_PROFILE and so on.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +28,15 @@ from botocore.exceptions import (
     SSLError,
 )
 
-from menagerie.errors import NotInStore, StoreError, StoreFull, StoreUnreachable, TooLarge
+from menagerie.errors import (
+    NotInStore,
+    StoreError,
+    StoreFull,
+    StoreUnreachable,
+    TooLarge,
+    UsageError,
+)
 from menagerie.store.base import MOST_KEYS, MOST_PAGES, Advance, ObjectReader, StoredFile
-from menagerie.store.s3_options import Addressing, S3Options, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,28 +52,42 @@ _READS = {"HeadObject", "GetObject"}
 _SKEWED = {"RequestTimeTooSkewed", "RequestExpired"}
 _SHORT = {"416", "InvalidRange"}
 _FULL = {"507", "InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}
+_ATTEMPTS = 3  # botocore's where AWS_MAX_ATTEMPTS is not set
+_CONFIG = Config(
+    signature_version="s3v4",  # presigned addresses would still take the old one
+    connect_timeout=5.0,
+    read_timeout=60.0,
+)
 
 
 class S3Reader(ObjectReader):
-    """Keys are keys of the bucket, under `prefix`."""
+    """Keys are keys of the bucket, under `prefix`.
 
-    def __init__(self, bucket: str, prefix: str, options: S3Options) -> None:
+    Args:
+        bucket: its name.
+        prefix: of all keys; may be empty.
+        given: arguments of boto3's client that the environment is not to decide, as `endpoint_url`.
+    """
+
+    def __init__(self, bucket: str, prefix: str, **given: Any) -> None:
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
-        self._options = options
+        self._given = given
         self.url = f"s3://{bucket}/{prefix}".rstrip("/")
 
     def get_file(self, key: str, destination: Path, size: int, advance: Advance) -> None:
         """Asks for the range that `destination` lacks, again when the connection breaks."""
         destination.touch()
-        for attempt in range(1, self._options.attempts + 1):
+        retries = self._client.meta.config.retries
+        attempts = retries.get("total_max_attempts", _ATTEMPTS)
+        for attempt in range(1, attempts + 1):
             if destination.stat().st_size >= size:
                 return
             try:
                 with self._errors(key):
                     self._append(key, destination, size, advance)
             except StoreUnreachable:
-                if attempt == self._options.attempts:
+                if attempt == attempts:
                     raise
                 _pause(attempt)
             else:
@@ -103,28 +127,13 @@ class S3Reader(ObjectReader):
 
     @cached_property
     def _client(self) -> Any:
-        options = self._options
-        named = options.endpoint is not None and options.addressing is Addressing.AUTO
-        style = Addressing.PATH if named else options.addressing
-        return boto3.session.Session().client(
-            "s3",
-            endpoint_url=options.endpoint,
-            region_name=options.region,
-            verify=None if options.ca_bundle is None else str(options.ca_bundle),
-            aws_access_key_id=_revealed(options.access_key),
-            aws_secret_access_key=_revealed(options.secret_key),
-            aws_session_token=_revealed(options.session_token),
-            config=Config(
-                signature_version="s3v4",  # presigned addresses would still take the old one
-                s3={"addressing_style": style.value},
-                request_checksum_calculation=options.checksums.value,
-                response_checksum_validation=options.checksums.value,
-                retries={"mode": "standard", "total_max_attempts": options.attempts},
-                connect_timeout=options.connect_timeout,
-                read_timeout=options.read_timeout,
-                max_pool_connections=max(10, options.concurrency),
-            ),
-        )
+        given = {**self._given, "config": _CONFIG.merge(self._given.get("config", Config()))}
+        try:
+            return boto3.session.Session().client("s3", **given)
+        except (BotoCoreError, ValueError) as error:
+            fact = f"its settings cannot be meant: {_innermost(error)}"
+            advice = "Correct the AWS_* variable or the profile"
+            raise UsageError(self.url, fact, advice) from error
 
     def _where(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + key}
@@ -169,7 +178,7 @@ class S3Reader(ObjectReader):
     @property
     def place(self) -> str:
         """The address and the server's, by which one bucket's name may mean several."""
-        return f"{self.url} at {self._options.endpoint or 'AWS'}"
+        return f"{self.url} at {self._client.meta.endpoint_url}"
 
     def _answered(self, error: ClientError, key: str) -> StoreError:
         """The server answered, with a refusal."""
@@ -185,9 +194,7 @@ class S3Reader(ObjectReader):
             fact, advice = "there is no such object", "Publish it again"
         elif code in _REFUSED:
             fact = f"refused ({code})"
-            advice = (
-                "Check MENAGERIE_S3_ACCESS_KEY, MENAGERIE_S3_SECRET_KEY and the bucket's policy"
-            )
+            advice = "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy"
         elif code in _SKEWED:
             fact = f"its clock and this machine's differ too much ({code})"
             advice = "Set the clock of this machine, best by NTP"
@@ -205,16 +212,13 @@ class S3Reader(ObjectReader):
     def _unanswered(self, error: BotoCoreError) -> StoreError:
         """No answer came, or the request was never sent."""
         if isinstance(error, NoCredentialsError | PartialCredentialsError):
-            return StoreError(
-                self.place,
-                "no credentials",
-                "Set MENAGERIE_S3_ACCESS_KEY and MENAGERIE_S3_SECRET_KEY",
-            )
+            advice = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+            return StoreError(self.place, "no credentials", advice)
         if isinstance(error, SSLError):
             return StoreUnreachable(
                 self.place,
                 f"its certificate is not trusted ({_innermost(error)})",
-                "Set MENAGERIE_S3_CA_BUNDLE to the PEM file of the authority that signed it",
+                "Set AWS_CA_BUNDLE to the PEM file of the authority that signed it",
             )
         if isinstance(error, HTTPClientError | IncompleteReadError | EndpointConnectionError):
             return StoreUnreachable(
@@ -227,10 +231,6 @@ def _pause(attempt: int) -> None:
     first, longest = _BACKOFF_SECONDS
     seconds = min(longest, first * 2**attempt)
     time.sleep(seconds * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
-
-
-def _revealed(secret: Secret | None) -> str | None:
-    return None if secret is None else secret.get_secret_value()
 
 
 def _silence(error: BotoCoreError) -> str:

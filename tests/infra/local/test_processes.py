@@ -174,7 +174,7 @@ def test_processes_inherit_nothing_that_is_meant_for_other_servers(
     """Neither another server's address nor another store's keys; all else stays."""
     for name in (
         "PREFECT_API_URL",
-        "MENAGERIE_S3_SECRET_KEY",
+        "AWS_SECRET_ACCESS_KEY",
         "MENAGERIE_STORE",
         "MENAGERIE_POSTGRES",
     ):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "runtime" / "format"))
 from bundle_maker import make_bundle
 from swift_server import ACCESS_KEY, SECRET_KEY, SwiftServer, running
 
-from menagerie.store.s3_options import S3Options, Secret
 from zoo.store import Store
 from zoo.store.base import LocalObjects
 from zoo.store.s3 import S3Objects
@@ -51,41 +50,40 @@ class Place:
     """Opens the same store as often as wanted; a test has one of its own."""
 
     root: Path | None
-    options: S3Options
-    prefix: str
-    clients: dict[str, Any]
+    given: dict[str, Any] = field(default_factory=dict)  # to boto3's client
+    prefix: str = ""
+    clients: dict[str, Any] = field(default_factory=dict)
 
-    def objects(self, **changes: object) -> ObjectStore:
-        """The primitive layer; `changes` replace options of S3."""
+    def objects(self) -> ObjectStore:
+        """The primitive layer; parts are as small as S3 allows."""
         if self.root is not None:
             return LocalObjects(self.root)
-        options = replace(self.options, **changes)
-        objects = S3Objects(BUCKET, self.prefix, options)
-        if repr(options) in self.clients:  # making one takes a quarter of a second
-            objects.__dict__["_client"] = self.clients[repr(options)]
-        self.clients[repr(options)] = objects._client
+        objects = S3Objects(BUCKET, self.prefix, **self.given)
+        objects.part_bytes = 5 * 2**20
+        endpoint = self.given["endpoint_url"]
+        if endpoint in self.clients:  # making one takes a quarter of a second
+            objects.__dict__["_client"] = self.clients[endpoint]
+        self.clients[endpoint] = objects._client
         return objects
 
-    def store(self, **changes: object) -> Store:
+    def store(self) -> Store:
         """The store over it."""
-        return Store(self.objects(**changes))
+        return Store(self.objects())
 
 
-def options(swift: SwiftServer, endpoint: str) -> S3Options:
-    """Options for the server; parts are as small as S3 allows."""
-    return S3Options(
-        endpoint=endpoint,
-        access_key=Secret(ACCESS_KEY),
-        secret_key=Secret(SECRET_KEY),
-        ca_bundle=Path(swift.ca_bundle) if endpoint.startswith("https") else None,
-        part_bytes=5 * 2**20,
-        attempts=3,
-    )
+def given(swift: SwiftServer, endpoint: str) -> dict[str, Any]:
+    """What boto3's client is given for the server."""
+    return {
+        "endpoint_url": endpoint,
+        "aws_access_key_id": ACCESS_KEY,
+        "aws_secret_access_key": SECRET_KEY,
+        "verify": str(swift.ca_bundle) if endpoint.startswith("https") else None,
+    }
 
 
 @pytest.fixture(scope="session")
 def clients() -> Iterator[dict[str, Any]]:
-    """boto3's clients by their options, shared by all tests and closed at the end."""
+    """boto3's clients by their endpoint, shared by all tests and closed at the end."""
     made: dict[str, Any] = {}
     yield made
     for client in made.values():
@@ -95,17 +93,17 @@ def clients() -> Iterator[dict[str, Any]]:
 @pytest.fixture
 def s3(swift: SwiftServer, clients: dict[str, Any]) -> Place:
     """A store in the bucket, over HTTP."""
-    return Place(None, options(swift, swift.http), f"tests/{uuid.uuid4().hex}", clients)
+    return Place(None, given(swift, swift.http), f"tests/{uuid.uuid4().hex}", clients)
 
 
 @pytest.fixture(params=["local", "s3-http", pytest.param("s3-tls", marks=pytest.mark.sweep)])
 def place(request: pytest.FixtureRequest, tmp_path: Path, clients: dict[str, Any]) -> Place:
     """Each kind of store in turn."""
     if request.param == "local":
-        return Place(tmp_path / "store", S3Options(), "", {})
+        return Place(tmp_path / "store")
     swift: SwiftServer = request.getfixturevalue("swift")
     endpoint = swift.http if request.param == "s3-http" else swift.tls
-    return Place(None, options(swift, endpoint), f"tests/{uuid.uuid4().hex}", clients)
+    return Place(None, given(swift, endpoint), f"tests/{uuid.uuid4().hex}", clients)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from zoo.errors import UsageError
-from zoo.store import Addressing, Checksums, S3Options, open_store
+from zoo.store import open_store
 from zoo.store.base import LocalObjects
 from zoo.store.s3 import S3Objects
 
@@ -38,7 +38,7 @@ def test_addresses_of_folders(tmp_path: Path) -> None:
 )
 def test_addresses_of_buckets(url: str, bucket: str, prefix: str) -> None:
     """A bucket, with a prefix or without; nothing is asked of the network yet."""
-    objects = open_store(url, S3Options())._objects
+    objects = open_store(url)._objects
     assert isinstance(objects, S3Objects)
     assert (objects._bucket, objects._prefix) == (bucket, prefix)
 
@@ -52,54 +52,48 @@ def test_other_addresses(url: str) -> None:
         open_store(url)
 
 
-def test_options_from_the_environment(tmp_path: Path) -> None:
-    """Every field has its variable; empty ones and those of others are passed over."""
-    (tmp_path / "ca.pem").touch()
-    options = S3Options.from_environment(
-        {
-            "MENAGERIE_S3_ENDPOINT": "https://s3.example.org",
-            "MENAGERIE_S3_ACCESS_KEY": "me",
-            "MENAGERIE_S3_SECRET_KEY": "hush",
-            "MENAGERIE_S3_ADDRESSING": "virtual",
-            "MENAGERIE_S3_CHECKSUMS": "when_required",
-            "MENAGERIE_S3_PART_BYTES": "5242880",
-            "MENAGERIE_S3_CA_BUNDLE": str(tmp_path / "ca.pem"),
-            "MENAGERIE_S3_REGION": "",
-            "MENAGERIE_HOME": "/elsewhere",
-        }
+def test_botocore_s_own_variables_decide(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Server, keys, region, tries and checksums; what has no variable is set in a profile."""
+    (tmp_path / "config").write_text(
+        "[profile team]\ns3 =\n    addressing_style = virtual\nregion = eu-north-1\n"
     )
-    assert options.endpoint == "https://s3.example.org"
-    assert options.addressing is Addressing.VIRTUAL
-    assert options.checksums is Checksums.REQUIRED
-    assert options.part_bytes == 5 * 2**20
-    assert options.ca_bundle == tmp_path / "ca.pem"
-    assert options.region == "us-east-1"
-    assert "hush" not in repr(options)
-    assert "hush" not in f"{options}{options.secret_key}"
-    assert options.secret_key is not None
-    assert options.secret_key.get_secret_value() == "hush"
+    for name, value in {
+        "AWS_CONFIG_FILE": str(tmp_path / "config"),
+        "AWS_PROFILE": "team",
+        "AWS_ENDPOINT_URL_S3": "https://s3.example.org",
+        "AWS_ACCESS_KEY_ID": "me",
+        "AWS_SECRET_ACCESS_KEY": "hush",
+        "AWS_MAX_ATTEMPTS": "2",
+        "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
+    }.items():
+        monkeypatch.setenv(name, value)
+    objects = open_store("s3://zoo/prefix")._objects
+    assert isinstance(objects, S3Objects)
+    address = objects.link("key", "key", "text/html", 60)
+    assert address is not None
+    assert address.startswith("https://zoo.s3.example.org/prefix/key?")
+    assert "Credential=me%2F" in address
+    assert "eu-north-1" in address
+    config = objects._client.meta.config
+    assert config.retries["total_max_attempts"] == 2
+    assert config.request_checksum_calculation == "when_required"
+    assert objects.place == "s3://zoo/prefix at https://s3.example.org"
 
 
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("ENDPIONT", "http://x", "Did you mean MENAGERIE_S3_ENDPOINT?"),
-        ("ZZZ", "1", "Unset it"),
-        (
-            "ENDPOINT",
-            "s3.example.org",
-            "MENAGERIE_S3_ENDPOINT: is not of the form",
-        ),
-        ("PART_BYTES", "1", "1 is not from 5.24288e+06"),
-        ("PART_BYTES", "much", "'much' is not a whole number"),
-        ("CA_BUNDLE", "/no/ca.pem", "MENAGERIE_S3_CA_BUNDLE: /no/ca.pem is no file"),
-        ("ADDRESSING", "left", "'auto' or 'path' or 'virtual'"),
+        ("AWS_ENDPOINT_URL_S3", "s3.example.org", "invalid endpoint: s3.example.org"),
+        ("AWS_PROFILE", "nobody", "the config profile (nobody) could not be found"),
+        ("AWS_MAX_ATTEMPTS", "many", "'many'"),
+        ("AWS_REQUEST_CHECKSUM_CALCULATION", "never", "when_required"),
     ],
 )
-def test_wrong_options(name: str, value: str, says: str) -> None:
-    """An unknown variable or a wrong value is misuse, said in a line that names the variable."""
-    with pytest.raises(UsageError) as caught:
-        S3Options.from_environment({f"MENAGERIE_S3_{name}": value})
+def test_wrong_variables(name: str, value: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What botocore cannot mean is misuse, said in a line before anything is asked."""
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=r"Correct the AWS_\* variable or the profile") as caught:
+        open_store("s3://zoo").releases()
     assert says in str(caught.value)
     assert caught.value.exit_code == 2
 

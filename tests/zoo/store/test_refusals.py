@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 from botocore.stub import Stubber
 
-from menagerie.store.s3_options import S3Options, Secret
 from zoo.errors import NotInStore, StoreError
 from zoo.store.s3 import S3Objects
 
@@ -21,10 +20,13 @@ ASKED = {"Bucket": BUCKET, "Prefix": "zoo/blobs/ab", "MaxKeys": 1}
 @pytest.fixture
 def objects() -> Iterator[S3Objects]:
     """A store whose server only says what a test has it say."""
-    options = S3Options(
-        endpoint="http://127.0.0.1:9", access_key=Secret("a"), secret_key=Secret("b")
+    made = S3Objects(
+        BUCKET,
+        "zoo",
+        endpoint_url="http://127.0.0.1:9",
+        aws_access_key_id="a",
+        aws_secret_access_key="b",  # noqa: S106 - of no server
     )
-    made = S3Objects(BUCKET, "zoo", options)
     yield made
     made._client.close()
 

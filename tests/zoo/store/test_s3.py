@@ -8,24 +8,23 @@ import socket
 import threading
 import time
 import uuid
-from dataclasses import replace
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.config import Config
 from bundle_maker import BUILD_KEY, make_bundle
 from forwarder import Forwarder
 
 from menagerie.format.folder import open_bundle
-from menagerie.store.s3_options import Checksums, Secret
 from zoo.errors import MenagerieError, NotInStore, StoreError, StoreUnreachable
-from zoo.store import Store, open_store
+from zoo.store import Store
 from zoo.store.s3 import S3Objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from swift_server import SwiftServer
 
@@ -44,9 +43,12 @@ def fresh(s3: Any) -> Iterator[Callable[..., S3Objects]]:
     """Makes stores whose clients no other test shares, so that their events may be watched."""
     made: list[S3Objects] = []
 
-    def make(**changes: object) -> S3Objects:
-        options = replace(s3.options, **changes)
-        objects = S3Objects("zoo", s3.prefix, options)
+    def make(
+        *, concurrency: int = 4, attempts: int = 3, seconds: float = 60.0, **changes: object
+    ) -> S3Objects:
+        config = Config(retries={"total_max_attempts": attempts}, read_timeout=seconds)
+        objects = S3Objects("zoo", s3.prefix, **{**s3.given, "config": config, **changes})
+        objects.part_bytes, objects.concurrency = PART, concurrency
         assert objects._client is not None  # made here, once, and not in each child of a fork
         made.append(objects)
         return objects
@@ -195,7 +197,7 @@ def test_a_broken_upload_can_be_begun_again(
     """The server is killed in the middle of a body: one line; when it is back, all is sent."""
     with Forwarder(swift.ports["http"]) as forwarder:
         forwarder.cuts["up"] = [(PART + 2 * MIB, swift.kill)]
-        broken = fresh(endpoint=f"http://127.0.0.1:{forwarder.port}", concurrency=1, attempts=2)
+        broken = fresh(endpoint_url=f"http://127.0.0.1:{forwarder.port}", concurrency=1, attempts=2)
         try:
             with pytest.raises(StoreUnreachable) as caught:
                 Store(broken).publish(large)
@@ -228,7 +230,7 @@ def test_a_broken_download_goes_on_by_itself(
     release = Store(fresh()).publish(large)
     with Forwarder(swift.ports["http"]) as forwarder:
         forwarder.cuts["down"] = [(4 * MIB, int), (9 * MIB, int)]
-        through = fresh(endpoint=f"http://127.0.0.1:{forwarder.port}", attempts=4)
+        through = fresh(endpoint_url=f"http://127.0.0.1:{forwarder.port}", attempts=4)
         seen: list[int] = []
         Store(through).pull(release, tmp_path / "out", lambda done, _: seen.append(done))
         assert forwarder.cuts["down"] == []
@@ -244,7 +246,7 @@ def test_a_connection_that_keeps_breaking(
     release = Store(fresh()).publish(large)
     with Forwarder(swift.ports["http"]) as forwarder:
         forwarder.cuts["down"] = [(count * MIB, int) for count in range(2, 20, 2)]
-        through = fresh(endpoint=f"http://127.0.0.1:{forwarder.port}", attempts=2)
+        through = fresh(endpoint_url=f"http://127.0.0.1:{forwarder.port}", attempts=2)
         with pytest.raises(StoreUnreachable, match="the connection broke") as caught:
             Store(through).pull(release, tmp_path / "out")
         line(caught.value)
@@ -260,7 +262,7 @@ def test_nobody_at_the_endpoint(fresh: Callable[..., S3Objects], bundle: Path) -
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}"
-        store = Store(fresh(endpoint=endpoint))
+        store = Store(fresh(endpoint_url=endpoint))
         start = time.monotonic()
         for work in (store.releases, lambda: store.publish(bundle)):
             with pytest.raises(StoreUnreachable) as caught:
@@ -277,7 +279,7 @@ def test_nobody_at_the_endpoint(fresh: Callable[..., S3Objects], bundle: Path) -
 
 def test_an_unknown_host(fresh: Callable[..., S3Objects]) -> None:
     """A name that does not resolve is told as such."""
-    store = Store(fresh(endpoint="http://no-such-host.invalid", attempts=1))
+    store = Store(fresh(endpoint_url="http://no-such-host.invalid", attempts=1))
     with pytest.raises(StoreUnreachable, match=r"nobody answers \(.*name") as caught:
         store.releases()
     line(caught.value)
@@ -287,7 +289,7 @@ def test_a_silent_server(fresh: Callable[..., S3Objects]) -> None:
     """A server that accepts and says nothing is given up after the read timeout."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        store = Store(fresh(endpoint=endpoint, read_timeout=0.2, attempts=1))
+        store = Store(fresh(endpoint_url=endpoint, seconds=0.2, attempts=1))
         with pytest.raises(StoreUnreachable, match=r"nobody answers \(timed out\)"):
             store.releases()
 
@@ -295,9 +297,9 @@ def test_a_silent_server(fresh: Callable[..., S3Objects]) -> None:
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"secret_key": Secret("wrong")}, "SignatureDoesNotMatch"),
+        ({"aws_secret_access_key": "wrong"}, "SignatureDoesNotMatch"),
         (
-            {"access_key": Secret("test:nobody")},
+            {"aws_access_key_id": "test:nobody"},
             "InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied",
         ),
     ],
@@ -307,7 +309,9 @@ def test_wrong_credentials(
 ) -> None:
     """Refused, in one line that names the variables; the secret is not in it."""
     store = Store(fresh(**changes))
-    with pytest.raises(StoreError, match=rf"refused \(({code})\)\. Check MENAGERIE_S3") as caught:
+    with pytest.raises(
+        StoreError, match=rf"refused \(({code})\)\. Check AWS_ACCESS_KEY_ID"
+    ) as caught:
         store.releases()
     assert "wrong" not in line(caught.value)
     with pytest.raises(StoreError, match=r"refused \((403|" + code + r")\)"):
@@ -323,28 +327,27 @@ def test_no_credentials(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
-    store = Store(fresh(access_key=None, secret_key=None))
-    with pytest.raises(StoreError, match=r"no credentials\. Set MENAGERIE_S3_ACCESS_KEY"):
+    store = Store(fresh(aws_access_key_id=None, aws_secret_access_key=None))
+    with pytest.raises(StoreError, match=r"no credentials\. Set AWS_ACCESS_KEY_ID and"):
         store.releases()
 
 
 def test_no_bucket(s3: Any, bundle: Path) -> None:
     """A bucket that does not exist is named, for reading and for publishing."""
-    store = open_store("s3://missing/prefix", s3.options)
-    try:
-        for work in (store.releases, lambda: store.publish(bundle)):
-            with pytest.raises(StoreError, match=r"there is no bucket 'missing'\. Create it"):
-                work()
-    finally:
-        store._objects._client.close()
+    objects = S3Objects("missing", "prefix", **s3.given)
+    store = Store(objects)
+    for work in (store.releases, lambda: store.publish(bundle)):
+        with pytest.raises(StoreError, match=r"there is no bucket 'missing'\. Create it"):
+            work()
+    objects._client.close()
 
 
 def test_a_certificate_that_nobody_vouches_for(
     swift: SwiftServer, fresh: Callable[..., S3Objects]
 ) -> None:
     """Without the authority's file TLS refuses, and the variable to set is named."""
-    store = Store(fresh(endpoint=swift.tls, ca_bundle=None, attempts=1))
-    with pytest.raises(StoreUnreachable, match="Set MENAGERIE_S3_CA_BUNDLE") as caught:
+    store = Store(fresh(endpoint_url=swift.tls, attempts=1))
+    with pytest.raises(StoreUnreachable, match="Set AWS_CA_BUNDLE") as caught:
         store.releases()
     assert "its certificate is not trusted" in line(caught.value)
 
@@ -359,9 +362,9 @@ def test_without_checksums(
 ) -> None:
     """Servers that refuse checksums are served by the other mode, large files included."""
     objects = fresh(
-        endpoint=getattr(swift, endpoint),
-        ca_bundle=Path(swift.ca_bundle),
-        checksums=Checksums.REQUIRED,
+        endpoint_url=getattr(swift, endpoint),
+        verify=str(swift.ca_bundle),
+        config=Config(request_checksum_calculation="when_required"),
     )
     store = Store(objects)
     store.pull(store.publish(large), tmp_path / "out")
@@ -419,14 +422,14 @@ def test_a_server_that_refuses_checksums_is_found_out(
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         endpoint = f"http://127.0.0.1:{server.server_port}"
-        objects = fresh(endpoint=endpoint)
+        objects = fresh(endpoint_url=endpoint)
         Store(objects).pull(Store(objects).publish(large), tmp_path / "out")
         told = [each.getMessage() for each in caplog.records if "checksums" in each.getMessage()]
-        checked = Store(fresh(endpoint=endpoint)).check()
+        checked = Store(fresh(endpoint_url=endpoint)).check()
         server.shutdown()
     assert len(told) == 1
     assert checked.passed
-    assert "MENAGERIE_S3_CHECKSUMS=when_required" in checked.remark
+    assert "AWS_REQUEST_CHECKSUM_CALCULATION=when_required" in checked.remark
     assert Store(fresh()).check().remark == ""  # one that takes them
 
 

@@ -130,7 +130,7 @@ def test_a_link_leads_a_browser_to_one_file(place: Any, tmp_path: Path) -> None:
     if place.root is not None:
         assert address is None
         return
-    authority = place.options.ca_bundle
+    authority = place.given.get("verify")
     context = ssl.create_default_context(cafile=authority) if authority is not None else None
     with urllib.request.urlopen(address, context=context) as answer:  # noqa: S310
         assert answer.read() == b"<p>fine</p>"
