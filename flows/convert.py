@@ -15,9 +15,8 @@ from flows.connection import FlowName
 from flows.convert_model import ModelChoice, TagChoice, TargetChoice
 from flows.dispatch.clock import Clock
 from flows.dispatch.confirmations import Confirmations
-from flows.dispatch.stages import StageWatch
 from flows.fan_out import Conversions, load_placement
-from flows.in_process import close_lost_children, convert_here
+from flows.in_process import convert_here
 from flows.outcome.artifacts import leave_artifact
 from flows.outcome.failures import failure_report, link_report, with_failure_page
 from flows.outcome.notices import Notice, tell, tell_of_failures
@@ -34,10 +33,9 @@ from flows.runs import (
     leave_row,
     rows_left_before,
     this_run,
-    without_heartbeats,
 )
 from flows.schedules import give_way_to_later
-from flows.services import Recorder, SilentListener, services
+from flows.services import Recorder, services
 from tasks.retries import patiently
 from zoo.errors import MenagerieError, StoreError
 from zoo.report import plain_text
@@ -56,8 +54,8 @@ def convert_batch(
 ) -> State[RunResult]:
     """Convert models one after another; each leaves its row on this run as soon as it is done.
 
-    Run again after a crash, it goes on with the models that have no row yet. A model that fails has
-    a run of its own below this one, which failed; this one has done what it is for.
+    Run again after a crash, it goes on with the models that have no row yet. A model that fails is
+    a task that failed; this run has done what it is for.
 
     Args:
         models: Names of models in the manifest.
@@ -69,9 +67,7 @@ def convert_batch(
     rest = [model for model in models if (model, target) not in recorder.rows]
     planned = _planned(rest, target, options, build_keys, recorder)
     work = sort_out(planned, recorder.model_ended)
-    close_lost_children()
-    with without_heartbeats(when=True):  # this run's own tell that all of it is alive
-        convert_here(work, options, recorder)
+    convert_here(work, options, recorder)
     run = RunResult(results=tuple(recorder.rows.values()), store=options.store_url)
     name = "Completed" if run.succeeded else "With failures"
     return Completed(name=name, message=run.summary, data=run)
@@ -171,8 +167,7 @@ def _convert_all(
     planned: list[PlannedModel], options: ConversionOptions, limits: RunLimits, jobs: int
 ) -> list[ModelResult]:
     """Rows for all models in the planned order; what is in the store gets no run of its own."""
-    listener = services().listener
-    recorder = Recorder(listener)
+    recorder = Recorder(services().listener)
     work = sort_out(planned, recorder.model_ended)
     with get_client(sync_client=True) as client:
         runs, placement, clock = Runs(client, this_run()), load_placement(), Clock()
@@ -187,9 +182,6 @@ def _convert_all(
                 options=options,
                 recorder=recorder,
                 clock=clock,
-                watch=None
-                if isinstance(listener, SilentListener)
-                else StageWatch(client, listener),
                 confirm=asking.ask,  # a device need not wait for the last model
                 attended=deployment.get_id() is None,
             ).convert(work, known_seconds(), until)

@@ -28,7 +28,15 @@ from flows.plan import (
     skipped_row,
     unplanned_row,
 )
-from flows.runs import NOTHING_KEPT, failed, give_way, leave_row, this_run, without_tags
+from flows.runs import (
+    NOTHING_KEPT,
+    RunFailed,
+    failed,
+    give_way,
+    leave_row,
+    this_run,
+    without_tags,
+)
 from flows.services import services
 from tasks.diagnose import diagnose, search_command, suspects
 from tasks.failures import ProcessDied, StageTimedOut, explain
@@ -193,7 +201,8 @@ class Conversion:
         listener.stage_began(self._job.model, self._job.target, stage)
         began, spent = time.perf_counter(), self._spent()
         try:
-            result = run_as_task(stage.value, work, retried=kind.retried)
+            name = f"{stage}: {self._job.model} for {self._job.target}"
+            result = run_as_task(stage.value, work, retried=kind.retried, run_name=name)
         except Exception as error:
             ours = error if isinstance(error, MenagerieError) else explain(error, self._job.model)
             row = self._row(_outcome(error), stage, str(ours))
@@ -277,17 +286,42 @@ def convert_model(
         target: Where the artifact is to run.
         options: How it is converted.
     """
+    result = _judged(model, target, options)
+    leave_row(result, this_run())
+    return result if result.succeeded else failed(_why(result), result)
+
+
+def convert_in_task(planned: PlannedModel, options: ConversionOptions) -> None:
+    """Convert a planned model as a task of the run at work; the listener is given its row.
+
+    Raises:
+        RunFailed: the model failed, and the task with it.
+        Abort: another process has begun the run again.
+    """
+    name = f"{planned.model} for {planned.target}"
+
+    def work() -> None:
+        result = _judged(planned.model, planned.target, options)
+        if not result.succeeded:
+            raise RunFailed(name, _why(result), result)
+
+    with without_tags():
+        run_as_task(FlowName.CONVERT_MODEL, work, retried=False, run_name=name)
+
+
+def _judged(model: str, target: str, options: ConversionOptions) -> ModelResult:
+    """Convert; the row is complete, its pages are left, the listener has it."""
     ended = _convert(model, target, options)
     if not ended.row.succeeded:
         give_way()
     result = leave_pages(ended, options.store_url)
     record(model_event(result))
     services().listener.model_ended(result)
-    if not services().planned:  # else who planned it in this process has heard of it
-        leave_row(result, this_run())
-    if result.succeeded:
-        return result
-    return failed(f"{result.outcome} in {result.stage}: {result.reason}", result)
+    return result
+
+
+def _why(result: ModelResult) -> str:
+    return f"{result.outcome} in {result.stage}: {result.reason}"
 
 
 def _convert(model: str, target: str, options: ConversionOptions) -> Ended:

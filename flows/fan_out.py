@@ -32,7 +32,6 @@ from zoo.store import open_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from flows.dispatch.stages import StageWatch
     from flows.outcome.results import ModelResult
     from flows.parameters import ConversionOptions, RunLimits
     from flows.plan import PlannedModel
@@ -184,8 +183,8 @@ class Policy(Generic[ChildT]):
         """Runs that were submitted just now; asked at every turn."""
         return ()
 
-    def look(self, children: Sequence[ChildT]) -> None:
-        """These are looked at now."""
+    def look(self) -> None:
+        """The runs are looked at now."""
 
     def take(self, child: ChildT, rows: Sequence[ModelResult]) -> None:
         """The rows that a run has left so far; `done` if no other is to come."""
@@ -258,7 +257,7 @@ class Supervisor(Generic[ChildT]):
             self._clock.sleep(self._clock.poll_seconds)
 
     def _look(self) -> None:
-        self._policy.look(self.children)
+        self._policy.look()
         ids = [child.run.id for child in self.children]
         runs = self._runs.look(ids)  # first: a run that is seen to have ended has left its rows
         rows = self._runs.rows(ids)
@@ -447,7 +446,6 @@ class Conversions(Policy[BatchChild]):
         options: passed on to every run.
         recorder: hears of every row.
         clock: time.
-        watch: follows the stages on workers, where somebody looks on.
         confirm: asks devices to confirm these rows, if they await it.
         attended: whether an interrupt is a person's, who wants all of it to end.
     """
@@ -461,7 +459,6 @@ class Conversions(Policy[BatchChild]):
         options: ConversionOptions,
         recorder: Recorder,
         clock: Clock | None = None,
-        watch: StageWatch | None = None,
         confirm: Callable[[Sequence[ModelResult]], None] | None = None,
         attended: bool = False,
     ) -> None:
@@ -472,7 +469,6 @@ class Conversions(Policy[BatchChild]):
         self._options = options
         self._recorder = recorder
         self._clock = clock or Clock()
-        self._watch = watch
         self._confirm = confirm
         self._attended = attended
         self._fresh: list[ModelResult] = []  # since the last look
@@ -513,10 +509,8 @@ class Conversions(Policy[BatchChild]):
                 self._fail(self._waiting[0].models, error)
             del self._waiting[0]
 
-    def look(self, children: Sequence[BatchChild]) -> None:
-        """Have whoever looks on see the stages, and devices confirm what ended meanwhile."""
-        if self._watch is not None:
-            self._watch.look([child.run.id for child in children])
+    def look(self) -> None:
+        """Have devices confirm what ended meanwhile."""
         fresh, self._fresh = self._fresh, []
         if self._confirm is not None:
             self._confirm(fresh)
@@ -556,8 +550,6 @@ class Conversions(Policy[BatchChild]):
             error = MenagerieError("Prefect", fact, "The run's logs say why")
             for one in missing:
                 self._take_row(self._stored_row(one) or crashed_row(one, error))
-        if child.run.phase is Phase.CRASHED:
-            self._close_children(child)
 
     def time_is_up(self, children: Sequence[BatchChild]) -> None:
         """What is not done has timed out, begun or not."""
@@ -601,12 +593,6 @@ class Conversions(Policy[BatchChild]):
             return
         for child in children:
             self._cancel(child)
-
-    def _close_children(self, child: BatchChild) -> None:
-        try:
-            self._runs.close_children(child.run.id)
-        except Exception as error:  # noqa: BLE001 - its rows are written; this only tidies up
-            self._log.warning("The runs below %s stay as they are: %s", child.batch.name, error)
 
     def _cancel(self, child: BatchChild) -> None:
         try:

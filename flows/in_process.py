@@ -1,4 +1,4 @@
-"""Converting in this process, one child flow a model."""
+"""Converting in this process, one task a model."""
 
 from __future__ import annotations
 
@@ -10,19 +10,14 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from typing import TYPE_CHECKING
 
-from prefect import tags
-from prefect.client.orchestration import get_client
-from prefect.runtime import flow_run
-
-from flows.convert_model import convert_model
+from flows.convert_model import convert_in_task
 from flows.outcome.results import Outcome
 from flows.plan import crashed_row, timed_out_row
-from flows.running.below import run_below
-from flows.runs import close_children, state_error, this_run
 from flows.services import Services, services, use_services
 from tasks.failures import explain
 from tasks.publish import draw_catalogue
 from tasks.shared_model import shared_model
+from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,15 +25,6 @@ if TYPE_CHECKING:
     from flows.parameters import ConversionOptions
     from flows.plan import PlannedModel
     from flows.services import Recorder
-    from zoo.errors import MenagerieError
-
-
-def close_lost_children() -> None:
-    """Where this run was killed and runs again: end its child runs, whose process is gone."""
-    if (flow_run.run_count or 1) <= 1:
-        return
-    with get_client(sync_client=True) as client:
-        close_children(client, this_run())
 
 
 def convert_here(
@@ -108,22 +94,14 @@ def _catalogue_drawn(store: str, recorder: Recorder) -> Iterator[None]:
 
 
 def _convert(one: PlannedModel, options: ConversionOptions, recorder: Recorder) -> None:
-    """Run the child flow and judge it; whatever happens, there is a row."""
+    """Convert in a task of its own; whatever happens, there is a row."""
     began = time.perf_counter()
-    error = _run_child(one, options)
-    if (one.model, one.target) not in recorder.rows:
-        recorder.model_ended(crashed_row(one, error, time.perf_counter() - began))
-
-
-def _run_child(one: PlannedModel, options: ConversionOptions) -> MenagerieError:
-    """Run the flow of one model; what it returns counts only if the model left no row."""
     try:
-        with tags(one.model, one.target):
-            asked = {"model": one.model, "target": one.target, "options": options}
-            state = run_below(convert_model, asked)
+        convert_in_task(one, options)
     except Exception as error:  # noqa: BLE001 - Prefect's API can fail in any way
-        return explain(error, "Prefect")
-    return state_error(state)
+        if (one.model, one.target) not in recorder.rows:
+            ours = error if isinstance(error, MenagerieError) else explain(error, "Prefect")
+            recorder.model_ended(crashed_row(one, ours, time.perf_counter() - began))
 
 
 @contextmanager

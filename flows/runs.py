@@ -29,8 +29,6 @@ from prefect.client.schemas.filters import (
     FlowRunFilterId,
     FlowRunFilterIdempotencyKey,
     FlowRunFilterParentFlowRunId,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
 )
 from prefect.client.schemas.objects import StateType
 from prefect.context import TagsContext
@@ -38,7 +36,7 @@ from prefect.exceptions import Abort, ObjectNotFound, PrefectHTTPStatusError
 from prefect.logging import get_logger, get_run_logger
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
-from prefect.states import AwaitingRetry, Cancelled, Cancelling, Crashed, Failed, Pending
+from prefect.states import AwaitingRetry, Cancelled, Cancelling, Failed, Pending
 from pydantic import ValidationError
 
 from flows.connection import MOST_ATTEMPTS
@@ -390,10 +388,6 @@ class Runs:
         message = "Crashed; run again by its parent."
         self._client.set_flow_run_state(run.id, AwaitingRetry(message=message), force=True)
 
-    def close_children(self, run: UUID) -> None:
-        """End the runs below a run whose process is gone, and theirs with it."""
-        close_children(self._client, run)
-
     def has_worker(self, pool: str) -> bool:
         """Whether a worker of the pool has been heard of lately."""
         try:
@@ -415,17 +409,6 @@ class Runs:
             task=task, flow_run_id=self._parent, dynamic_key=key, state=Pending()
         )
         return run.id
-
-
-def close_children(client: SyncPrefectClient, run: UUID) -> None:
-    """Have the running children of a run count as crashed: they lived in its process."""
-    running = FlowRunFilter(
-        parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[run]),
-        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING])),
-    )
-    lost: State[Any] = Crashed(message="The process of the run above it was lost")
-    for child in client.read_flow_runs(flow_run_filter=running, limit=_PAGE):
-        client.set_flow_run_state(child.id, lost, force=True)
 
 
 def _nothing() -> None:

@@ -39,9 +39,9 @@ def test_models_that_crash_loop_and_eat(cluster: ToyCluster) -> None:
     assert not any(cluster.is_running(pid) for pid in pids)
     [batch] = cluster.batches()
     assert (batch["state_type"], batch["state_name"]) == ("COMPLETED", "With failures")
-    ends = {run["parameters"]["model"]: run["state_type"] for run in cluster.conversions()}
-    assert {model for model, state in ends.items() if state == "COMPLETED"} == {"ant", "eel"}
-    assert {model for model, state in ends.items() if state == "FAILED"} == {"bee", "cat", "dog"}
+    ends = {task["name"]: task["state_type"] for task in cluster.tasks(batch["id"])}
+    assert [ends[f"{model} for cpu"] for model in ("ant", "eel")] == ["COMPLETED"] * 2
+    assert [ends[f"{model} for cpu"] for model in ("bee", "cat", "dog")] == ["FAILED"] * 3
 
 
 def test_two_runs_of_the_same_models_convert_them_once(cluster: ToyCluster) -> None:

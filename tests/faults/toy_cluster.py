@@ -208,14 +208,14 @@ class ToyCluster:
 
     def batches(self) -> list[dict[str, Any]]:
         """This test's runs of convert-batch: those for its store."""
-        return self._ours("convert-batch")
+        found = self.runs("convert-batch")
+        return [r for r in found if r["parameters"]["options"]["store"] == self.store]
 
-    def conversions(self) -> list[dict[str, Any]]:
-        """This test's runs of convert-model."""
-        return self._ours("convert-model")
-
-    def _ours(self, flow: str) -> list[dict[str, Any]]:
-        return [r for r in self.runs(flow) if r["parameters"]["options"]["store"] == self.store]
+    def tasks(self, run: str) -> list[dict[str, Any]]:
+        """The task runs of a run."""
+        body = {"flow_runs": {"id": {"any_": [run]}}, "limit": 200}
+        found: list[dict[str, Any]] = self.post("/task_runs/filter", body)
+        return found
 
     def noted(self, model: str, target: str = "cpu") -> list[str]:
         """What the benches of a model wrote down."""

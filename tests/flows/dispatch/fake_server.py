@@ -40,7 +40,6 @@ class FakeRuns:
     steps: dict[UUID, list[Step]] = field(default_factory=dict)
     cancelled: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
-    closed: list[UUID] = field(default_factory=list)  # runs whose children were ended
     time: float = 0.0
 
     def clock(self) -> Clock:
@@ -111,10 +110,6 @@ class FakeRuns:
         """Its steps go on; the next attempt counts."""
         update = {"phase": Phase.WAITING, "attempts": run.attempts + 1}
         self.runs[run.id] = dataclasses.replace(run, **update)
-
-    def close_children(self, run: UUID) -> None:
-        """Noted."""
-        self.closed.append(run)
 
     def has_worker(self, pool: str) -> bool:
         """As the test says."""

@@ -133,29 +133,6 @@ def test_the_last_row_of_a_run_that_just_ended_counts(
     assert outcomes(rows) == {"ant": "failed", "bee": "failed", "cat": "published"}
 
 
-def test_what_ran_below_a_crashed_run_is_ended_with_it(
-    work: list[PlannedModel], options: ConversionOptions
-) -> None:
-    """Its children lived in its process, and would count as running for ever."""
-    server = FakeRuns(lambda _: [(Phase.RUNNING, []), (Phase.CRASHED, [])])
-    assert set(outcomes(dispatch(server, work, options)).values()) == {"crashed"}
-    assert server.closed == list(server.runs)
-
-
-def test_a_server_that_fails_while_tidying_up_loses_no_row(
-    work: list[PlannedModel], options: ConversionOptions
-) -> None:
-    """The rows of a crashed run are written before anything else is asked of the server."""
-    server = FakeRuns(lambda _: [(Phase.RUNNING, []), (Phase.CRASHED, [])])
-
-    def refuse(run: uuid.UUID) -> None:
-        raise ConnectionError(run)
-
-    server.close_children = refuse  # type: ignore[method-assign]
-    rows = dispatch(server, work, options)
-    assert outcomes(rows) == {"ant": "crashed", "bee": "crashed", "cat": "crashed"}
-
-
 def test_a_pool_without_a_worker_is_not_waited_for(
     work: list[PlannedModel], options: ConversionOptions
 ) -> None:
