@@ -7,7 +7,7 @@ from uuid import UUID
 
 from prefect import State, flow
 from prefect.client.orchestration import get_client
-from prefect.runtime import deployment, flow_run
+from prefect.runtime import deployment
 from prefect.states import Completed, Failed
 from pydantic import Field
 
@@ -19,7 +19,6 @@ from flows.fan_out import Conversions, load_placement
 from flows.in_process import convert_here
 from flows.outcome.artifacts import leave_artifact
 from flows.outcome.failures import failure_report, link_report, with_failure_page
-from flows.outcome.notices import Notice, tell, tell_of_failures
 from flows.outcome.reports import refresh_index
 from flows.outcome.results import ModelResult, RunResult, results_markdown
 from flows.parameters import ConversionOptions, RunLimits
@@ -37,8 +36,7 @@ from flows.runs import (
 from flows.schedules import give_way_to_later
 from flows.services import Recorder, services
 from tasks.retries import patiently
-from zoo.errors import MenagerieError, StoreError
-from zoo.report import plain_text
+from zoo.errors import MenagerieError
 
 
 @flow(
@@ -140,8 +138,6 @@ def convert_zoo(
             lambda: plan(models, targets, options, tags=selected_tags)
         )
     except MenagerieError as error:  # raised, it would be a traceback in the run's log
-        kind = Notice.STORE if isinstance(error, StoreError) else Notice.FAILURES
-        tell(kind, f"{flow_run.get_name()}: nothing was begun", plain_text(str(error)))
         return Failed(message=str(error), data=error)
     results = [
         _with_page(row, options.store_url) for row in _convert_all(planned, options, limits, jobs)
@@ -158,7 +154,6 @@ def convert_zoo(
         "convert-zoo", f"Conversion run: {run.summary}", lambda: results_markdown(results)
     )
     if not run.succeeded:
-        tell_of_failures(run)
         return failed(run.summary, run)
     return run
 

@@ -14,7 +14,6 @@ from flows.dispatch.clock import Clock
 from flows.dispatch.confirmations import Confirmations
 from flows.fan_out import load_placement
 from flows.outcome.artifacts import leave_artifact
-from flows.outcome.notices import Notice, tell
 from flows.outcome.results import Confirmation, ModelResult, Outcome, Step
 from flows.parameters import ConversionOptions, RunLimits, allowed_store
 from flows.proofs import (
@@ -39,7 +38,6 @@ from tasks.verify import Proof, ProofOutcome, verify_release
 from tasks.verify import confirm_release as confirm
 from transforms.targets import all_targets
 from zoo.errors import MenagerieError, StoreUnreachable
-from zoo.report import plain_text
 from zoo.store import KeepRule, Release, open_store
 
 
@@ -91,7 +89,6 @@ def verify_releases(
     )
     _ask_devices(store)
     if not result.succeeded:
-        tell(Notice.REFUTED, f"verification: {result.summary}", verification_markdown(result))
         return failed(result.summary, result)
     return result
 
@@ -247,7 +244,6 @@ def rebuild_release(
     leave_artifact("rebuild-release", f"Rebuilt: {summary}", lambda: rebuild_markdown(found))
     if found.succeeded:
         return found
-    tell(Notice.REBUILT, f"rebuilt, {summary}", rebuild_markdown(found))
     return failed(f"{summary}, {found.detail}", found)
 
 
@@ -274,7 +270,6 @@ def collect_garbage(
     try:
         collected = collect(allowed_store(store), keep, dry_run=dry_run)
     except MenagerieError as error:
-        tell(Notice.STORE, "the store cannot be swept", plain_text(str(error)))
         return Failed(message=str(error))
     leave_artifact("collect-garbage", collected.summary, lambda: _markdown(collected))
     return collected

@@ -1,9 +1,9 @@
 """Tells a Prefect server what to know of Menagerie: `python -m infra.apply`.
 
-Work pools and queues, deployments, automations and who hears of failures, from the files in
-`infra`, to the server that PREFECT_API_URL names. Whatever is there already is brought to what the
-files say; limits that somebody changed in the UI are set back too, since the files are meant to be
-the truth.
+Work pools and queues, deployments, automations and who is notified of failures, from `prefect.yaml`
+and the files in `infra`, to the server that PREFECT_API_URL names. Whatever is there already is
+brought to what the files say; limits that somebody changed in the UI are set back too, since the
+files are meant to be the truth.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import httpx
+from apprise import Apprise
+from prefect.blocks.notifications import SlackWebhook
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.events.schemas.automations import AutomationCore
 from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
+from pydantic import SecretStr
 
 from flows.schedules import name_waiting
-from infra.notifications import PREFIX, load_notifications
-from infra.wanted import TIME_ZONE, PoolType, load_wanted, time_zone
+from infra.wanted import NOTIFY, TIME_ZONE, PoolType, load_wanted, time_zone
 from tasks.failures import explain
 from zoo.errors import MenagerieError, UsageError
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from infra.wanted import Wanted, WorkPool
 
 _COMMAND = "python -m flows.prefect_api run"
+_NOTIFICATIONS = "menagerie-notify"  # the block, as automations.yaml names it
 _SCHEDULER_SECONDS = 15.0  # it looks for new deployments every 5 s
 _LOOK_SECONDS = 0.5
 
@@ -47,12 +50,13 @@ def main() -> int:
     try:
         if not os.environ.get("PREFECT_API_URL"):
             raise UsageError("PREFECT_API_URL", "is not set", "Set it to the server's API")
-        wanted = load_wanted()
+        wanted, block = load_wanted(), _notification_block()
         with get_client(sync_client=True) as client:
             apply_pools(client, wanted)
             deploy(wanted)
-            for automation in [*wanted.automations, *_apply_notifications(client)]:
-                _apply_automation(client, automation)
+            for automation in wanted.automations:
+                if (complete := _with_block(automation, block)) is not None:
+                    _apply_automation(client, complete)
             _name_scheduled(client, wanted)
     except MenagerieError as error:
         print(error, file=sys.stderr)  # noqa: T201 - this is a program
@@ -171,26 +175,33 @@ def _name_scheduled(client: SyncPrefectClient, wanted: Wanted) -> None:
         time.sleep(_LOOK_SECONDS)
 
 
-def _apply_notifications(client: SyncPrefectClient) -> list[dict[str, Any]]:
-    """Make the blocks of `infra.notifications`; those of earlier files go, their automations too.
+def _notification_block() -> str | None:
+    """The id of the block that holds who is notified, a secret; None where nobody is named.
 
-    Returns:
-        The automations that are wanted.
+    Of Prefect's own blocks this one hands any URL that Apprise knows on: the server needs no
+    other distribution.
+
+    Raises:
+        UsageError: Apprise knows no such URL.
     """
-    said = load_notifications()
-    blocks = {}
-    for channel in said.channels:
-        blocks[channel.name] = str(channel.block().save(f"{PREFIX}{channel.name}", overwrite=True))
-    wanted = said.automations(blocks)
-    names = {automation["name"] for automation in wanted}
-    for known in client.request("POST", "/automations/filter", json={}).json():
-        if known["name"].startswith(PREFIX) and known["name"] not in names:
-            client.request("DELETE", "/automations/{id}", path_params={"id": known["id"]})
-    for document in client.request("POST", "/block_documents/filter", json={}).json():
-        name = document["name"] or ""
-        if name.startswith(PREFIX) and name.removeprefix(PREFIX) not in blocks:
-            client.request("DELETE", "/block_documents/{id}", path_params={"id": document["id"]})
-    return wanted
+    address = os.environ.get(NOTIFY)
+    if not address:
+        return None
+    if not Apprise().add(address):
+        advice = "See `apprise --help`; mailtos://user:password@host?to=b@example.org is one"
+        raise UsageError(NOTIFY, "is no URL that Apprise knows", advice)
+    return str(SlackWebhook(url=SecretStr(address)).save(_NOTIFICATIONS, overwrite=True))
+
+
+def _with_block(automation: dict[str, Any], block: str | None) -> dict[str, Any] | None:
+    """The automation with the block's id for its name; None where it needs one that lacks."""
+    name = "block_document_id"
+    if not any(action.get(name) == _NOTIFICATIONS for action in automation["actions"]):
+        return automation
+    if block is None:
+        return None
+    actions = [{**action, name: block} for action in automation["actions"]]
+    return {**automation, "actions": actions}
 
 
 def _apply_automation(client: SyncPrefectClient, wanted: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a server is told: work pools, deployments and automations, from the files in `infra`.
+"""What a server is told: deployments from `prefect.yaml`, pools and automations from `infra`.
 
 The same files serve a local cluster and a team's server: `prefect deploy` reads prefect.yaml too.
 """
@@ -17,11 +17,11 @@ from pydantic import Field, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from infra.notifications_file import notifications_file
 from zoo.base_models import Frozen
 from zoo.errors import UsageError
 
 TIME_ZONE = "MENAGERIE_TIMEZONE"  # prefect.yaml names it too
+NOTIFY = "MENAGERIE_NOTIFY"  # an Apprise URL: who is notified of failures
 
 _CODE = ("flows", "zoo")  # their forms, and the models to choose from, become part of deployments
 
@@ -66,20 +66,21 @@ class DeploymentName(Frozen):
 
 
 class Wanted:
-    """The files of one folder, read when asked for."""
+    """The files of one checkout, read when asked for."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._infra = root / "infra"
 
     @property
     def deployment_file(self) -> Path:
         """As `prefect deploy --prefect-file` wants it."""
-        return self.folder / "prefect.yaml"
+        return self._root / "prefect.yaml"
 
     @cached_property
     def work_pools(self) -> dict[str, WorkPool]:
         """Work pools by name."""
-        path = self.folder / "work_pools.yaml"
+        path = self._infra / "work_pools.yaml"
         try:
             return _WorkPools.model_validate(_read(path)).work_pools
         except ValidationError as error:
@@ -90,13 +91,13 @@ class Wanted:
     @cached_property
     def pod_template(self) -> dict[str, Any]:
         """The base job template of pools that start pods."""
-        found: dict[str, Any] = _read(self.folder / "kubernetes" / "base-job-template.json")
+        found: dict[str, Any] = _read(self._infra / "kubernetes" / "base-job-template.json")
         return found
 
     @cached_property
     def automations(self) -> list[dict[str, Any]]:
         """Automations as Prefect's API takes them."""
-        found: list[dict[str, Any]] = _read(self.folder / "automations.yaml")["automations"]
+        found: list[dict[str, Any]] = _read(self._infra / "automations.yaml")["automations"]
         return found
 
     @cached_property
@@ -129,14 +130,13 @@ class Wanted:
     def digest(self) -> str:
         """Changes with everything that a server would be told otherwise."""
         root = Path(__file__).parents[1]
-        files = [self.folder / f"{n}.yaml" for n in ("prefect", "work_pools", "automations")]
-        files += self.folder.glob("kubernetes/*.json")
-        files += [path for path in (notifications_file(),) if path.is_file()]
+        files = [self.deployment_file, *self._infra.glob("*.yaml")]
+        files += self._infra.glob("kubernetes/*.json")
         for package in _CODE:
             for pattern in ("*.py", "*.yaml", "*.toml"):
                 files += (root / package).rglob(pattern)
         contents = [f"{f.name} {hashlib.sha256(f.read_bytes()).hexdigest()}" for f in files]
-        contents.append(time_zone())
+        contents += [time_zone(), os.environ.get(NOTIFY, "")]
         return hashlib.sha256("\n".join(sorted(contents)).encode()).hexdigest()
 
 
@@ -164,14 +164,14 @@ def load_wanted() -> Wanted:
     Raises:
         UsageError: if it is not there.
     """
-    folder = Path(__file__).parent
-    if not (folder / "prefect.yaml").exists():
+    root = Path(__file__).parents[1]
+    if not (root / "prefect.yaml").exists():
         raise UsageError(
-            str(folder),
+            str(root),
             "the files of the cluster are not there",
             "Run from a checkout, `make setup`",
         )
-    return Wanted(folder)
+    return Wanted(root)
 
 
 def _read(path: Path) -> Any:

@@ -122,14 +122,14 @@ class ToyCluster:
 
         A claimed run counts as lost after seconds, since no test has ten minutes.
         """
-        folder = self.folder / "infra"
-        folder.mkdir(exist_ok=True)
-        (folder / "work_pools.yaml").write_text((INFRA / "work_pools.yaml").read_text())
+        folder = self.folder / "checkout"
+        (folder / "infra").mkdir(parents=True, exist_ok=True)
+        (folder / "infra" / "work_pools.yaml").write_text((INFRA / "work_pools.yaml").read_text())
         automations = (INFRA / "automations.yaml").read_text()
         assert "within: 600" in automations
         hurried = automations.replace("within: 600", f"within: {CLAIM_SECONDS}")
-        (folder / "automations.yaml").write_text(hurried)
-        text = (INFRA / "prefect.yaml").read_text()
+        (folder / "infra" / "automations.yaml").write_text(hurried)
+        text = (INFRA.parent / "prefect.yaml").read_text()
         for flow in ("convert_zoo", "convert_model", "convert_batch", "confirm_release"):
             text, found = re.subn(rf"\bflows\.\w+\.{flow}\b", f"toy_flows.{flow}", text)
             assert found, f"no deployment of {flow}"

@@ -10,7 +10,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolUpdate
 
-from infra.apply import apply_pools, deploy
+from infra.apply import apply_pools, deploy, main
 from infra.wanted import Wanted
 from zoo.errors import MenagerieError, UsageError
 
@@ -40,9 +40,10 @@ def client(prefect_server: None) -> Iterator[SyncPrefectClient]:
 
 def wanted(folder: Path, kind: str) -> Wanted:
     """Files of which the second pool is of type `kind`."""
-    (folder / "kubernetes").mkdir(exist_ok=True)
-    (folder / "kubernetes" / "base-job-template.json").write_text(json.dumps(PODS))
-    (folder / "work_pools.yaml").write_text(POOLS.format(type=kind))
+    infra = folder / "infra"
+    (infra / "kubernetes").mkdir(parents=True, exist_ok=True)
+    (infra / "kubernetes" / "base-job-template.json").write_text(json.dumps(PODS))
+    (infra / "work_pools.yaml").write_text(POOLS.format(type=kind))
     return Wanted(folder)
 
 
@@ -85,10 +86,20 @@ def test_a_pool_of_another_type_is_refused(client: SyncPrefectClient, tmp_path: 
 def test_a_template_that_lacks(client: SyncPrefectClient, tmp_path: Path) -> None:
     """It is named before the server is told anything."""
     told = wanted(tmp_path, "kubernetes")
-    (tmp_path / "kubernetes" / "base-job-template.json").unlink()
+    (tmp_path / "infra" / "kubernetes" / "base-job-template.json").unlink()
     with pytest.raises(UsageError, match=r"base-job-template\.json: cannot be read"):
         apply_pools(client, told)
     assert not NAMES & {pool.name for pool in client.read_work_pools()}
+
+
+def test_who_is_notified_must_be_an_address_that_apprise_knows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is refused before a server is asked for anything."""
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
+    monkeypatch.setenv("MENAGERIE_NOTIFY", "a-pigeon")
+    assert main() == UsageError.exit_code
+    assert "MENAGERIE_NOTIFY: is no URL that Apprise knows" in capsys.readouterr().err
 
 
 def test_a_deployment_that_cannot_be_read_says_why(

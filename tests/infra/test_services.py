@@ -293,5 +293,5 @@ def test_all_else_names_the_pinned_prefect() -> None:
 
     pods = (INFRA / "kubernetes" / "worker.yaml").read_text()
     assert f"prefecthq/prefect:{prefect.__version__}-python3.11-kubernetes\n" in pods
-    deployments = YAML(typ="safe").load(INFRA / "prefect.yaml")
+    deployments = YAML(typ="safe").load(INFRA.parent / "prefect.yaml")
     assert deployments["prefect-version"] == prefect.__version__
