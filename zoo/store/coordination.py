@@ -90,7 +90,7 @@ def _await_sweeps(objects: ObjectStore, wanted: set[str]) -> None:
             raise StoreError(
                 objects.url,
                 "files of this bundle are being swept and the sweep does not end",
-                "If no `zoo gc` is running, remove what lies under sweeping/ and try again",
+                "If no `zoo release gc` is running, remove what lies under sweeping/ and try again",
             )
         time.sleep(pause)
 
