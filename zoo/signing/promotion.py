@@ -139,7 +139,9 @@ class Promoter:
         entry = ledger.last(build_key)
         if entry is None:
             place = f"{ledger.model} for {ledger.platform}"
-            raise UsageError(place, f"{build_key} is no release of it", f"See `zoo release list {ledger.model}`")
+            raise UsageError(
+                place, f"{build_key} is no release of it", f"See `zoo release list {ledger.model}`"
+            )
         latest = self._decide(ledger, "retract", entry, reason).latest
         return None if latest is None else latest.build_key
 
@@ -202,7 +204,9 @@ class Promoter:
         try:
             update_catalogue(self._store, models)
         except MenagerieError as error:  # what was decided stands
-            _log.warning("the catalogue is not of today: %s; `zoo release catalog` makes it anew", error)
+            _log.warning(
+                "the catalogue is not of today: %s; `zoo release catalog` makes it anew", error
+            )
 
     def _attest(self, release: Release) -> None:
         payload = statement(release, report_of(self._store, release))

@@ -130,9 +130,8 @@ def _in_parts(
     whole: nn.Module = module
     if not source.from_samples:
         return whole
-    from zoo.models.builders.attention import Moonshine, Whisper
     from zoo.models.builders.parakeet import Parakeet
-    from zoo.models.builders.wav2vec2 import Wav2Vec2
+    from zoo.models.builders.speech import Moonshine, Wav2Vec2, Whisper
 
     for family in (Parakeet, Whisper):
         if family.takes(whole):

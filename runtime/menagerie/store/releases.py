@@ -358,7 +358,9 @@ class ReleaseReader:
             document = self._reader.read_small(key, MAX_MANIFEST_BYTES)
         except NotInStore:
             raise NotInStore(
-                self.url, f"no release {build_key} of {model} for {target}", f"See `zoo release list {model}`"
+                self.url,
+                f"no release {build_key} of {model} for {target}",
+                f"See `zoo release list {model}`",
             ) from None
         manifest = parse_manifest(document, place)
         if (manifest.model, manifest.target, manifest.build_key) != (model, target, build_key):

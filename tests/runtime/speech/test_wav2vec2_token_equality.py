@@ -16,7 +16,7 @@ from menagerie.speech.recogniser import Program as Running
 from menagerie.speech.recogniser import Recogniser
 from transforms import convert
 from transforms.export.program import Program
-from zoo.models.builders.wav2vec2 import Wav2Vec2
+from zoo.models.builders.speech import Wav2Vec2
 from zoo.models.torchvision_operators import torchvision_operators
 
 with torchvision_operators():

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from zoo.models.builders.speech import HOP, MelPowers
 from zoo.models.torchvision_operators import torchvision_operators
 
-if TYPE_CHECKING:
-    from transformers.models.parakeet.modeling_parakeet import (
-        ParakeetEncoder,
-        ParakeetRNNTDecoder,
-        ParakeetRNNTJointNetwork,
-    )
-
 with torchvision_operators():
-    from transformers import ParakeetForCTC, ParakeetForRNNT, ParakeetForTDT
-    from transformers.audio_utils import mel_filter_bank
+    from transformers import ParakeetForCTC, ParakeetForRNNT, ParakeetForTDT, ParakeetTDTConfig
+    from transformers.models.parakeet.modeling_parakeet import ParakeetEncoderCTCHead
 
-_RATE = 16_000  # samples a second
 _WINDOW = 400
 _FFT = 512
-_HOP = 160
 _PREEMPHASIS = 0.97
 _FLOOR = 2.0**-24  # added to a power before its logarithm
 _EPSILON = 1e-5  # added to a deviation before dividing by it
 
 
-class LogMel(nn.Module):
+class LogMel(MelPowers):
     """Parakeet's features: log mel powers, each bin normalised over the recording.
 
     The numbers are those of `transformers.ParakeetFeatureExtractor` (and NeMo's preprocessor with
@@ -39,17 +31,8 @@ class LogMel(nn.Module):
         bins: how many mel bins.
     """
 
-    window: Tensor
-    filters: Tensor
-
     def __init__(self, bins: int = 80) -> None:
-        super().__init__()
-        filters = mel_filter_bank(
-            _FFT // 2 + 1, bins, 0.0, _RATE / 2, _RATE, norm="slaney", mel_scale="slaney"
-        )
-        self.register_buffer("filters", torch.from_numpy(filters).float(), persistent=False)
-        window = torch.hann_window(_WINDOW, periodic=False)
-        self.register_buffer("window", window, persistent=False)
+        super().__init__(bins, _FFT, torch.hann_window(_WINDOW, periodic=False))
 
     def forward(self, samples: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Features and which of them are of real frames.
@@ -65,13 +48,8 @@ class LogMel(nn.Module):
         real = torch.arange(samples.shape[1], device=samples.device) < lengths[:, None]
         sharp = samples[:, 1:] - _PREEMPHASIS * samples[:, :-1]
         signal = torch.cat([samples[:, :1], sharp], dim=1) * real
-        spectrum = torch.stft(
-            signal, _FFT, hop_length=_HOP, win_length=_WINDOW, window=self.window,
-            pad_mode="constant", return_complex=True,
-        )  # fmt: skip
-        power = torch.view_as_real(spectrum).square().sum(-1)[:, :, :-1]
-        mels = torch.log(power.transpose(1, 2) @ self.filters + _FLOOR)
-        frames = (real.sum(1) // _HOP)[:, None, None]
+        mels = torch.log(self.powers(signal, win_length=_WINDOW, pad_mode="constant") + _FLOOR)
+        frames = (real.sum(1) // HOP)[:, None, None]
         mask = torch.arange(mels.shape[1], device=mels.device)[None, :, None] < frames
         mean = (mels * mask).sum(1, keepdim=True) / frames
         centred = (mels - mean) * mask
@@ -89,10 +67,9 @@ class SpeechEncoder(nn.Module):
     """
 
     def __init__(
-        self, encoder: ParakeetEncoder, projector: nn.Module | None, ctc_head: nn.Module | None
+        self, encoder: Any, projector: nn.Module | None, ctc_head: nn.Module | None
     ) -> None:
         super().__init__()
-        self.encoder: ParakeetEncoder
         self.log_mel = LogMel(encoder.config.num_mel_bins)
         self.encoder = encoder
         self.projector = projector
@@ -110,10 +87,7 @@ class SpeechEncoder(nn.Module):
             with a CTC head; rows past a recording's end mean nothing.
         """
         features, mask = self.log_mel(samples, lengths)
-        return self.heads(self.encoder(features, attention_mask=mask).last_hidden_state)
-
-    def heads(self, hidden: Tensor) -> dict[str, Tensor]:
-        """What is made of the encoder's (batch, frames, width); see `forward`."""
+        hidden = self.encoder(features, attention_mask=mask).last_hidden_state
         results = {}
         if self.projector is not None:
             results["encoded"] = self.projector(hidden)
@@ -135,13 +109,9 @@ class TransducerStep(nn.Module):
         tokens: how many of the joint's scores are tokens', blank included; the rest are durations'.
     """
 
-    def __init__(
-        self, decoder: ParakeetRNNTDecoder, joint: ParakeetRNNTJointNetwork, tokens: int
-    ) -> None:
+    def __init__(self, decoder: Any, joint: Any, tokens: int) -> None:
         super().__init__()
-        self.decoder: ParakeetRNNTDecoder
         self.decoder = decoder
-        self.joint: ParakeetRNNTJointNetwork
         self.joint = joint
         self.tokens = tokens
 
@@ -213,10 +183,6 @@ def _lstm_step(
     cell = kept.sigmoid() * cell + entered.sigmoid() * fresh.tanh()
     return shown.sigmoid() * cell.tanh(), cell
 
-
-with torchvision_operators():
-    from transformers import ParakeetForTDT, ParakeetTDTConfig
-    from transformers.models.parakeet.modeling_parakeet import ParakeetEncoderCTCHead
 
 _BLANK = 10  # tokens 0 to 9 are the digits
 _DURATIONS = (0, 1, 2, 3, 4)  # of a token, in frames of 80 ms

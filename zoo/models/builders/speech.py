@@ -1,0 +1,376 @@
+"""Speech recognisers of the transformers library as programs: wav2vec 2.0, Whisper, Moonshine.
+
+Each class has the parts that its head's recipe calls (`menagerie.speech.recipe`): `listen`, from
+samples on, and of a decoder `emit`, one step.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zoo.models.torchvision_operators import torchvision_operators
+
+with torchvision_operators():
+    from transformers import (
+        HubertForCTC,
+        MoonshineForConditionalGeneration,
+        Wav2Vec2ForCTC,
+        WhisperForConditionalGeneration,
+    )
+    from transformers.audio_utils import mel_filter_bank
+    from transformers.models.moonshine.modeling_moonshine import apply_rotary_pos_emb
+
+RATE = 16_000  # samples a second
+HOP = 160  # samples from a frame of features to the next
+_EPSILON = 1e-7  # added to a variance before its root
+_FFT = 400
+_FLOOR = 1e-10  # the least power
+_RANGE = 8.0  # decades below a window's loudest bin that are told apart
+
+
+def level(samples: Tensor) -> Tensor:
+    """Samples of mean 0 and deviation 1, as `transformers.Wav2Vec2FeatureExtractor` makes them.
+
+    Args:
+        samples: (batch, n) float32.
+    """
+    centred = samples - samples.mean(-1, keepdim=True)
+    return centred / torch.sqrt(centred.square().mean(-1, keepdim=True) + _EPSILON)
+
+
+class MelPowers(nn.Module):
+    """Mel powers of frames every 10 ms, on Slaney's scale; base of a family's features.
+
+    Args:
+        bins: how many mel bins.
+        size: of the Fourier transform.
+        window: by which a frame is weighted; no longer than `size`.
+    """
+
+    window: Tensor
+    filters: Tensor
+
+    def __init__(self, bins: int, size: int, window: Tensor) -> None:
+        super().__init__()
+        filters = mel_filter_bank(
+            size // 2 + 1, bins, 0.0, RATE / 2, RATE, norm="slaney", mel_scale="slaney"
+        )
+        self.size = size
+        self.register_buffer("filters", torch.from_numpy(filters).float(), persistent=False)
+        self.register_buffer("window", window, persistent=False)
+
+    def powers(self, samples: Tensor, **options: Any) -> Tensor:
+        """(batch, n / 160, bins) of (batch, n) samples; `options` are those of `torch.stft`."""
+        spectrum = torch.stft(
+            samples, self.size, hop_length=HOP, window=self.window, return_complex=True, **options
+        )
+        power = torch.view_as_real(spectrum).square().sum(-1)[:, :, :-1]
+        return power.transpose(1, 2) @ self.filters
+
+
+class LogMel(MelPowers):
+    """Whisper's features: log mel powers of a window, scaled by its loudest bin.
+
+    The numbers are those of `transformers.WhisperFeatureExtractor`: periodic Hann windows of 25 ms
+    every 10 ms, mirrored at both ends, of a recording that is padded with zeros to the window.
+
+    Args:
+        bins: how many mel bins.
+    """
+
+    def __init__(self, bins: int = 80) -> None:
+        super().__init__(bins, _FFT, torch.hann_window(_FFT))
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Features of a window.
+
+        Args:
+            samples: (1, n) float32 from -1 to 1 at 16 kHz, n a multiple of 160.
+
+        Returns:
+            (1, bins, n / 160) float32.
+        """
+        mels = self.powers(samples).clamp(min=_FLOOR).log10()
+        return (torch.maximum(mels, mels.amax() - _RANGE).transpose(1, 2) + 4.0) / 4.0
+
+
+class CtcScores(nn.Module):
+    """Samples to the scores of a CTC head.
+
+    Args:
+        model: with its head.
+        normalise: whether it was trained on samples of mean 0 and deviation 1.
+    """
+
+    def __init__(self, model: nn.Module, normalise: bool) -> None:
+        super().__init__()
+        self.model = model
+        self.normalise = normalise
+
+    def forward(self, samples: Tensor) -> dict[str, Tensor]:
+        """What a recording of n samples holds, in frames of 400 samples, one every 320 (20 ms).
+
+        Nothing is padded, and no frame masked: group normalisation, attention and the convolution
+        that stands for positions hear all samples.
+
+        Args:
+            samples: (1, n) float32 from -1 to 1 at 16 kHz, n at least 720.
+
+        Returns:
+            `logits` (1, (n - 80) // 320, tokens) float32.
+        """
+        return {"logits": self.model(level(samples) if self.normalise else samples).logits}
+
+
+class CrossKeys(nn.Module):
+    """A window of samples to the keys and values that every layer of a decoder attends to.
+
+    Args:
+        model: with `encoder` and `decoder`, whose layers' projections of the encoder's result are
+            computed here, once a window.
+        heads: of each layer's attention.
+        log_mel: makes the encoder's features; None: it takes samples as they are.
+        normalise: whether it was trained on samples of mean 0 and deviation 1.
+    """
+
+    def __init__(
+        self, model: Any, heads: int, log_mel: LogMel | None = None, normalise: bool = False
+    ) -> None:
+        super().__init__()
+        attentions = [layer.encoder_attn for layer in model.decoder.layers]
+        self.heads = heads
+        self.keys = nn.ModuleList([attention.k_proj for attention in attentions])
+        self.values = nn.ModuleList([attention.v_proj for attention in attentions])
+        self.log_mel = log_mel
+        self.encoder = model.encoder
+        self.normalise = normalise
+
+    def forward(self, samples: Tensor) -> dict[str, Tensor]:
+        """What a window holds.
+
+        Args:
+            samples: (1, n) float32 from -1 to 1 at 16 kHz. Whisper's window has as many as its
+                encoder has positions, 320 each, zeros behind the recording's end; Moonshine takes
+                at least 1279, of which some 384 (24 ms) make a frame.
+
+        Returns:
+            `keys` and `values`, (layers, heads, frames, width of a head) float32.
+        """
+        features = level(samples) if self.normalise else samples
+        if self.log_mel is not None:
+            features = self.log_mel(features)
+        encoded = self.encoder(features).last_hidden_state
+        return {
+            "keys": torch.stack([self._by_head(each(encoded)) for each in self.keys]),
+            "values": torch.stack([self._by_head(each(encoded)) for each in self.values]),
+        }
+
+    def _by_head(self, rows: Tensor) -> Tensor:
+        return rows[0].view(rows.shape[1], self.heads, -1).transpose(0, 1)
+
+
+class TokenDecoder(nn.Module):
+    """One step of a decoder; keys and values of the tokens before it are the program's state.
+
+    The state is of static capacity. A token attends to those at its own position and before it, so
+    that decoding may begin anew at position 0 whatever was decoded before.
+
+    Args:
+        decoder: of the model.
+        head: from its width to the tokens' scores.
+        heads: of each layer's attention.
+        capacity: the most tokens, as many as the model has positions.
+        width: of a head.
+    """
+
+    def __init__(
+        self, decoder: Any, head: nn.Module, heads: int, capacity: int, width: int
+    ) -> None:
+        super().__init__()
+        self.heads, self.capacity = heads, capacity
+        shape = (1, heads, capacity, width)
+        for layer in range(len(decoder.layers)):
+            self.register_buffer(f"keys_{layer}", torch.zeros(shape), persistent=False)
+            self.register_buffer(f"values_{layer}", torch.zeros(shape), persistent=False)
+        self.decoder = decoder
+        self.head = head
+
+    @abstractmethod
+    def forward(
+        self, token: Tensor, position: Tensor, keys: Tensor, values: Tensor
+    ) -> dict[str, Tensor]:
+        """Feed a token.
+
+        Args:
+            token: (1, 1) int64.
+            position: (1,) int64, how many tokens were fed before it; less than the capacity.
+            keys: (layers, heads, frames, width of a head) float32, of the window.
+            values: as `keys`.
+
+        Returns:
+            `logits` (1, tokens) float32.
+        """
+
+    def seen(self, position: Tensor) -> Tensor:
+        """Which places a token at `position` (1,) attends to: (1, 1, 1, capacity) bool."""
+        return (torch.arange(self.capacity, device=position.device) <= position)[None, None, None]
+
+    def remembered(
+        self, layer: int, key: Tensor, value: Tensor, position: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """A layer's keys and values with those of this token, by head, written at its position."""
+        keys, values = getattr(self, f"keys_{layer}"), getattr(self, f"values_{layer}")
+        keys.index_copy_(2, position, key)
+        values.index_copy_(2, position, value)
+        return keys, values
+
+    def by_head(self, rows: Tensor) -> Tensor:
+        """(1, heads, 1, width) of a token's (1, 1, n)."""
+        return rows.view(1, 1, self.heads, -1).transpose(1, 2)
+
+    @staticmethod
+    def attend(
+        query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float
+    ) -> Tensor:
+        """(1, 1, n) of what a token's query, by head, finds; without a mask it sees all."""
+        mixed = nn.functional.scaled_dot_product_attention(
+            query, keys, values, attn_mask=mask, scale=scale
+        )
+        return mixed.transpose(1, 2).flatten(2)
+
+
+class WhisperStep(TokenDecoder):
+    """A step of Whisper's decoder; see `TokenDecoder`."""
+
+    def forward(
+        self, token: Tensor, position: Tensor, keys: Tensor, values: Tensor
+    ) -> dict[str, Tensor]:
+        """See `TokenDecoder`."""
+        seen = self.seen(position)
+        rows = self.decoder.embed_tokens(token) + self.decoder.embed_positions.weight[position]
+        for number, layer in enumerate(self.decoder.layers):
+            normal = layer.self_attn_layer_norm(rows)
+            attention = layer.self_attn
+            key = self.by_head(attention.k_proj(normal))
+            value = self.by_head(attention.v_proj(normal))
+            own = self.remembered(number, key, value, position)
+            rows = rows + self._mixed(attention, normal, *own, seen)
+            normal = layer.encoder_attn_layer_norm(rows)
+            heard = keys[number][None], values[number][None]
+            rows = rows + self._mixed(layer.encoder_attn, normal, *heard, None)
+            normal = layer.final_layer_norm(rows)
+            rows = rows + layer.fc2(layer.activation_fn(layer.fc1(normal)))
+        return {"logits": self.head(self.decoder.layer_norm(rows))[:, 0]}
+
+    def _mixed(
+        self, attention: Any, rows: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
+    ) -> Any:
+        query = self.by_head(attention.q_proj(rows) * attention.scaling)
+        return attention.out_proj(self.attend(query, keys, values, mask, 1.0))
+
+
+class MoonshineStep(TokenDecoder):
+    """A step of Moonshine's decoder; see `TokenDecoder`."""
+
+    def forward(
+        self, token: Tensor, position: Tensor, keys: Tensor, values: Tensor
+    ) -> dict[str, Tensor]:
+        """See `TokenDecoder`."""
+        seen = self.seen(position)
+        rows = self.decoder.embed_tokens(token)
+        turns = self.decoder.rotary_emb(rows, position_ids=position[None])
+        for number, layer in enumerate(self.decoder.layers):
+            normal = layer.input_layernorm(rows)
+            attention = layer.self_attn
+            query, key = apply_rotary_pos_emb(
+                self.by_head(attention.q_proj(normal)),
+                self.by_head(attention.k_proj(normal)),
+                *turns,
+            )
+            value = self.by_head(attention.v_proj(normal))
+            own = self.remembered(number, key, value, position)
+            rows = rows + attention.o_proj(self.attend(query, *own, seen, attention.scaling))
+            normal = layer.post_attention_layernorm(rows)
+            attention = layer.encoder_attn
+            query, heard = self.by_head(attention.q_proj(normal)), (keys[number], values[number])
+            heard = heard[0][None], heard[1][None]
+            rows = rows + attention.o_proj(self.attend(query, *heard, None, attention.scaling))
+            rows = rows + layer.mlp(layer.final_layernorm(rows))
+        return {"logits": self.head(self.decoder.norm(rows))[:, 0]}
+
+
+class Wav2Vec2(nn.Module):
+    """A wav2vec 2.0 or HuBERT: `listen`, from samples to CTC scores.
+
+    Args:
+        model: what `takes` is true of.
+        normalise: as its preprocessor_config.json says by `do_normalize`.
+    """
+
+    def __init__(self, model: Any, normalise: bool = True) -> None:
+        super().__init__()
+        self.listen = CtcScores(model, normalise)
+
+    @staticmethod
+    def takes(model: nn.Module) -> bool:
+        """Whether it is one of both with a CTC head."""
+        return isinstance(model, Wav2Vec2ForCTC | HubertForCTC)
+
+
+class Whisper(nn.Module):
+    """A Whisper: `listen`, from a window of samples to keys and values, and `emit`, a step.
+
+    Args:
+        model: what `takes` is true of.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        config, heads = model.config, model.config.decoder_attention_heads
+        self.listen = CrossKeys(model.model, heads, LogMel(config.num_mel_bins))
+        self.emit = WhisperStep(
+            model.model.decoder,
+            model.proj_out,
+            heads,
+            config.max_target_positions,
+            config.d_model // heads,
+        )
+
+    @staticmethod
+    def takes(model: nn.Module) -> bool:
+        """Whether it is a Whisper that writes text."""
+        return isinstance(model, WhisperForConditionalGeneration)
+
+
+class Moonshine(nn.Module):
+    """A Moonshine: `listen`, from samples to keys and values, and `emit`, a step.
+
+    Args:
+        model: what `takes` is true of.
+        normalise: as its preprocessor_config.json says by `do_normalize`.
+    """
+
+    def __init__(self, model: Any, normalise: bool = False) -> None:
+        super().__init__()
+        config, decoder = model.config, model.model.decoder
+        heads = config.decoder_num_attention_heads
+        self.listen = CrossKeys(model.model, heads, normalise=normalise)
+        self.emit = MoonshineStep(
+            decoder,
+            model.proj_out,
+            heads,
+            config.max_position_embeddings,
+            decoder.layers[0].self_attn.head_dim,
+        )
+
+    @staticmethod
+    def takes(model: nn.Module) -> bool:
+        """Whether it is a Moonshine that writes text, with a key of its own for every head."""
+        if not isinstance(model, MoonshineForConditionalGeneration):
+            return False
+        config = model.config
+        return bool(config.decoder_num_key_value_heads == config.decoder_num_attention_heads)
