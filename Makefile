@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # TORCH_INDEX=URL names an index that has one. oneDNN's wheel brings its library three times: one stays.
 TORCH := torch==2.13.0
 
-.PHONY: help setup wheel convert sweep up down test test-all test-native fuzz test-arm64 test-faults test-cluster test-container test-hosts test-ui mac-day double check format lock clean
+.PHONY: help setup wheel convert sweep suites up down test test-all test-native fuzz test-arm64 test-faults test-cluster test-container test-hosts test-ui mac-day double check format lock clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -50,6 +50,9 @@ convert: setup ## convert, prove and publish the default models
 
 sweep: setup ## which architectures convert: runs what the table lacks (MODELS="vit* swin*", TARGET=metal)
 	$(BIN)/python -m tests.sweep $(foreach m,$(MODELS),'$(m)') --target $(or $(TARGET),cpu)
+
+suites: setup ## PyTorch's own tables of operators and modules through convert() (CASES="op_db/conv*", TARGET=metal)
+	$(BIN)/python -m tests.suites $(foreach c,$(CASES),'$(c)') --target $(or $(TARGET),cpu)
 
 up: setup ## a local cluster: Prefect's server and UI, an S3 server, a worker
 	$(BIN)/zoo up

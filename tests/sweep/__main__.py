@@ -17,7 +17,8 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from tests.sweep.attempt import Bounds, run
+from tests.sweep.apart import Bounds
+from tests.sweep.attempt import run
 from tests.sweep.catalogue import catalogue
 from tests.sweep.record import Record, Results
 from tests.sweep.table import write_table

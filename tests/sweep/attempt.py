@@ -1,98 +1,38 @@
-"""One case on one target, in a process of its own: `run` starts it, `_child` is what runs there."""
+"""One case on one target, in a process of its own."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
-import math
-import multiprocessing
-import os
 import re
-import resource
-import signal
-import sys
-import tempfile
-import time
-import warnings
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.sweep.apart import Bounds, run_apart
 from tests.sweep.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.sweep.case import Case, Sample
+    from tests.sweep.record import State
 
-_CLOCK = 6
 _FOLDERS = re.compile(r"/[^\s'\":]*/(?:site-packages|menagerie-sweep-[^/]+(?:/\.bundle\.[^/]+)?)/")
 _TEXT = 1500  # characters of an error that are kept
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """What a case may take.
-
-    Attributes:
-        seconds: of processor time, its own and each compiler's; of the clock six times as many, as
-            others may use the machine.
-        gigabytes: of private memory, each process.
-    """
-
-    seconds: float
-    gigabytes: float
-
-
 def run(name: str, target: str, bounds: Bounds) -> Record:
     """The record of a case; a process that dies or takes too long is one too."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.sweep.preload"])
-    with tempfile.TemporaryDirectory(prefix="menagerie-sweep-") as folder:
-        process = context.Process(target=_child, args=(name, target, bounds, folder))
-        began = time.monotonic()
-        process.start()
-        process.join(_CLOCK * bounds.seconds)
-        seconds = round(time.monotonic() - began, 1)
-        late = process.is_alive()
-        if late:
-            _end(process.pid)
-            process.join()
-        if late or process.exitcode == -signal.SIGXCPU:
-            return Record("out of time", seconds=seconds, text=f"more than {bounds.seconds:.0f} s")
-        answer = Path(folder) / "record.json"
-        if not answer.exists():
-            return Record("crashed", seconds=seconds, text=f"exit code {process.exitcode}")
-        return Record.read(json.loads(answer.read_text()))
+    ended = run_apart(_record, (name, target), bounds)
+    if ended.answer is not None:
+        return dataclasses.replace(Record.read(ended.answer), seconds=ended.seconds)
+    state: State = "out of time" if ended.late else "crashed"
+    return Record(state, seconds=ended.seconds, text=ended.text)
 
 
-def _end(leader: int | None) -> None:
-    """End a child and all that it started."""
-    with contextlib.suppress(ProcessLookupError):
-        if leader is not None:
-            os.killpg(leader, signal.SIGKILL)
-
-
-def _child(name: str, target: str, bounds: Bounds, folder: str) -> None:
-    os.setsid()
-    most = int(bounds.gigabytes * 2**30)
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    spent = math.ceil(used.ru_utime + used.ru_stime + bounds.seconds)
-    resource.setrlimit(resource.RLIMIT_CPU, (spent, spent + 1))
-    log = os.open(Path(folder) / "log.txt", os.O_CREAT | os.O_WRONLY, 0o600)
-    os.dup2(log, sys.stdout.fileno())
-    os.dup2(log, sys.stderr.fileno())
-    warnings.simplefilter("ignore")
+def _record(name: str, target: str, folder: Path) -> dict[str, Any]:
     from tests.sweep.catalogue import catalogue
 
-    began = time.monotonic()
-    record = attempt(catalogue()[name], target, Path(folder) / "bundle")
-    record = dataclasses.replace(record, seconds=round(time.monotonic() - began, 1))
-    fresh = Path(folder) / "record.partial"
-    fresh.write_text(json.dumps(dataclasses.asdict(record)))
-    fresh.replace(Path(folder) / "record.json")
+    return dataclasses.asdict(attempt(catalogue()[name], target, folder / "bundle"))
 
 
 def attempt(case: Case, target: str, out: Path) -> Record:

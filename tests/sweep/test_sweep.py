@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from tests.sweep import attempt
-from tests.sweep.attempt import Bounds, run, without_folders
+from tests.sweep.apart import Bounds
+from tests.sweep.attempt import run, without_folders
 from tests.sweep.case import Case, Sample
 from tests.sweep.record import Record, Results
 from tests.sweep.table import README, TABLE, sentence, table, with_sentence
