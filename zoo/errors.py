@@ -126,7 +126,10 @@ class UnsupportedKernels(LoweringError):
             f"\n  {kernel}" + "".join(f"\n    used by {use}" for use in sites)
             for kernel, sites in sorted(uses.items())
         )
-        step = instead or "Implement them (runtime/menagerie/shims.toml), or rewrite them in a pass"
+        step = instead or (
+            "Write these calls with other operators, or report which ones the model needs; "
+            "CONTRIBUTING.md says how a kernel is added"
+        )
         super().__init__(
             place,
             f"{len(uses)} kernel(s) are not in the target's runtime{listing}",

@@ -236,7 +236,7 @@ def check_outputs(place: str, cases: Sequence[GoldenCase]) -> None:
             raise ExportError(
                 place,
                 f"output {name} of eager PyTorch has no finite element in any golden case",
-                "Mend the weights, or the inputs' `sample` in the manifest",
+                "Mend the weights, or choose inputs for which its results are finite",
             )
 
 
