@@ -30,7 +30,7 @@ sys.path.insert(0, str(TESTS / "faults"))
 
 from toy_cluster import ToyCluster  # noqa: E402
 
-from infra.local.up import database_url  # noqa: E402
+from infra.local.cluster import database_url  # noqa: E402
 
 _MB = 10**6
 _DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"

@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, SecretStr, ValidationError, field_serializer
+from pydantic import ConfigDict, SecretStr, ValidationError, field_serializer
 
 from menagerie.durable import write_durably
 from menagerie.paths import home
@@ -49,14 +49,10 @@ class EventKind(StrEnum):
 
 
 BUCKET = "menagerie"
-# Names, no secrets; Swift's form is account:user. What each may: `infra.local.processes.rights`.
-ACCESS_KEY = "menagerie:owner"
-WORKER_KEY = "menagerie:worker"
-READER_KEY = "menagerie:reader"
+ACCESS_KEY = "menagerie:owner"  # no secret; Swift's form is account:user
 _BYTES = 32
 _OTHERS = 0o077
 _SOCKET_BYTES = 90  # a path to a socket has 104 on macOS, and supervisord's first one is longer
-_ANSWER_SECONDS = 60.0  # stopping a process may take so long
 
 
 class Database(StrEnum):
@@ -121,27 +117,16 @@ class ClusterState(_File):
         write_private(state_path(), self.model_dump_json(indent=2) + "\n")
 
 
-def _fresh() -> SecretStr:
-    return SecretStr(secrets.token_urlsafe(_BYTES))
-
-
 class Credentials(_File):
     """Handed to processes in their environment, never as arguments, which everybody can list."""
 
+    model_config = ConfigDict(extra="ignore")  # older files have keys that are no more
+
     api_auth: SecretStr  # user:password of Prefect's API and UI
-    s3_secret: SecretStr  # the owner's
-    s3_worker_secret: SecretStr = Field(default_factory=_fresh)  # older files lack these two
-    s3_reader_secret: SecretStr = Field(default_factory=_fresh)
+    s3_secret: SecretStr
     database_url: SecretStr | None = None  # of PostgreSQL, with its password
 
-    @field_serializer(
-        "api_auth",
-        "s3_secret",
-        "s3_worker_secret",
-        "s3_reader_secret",
-        "database_url",
-        when_used="json",
-    )
+    @field_serializer("api_auth", "s3_secret", "database_url", when_used="json")
     def _revealed(self, secret: SecretStr | None) -> str | None:
         return None if secret is None else secret.get_secret_value()
 
@@ -150,7 +135,7 @@ class Credentials(_File):
         """Fresh ones."""
         return cls(
             api_auth=SecretStr(f"zoo:{secrets.token_urlsafe(_BYTES)}"),
-            s3_secret=_fresh(),
+            s3_secret=SecretStr(secrets.token_urlsafe(_BYTES)),
         )
 
     @classmethod
@@ -201,25 +186,15 @@ def ask_manager(method: str, *arguments: object) -> Any:
     Raises:
         OSError: it does not run.
     """
-    import http.client
-    import socket
-    import xmlrpc.client
+    from xmlrpc.client import ServerProxy
 
-    class OverSocket(http.client.HTTPConnection):
-        def connect(self) -> None:
-            path = manager_socket()
-            if path.stat().st_uid != os.getuid():
-                raise PermissionError(f"{path} is another user's")
-            self.sock = socket.socket(socket.AF_UNIX)
-            self.sock.settimeout(_ANSWER_SECONDS)
-            self.sock.connect(str(path))
+    from supervisor.xmlrpc import SupervisorTransport
 
-    class Transport(xmlrpc.client.Transport):
-        def make_connection(self, host: Any) -> http.client.HTTPConnection:
-            self._connection = host, OverSocket("localhost")
-            return self._connection[1]
-
-    with xmlrpc.client.ServerProxy("http://localhost", transport=Transport()) as manager:
+    path = manager_socket()
+    if path.stat().st_uid != os.getuid():
+        raise PermissionError(f"{path} is another user's")
+    transport = SupervisorTransport(serverurl=f"unix://{path}")
+    with ServerProxy("http://localhost", transport=transport) as manager:
         return getattr(manager.supervisor, method)(*arguments)
 
 
@@ -227,9 +202,9 @@ def running() -> dict[str, int]:
     """The processes of the cluster that run, by name, with their ids; none where nothing does."""
     try:
         found = ask_manager("getAllProcessInfo")
-    except OSError:
+    except (ImportError, OSError):
         return {}
-    return {each["name"]: each["pid"] for each in found if each["statename"] == "RUNNING"}
+    return {each["name"]: each["pid"] for each in found if each["pid"]}
 
 
 def write_private(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""`zoo up`, `zoo down` and `zoo status`, as `python -m infra.local` has them."""
+"""`zoo cluster up`, `down` and `status`, as `python -m infra.local` has them."""
 
 import os
 import sys
@@ -10,10 +10,9 @@ from flows.cli import invoke
 from flows.cli.options import JsonOption
 from flows.cli.output import emit, messages, results, show_check
 
+_HELP = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False, rich_markup_mode="markdown", context_settings=_HELP
 )
 
 
@@ -46,24 +45,23 @@ def up(
 
     **Examples**
 
-    - `zoo up`
-    - `zoo up --port 4300`
-    - `MENAGERIE_POSTGRES=postgresql://user:password@host/prefect zoo up`
+    - `zoo cluster up`
+    - `zoo cluster up --port 4300`
+    - `MENAGERIE_POSTGRES=postgresql://user:password@host/prefect zoo cluster up`
     """
     from flows.connection import credentials_path
-    from infra.local.up import UNCHANGED
-    from infra.local.up import up as bring_up
+    from infra.local import cluster
 
     said = messages()
     with said.status("looking at what runs") as shown:
         tell = shown.update if said.is_terminal else said.print
-        state, parts = bring_up(port=port, database="sqlite" if sqlite else postgres, tell=tell)
-    changed = [name for name, change, _ in parts if change != UNCHANGED]
+        state, changed = cluster.up(port=port, database="sqlite" if sqlite else postgres, tell=tell)
     if as_json:
         emit({"changed": changed, "ui": state.ui_url})
         return
-    lines = [f"{change:9}  {name:12} {detail}" for name, change, detail in parts]
-    lines += [] if changed else ["nothing to change"]
+    for check in cluster.status().checks:
+        show_check(check)
+    lines = [f"started or applied: {', '.join(changed)}" if changed else "nothing to change"]
     lines += [f"UI       {state.ui_url}", f"sign in  with `api_auth` in {credentials_path()}"]
     results().print("\n".join(lines), markup=False)
     if other := os.environ.get("PREFECT_API_URL"):
@@ -72,18 +70,18 @@ def up(
 
 @app.command()
 def down(*, as_json: JsonOption = False) -> None:
-    """End the local cluster; its data, ports and secrets stay for the next `zoo up`.
+    """End the local cluster; its data, ports and secrets stay for the next `zoo cluster up`.
 
-    Conversions at work are ended too and run again after the next `zoo up`.
+    Conversions at work are ended too and run again after the next `zoo cluster up`.
 
     **Examples**
 
     - `zoo cluster down`
     """
-    from infra.local.down import down as bring_down
+    from infra.local import cluster
 
     with messages().status("ending the cluster"):
-        ended = bring_down()
+        ended = cluster.down()
     if as_json:
         emit({"ended": ended})
     else:
@@ -100,9 +98,9 @@ def status(*, as_json: JsonOption = False) -> None:
 
     - `zoo cluster status --json`
     """
-    from infra.local.status import status as look
+    from infra.local import cluster
 
-    found = look()
+    found = cluster.status()
     if as_json:
         emit(found.model_dump(mode="json"))
     else:

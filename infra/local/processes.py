@@ -1,30 +1,27 @@
-"""The processes of the local cluster in one table, and who carries them: supervisord.
+"""The processes of the local cluster in one table, which supervisord carries.
 
-`python -m infra.local.processes NAME` becomes the process of that name. Only it reads the secrets,
-and each process gets those that it needs: neither supervisord's file nor its environment holds one.
+`python -m infra.local.processes NAME` becomes the process of that name, and ends with supervisord.
+Only it reads the secrets, and each process gets those that it needs: neither supervisord's file nor
+its environment holds one.
 """
 
 from __future__ import annotations
 
-import fcntl
+import json
 import os
 import platform
+import random
 import shlex
+import socket
 import subprocess
 import sys
-import time
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import psutil
+from typing import TYPE_CHECKING, NamedTuple
 
 from flows.connection import (
     ACCESS_KEY,
-    BUCKET,
-    READER_KEY,
-    WORKER_KEY,
     ClusterState,
     Credentials,
     Database,
@@ -34,21 +31,18 @@ from flows.connection import (
     manager_socket,
     write_private,
 )
-from infra.local import s3_server
-from infra.local.s3_rights import Key, Rights
+from menagerie.process import end_with
 from zoo.errors import MenagerieError, UsageError
 from zoo.processes import OWN_STORE, ROLE, WORKER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
-MARK = "MENAGERIE_CLUSTER"  # in the environment of all that the cluster runs, with its folder
 POOL = "linux-cpu"
-_LOOKS, _LOOK_SECONDS = 3, 0.01  # at a process whose program is just being replaced
-_PREFECT = [sys.executable, "-m", "prefect", "--no-prompt"]
 # Set for another server or store, they would lead our processes astray; and one holds a secret.
 _FOREIGN = ("PREFECT_", "AWS_", "MENAGERIE_STORE", "MENAGERIE_POSTGRES")
-
+# Below those that Linux lends to outgoing connections, which may take one before our server does.
+_PORTS = range(20_000, 32_000)
 # SQLite has one writer at a time: wait for it, and write seldom. By itself the scheduler writes
 # a hundred runs of every schedule at once, and the recorder one event a transaction. An event
 # that finds the database locked is handled again, with what it caused already done; a request that
@@ -61,33 +55,6 @@ SPARING_SETTINGS = {
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
 }
-
-
-@dataclass(frozen=True)
-class Process:
-    """How a process is started and ended.
-
-    Attributes:
-        port: the name of the one that it listens on, in `ClusterState.ports`.
-        command: without secrets: everybody on the host can list it.
-        environment: what it needs beside `child_environment`, secrets included.
-        seconds: that it has to end by itself, once it is asked to.
-    """
-
-    port: str
-    command: Callable[[ClusterState], list[str]]
-    environment: Callable[[ClusterState, Credentials], Mapping[str, str]]
-    seconds: int = 5
-
-
-def quiet_environment() -> dict[str, str]:
-    """For every process that imports Prefect: its files under our folder, nothing sent home."""
-    return {
-        "PREFECT_HOME": str(cluster_folder() / "prefect"),
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "DO_NOT_TRACK": "1",
-        "PREFECT_CLI_COLORS": "false",
-    }
 
 
 def server_environment(state: ClusterState, credentials: Credentials) -> dict[str, str]:
@@ -111,28 +78,10 @@ def server_environment(state: ClusterState, credentials: Credentials) -> dict[st
     }
 
 
-def rights(credentials: Credentials) -> Rights:
-    """The keys of the store: the owner's, and two to give away with less than all rights."""
-    return Rights(
-        BUCKET,
-        (
-            Key(ACCESS_KEY, credentials.s3_secret.get_secret_value()),
-            Key(WORKER_KEY, credentials.s3_worker_secret.get_secret_value(), "worker-policy"),
-            Key(READER_KEY, credentials.s3_reader_secret.get_secret_value(), "reader-policy"),
-        ),
-    )
-
-
-def worker_command(pool: str = POOL) -> list[str]:
-    """Start a worker that runs every flow in a process of its own, and tells of its health."""
-    start = ["worker", "start", "--type", "process", "--with-healthcheck", "--pool", pool]
-    return [*_PREFECT, *start, "--name", f"{platform.node() or 'host'} {pool}"]
-
-
 def worker_environment(
     state: ClusterState, credentials: Credentials, port: int | None = None
 ) -> dict[str, str]:
-    """What a worker and the flows in it need; it tells of its health at `/health` of `port`."""
+    """What a worker and the flows in it need; it reports its health at `/health` of `port`."""
     temporary = cluster_folder() / "tmp"
     temporary.mkdir(mode=0o700, parents=True, exist_ok=True)
     return {
@@ -148,30 +97,83 @@ def worker_environment(
     }
 
 
+def quiet_environment() -> dict[str, str]:
+    """For every process that imports Prefect: its files under our folder, nothing sent home."""
+    return {
+        "PREFECT_HOME": str(cluster_folder() / "prefect"),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "DO_NOT_TRACK": "1",
+        "PREFECT_CLI_COLORS": "false",
+    }
+
+
+def child_environment(values: Mapping[str, str] | None = None) -> dict[str, str]:
+    """`values`, and what of our own environment is not meant for other servers."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
+    return {**kept, **(values or {})}
+
+
+def worker_command(pool: str = POOL) -> list[str]:
+    """Start a worker that runs every flow in a process of its own, and reports its health."""
+    start = ["worker", "start", "--type", "process", "--with-healthcheck", "--pool", pool]
+    return _prefect(*start, "--name", f"{platform.node() or 'host'} {pool}")
+
+
+def _prefect(*words: str) -> list[str]:
+    return [sys.executable, "-m", "prefect", "--no-prompt", *words]
+
+
+def _serve_s3(state: ClusterState, credentials: Credentials) -> None:
+    program = [sys.executable, "-W", "ignore", "-m", "infra.local.s3_server"]
+    keys = json.dumps({ACCESS_KEY: credentials.s3_secret.get_secret_value()})
+    _become(
+        [*program, str(cluster_folder() / "s3"), str(state.ports["s3"])],
+        {"EVENTLET_NO_GREENDNS": "yes", "TZ": "UTC", "MENAGERIE_SWIFT_KEYS": keys},
+    )
+
+
+def _serve_prefect(state: ClusterState, credentials: Credentials) -> None:
+    _become(_prefect("server", "start"), server_environment(state, credentials))
+
+
+def _work(state: ClusterState, credentials: Credentials) -> None:
+    """Put back what the last worker was at when it ended, and be the next one."""
+    from infra.local.api import put_back
+
+    with suppress(MenagerieError):  # the automations will see to them too, only later
+        put_back(local_connection(state, credentials), POOL)
+    _become(worker_command(), worker_environment(state, credentials))
+
+
+def _become(command: list[str], environment: Mapping[str, str]) -> None:
+    os.execve(command[0], command, {**os.environ, **environment})  # noqa: S606 - ours
+
+
+class Process(NamedTuple):
+    """The name of its port in `ClusterState.ports`, what begins it, and the seconds it has to end.
+
+    Its arguments hold no secret: everybody on the host can list them.
+    """
+
+    port: str
+    begin: Callable[[ClusterState, Credentials], None]
+    seconds: int
+
+
 PROCESSES = {
-    "s3": Process(
-        "s3",
-        lambda state: s3_server.command(cluster_folder() / "s3", {"s3": str(state.ports["s3"])}),
-        lambda _, secrets: s3_server.environment(rights(secrets)),
-    ),
-    "server": Process(
-        "api",
-        lambda _: [*_PREFECT, "server", "start"],
-        server_environment,
-        seconds=15,  # to close its database
-    ),
-    "worker": Process("worker", lambda _: worker_command(), worker_environment, seconds=20),
+    "s3": Process("s3", _serve_s3, 5),
+    "server": Process("api", _serve_prefect, 15),  # to close its database
+    "worker": Process("worker", _work, 20),
 }
 
 
 def main(name: str) -> None:
     """Become a process of the cluster."""
+    end_with(os.getppid())
     state, credentials = ClusterState.load(), Credentials.load()
     if state is None or credentials is None:
-        raise UsageError(name, "is started by `zoo up`")
-    process = PROCESSES[name]
-    command = process.command(state)
-    os.execve(command[0], command, {**os.environ, **process.environment(state, credentials)})  # noqa: S606 - ours
+        raise UsageError(name, "is started by `zoo cluster up`")
+    PROCESSES[name].begin(state, credentials)
 
 
 def start_manager() -> None:
@@ -183,16 +185,17 @@ def start_manager() -> None:
     with suppress(OSError):
         ask_manager("getPID")
         return
-    folder, here = cluster_folder(), Path(__file__).parent
+    folder = cluster_folder()
     (folder / "logs").mkdir(mode=0o700, exist_ok=True)
-    text = (here / "supervisord.conf").read_text().format(socket=manager_socket(), folder=folder)
-    program = (here / "supervisord-program.conf").read_text()
-    for name, process in PROCESSES.items():
+    head, _, program = Path(__file__).with_name("supervisord.conf").read_text().partition("---\n")
+    text = head.format(socket=manager_socket(), folder=folder)
+    for priority, (name, process) in enumerate(PROCESSES.items()):
         become = shlex.join([sys.executable, "-m", "infra.local.processes", name])
-        text += program.format(name=name, command=become, seconds=process.seconds, folder=folder)
+        told = {"name": name, "command": become, "priority": priority, "seconds": process.seconds}
+        text += program.format(folder=folder, **told)
     write_private(folder / "manager.conf", text.replace("%", "%%"))
-    command = [sys.executable, "-m", "supervisor.supervisord", "-c", str(folder / "manager.conf")]
     # It listens before it leaves this process, so that it can be asked at once.
+    command = [sys.executable, "-m", "supervisor.supervisord", "-c", str(folder / "manager.conf")]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env=child_environment()
     )
@@ -201,66 +204,20 @@ def start_manager() -> None:
         raise UsageError("supervisord", said[-1], "Run `pip install 'menagerie-zoo[cluster]'`")
 
 
-@contextmanager
-def locked() -> Iterator[None]:
-    """Only one command at a time changes the cluster.
-
-    Raises:
-        MenagerieError: if another does.
-    """
-    cluster_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (cluster_folder() / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            fact = "another `zoo up` or `zoo down` is at work"
-            raise MenagerieError(str(cluster_folder()), fact, "Wait for it") from None
-        yield
+def free_ports(count: int) -> list[int]:
+    """Different ports of 127.0.0.1 that nobody listens on now, chosen at random."""
+    order = random.SystemRandom().sample(_PORTS, len(_PORTS))
+    return list(islice(filter(is_free, order), count))
 
 
-def child_environment(values: Mapping[str, str] | None = None) -> dict[str, str]:
-    """`values` and what of ours is not meant for other servers, with the cluster's mark."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
-    return {**kept, **(values or {}), MARK: str(cluster_folder())}
-
-
-def marked() -> list[psutil.Process]:
-    """All processes of the cluster, also those that its processes started."""
-    found, unsure = _judged(psutil.process_iter())
-    for _ in range(_LOOKS):
-        if unsure:
-            time.sleep(_LOOK_SECONDS)
-            more, unsure = _judged(unsure)
-            found += more
-    return found
-
-
-def _judged(
-    processes: Iterable[psutil.Process],
-) -> tuple[list[psutil.Process], list[psutil.Process]]:
-    """Those of the cluster; and those without an environment, as while exec replaces a program."""
-    ours, unsure = [], []
-    for process in processes:
-        with suppress(psutil.Error, OSError):  # gone, or another user's
-            environment = process.environ()
-            if process.status() == psutil.STATUS_ZOMBIE:
-                continue
-            if not environment:
-                unsure.append(process)
-            elif environment.get(MARK) == str(cluster_folder()):
-                ours.append(process)
-    return ours, unsure
-
-
-def log_path(name: str) -> Path:
-    """Where a process writes."""
-    return cluster_folder() / "logs" / f"{name}.log"
-
-
-def last_line(log: Path) -> str:
-    """The last thing a process said."""
-    text = log.read_text(errors="replace") if log.exists() else ""
-    return ([line.strip() for line in text.splitlines() if line.strip()] or ["it said nothing"])[-1]
+def is_free(port: int) -> bool:
+    """Whether a server could listen on 127.0.0.1 there now."""
+    with socket.socket() as each:
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do it themselves
+        with suppress(OSError):
+            each.bind(("127.0.0.1", port))
+            return True
+        return False
 
 
 if __name__ == "__main__":

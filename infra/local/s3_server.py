@@ -1,149 +1,159 @@
-"""A real S3 server without root, in one process: OpenStack Swift with its s3api, on loopback.
+"""A real S3 server without root, in one process: OpenStack Swift with its s3api.
 
-`python -m infra.local.s3_server FOLDER NAME=[ADDRESS:]PORT[,CHAIN,KEY]...` serves an account, a
-container and an object server over one folder, on ports of their own choice, and for each NAME a
-proxy that speaks S3 and alone may ask the other three; with the PEM files of a certificate chain
-and its key over TLS. Who may do what it reads from the environment (`infra.local.s3_rights`). The
-folder needs a file system with extended attributes; ext4, xfs, btrfs and Linux's tmpfs have them.
+`python -m infra.local.s3_server FOLDER PORT` serves on loopback, with the keys in the environment.
+Swift's account, container and object servers answer anyone without authentication, so they listen
+on sockets in FOLDER that nobody else can open.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from infra.local.inner_token import InnerToken
-from infra.local.ports import free_ports
-from infra.local.s3_rights import Rights, guarded
-from menagerie import process
+import eventlet
+import swift.account.server
+import swift.container.server
+import swift.obj.server
+import swift.proxy.server
+from eventlet import wsgi
+from eventlet.green import socket
+from eventlet.hubs import use_hub
+from swift.common import bufferedhttp, utils
+from swift.common.constraints import MAX_REQUEST_LINE
+from swift.common.middleware import (
+    catch_errors,
+    copy,
+    dlo,
+    gatekeeper,
+    healthcheck,
+    listing_formats,
+    memcache,
+    slo,
+    tempauth,
+)
+from swift.common.middleware.s3api import s3api
+from swift.common.ring import RingBuilder
+from swift.common.swob import Request
+from swift.common.wsgi import SwiftHttpProtocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-# Set by tests: Linux ends the process when its parent dies, however that dies.
-WITH_PARENT = "MENAGERIE_WITH_PARENT"
+KEYS = "MENAGERIE_SWIFT_KEYS"  # JSON: secrets by name
 
-_RIGHTS = "MENAGERIE_SWIFT_RIGHTS"
-_STORAGE = ("account", "container", "object")
-_CONF = Path(__file__).with_name("swift_conf")
+_INNER = {"account": swift.account, "container": swift.container, "object": swift.obj}
+_OUTER = (catch_errors, gatekeeper, healthcheck, memcache, listing_formats)
+_SETTINGS = {
+    "mount_check": "false",
+    "log_level": "WARNING",
+    "log_address": "no-syslog",
+    "conn_timeout": "30",
+    "node_timeout": "60",
+    "container_update_timeout": "60",
+    "account_autocreate": "true",
+    "allow_account_management": "true",
+    "location": "us-east-1",
+    "memcache_servers": "127.0.0.1:1",  # Swift asks for one; S3 does without
+}
+_HASHES = "[swift-hash]\nswift_hash_path_suffix = loopback\nswift_hash_path_prefix = menagerie\n"
 
 
-def command(folder: Path, proxies: Mapping[str, str]) -> list[str]:
-    """How to start the server.
+def listen(port: int, address: str = "127.0.0.1") -> Any:
+    """A listener for `serve`."""
+    return eventlet.listen((address, port), backlog=4096, reuse_port=False)
+
+
+def serve(folder: Path, keys: Mapping[str, str], listeners: Iterable[Any]) -> None:
+    """Serve S3 until a signal ends the process.
 
     Args:
-        folder: its configuration and its data.
-        proxies: what each listens on, by name: PORT of 127.0.0.1 or ADDRESS:PORT, and for TLS
-            ",CHAIN,KEY" behind it.
+        folder: of the data; its file system has extended attributes, as ext4, xfs, btrfs and
+            Linux's tmpfs have.
+        keys: secrets by name, account:user. Each may do everything, and nobody else anything.
+        listeners: made by `listen`, or such in TLS.
     """
-    program = [sys.executable, "-W", "ignore", "-m", "infra.local.s3_server"]
-    return [*program, str(folder), *(f"{name}={place}" for name, place in proxies.items())]
-
-
-def environment(rights: Rights) -> dict[str, str]:
-    """What the process needs: its keys' secrets, which stand in no file and no argument."""
-    return {"EVENTLET_NO_GREENDNS": "yes", "TZ": "UTC", _RIGHTS: rights.to_json()}
-
-
-def s3api(global_conf: dict[str, str], **local: str) -> Any:
-    """Swift's s3api that knows the rights of keys; a filter as paste.deploy wants it."""
-    from swift.common.middleware.s3api import s3api as theirs  # type: ignore[import-untyped]
-
-    theirs.S3ApiMiddleware = guarded(_rights())
-    return theirs.filter_factory(global_conf, **local)
-
-
-def tempauth(global_conf: dict[str, str], **local: str) -> Any:
-    """Swift's tempauth with users from the environment instead of a file, for S3 alone.
-
-    Swift's own API knows nothing of our policies: nobody gets a token for it.
-    """
-    from swift.common.middleware import tempauth as theirs  # type: ignore[import-untyped]
-    from swift.common.swob import Request  # type: ignore[import-untyped]
-
-    class ForS3(theirs.TempAuth):  # type: ignore[misc]
-        def handle(self, env: dict[str, Any], start_response: Any) -> Any:
-            return self.denied_response(Request(env))(env, start_response)
-
-    users = {f"user_{key.name.replace(':', '_')}": f"{key.secret} .admin" for key in _rights().keys}
-    return lambda app: ForS3(app, {**global_conf, **local, **users})
-
-
-def _rights() -> Rights:
-    return Rights.from_json(os.environ[_RIGHTS])
-
-
-def main(place: str, *proxies: str) -> None:
-    """Serve until a signal ends it."""
-    if os.environ.get(WITH_PARENT):
-        process.end_with(os.getppid())
-    from eventlet import spawn, wsgi  # type: ignore[import-untyped]
-    from eventlet.hubs import use_hub  # type: ignore[import-untyped]
-    from swift.common.constraints import MAX_REQUEST_LINE  # type: ignore[import-untyped]
-    from swift.common.utils import NullLogger  # type: ignore[import-untyped]
-    from swift.common.wsgi import (  # type: ignore[import-untyped]
-        SwiftHttpProtocol,
-        check_config,
-        loadapp,
-    )
-
+    os.umask(0o077)
+    (folder / "devices" / "d1").mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    os.chdir(folder)  # the names of sockets must be short
     use_hub("poll")  # as Swift does
-
-    folder = Path(place)
-    for name in ("devices/d1", "cache"):
-        (folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
-    (folder / "swift.conf").write_text((_CONF / "swift.conf").read_text())
-    common = (_CONF / "common.conf").read_text()
-
-    token = InnerToken()
-    token.send()
-
-    def serve(name: str, app: str, text: str, **values: object) -> Any:
-        conf_file = folder / f"{name}.conf"
-        values["ip"] = values.get("ip") or "127.0.0.1"
-        conf_file.write_text((common + text).format(folder=folder, **values))
-        # Without workers the strategy listens itself.
-        listener = check_config(str(conf_file), app)[3].no_fork_sock()
-        loaded = loadapp(str(conf_file), global_conf={"log_name": name})
-        return spawn(
-            wsgi.server,
-            listener,
-            token.guard(loaded) if name in _STORAGE else loaded,
-            NullLogger(),
-            protocol=SwiftHttpProtocol,
-            capitalize_response_headers=False,  # Amazon's clients want ETag, not Etag
-            url_length_limit=MAX_REQUEST_LINE,
-        )
-
+    utils.monkey_patch()
+    Path("swift.conf").write_text(_HASHES)
+    utils.set_swift_dir(str(folder))
+    bufferedhttp.BufferedHTTPConnection = _InnerConnection
+    tempauth.TempAuth = _ForS3
+    places = {"swift_dir": folder, "devices": folder / "devices", "recon_cache_path": folder}
+    settings = _SETTINGS | {name: str(path) for name, path in places.items()}
     servers = []
-    text = (_CONF / "storage.conf").read_text()
-    for kind, port in zip(_STORAGE, free_ports(len(_STORAGE)), strict=True):
-        _write_ring(folder / f"{kind}.ring.gz", port)
-        servers.append(serve(kind, f"{kind}-server", text, kind=kind, port=port, tls=""))
-    text = (_CONF / "proxy.conf").read_text()
-    for proxy in proxies:
-        name, listens = proxy.split("=")
-        place, *files = listens.split(",")
-        address, _, number = place.rpartition(":")
-        tls = "cert_file = {}\nkey_file = {}".format(*files) if files else ""
-        servers.append(serve(name, "proxy-server", text, ip=address, port=number, tls=tls))
+    for port, (kind, package) in enumerate(_INNER.items(), 1):
+        _write_ring(f"{kind}.ring.gz", port)
+        Path(_socket(port)).unlink(missing_ok=True)  # of the last time
+        listener = eventlet.listen(_socket(port), family=socket.AF_UNIX, backlog=4096)
+        servers.append(_spawn(listener, package.server.app_factory(settings)))
+    users = {f"user_{name.replace(':', '_')}": f"{secret} .admin" for name, secret in keys.items()}
+    proxy = _proxy(settings | users)
+    servers += [_spawn(listener, proxy) for listener in listeners]
     for server in servers:
         server.wait()
 
 
-def _write_ring(path: Path, port: int) -> None:
-    """One replica on one device: the smallest ring there is."""
-    from swift.common.ring import RingBuilder  # type: ignore[import-untyped]
+class _InnerConnection(bufferedhttp.BufferedHTTPConnection):  # type: ignore[misc]
+    def connect(self) -> None:
+        self._connected_time = time.time()
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.connect(_socket(self.port))
 
+
+class _ForS3(tempauth.TempAuth):  # type: ignore[misc]
+    """Gives no token: Swift's own API would be a second way in."""
+
+    def handle(self, env: dict[str, Any], start_response: Any) -> Any:
+        return self.denied_response(Request(env))(env, start_response)
+
+
+def _socket(port: int) -> str:
+    return f"inner-{port}"
+
+
+def _write_ring(path: str, port: int) -> None:
+    """One replica on one device: the smallest ring there is."""
     builder = RingBuilder(2, 1, 0)
     here = {"ip": "127.0.0.1", "port": port, "device": "d1", "region": 1, "zone": 1}
     copied = {"replication_ip": "127.0.0.1", "replication_port": port}
     builder.add_dev({"id": 0, "weight": 1.0, "meta": "", **here, **copied})
     builder.rebalance()
-    builder.get_ring().save(str(path))
+    builder.get_ring().save(path)
+
+
+def _proxy(settings: dict[str, str]) -> Any:
+    """Swift's proxy behind the filters that speak S3, put together as Swift's own loader does."""
+    file = {"__file__": "swift.conf", "__name__": "proxy-server"}  # as if all came from it
+    final = swift.proxy.server.app_factory(settings | file)
+    pipeline = [final]
+    for each in reversed((*_OUTER, s3api, tempauth, copy, slo, dlo)):
+        pipeline.insert(0, each.filter_factory(settings)(pipeline[0]))
+    for app in pipeline:
+        vars(app).update(
+            _pipeline=pipeline, _pipeline_final_app=final, _pipeline_request_logging_app=final
+        )
+    return pipeline[0]
+
+
+def _spawn(listener: Any, app: Any) -> Any:
+    return eventlet.spawn(
+        wsgi.server,
+        listener,
+        app,
+        utils.NullLogger(),
+        protocol=SwiftHttpProtocol,
+        capitalize_response_headers=False,  # Amazon's clients want ETag, not Etag
+        url_length_limit=MAX_REQUEST_LINE,
+    )
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    serve(Path(sys.argv[1]), json.loads(os.environ[KEYS]), [listen(int(sys.argv[2]))])

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
+import s3_rights
 import swift_server
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from bundle_maker import make_bundle
+from s3_rights import Key, Rights, policy
 
-from infra.local import s3_rights
-from infra.local.s3_rights import Key, Rights, policy
 from zoo.errors import StoreError
 from zoo.signing import Promoter
 from zoo.store import Store

@@ -26,9 +26,9 @@ import engine
 import swift_server
 from engine import ROOT, environment_options, run_options
 from postgres import AS_OWNER, program
+from s3_rights import Key, Rights
 
-from infra.local.ports import free_ports
-from infra.local.s3_rights import Key, Rights
+from infra.local.processes import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from flows.connection import OF_ALL_WORKERS
-from infra.local.ports import free_ports
-from infra.local.processes import SPARING_SETTINGS
+from infra.local.processes import SPARING_SETTINGS, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -26,13 +26,10 @@ from flows.connection import (
     connection,
     credentials_path,
     local_connection,
-    running,
 )
 from infra.local import processes
-from infra.local.processes import locked, log_path
-from infra.local.server import ApiSilent, ask
-from infra.local.status import status
-from infra.local.up import database_url, tell_of_deployments, up
+from infra.local.api import ApiSilent, ask
+from infra.local.cluster import apply_wanted, database_url, locked, log_path, status, up
 from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
@@ -64,7 +61,7 @@ def saved(*, up: bool = False, database: Database = Database.SQLITE) -> ClusterS
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server of the cluster runs."""
-    for place in ("flows.connection.running", "infra.local.up.running"):
+    for place in ("flows.connection.running", "infra.local.cluster.running"):
         monkeypatch.setattr(place, lambda: {"server": os.getpid()})
 
 
@@ -231,18 +228,25 @@ def test_every_variable_is_one_that_prefect_knows(credentials: Credentials) -> N
     assert not hasattr(prefect.settings, "PREFECT_SERVER_NO_SUCH_THING")
 
 
-def test_commands_hold_no_secret(credentials: Credentials) -> None:
-    """Everybody on a host can list the arguments of processes."""
+def test_commands_hold_no_secret(credentials: Credentials, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody on a host can list arguments; secrets are in the variables of who needs them."""
     secrets = credentials.model_copy(update={"database_url": SecretStr("postgres+asyncpg://hush")})
     state = saved(database=Database.POSTGRES)
-    values = processes.server_environment(state, secrets)
-    assert values["PREFECT_SERVER_DATABASE_CONNECTION_URL"] == "postgres+asyncpg://hush"
-    words = " ".join(
-        word for name in ("server", "worker") for word in processes.PROCESSES[name].command(state)
-    )
-    for secret in (secrets.api_auth, secrets.s3_secret, secrets.database_url):
+    begun: list[tuple[list[str], dict[str, str]]] = []
+    monkeypatch.setattr(processes, "_become", lambda *both: begun.append(both))
+    monkeypatch.setattr("infra.local.api.put_back", lambda *_: 0)
+    for process in processes.PROCESSES.values():
+        process.begin(state, secrets)
+    words = " ".join(word for command, _ in begun for word in command)
+    given = [" ".join(environment.values()) for _, environment in begun]
+    for secret, holders in (
+        (secrets.s3_secret, [True, False, True]),
+        (secrets.api_auth, [False, True, True]),
+        (secrets.database_url, [False, True, False]),
+    ):
         assert secret is not None
         assert secret.get_secret_value() not in words
+        assert [secret.get_secret_value() in each for each in given] == holders
 
 
 @pytest.mark.parametrize(
@@ -277,7 +281,7 @@ def test_a_running_cluster_keeps_its_port(credentials: Credentials) -> None:
     """Another one is misuse while it runs, before anything is touched."""
     before = saved(up=True)
     for change in ({"port": 4300}, {"database": "postgresql://u:p@h/d"}):
-        with pytest.raises(UsageError, match="zoo down"):
+        with pytest.raises(UsageError, match="zoo cluster down"):
             up(**change)
     assert ClusterState.load() == before
     assert Credentials.load() == credentials
@@ -296,37 +300,44 @@ def test_a_taken_port_is_named() -> None:
     assert not after.up
 
 
-def test_one_port_for_two_is_misuse() -> None:
-    """Said by both names, not that another program has it."""
+@pytest.mark.usefixtures("runs")
+def test_a_port_of_another_of_ours_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever wants the UI there gets it; the other process has a new one."""
+    monkeypatch.setattr("infra.local.cluster.running", dict)
     ClusterState(database=Database.SQLITE, ports=PORTS).save()
-    with pytest.raises(UsageError, match=r"port 2.*s3 and of api.*--port"):
+    monkeypatch.setattr("infra.local.cluster.start_manager", lambda: pytest.fail("started"))
+    monkeypatch.setattr("infra.local.cluster.is_free", lambda _: False)
+    with pytest.raises(MenagerieError, match="is taken"):
         up(port=PORTS["s3"])
-    assert not running()
+    after = ClusterState.load()
+    assert after is not None
+    assert after.ports["api"] == PORTS["s3"]
+    assert len(set(after.ports.values())) == len(PORTS)
 
 
 def test_a_server_that_takes_nothing_in_is_an_error_of_ours(
     credentials: Credentials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What tells it of the deployments is ended, and the log is named; no traceback."""
+    """What applies the deployments is ended, and the log is named; no traceback."""
 
     def never(command: list[str], *, timeout: float, **_: object) -> None:
         raise subprocess.TimeoutExpired(command, timeout)
 
-    monkeypatch.setattr("infra.local.up.subprocess.run", never)
+    monkeypatch.setattr("infra.local.cluster.subprocess.run", never)
     state = saved(up=True)
     log_path("apply").parent.mkdir()
     to_nowhere = local_connection(
         state.model_copy(update={"ports": {**PORTS, "api": 9}}), credentials
     )
     with pytest.raises(MenagerieError, match=r"deployments: .*apply\.log"):
-        tell_of_deployments(state, to_nowhere, lambda _: None)
+        apply_wanted(state, to_nowhere)
 
 
 def test_status_of_nothing() -> None:
     """Unhealthy, with the command to run; JSON as any."""
     found = status()
     assert not found.healthy
-    assert [check.advice for check in found.checks] == ["Run `zoo up`"]
+    assert [check.advice for check in found.checks] == ["Run `zoo cluster up`"]
 
 
 @contextmanager

@@ -18,11 +18,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 import trustme
 from hosts import BIN, ROOT, STATE, Host, Network
 from postgres import program
-
-from infra.local.s3_rights import Key, Rights
-from infra.local.s3_server import WITH_PARENT
-from infra.local.s3_server import command as s3_command
-from infra.local.s3_server import environment as s3_environment
+from s3_rights import Key, Rights
+from swift_server import command as s3_command
+from swift_server import environment as s3_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,10 +122,7 @@ class Team:
         hub = self.hub
         tls = f"{hub.address}:9000,{STATE}/server.pem,{STATE}/server.key"
         rights = Rights(BUCKET, tuple(self.keys.values()), tls_only=True)
-        command = s3_command(STATE / "s3", {"s3": tls})
-        hub.start(
-            "s3", command, **s3_environment(rights), **{WITH_PARENT: "yes"}, PYTHONPATH=str(ROOT)
-        )
+        hub.start("s3", s3_command(STATE / "s3", tls), **s3_environment(rights))
         self._database()
         command, environment = settings_of("menagerie-server.service", "", hub)
         values = {

@@ -1,6 +1,6 @@
 """The S3 server of a local cluster, for tests: killed and started as often as a test wants.
 
-Besides the product's proxy it has one that speaks TLS.
+Besides the product's listener it has one that speaks TLS.
 """
 
 from __future__ import annotations
@@ -9,26 +9,26 @@ import os
 import signal
 import ssl
 import subprocess
+import sys
 import time
 import urllib.request
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trustme
+from s3_rights import Key, Rights
 
-from infra.local import s3_server
-from infra.local.ports import free_ports
-from infra.local.s3_rights import Key, Rights
-from infra.local.s3_server import WITH_PARENT
+from infra.local.processes import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 ACCESS_KEY = "test:tester"
 SECRET_KEY = "testing"  # noqa: S105 - the password of a server that lives for one test run
 ONE_KEY = Rights("zoo", (Key(ACCESS_KEY, SECRET_KEY),))
 START_SECONDS = 90.0
+_MAIN = Path(__file__).with_name("s3_main.py")
 
 
 @dataclass
@@ -44,8 +44,7 @@ class SwiftServer:
         self.ports = dict(zip(("http", "tls"), free_ports(2), strict=True))
         self.ca_bundle, chain, key = make_certificate(self.folder / "tls")
         tls = f"{self.ports['tls']},{chain},{key}"
-        proxies = {"http": str(self.ports["http"]), "tls": tls}
-        self._command = s3_server.command(self.folder, proxies)
+        self._command = command(self.folder, str(self.ports["http"]), tls)
 
     @property
     def http(self) -> str:
@@ -68,7 +67,7 @@ class SwiftServer:
                     stderr=log,
                     stdin=subprocess.DEVNULL,
                     start_new_session=True,
-                    env={**os.environ, **s3_server.environment(self.rights), WITH_PARENT: "yes"},
+                    env={**os.environ, **environment(self.rights)},
                 )
         deadline = time.monotonic() + START_SECONDS
         while not (answers(self.http) and answers(self.tls, self.ca_bundle)):
@@ -84,6 +83,17 @@ class SwiftServer:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
             self.process = None
+
+
+def command(folder: Path, *places: str) -> list[str]:
+    """How to start the server; each place is [ADDRESS:]PORT[,CHAIN,KEY]."""
+    return [sys.executable, "-W", "ignore", str(_MAIN), str(folder), *places]
+
+
+def environment(rights: Rights) -> dict[str, str]:
+    """What the process needs."""
+    settings = {"EVENTLET_NO_GREENDNS": "yes", "TZ": "UTC"}
+    return {**settings, "MENAGERIE_SWIFT_RIGHTS": rights.to_json()}
 
 
 def answers(endpoint: str, authority: Path | None = None) -> bool:

@@ -101,14 +101,13 @@ def test_keys_to_store_and_server_are_not_lent(
         "AWS_ACCESS_KEY_ID",
         "AWS_SESSION_TOKEN",
         "MENAGERIE_POSTGRES",
-        "MENAGERIE_SWIFT_SECRET",
         "PREFECT_API_AUTH_STRING",
         "PREFECT_API_KEY",
         "PREFECT_SERVER_DATABASE_CONNECTION_URL",
         "AWS_SECRET_ACCESS_KEY",
         "PGPASSWORD",
     }
-    lent = {"HF_TOKEN", "HF_HOME", "HTTPS_PROXY", "CXX", "MENAGERIE_CLUSTER"}
+    lent = {"HF_TOKEN", "HF_HOME", "HTTPS_PROXY", "CXX", "MENAGERIE_DEBUG"}
     for name in withheld | lent:
         monkeypatch.setenv(name, "x")
     with ModelProcess(asking(job, "environment"), start=start) as model:

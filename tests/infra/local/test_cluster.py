@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from flows.connection import ClusterState, Credentials, running
-from infra.local.ports import free_ports
-from infra.local.processes import child_environment, worker_command, worker_environment
+from flows.connection import ClusterState, Credentials, ask_manager, running
+from infra.local.processes import child_environment, free_ports, worker_command, worker_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -165,7 +164,7 @@ def test_up_brings_it_up_and_then_changes_nothing(cluster: Cluster) -> None:
     assert started(cluster) == []
     assert cluster.processes == processes
     assert cluster.state["ports"] == before["ports"]
-    assert "unchanged" in cluster.zoo("up").stdout
+    assert "nothing to change" in cluster.zoo("up").stdout
 
 
 def test_status_is_well(cluster: Cluster) -> None:
@@ -343,30 +342,37 @@ def test_a_form_cannot_run_foreign_code(cluster: Cluster, tmp_path: Path) -> Non
     assert any("MENAGERIE_ALLOW_FACTORIES" in log["message"] for log in logs)
 
 
-def test_what_died_is_named_and_healed(cluster: Cluster) -> None:
-    """Exit code 1 and names; the next `zoo up` starts what lacks and leaves the rest alone."""
-    cluster.kill("s3", "worker")
+def test_what_died_comes_back(cluster: Cluster) -> None:
+    """By itself, as it was: the rest is left alone, and nothing is forgotten."""
+    before = cluster.processes
+    cluster.kill("s3", "server", "worker")
+    eventually(lambda: cluster.zoo("status").returncode == 0, 180)
+    after = cluster.processes
+    assert after.keys() == before.keys()
+    assert not set(after.values()) & set(before.values())
+    assert started(cluster) == []
+    assert len(cluster.json("show", MODEL)["releases"]) >= 1
+
+
+def test_what_was_stopped_is_named_and_healed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 1 and names, one line to who converts; `zoo up` starts what lacks."""
+    monkeypatch.setenv("MENAGERIE_HOME", str(cluster.home))
+    for name in ("worker", "server"):
+        ask_manager("stopProcess", name)
     found = cluster.json("status", code=1)
     down = {check["name"]: check for check in found["checks"] if check["health"] == "fail"}
-    assert set(down) == {"s3", "worker"}
-    assert all(check["advice"] == "Run `zoo up`" for check in down.values())
-    before = cluster.processes
-    assert started(cluster) == ["s3", "worker"]
-    after = cluster.processes
-    assert after.keys() - before.keys() == {"s3", "worker"}
-    assert before.items() <= after.items()
-    assert cluster.json("status")["healthy"]
-
-
-def test_a_server_that_died_is_said_by_every_command(cluster: Cluster) -> None:
-    """One line for whoever wants to convert; after `zoo up` nothing is forgotten."""
-    cluster.kill("server")
+    assert set(down) >= {"server", "worker"}
+    assert down["worker"]["advice"] == "Run `zoo cluster up`"
     done = cluster.zoo("convert", MODEL)
     assert done.returncode == 1
     [line] = done.stderr.strip().splitlines()
-    assert "`zoo up`" in line
-    assert started(cluster) == ["server"]
-    assert len(cluster.json("show", MODEL)["releases"]) >= 1
+    assert "`zoo cluster up`" in line
+    before = cluster.processes
+    assert started(cluster) == ["server", "worker"]
+    assert before.items() <= cluster.processes.items()
+    assert cluster.json("status")["healthy"]
 
 
 def test_a_run_that_down_ended_runs_again(cluster: Cluster) -> None:
@@ -446,7 +452,7 @@ def test_no_secret_is_anywhere(cluster: Cluster) -> None:
 def test_down_leaves_nothing(cluster: Cluster) -> None:
     """No process of ours, no port; a second time nothing to do; nothing outside our folder."""
     ports = cluster.state["ports"]
-    mark = f"MENAGERIE_CLUSTER={cluster.home / 'cluster'}"
+    mark = f"MENAGERIE_HOME={cluster.home}\0"
     assert set(cluster.json("down")["ended"]) >= {"worker", "server", "s3"}
     left = [pid for pid in psutil.pids() if mark.encode() in environment_of(pid)]
     assert left == []

@@ -14,7 +14,7 @@ import pytest
 from pydantic import SecretStr
 
 from flows.connection import Connection, Origin
-from infra.local.server import ApiSilent, put_back
+from infra.local.api import ApiSilent, put_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

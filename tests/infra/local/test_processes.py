@@ -13,6 +13,7 @@ import pytest
 
 from flows.connection import (
     ClusterState,
+    Credentials,
     Database,
     ask_manager,
     cluster_folder,
@@ -20,16 +21,8 @@ from flows.connection import (
     state_path,
 )
 from infra.local import processes
-from infra.local.down import down
-from infra.local.ports import free_ports, is_free
-from infra.local.processes import (
-    MARK,
-    Process,
-    child_environment,
-    log_path,
-    marked,
-    start_manager,
-)
+from infra.local.cluster import down, log_path
+from infra.local.processes import Process, child_environment, free_ports, is_free, start_manager
 from zoo.processes import birth
 
 if TYPE_CHECKING:
@@ -57,8 +50,7 @@ def spawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[
     entry = "import os, sys; os.execv(sys.executable, [sys.executable, '-S', '-c', *sys.argv[1:]])"
 
     def run(*arguments: str) -> int:
-        worker = Process("worker", lambda _: [], lambda *_: {}, seconds=1)
-        monkeypatch.setattr(processes, "PROCESSES", {"worker": worker})
+        monkeypatch.setattr(processes, "PROCESSES", {"worker": Process("worker", print, 1)})
         join = processes.shlex.join  # type: ignore[attr-defined]
         command = [sys.executable, "-S", "-c", entry, *arguments]
         monkeypatch.setattr(processes.shlex, "join", lambda _: join(command))  # type: ignore[attr-defined]
@@ -68,7 +60,12 @@ def spawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[
 
     yield run
     down()
-    assert marked() == []
+    assert running() == {}
+
+
+def ends(process: psutil.Process) -> bool:
+    """Whether it ends within half a minute."""
+    return not psutil.wait_procs([process], timeout=30)[1]
 
 
 def said() -> str:
@@ -95,16 +92,14 @@ def test_an_exit_code_that_nobody_took_is_no_process() -> None:
         assert birth(child.pid) is None
 
 
-def test_what_died_stays_down_and_is_started_again_when_asked(spawn: Callable[..., int]) -> None:
-    """So that `zoo status` can name it."""
+def test_what_died_is_started_again(spawn: Callable[..., int]) -> None:
+    """Without anybody's asking."""
     first = spawn(SLEEP)
     psutil.Process(first).kill()
     deadline = time.monotonic() + 30
-    while running():
+    while running().get("worker") in {None, first}:
         assert time.monotonic() < deadline
         os.sched_yield()
-    ask_manager("startProcess", "worker", False)
-    assert running()["worker"] != first
 
 
 def test_a_deaf_process_is_killed(spawn: Callable[..., int]) -> None:
@@ -117,12 +112,11 @@ def test_a_deaf_process_is_killed(spawn: Callable[..., int]) -> None:
 
 def test_down_ends_what_processes_started(spawn: Callable[..., int]) -> None:
     """Also a grandchild in a session of its own, of which no file knows; a second time: nothing."""
-    worker = spawn(PARENT, SLEEP)
-    grandchild = int(said())
-    assert {worker, grandchild} < {each.pid for each in marked()}
+    spawn(PARENT, SLEEP)
+    grandchild = psutil.Process(int(said()))
     before = state()
-    assert down() == ["worker", f"process {grandchild}"]
-    assert marked() == []
+    assert down() == ["worker", f"process {grandchild.pid}"]
+    assert not grandchild.is_running()
     assert ClusterState.load() == before.model_copy(update={"up": False})
     assert down() == []
 
@@ -136,36 +130,23 @@ def test_down_with_a_damaged_state(spawn: Callable[..., int]) -> None:
     assert ClusterState.load() is None
 
 
-def test_down_finds_what_lost_its_manager(spawn: Callable[..., int]) -> None:
-    """Killed itself, it leaves processes that carry the cluster's mark."""
-    worker = spawn(SLEEP)
+def test_processes_end_with_their_manager() -> None:
+    """However that ends: here the S3 server, when supervisord is killed."""
+    [port] = free_ports(1)
+    ClusterState(database=Database.SQLITE, ports={"s3": port}, up=True).save()
+    Credentials.make().save()
+    start_manager()
+    ask_manager("startProcess", "s3", False)
+    s3 = psutil.Process(running()["s3"])
+    deadline = time.monotonic() + 60
+    while is_free(port):
+        assert s3.is_running(), log_path("s3").read_text()
+        assert time.monotonic() < deadline
+        os.sched_yield()
     psutil.Process(ask_manager("getPID")).kill()
-    state()
-    assert f"process {worker}" in down()
+    assert ends(s3)
     assert running() == {}
-
-
-def test_a_process_whose_program_is_being_replaced_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Linux shows no environment for that moment; of a thread of the kernel it never shows one."""
-
-    class Process:
-        pid = 1
-
-        def __init__(self, *seen: dict[str, str]) -> None:
-            self.seen = list(seen)
-
-        def environ(self) -> dict[str, str]:
-            return self.seen.pop(0) if len(self.seen) > 1 else self.seen[0]
-
-        def status(self) -> str:
-            return psutil.STATUS_SLEEPING
-
-    ours = {MARK: str(cluster_folder())}
-    table = [Process({}, ours), Process({}), Process({"A": "b"}), Process(ours)]
-    monkeypatch.setattr(psutil, "process_iter", lambda: iter(table))
-    assert marked() == [table[3], table[0]]
+    assert down() == []
 
 
 def test_processes_inherit_nothing_that_is_meant_for_other_servers(
@@ -184,7 +165,6 @@ def test_processes_inherit_nothing_that_is_meant_for_other_servers(
     assert "elsewhere" not in made.values()
     assert made["MENAGERIE_PLACEMENT"] == "here"
     assert made["PREFECT_HOME"] == "x"
-    assert made[MARK] == str(cluster_folder())
 
 
 def test_ports() -> None:

@@ -1,4 +1,4 @@
-"""What Prefect's server is asked and told, without Prefect: commands must answer quickly."""
+"""Prefect's API without Prefect, whose import takes longer than what is asked here."""
 
 from __future__ import annotations
 
@@ -15,21 +15,16 @@ from zoo.processes import birth
 if TYPE_CHECKING:
     from flows.connection import Connection
 
-_SECONDS = 60.0  # for what may wait for the database
+_UNDER_WAY = {"state": {"type": {"any_": ["PENDING", "RUNNING", "CANCELLING"]}}}
+_OF_A_WORKER = {"deployment_id": {"is_null_": False}}
 
 
 class ApiSilent(MenagerieError):
-    """Nobody answered, or not as Prefect's API does."""
+    """There was no answer, or not one as Prefect's API gives."""
 
 
 def ask(connection: Connection, path: str, body: object = None, *, seconds: float = 10.0) -> Any:
-    """GET a path of the API, or POST JSON to it.
-
-    Args:
-        connection: where, and with what secret.
-        path: below `/api`, e.g. `/work_pools/linux-cpu`.
-        body: what to POST, with the token that the API asks of whoever changes something.
-        seconds: how long an answer may take.
+    """GET a path of the API such as `/work_pools/linux-cpu`, or POST JSON to it.
 
     Returns:
         The answer's JSON; None where the server knows no such thing.
@@ -44,7 +39,7 @@ def ask(connection: Connection, path: str, body: object = None, *, seconds: floa
         with httpx.Client(base_url=connection.api_url, auth=auth, timeout=seconds) as client:
             if body is None:
                 answer = client.get(path)
-            else:
+            else:  # changes need a token besides
                 me = str(uuid.uuid4())
                 token = client.get("/csrf-token", params={"client": me}).json()["token"]
                 headers = {"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": me}
@@ -52,16 +47,14 @@ def ask(connection: Connection, path: str, body: object = None, *, seconds: floa
         if answer.status_code == HTTPStatus.NOT_FOUND:
             return None
         if answer.is_error:
-            refusal = answer.status_code == HTTPStatus.UNAUTHORIZED
-            fact = "refuses our secret" if refusal else "answers with an error"
-            raise ApiSilent(connection.api_url, f"{fact} ({answer.status_code})")
+            raise ApiSilent(connection.api_url, f"answers with an error ({answer.status_code})")
         return answer.json()
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError) as error:
         raise ApiSilent(connection.api_url, str(error).lower()) from error
 
 
 def put_back(connection: Connection, pool: str) -> int:
-    """Put runs of a pool whose process ended together with the cluster back into the queue.
+    """Put runs of a pool whose process ended together with its worker back into the queue.
 
     The server would notice by itself, but late: an event whose predecessor it saw before it was
     restarted waits for a quarter of an hour. To be called while no worker serves the pool.
@@ -72,10 +65,8 @@ def put_back(connection: Connection, pool: str) -> int:
     Raises:
         ApiSilent: if the server cannot be asked.
     """
-    under_way = {"state": {"type": {"any_": ["PENDING", "RUNNING", "CANCELLING"]}}}
-    deployed = {"deployment_id": {"is_null_": False}}
-    wanted = {"flow_runs": under_way | deployed, "work_pools": {"name": {"any_": [pool]}}}
-    runs = ask(connection, "/flow_runs/filter", wanted, seconds=_SECONDS)
+    wanted = {"flow_runs": _UNDER_WAY | _OF_A_WORKER, "work_pools": {"name": {"any_": [pool]}}}
+    runs = ask(connection, "/flow_runs/filter", wanted, seconds=60)
     lost = [run for run in runs if not _is_at_work(run["infrastructure_pid"])]
     for run in lost:
         if run["state"]["type"] == "CANCELLING":
@@ -86,8 +77,8 @@ def put_back(connection: Connection, pool: str) -> int:
         else:
             message = "Its worker was ended, and it was tried often enough."
             state = {"type": "CRASHED", "message": message}
-        said = {"state": state, "force": True}
-        ask(connection, f"/flow_runs/{run['id']}/set_state", said, seconds=_SECONDS)
+        place = f"/flow_runs/{run['id']}/set_state"
+        ask(connection, place, {"state": state, "force": True}, seconds=60)
     return len(lost)
 
 

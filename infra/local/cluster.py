@@ -1,0 +1,372 @@
+"""The local cluster brought up, ended and looked at."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import psutil
+from pydantic import SecretStr
+
+from flows.connection import (
+    ACCESS_KEY,
+    BUCKET,
+    ClusterState,
+    Credentials,
+    Database,
+    ask_manager,
+    cluster_folder,
+    local_connection,
+    running,
+    state_path,
+)
+from infra.local.api import ask
+from infra.local.processes import (
+    POOL,
+    PROCESSES,
+    child_environment,
+    free_ports,
+    is_free,
+    quiet_environment,
+    start_manager,
+)
+from infra.wanted import load_wanted
+from zoo.base_models import Frozen
+from zoo.errors import Check, Health, MenagerieError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from flows.connection import Connection
+
+_START_SECONDS = 180.0  # a fresh database took 14 s on two idle cores, and much more on busy ones
+_END_SECONDS = 60.0  # supervisord ends its processes one after another
+_LOOK_SECONDS = 5.0
+_POLL_SECONDS = 0.1
+_API_PORT = 4200  # Prefect's own, where it is free
+_POSTGRES = re.compile(r"^postgres(?:ql)?(?:\+asyncpg)?://(?=[^/]+/[^/]+$)")
+_UP = "Run `zoo cluster up`"
+
+
+class ClusterStatus(Frozen):
+    """The whole of it; never holds a secret."""
+
+    healthy: bool
+    ui: str | None = None
+    api: str | None = None
+    store: str | None = None
+    folder: str
+    checks: tuple[Check, ...]
+
+
+def up(
+    *,
+    port: int | None = None,
+    database: str | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> tuple[ClusterState, list[str]]:
+    """Bring the cluster up: what is lacking is made or started, the rest is left alone.
+
+    Args:
+        port: of Prefect's API and UI; None: the one of last time, at first 4200 or any free one.
+        database: "sqlite" or the address of a PostgreSQL database, for Prefect; None: as last time,
+            at first SQLite.
+        tell: receives what is being waited for.
+
+    Returns:
+        Addresses, and the names of what was started or applied.
+
+    Raises:
+        MenagerieError: if something does not start; what runs by then goes on, and a second call
+            continues from there.
+    """
+    with locked():
+        if importlib.util.find_spec("swift") is None:
+            advice = "On Linux: run `pip install 'menagerie-zoo[cluster]'`"
+            raise UsageError("OpenStack Swift", "is not installed", advice)
+        state, credentials = _prepared(port, database)
+        _require_ports(state)
+        state = state.model_copy(update={"up": True})
+        state.save()
+        start_manager()
+        connection = local_connection(state, credentials)
+        return state, [name for name in PARTS if _bring_up(name, state, connection, tell)]
+
+
+def down() -> list[str]:
+    """End every process of the cluster, the worker first; data, ports and secrets stay.
+
+    Returns:
+        The names of the processes that ran, then the ids of what outlived those that started it.
+    """
+    with locked():
+        try:
+            state = ClusterState.load()
+        except MenagerieError:  # damaged: what runs is ended all the same
+            state_path().replace(state_path().with_suffix(".damaged"))
+            state = None
+        ended, strays = sorted(running()), []
+        with suppress(OSError):  # no manager
+            manager = psutil.Process(ask_manager("getPID"))
+            started = manager.children(recursive=True)
+            ask_manager("shutdown")
+            psutil.wait_procs([manager], _END_SECONDS)
+            strays = [each for each in started if each.is_running()]
+            for each in strays:  # runs at work, and the compilers they started
+                with suppress(psutil.Error):
+                    each.kill()
+            psutil.wait_procs(strays, _END_SECONDS)
+        shutil.rmtree(cluster_folder() / "tmp", ignore_errors=True)  # working folders of runs
+        if state is not None and state.up:
+            state.model_copy(update={"up": False}).save()
+        return [*ended, *(f"process {each.pid}" for each in strays)]
+
+
+def status() -> ClusterStatus:
+    """Look at every part; nothing is raised."""
+    folder = str(cluster_folder())
+    absent = Check("cluster", Health.FAIL, "is down", _UP)
+    try:
+        state, credentials = ClusterState.load(), Credentials.load()
+    except MenagerieError as error:
+        absent = Check("state", Health.FAIL, str(error))
+        state = credentials = None
+    if state is None or credentials is None or not state.up:
+        return ClusterStatus(healthy=False, folder=folder, checks=(absent,))
+    connection = local_connection(state, credentials)
+    checks = tuple(look_at(name, state, connection) for name in PARTS)
+    return ClusterStatus(
+        healthy=all(check.health is Health.OK for check in checks),
+        ui=state.ui_url,
+        api=state.api_url,
+        store=state.store,
+        folder=folder,
+        checks=checks,
+    )
+
+
+def look_at(name: str, state: ClusterState, connection: Connection) -> Check:
+    """How a part is."""
+    if name in PROCESSES and name not in running():
+        detail = f"has ended: {_last_line(log_path(name))}"
+        return Check(name, Health.FAIL, detail, _UP)
+    try:
+        return Check(name, Health.OK, PARTS[name](state, connection))
+    except MenagerieError as error:
+        detail, advice = f"{error.place}: {error.fact}", error.next_step or _UP
+    except OSError as error:
+        detail, advice = str(error), _UP
+    return Check(name, Health.FAIL, detail, advice)
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """Only one command at a time changes the cluster.
+
+    Raises:
+        MenagerieError: if another does.
+    """
+    cluster_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (cluster_folder() / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fact = "another `zoo cluster up` or `zoo cluster down` is at work"
+            raise MenagerieError(str(cluster_folder()), fact, "Wait for it") from None
+        yield
+
+
+def log_path(name: str) -> Path:
+    """Where a process writes."""
+    return cluster_folder() / "logs" / f"{name}.log"
+
+
+def database_url(given: str) -> str:
+    """The address of a PostgreSQL database as Prefect's server wants it.
+
+    Raises:
+        UsageError: if it is none; the message does not repeat it, since it may hold a password.
+    """
+    if not _POSTGRES.match(given):
+        form = "Give postgresql://user:password@host:5432/database"
+        raise UsageError("--postgres", "is not the address of a PostgreSQL database", form)
+    return _POSTGRES.sub("postgresql+asyncpg://", given)
+
+
+def _bring_up(
+    name: str, state: ClusterState, connection: Connection, tell: Callable[[str], None]
+) -> bool:
+    """Start it where it does not run, and wait until it is well; whether it was started."""
+    if name not in PROCESSES:
+        return apply_wanted(state, connection, tell)
+    lacking = name not in running()
+    if lacking:
+        ask_manager("startProcess", name, False)
+    tell(f"waiting for {name}")
+    log = log_path(name)
+    deadline = time.monotonic() + _START_SECONDS
+    while (check := look_at(name, state, connection)).health is not Health.OK:
+        if ask_manager("getProcessInfo", name)["statename"] == "FATAL":
+            raise MenagerieError(name, check.detail, f"The whole story is in {log}")
+        if time.monotonic() > deadline:
+            fact = f"is not well after {_START_SECONDS:.0f} s: {check.detail}"
+            raise MenagerieError(name, fact, _anew(log))
+        time.sleep(_POLL_SECONDS)
+    return lacking
+
+
+def apply_wanted(
+    state: ClusterState, connection: Connection, tell: Callable[[str], None] = lambda _: None
+) -> bool:
+    """Apply to the server what it lacks, or what has changed in the files; whether there was any.
+
+    Raises:
+        MenagerieError: it did not take it, or not in time.
+    """
+    digest, log = load_wanted().digest, log_path("apply")
+    well = look_at("deployments", state, connection).health is Health.OK
+    if state.applied == digest and well:
+        return False
+    tell("applying work pools, deployments and automations")
+    environment = child_environment(quiet_environment() | connection.prefect_environment())
+    fact = f"not applied within {_START_SECONDS:.0f} s"
+    try:
+        with log.open("wb") as output:
+            code = subprocess.run(
+                [sys.executable, "-m", "infra.apply"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                timeout=_START_SECONDS,
+                check=False,
+                env=environment,
+            ).returncode
+        fact = _last_line(log) if code else ""
+    except subprocess.TimeoutExpired:
+        pass
+    if fact:
+        raise MenagerieError("deployments", fact, f"The whole story is in {log}")
+    state.model_copy(update={"applied": digest}).save()
+    return True
+
+
+def _prepared(port: int | None, database: str | None) -> tuple[ClusterState, Credentials]:
+    """State and secrets: those of last time where there are any, changed as asked."""
+    load_wanted()
+    last = ClusterState.load() or _first_state(port)
+    secrets = Credentials.load() or Credentials.make()
+    state, credentials = last, secrets
+    if port is not None:  # another of ours that has it gives way
+        ports = {name: free_ports(1)[0] if n == port else n for name, n in last.ports.items()}
+        ports = last.ports if last.ports["api"] == port else {**ports, "api": port}
+        state = last.model_copy(update={"ports": ports})
+    if database is not None:
+        kind = Database.SQLITE if database == Database.SQLITE else Database.POSTGRES
+        url = None if kind is Database.SQLITE else SecretStr(database_url(database))
+        applied = state.applied if url == secrets.database_url else ""
+        state = state.model_copy(update={"database": kind, "applied": applied})
+        credentials = secrets.model_copy(update={"database_url": url})
+    elif state.database is Database.POSTGRES and secrets.database_url is None:
+        advice = "Set MENAGERIE_POSTGRES again, or give --sqlite"
+        raise UsageError("the PostgreSQL database", "its address went with the secrets", advice)
+    if (state, credentials) != (last, secrets) and running():
+        fact = "the cluster runs with another port or database"
+        raise UsageError("zoo cluster up", fact, "Run `zoo cluster down` first")
+    credentials.save()
+    state.save()
+    return state, credentials
+
+
+def _first_state(port: int | None) -> ClusterState:
+    names = [process.port for process in PROCESSES.values()]
+    ports = dict(zip(names, free_ports(len(names)), strict=True))
+    if port is None and is_free(_API_PORT):
+        ports["api"] = _API_PORT
+    return ClusterState(database=Database.SQLITE, ports=ports)
+
+
+def _require_ports(state: ClusterState) -> None:
+    """Refuse, before anything is started, a port on which another program listens."""
+    known = running()
+    for name, process in PROCESSES.items():
+        number = state.ports[process.port]
+        if name not in known and not is_free(number):
+            fact = f"is taken by another program, and {name} needs it"
+            advice = f"End it, give another --port, or remove {state_path()} to have ports chosen"
+            raise MenagerieError(f"port {number}", fact, advice)
+
+
+def _last_line(log: Path) -> str:
+    """The last thing a process said."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return ([line.strip() for line in text.splitlines() if line.strip()] or ["it said nothing"])[-1]
+
+
+def _anew(log: Path) -> str:
+    return f"See {log}; `zoo cluster down` and `zoo cluster up` start it anew"
+
+
+def _s3(state: ClusterState, connection: Connection) -> str:
+    """A question that needs the secret and the bucket, which is made where there is none."""
+    from botocore.config import Config
+
+    from zoo.store.s3 import S3Objects
+
+    secret = connection.s3_secret
+    S3Objects(
+        BUCKET,
+        "zoo",
+        endpoint_url=connection.s3_endpoint,
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=None if secret is None else secret.get_secret_value(),
+        config=Config(retries={"total_max_attempts": 1}),
+    ).ensure_bucket()
+    return f"{state.store} at {state.s3_endpoint}"
+
+
+def _server(state: ClusterState, connection: Connection) -> str:
+    version = ask(connection, "/admin/version", seconds=_LOOK_SECONDS)
+    return f"Prefect {version} at {state.ui_url}, runs kept in {state.database}"
+
+
+def _deployments(state: ClusterState, connection: Connection) -> str:
+    wanted = load_wanted().deployments
+    places = {str(one): f"/deployments/name/{one.flow}/{one.name}" for one in wanted}
+    missing = [name for name, place in places.items() if ask(connection, place) is None]
+    if missing:
+        raise MenagerieError(state.api_url, f"the server lacks {', '.join(missing)}", _UP)
+    return ", ".join(one.name for one in wanted)
+
+
+def _worker(state: ClusterState, connection: Connection) -> str:
+    """The process says that it asks for work, and the server says the same."""
+    pool, log = ask(connection, f"/work_pools/{POOL}") or {}, log_path("worker")
+    if pool.get("is_paused"):
+        raise MenagerieError(f"the pool {POOL}", "is paused", "Resume it in the UI")
+    try:
+        if pool.get("status") != "READY":
+            raise ConnectionError
+        url = f"http://127.0.0.1:{state.ports['worker']}/health"
+        with urllib.request.urlopen(url, timeout=_LOOK_SECONDS):
+            return f"serves the pool {POOL}"
+    except OSError:
+        fact = f"asks for no work: {_last_line(log)}"
+        raise MenagerieError("the worker", fact, _anew(log)) from None
+
+
+# What to say where all is well; each may raise. All but the deployments are processes.
+PARTS: dict[str, Callable[[ClusterState, Connection], str]] = {
+    "s3": _s3,
+    "server": _server,
+    "deployments": _deployments,
+    "worker": _worker,
+}
