@@ -38,12 +38,22 @@ from flows.runs import (
     without_tags,
 )
 from flows.services import services
-from tasks.diagnose import diagnose, search_command, suspects
 from tasks.failures import ProcessDied, StageTimedOut, explain
 from tasks.job import StageRecords
 from tasks.prove import NotProven
 from tasks.retries import patiently, run_as_task
-from tasks.stages import EXPORT, LOCATE, LOWER, PUBLISH, PULL, TRANSFORM, VALIDATE
+from tasks.stages import (
+    EXPORT,
+    LOCATE,
+    LOWER,
+    PUBLISH,
+    PULL,
+    TRANSFORM,
+    VALIDATE,
+    diagnose,
+    search_command,
+    suspects,
+)
 from transforms.stages import Stage
 from transforms.targets import all_targets
 from zoo.errors import MenagerieError, UsageError

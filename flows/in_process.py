@@ -15,8 +15,8 @@ from flows.outcome.results import Outcome
 from flows.plan import crashed_row, timed_out_row
 from flows.services import Services, services, use_services
 from tasks.failures import explain
+from tasks.model_process import shared_model
 from tasks.publish import draw_catalogue
-from tasks.shared_model import shared_model
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from menagerie.figures import milliseconds, size
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.paths import home
 from tasks.failures import explain
-from tasks.rebuild import Rebuild, RebuildOutcome, rebuild_release
-from tasks.verify import Proof, ProofOutcome, runs_here
+from tasks.verify import Proof, ProofOutcome, Rebuild, RebuildOutcome, rebuild_release, runs_here
 from zoo.base_models import Frozen
 from zoo.errors import MenagerieError
 from zoo.report import plain_text

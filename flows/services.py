@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from menagerie.validation import validate as run_goldens
-from tasks.model_process import ModelProcess
-from tasks.warm_start import load_ahead
+from tasks.model_process import ModelProcess, load_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

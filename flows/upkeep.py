@@ -32,9 +32,8 @@ from flows.services import services
 from flows.work import Collected, collect, new_work_folder
 from menagerie.format.bundle_manifest import ReleaseState
 from tasks.failures import explain
-from tasks.rebuild import Rebuild
 from tasks.retries import patiently, run_as_task
-from tasks.verify import Proof, ProofOutcome, verify_release
+from tasks.verify import Proof, ProofOutcome, Rebuild, verify_release
 from tasks.verify import confirm_release as confirm
 from transforms.targets import all_targets
 from zoo.errors import MenagerieError, StoreUnreachable

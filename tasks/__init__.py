@@ -1,5 +1,6 @@
 """The stages of a conversion: their table (`stages`), their records (`job`), and what does them.
 
-`model_stages` holds the model in memory, `model_process` keeps it in a process of its own; `prove`,
-`diagnose`, `publish` and `verify` need the bundle alone. Prefect is met in `stages` and `retries`.
+`model_stages` holds the model in memory, `model_process` keeps it in a process of its own, in which
+`serve_model` answers; `prove`, `publish` and `verify` need the bundle alone. Prefect is met in
+`retries`.
 """

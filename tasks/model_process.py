@@ -1,7 +1,9 @@
 """A model in a process of its own.
 
 A compiler that crashes, an export that eats all memory: both end that process and become the
-failure of one model. It also gives back all its memory when the model is done.
+failure of one model. It also gives back all its memory when the model is done. On Linux it is
+forked off a server that has the libraries loaded; on macOS, whose system libraries do not bear a
+fork (Python's documentation of multiprocessing, "contexts and start methods"), it loads them.
 
 The two sides speak JSON, a line each: a Request at a time, and as the answer to it the stage's
 record or a Failure. All else that the process prints goes to its log file.
@@ -9,35 +11,57 @@ record or a Failure. All else that the process prints goes to its log file.
 
 from __future__ import annotations
 
+import os
+import re
 import select
 import signal
+import socket
+import struct
+import subprocess
+import sys
 import time
-from contextlib import suppress
-from typing import IO, TYPE_CHECKING, ClassVar, Self, cast
+import weakref
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from threading import Lock
+from typing import IO, TYPE_CHECKING, ClassVar, Protocol, Self, cast
 
+from menagerie.paths import home
 from menagerie.process import signal_name
-from tasks import warm_start
 from tasks.failures import Failure, ProcessDied, StageTimedOut
 from tasks.job import Job, Suspect
-from tasks.limits import group_memory, group_seconds, memory_allowed
 from transforms.stages import Stage
 from zoo.base_models import Frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
 
-    from tasks.child import Child
-    from tasks.stages import RecordT, StageKind
+    from tasks.stages import Hold, ModelHolder, RecordT, StageKind
 
+NUMBER = struct.Struct("=i")  # what is reported of a forked process: its number, then how it ended
+
+_FORKS = sys.platform == "linux"
 _LOOK_SECONDS = 1.0  # between two looks at the memory of a process at work
 _GRACE = 300.0  # seconds beyond the search's own, for the lowering that was under way
+_PATIENCE = 30.0  # seconds in which a server comes to what it was asked, unless it hangs
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # a fork keeps only the thread that calls it
+_MEMORY_SHARE = 0.85  # of the memory there is, where nothing is said
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_KILOBYTE = 1024  # of /proc (proc_pid_smaps(5))
+_ANONYMOUS = re.compile(r"^(?:Pss_Anon|Anonymous): +(\d+) kB", re.MULTILINE)
+_LIKELY_VICTIM = "500"  # of 1000, for the kernel's choice when memory runs out
+# The code of a model's factory may run there: it is not lent the keys to the store and the server,
+# which converting does not need. Sources may need theirs, such as HF_TOKEN.
+_WITHHELD = ("AWS_", "MENAGERIE_POSTGRES", "MENAGERIE_SWIFT_", "PGPASS", "PREFECT_")
 
 
 class Request(Frozen):
-    """What the process is to do; only `locate` has suspects."""
+    """What the process is to do: a stage of the job that was named last.
 
-    job: Job
+    The first request names one, later ones only where it is another; `locate` alone has suspects.
+    """
+
+    job: Job | None = None
     stage: Stage
     suspects: tuple[Suspect, ...] = ()
 
@@ -47,6 +71,367 @@ class Answer(Frozen):
 
     record: str | None = None  # JSON as the record itself writes it, infinities included
     failure: Failure | None = None
+
+
+class Child(Protocol):
+    """A `subprocess.Popen` with pipes of text in a group of its own, or something like it."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its number, and its group's; None: it has not begun."""
+
+    @property
+    def stdin(self) -> IO[str] | None:
+        """What it reads."""
+
+    @property
+    def stdout(self) -> IO[str] | None:
+        """What it answers."""
+
+    def poll(self) -> int | None:
+        """How it ended: a code, or a signal's negative number; None: it did not."""
+
+    def wait(self) -> int:
+        """Wait until it ends; how it did."""
+
+    def kill(self) -> None:
+        """End it and all that it started."""
+
+
+class _Spawned(subprocess.Popen[str]):
+    def kill(self) -> None:
+        """End the whole group."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):  # it ended meanwhile
+                os.killpg(self.pid, signal.SIGKILL)
+
+
+def spawn(command: Sequence[str], log: Path) -> Child:
+    """Start a process in a group of its own, whose errors go to a log file."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        child = _Spawned(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            text=True,
+            env=lent_environment(),
+            start_new_session=True,
+        )
+    expendable(child.pid)
+    return child
+
+
+def lent_environment() -> dict[str, str]:
+    """The environment without what the code of a model has no use for."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(_WITHHELD)}
+
+
+class ForkServer:
+    """A process that loads libraries and is forked for each model.
+
+    Args:
+        command: what to start, `python -m tasks.serve_model` or one that speaks as it does.
+        log: the file to which it appends what it has to say for itself.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        self._surroundings = _surroundings()
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with theirs, log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=theirs.fileno(),
+                stdout=output,
+                stderr=output,
+                env={**lent_environment(), **_ONE_THREAD},
+                start_new_session=True,
+            )
+        expendable(self._process.pid)
+
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
+    def fits(self) -> bool:
+        """Whether what it forks finds itself where this process is now."""
+        return self._surroundings == _surroundings()
+
+    def load(self, kind: str) -> None:
+        """Load the library of a kind of source, for all that are forked later."""
+        with suppress(OSError):  # it died
+            self._control.send(kind.encode())
+
+    def fork(self, kind: str, log: Path) -> ForkedProcess:
+        """A process for a model of this kind of source, forked when its library is loaded.
+
+        Where the server died, the process has died as well.
+        """
+        requests, ours = os.pipe()
+        ours_too, answers = os.pipe()
+        told, status = os.pipe()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as output:
+            theirs = [requests, answers, output.fileno(), status]
+            with suppress(OSError):
+                socket.send_fds(self._control, [kind.encode()], theirs)
+        for fd in (requests, answers, status):
+            os.close(fd)
+        return ForkedProcess(self, os.fdopen(ours, "w"), os.fdopen(ours_too), told)
+
+    def retire(self) -> None:
+        """Let it end when it has done what it was asked."""
+        self._control.close()
+
+    def kill(self) -> None:
+        """End it at once; what was forked goes on, what was not never will be."""
+        self._control.close()
+        self._process.kill()
+        self._process.wait()
+
+
+class ForkedProcess:
+    """A process of the server's, which has the parts of a `subprocess.Popen` that are needed.
+
+    As of that, threads may ask it and end it at the same time.
+
+    Attributes:
+        stdin: what the process reads.
+        stdout: what it answers.
+    """
+
+    def __init__(self, server: ForkServer, stdin: IO[str], stdout: IO[str], status: int) -> None:
+        self._server = server
+        self.stdin = stdin
+        self.stdout = stdout
+        self._listening = Lock()
+        self._status = status  # what the server reports
+        os.set_blocking(status, False)
+        weakref.finalize(self, os.close, status)
+        self._handle: int | None = None  # of the process itself, should the server die
+        self._server_died = False
+        self._pid: int | None = None
+        self._code: int | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The number of the process and of its group; None: it was not forked yet."""
+        self._listen()
+        return self._pid
+
+    def poll(self) -> int | None:
+        """How it ended, as of `subprocess.Popen.poll`."""
+        self._listen()
+        return self._code
+
+    def wait(self) -> int:
+        """Wait until it ends; how it did."""
+        while (code := self.poll()) is None:
+            self._await_news(None)
+        return code
+
+    def kill(self) -> None:
+        """End it and all that it started; where it was not forked yet, it ends as it begins."""
+        if self.pid is None and self.poll() is None:
+            with suppress(OSError):
+                self.stdin.close()
+            if not self._await_news(_PATIENCE):
+                self._server.kill()
+                self._await_news(None)
+        if self.poll() is None:
+            self._kill_group()
+
+    def _await_news(self, seconds: float | None) -> bool:
+        """Wait until there is news of the process; False: there was none in so many seconds."""
+        source = self._handle if self._server_died else self._status
+        return source is None or bool(select.select([source], [], [], seconds)[0])
+
+    def _kill_group(self) -> None:
+        if self._pid is not None:
+            with suppress(ProcessLookupError):  # it ended meanwhile
+                os.killpg(self._pid, signal.SIGKILL)
+
+    def _listen(self) -> None:
+        """Take in what the server has reported; where it died, look for the process's end."""
+        with self._listening:
+            while self._code is None and not self._server_died:
+                try:
+                    report = os.read(self._status, NUMBER.size)
+                except BlockingIOError:
+                    return
+                if not report:
+                    self._server_died = True
+                elif self._pid is None:
+                    (self._pid,) = NUMBER.unpack(report)
+                    with suppress(ProcessLookupError):  # how it ended is reported already
+                        self._handle = os.pidfd_open(self._pid)
+                        weakref.finalize(self, os.close, self._handle)
+                else:
+                    (self._code,) = NUMBER.unpack(report)
+            if self._code is None and self._await_news(0.0):
+                self._code = -signal.SIGKILL
+
+
+def _surroundings() -> tuple[Path, dict[str, str]]:
+    return Path.cwd(), lent_environment()
+
+
+class Servers:
+    """Starts a server when it is first needed, and another one where that serves no more.
+
+    Args:
+        command: of a server.
+    """
+
+    def __init__(self, *command: str) -> None:
+        self._command = command
+        self._lock = Lock()
+        self._server: ForkServer | None = None
+        self._retired: list[ForkServer] = []
+        self._one_died = False
+
+    def fork(self, kind: str, log: Path) -> Child:
+        """See `ForkServer.fork`."""
+        return self._current().fork(kind, log)
+
+    def load_ahead(self, kind: str) -> None:
+        """See `ForkServer.load`; not where a server died, perhaps of what it loaded."""
+        server = self._current()
+        if not self._one_died:
+            server.load(kind)
+
+    def _current(self) -> ForkServer:
+        with self._lock:
+            self._retired = [each for each in self._retired if each.runs()]
+            if self._server is not None and not self._server.runs():
+                self._one_died = True
+                self._retire(self._server)
+            elif self._server is not None and not self._server.fits():
+                self._retire(self._server)
+            if self._server is None:
+                log = home() / "logs" / "fork_server.log"
+                self._server = ForkServer(self._command, log)
+            return self._server
+
+    def _retire(self, server: ForkServer) -> None:
+        server.retire()
+        self._retired.append(server)
+        self._server = None
+
+
+_SERVERS = Servers(sys.executable, "-m", "tasks.serve_model", "--fork")
+
+
+def begin(kind: str, log: Path) -> Child:
+    """A process for a model of this kind of source; it starts while the caller does other things.
+
+    Args:
+        kind: of the source.
+        log: the file that receives what the process has to say.
+    """
+    if _FORKS:
+        return _SERVERS.fork(kind, log)
+    return spawn((sys.executable, "-m", "tasks.serve_model", kind), log)
+
+
+def load_ahead(kind: str) -> None:
+    """Load the libraries for models of this kind of source now, while others are at work."""
+    if _FORKS:
+        with suppress(OSError):  # whoever cannot do without a server will say so
+            _SERVERS.load_ahead(kind)
+
+
+def memory_allowed(asked: int | None, root: Path = Path("/")) -> int:
+    """Bytes that a conversion may take: what was asked for, else most of what there is.
+
+    There is what the machine has, or less, where a container or a service is given less: beyond
+    that the kernel would end whichever process it likes.
+
+    Args:
+        asked: bytes.
+        root: the folder in which `proc` and `sys` lie.
+    """
+    machine = os.sysconf("SC_PHYS_PAGES") * _PAGE
+    return asked or int(min([machine, *_group_limits(root)]) * _MEMORY_SHARE)
+
+
+def expendable(process: int) -> None:
+    """Let the kernel end this process before the one that watches it, when memory runs out."""
+    with suppress(OSError):  # macOS has no such thing
+        Path(f"/proc/{process}/oom_score_adj").write_text(_LIKELY_VICTIM)
+
+
+def group_memory(group: int) -> int:
+    """Bytes of memory that the processes of a group have to themselves.
+
+    On Linux, mapped files are left out, and of pages that forks share each has its part; elsewhere
+    all count.
+    """
+    if sys.platform != "linux":
+        return _by_ps(group)
+    total = 0
+    for process, _ in _of_group(group):
+        with suppress(OSError):  # it ended in between
+            found = _ANONYMOUS.search((process / "smaps_rollup").read_text())
+            total += 0 if found is None else int(found[1]) * _KILOBYTE
+    return total
+
+
+def group_seconds(group: int) -> float:
+    """Processor seconds of the living processes of a group, and of those that they waited for.
+
+    On macOS 0: it reports them in another form.
+    """
+    # utime, stime, cutime, cstime
+    total = sum(sum(map(int, fields[11:15])) for _, fields in _of_group(group))
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def _of_group(group: int) -> Iterator[tuple[Path, list[str]]]:
+    """The processes of a group in Linux's /proc, with the fields of `stat` behind the name."""
+    for entry in Path("/proc").iterdir() if sys.platform == "linux" else ():
+        if entry.name.isdigit():
+            with suppress(OSError, IndexError, ValueError):  # it ended in between
+                # The name in brackets may hold anything; after it come state, parent and group.
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[2]) == group:
+                    yield entry, fields
+
+
+def _group_limits(root: Path) -> Iterator[int]:
+    """Bytes that this process's control groups allow, and those above them; see cgroups(7).
+
+    A container may see its own group as the topmost folder, under whatever path it is told.
+    """
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:  # macOS has no such thing
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:  # version 2
+            top, name = root / "sys/fs/cgroup", "memory.max"
+        elif "memory" in controllers.split(","):
+            top, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        below = PurePosixPath(path.lstrip("/"))
+        for group in (below, *below.parents):
+            with suppress(OSError, ValueError):  # none there, or `max`
+                yield int((top / group / name).read_text())
+
+
+def _by_ps(group: int) -> int:
+    shown = subprocess.run(
+        ["ps", "-axo", "pgid=,rss="],  # noqa: S607 - of the system
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    pairs = (line.split() for line in shown.stdout.splitlines())
+    return sum(int(kib) * 1024 for pgid, kib in pairs if int(pgid) == group)
 
 
 class ModelProcess:
@@ -59,8 +444,9 @@ class ModelProcess:
 
     _alive: ClassVar[set[ModelProcess]] = set()
 
-    def __init__(self, job: Job, *, start: Callable[[str, Path], Child] = warm_start.start) -> None:
+    def __init__(self, job: Job, *, start: Callable[[str, Path], Child] = begin) -> None:
         self._job = job
+        self._named: Job | None = None  # by the last request that named one
         self._process = start(job.spec.source.kind, job.log)
         self._requests = cast("IO[str]", self._process.stdin)
         self._answers = cast("IO[str]", self._process.stdout)
@@ -77,7 +463,9 @@ class ModelProcess:
         seconds = self._job.stage_seconds
         if kind.stage is Stage.LOCATE:
             seconds = self._job.search_seconds + _GRACE
-        request = Request(job=self._job, stage=kind.stage, suspects=tuple(suspects))
+        named = None if self._job is self._named else self._job
+        request = Request(job=named, stage=kind.stage, suspects=tuple(suspects))
+        self._named = self._job
         self._send(request.model_dump_json())
         self._await_answer(kind.stage, seconds)
         line = self._answers.readline()
@@ -89,7 +477,7 @@ class ModelProcess:
         return kind.record.model_validate_json(answer.record or "")
 
     def turn_to(self, job: Job) -> bool:
-        """See `ModelHolder.turn_to`; the process hears of the job with the first request."""
+        """See `ModelHolder.turn_to`; the next request names the job."""
         if not job.same_model(self._job) or self._process.poll() is not None:
             return False
         job.log.parent.mkdir(parents=True, exist_ok=True)
@@ -154,3 +542,32 @@ class ModelProcess:
 def _last_line(log: Path) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     return lines[-1].strip() if lines else "it said nothing"
+
+
+@contextmanager
+def shared_model(hold: Hold) -> Iterator[Hold]:
+    """In the block, what holds a model goes on with its next job, unless one has failed with it.
+
+    Args:
+        hold: starts what holds the model of a job.
+
+    Returns:
+        What is to be used instead of `hold`, for one job at a time.
+    """
+    with ExitStack() as held:
+        model: ModelHolder | None = None
+
+        @contextmanager
+        def go_on(job: Job) -> Iterator[ModelHolder]:
+            nonlocal model
+            if model is None or not model.turn_to(job):
+                held.close()
+                model = held.enter_context(hold(job))
+            try:
+                yield model
+            except BaseException:
+                model = None
+                held.close()
+                raise
+
+        yield go_on

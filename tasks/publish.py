@@ -1,25 +1,42 @@
-"""Publication of a proven bundle to the store: as a candidate, and signed where that may be."""
+"""A proven bundle is published as a candidate; a candidate is judged, and signed if it holds."""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from menagerie.format.archive import pack
 from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE
+from menagerie.validation import Limits, validate
 from tasks.job import PublishRecord
-from zoo.errors import MenagerieError
+from zoo.errors import MenagerieError, ValidationError
+from zoo.processes import ROLE, WORKER
+from zoo.report.comparison import Side, regressions
+from zoo.report.files import report_of
 from zoo.signing import Promoter, check_candidate, keyring_for
-from zoo.store import open_store
+from zoo.signing.keyring import KEYS
+from zoo.store import Store, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from tasks.job import Job, StageRecords
-    from zoo.store import Release, Store
+    from zoo.records import ValidationReport
+    from zoo.report.comparison import Regression, RegressionLimits
+    from zoo.signing import Keyring
+    from zoo.spec import ModelSpec
+    from zoo.store import Release
 
 _log = logging.getLogger(__name__)
 
+_GOLDEN_SECONDS = 3600.0
+_SECRETS = ("PREFECT_API", "AWS_", KEYS)
 _MOST_ARCHIVED = 2 * 2**30  # bytes; what is larger is got file by file, or by `zoo pull`
 
 
@@ -77,3 +94,99 @@ def _archive(store: Store, release: Release, job: Job) -> None:
         _log.warning("%s for %s is not there as a zip file: %s", job.model, job.target, error)
     finally:
         archive.unlink(missing_ok=True)
+
+
+def promote_candidate(
+    store: Store,
+    keyring: Keyring,
+    candidate: Release,
+    spec: ModelSpec,
+    *,
+    manifest: Path | None = None,
+    latest: bool = True,
+    goldens: bool = True,
+    allow_factories: bool = False,
+    reason: str = "",
+    judge: Callable[..., ValidationReport] = validate,
+) -> Release:
+    """Checks a candidate by the manifest that this process holds, and signs it.
+
+    Args:
+        store: where it is.
+        keyring: the keys.
+        candidate: the build.
+        spec: the model's entry here; the candidate's own word for tolerances does not count.
+        manifest: folder of the manifest that `spec` is from; None: Menagerie's own.
+        latest: whether it becomes the latest.
+        goldens: whether eager PyTorch computes its golden outputs again.
+        allow_factories: whether builders from outside Menagerie may run for that.
+        reason: for the ledger.
+        judge: `menagerie.validation.validate`, or what stands in for it.
+
+    Raises:
+        ValidationError: it is not what the entry asks for, or does not hold here.
+        StoreError: the store could not give or take it.
+    """
+    check_candidate(candidate.manifest, spec)
+    place = f"{candidate.model} for {candidate.platform}"
+    work_folder = tempfile.TemporaryDirectory(prefix="menagerie-promote-")
+    with store.hold(candidate), work_folder as work:
+        unsigned_too = Store(store.objects, allow_unsigned=True)
+        bundle = unsigned_too.pull(candidate, Path(work) / "bundle")
+        if goldens:
+            _check_goldens(candidate.model, manifest, bundle, allow_factories=allow_factories)
+        judged = judge(bundle, limits=Limits(measure_seconds=0.0), allow_unsigned=True)
+        if not judged.passed:
+            fact = f"{judged.verdict}: {judged.detail}"
+            raise ValidationError(place, fact, "Do not promote it; convert it anew")
+        return Promoter(store, keyring).promote(candidate, latest=latest, reason=reason)
+
+
+def worse_than_latest(
+    store: Store, candidate: Release, limits: RegressionLimits
+) -> tuple[Regression, ...]:
+    """By what a candidate is worse than the release whose place it would take, beyond the limits.
+
+    Size, parity, accuracy and the time over eager's, as both reports have them. Empty where there
+    is no latest release, or the candidate is it.
+
+    Raises:
+        Untrusted: the ledger was not signed by anybody who is trusted here.
+        StoreError: the store did not give it.
+    """
+    ledger = store.ledger(candidate.model, candidate.platform)
+    entry = None if ledger is None else ledger.latest
+    if entry is None or entry.build_key == candidate.build_key:
+        return ()
+    latest = store.find_any(candidate.model, candidate.target, entry.build_key)
+    before, after = (Side(each.manifest, report_of(store, each)) for each in (latest, candidate))
+    return regressions(before, after, limits)
+
+
+def _check_goldens(
+    model: str, manifest: Path | None, bundle: Path, *, allow_factories: bool
+) -> None:
+    order = {
+        "model": model,
+        "manifest": str(manifest) if manifest else "",
+        "bundle": str(bundle),
+        "allow_factories": allow_factories,
+    }
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(_SECRETS)}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "transforms.goldens.check"],
+            input=json.dumps(order),
+            env=kept | {ROLE: WORKER},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_GOLDEN_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        fact = f"eager PyTorch did not compute its golden outputs within {_GOLDEN_SECONDS:,.0f} s"
+        advice = "Try again when the machine has less to do, or leave them out with --no-goldens"
+        raise ValidationError(model, fact, advice) from None
+    if done.returncode != 0:
+        words = done.stderr.strip().splitlines() or ["no reason was given"]
+        raise ValidationError(model, words[-1], "Do not promote it")

@@ -1,4 +1,9 @@
-"""The process behind `tasks.model_process.ModelProcess`: `python -m tasks.serve_model [KIND]`."""
+"""The processes behind `tasks.model_process`.
+
+`python -m tasks.serve_model KIND` serves the jobs of one model; `--fork` loads the libraries once
+and forks itself for each model. That server never runs a model: no computation, hence no thread
+that a fork would lose.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +11,20 @@ import functools
 import logging
 import os
 import queue
+import select
 import signal
+import socket
 import sys
 import threading
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 from tasks.failures import Failure
-from tasks.model_process import Answer, Request
+from tasks.model_process import NUMBER, Answer, Request
 from tasks.stages import STAGES
 from zoo.errors import SourceRefused
+
+_MESSAGE_BYTES = 256  # of a message, which names a kind of source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,17 +71,19 @@ def main(hold: Callable[[Job], ModelHolder] = model_stages) -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     cast("TextIOWrapper", sys.stdout).reconfigure(line_buffering=True)  # it may end at any time
     requests = _lines(sys.stdin)
-    request = Request.model_validate_json(requests.get())
-    job, model = request.job, hold(request.job)
+    job: Job | None = None
+    model: ModelHolder | None = None
     while True:
-        if request.job != job:
+        request = Request.model_validate_json(requests.get())
+        if model is None or job is None:
+            job = cast("Job", request.job)
+            model = hold(job)
+        elif request.job is not None:
             job = request.job
             _log_to(job.log)
             model = model if model.turn_to(job) else hold(job)
-        answer = _answer(model, request)
-        answers.write(answer.model_dump_json() + "\n")
+        answers.write(_answer(model, job, request).model_dump_json() + "\n")
         answers.flush()
-        request = Request.model_validate_json(requests.get())
 
 
 def _log_to(path: Path) -> None:
@@ -82,8 +93,8 @@ def _log_to(path: Path) -> None:
             os.dup2(log.fileno(), output.fileno())
 
 
-def _answer(model: ModelHolder, request: Request) -> Answer:
-    place = f"{request.job.model}, {request.stage}"
+def _answer(model: ModelHolder, job: Job, request: Request) -> Answer:
+    place = f"{job.model}, {request.stage}"
     try:
         record = model.run(STAGES[request.stage], request.suspects)
         return Answer(record=record.model_dump_json())
@@ -110,7 +121,78 @@ def _lines(source: IO[str]) -> queue.Queue[str]:
     return lines
 
 
+class _Ends(NamedTuple):
+    """A forked process's ends of what it shares with who asked for it, as file descriptors."""
+
+    requests: int
+    answers: int
+    log: int
+    status: int
+
+
+def serve_forks(
+    hold: Callable[[Job], ModelHolder] = model_stages,
+    load: Callable[[str | None], None] = load,
+) -> None:
+    """Serve the socket that is standard input, until its other side closes and all forks ended.
+
+    Each message names a kind of source, whose library is loaded. With `_Ends` beside it, a process
+    is forked that serves one model. Its number and its end are reported to `status`.
+
+    Args:
+        hold: makes what holds the model of a job.
+        load: loads what models of a kind need; None: what all need.
+    """
+    control = socket.socket(fileno=os.dup(sys.stdin.fileno()))
+    load(None)
+    forks: dict[int, int] = {}  # the status of each, by its handle
+    asked = True
+    while asked or forks:
+        for ready in select.select([*([control] if asked else ()), *forks], [], [])[0]:
+            if ready is not control:
+                _report_end(ready, forks.pop(ready))
+                continue
+            message, fds, *_ = socket.recv_fds(control, _MESSAGE_BYTES, len(_Ends._fields))
+            asked = bool(message)
+            load(message.decode() if message else None)
+            if fds:
+                ends = _Ends(*fds)
+                if (process := os.fork()) == 0:
+                    control.close()
+                    for fd in (*forks, *forks.values()):
+                        os.close(fd)
+                    _serve(ends, hold)
+                for fd in ends[:3]:
+                    os.close(fd)
+                forks[os.pidfd_open(process)] = ends.status
+
+
+def _report_end(handle: int, status: int) -> None:
+    """Before the number can become another's, which is when the process has been waited for."""
+    ended = os.waitid(os.P_PIDFD, handle, os.WEXITED | os.WNOWAIT)
+    if ended is not None:
+        code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        with suppress(BrokenPipeError):
+            os.write(status, NUMBER.pack(code))
+    os.waitid(os.P_PIDFD, handle, os.WEXITED)
+    os.close(handle)
+    os.close(status)
+
+
+def _serve(ends: _Ends, hold: Callable[[Job], ModelHolder]) -> None:
+    """Be a model's process: a group of its own, with the usual three files."""
+    os.setsid()
+    os.write(ends.status, NUMBER.pack(os.getpid()))
+    for fd, standard in zip(ends[:3], (sys.stdin, sys.stdout, sys.stderr), strict=True):
+        os.dup2(fd, standard.fileno())
+    for fd in ends:
+        os.close(fd)
+    main(hold)
+
+
 if __name__ == "__main__":
-    for kind in sys.argv[1:]:
-        load(kind)
-    main()
+    if sys.argv[1:] == ["--fork"]:
+        serve_forks()
+    else:
+        load(*sys.argv[1:])
+        main()

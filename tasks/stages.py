@@ -1,23 +1,33 @@
-"""The stages of a conversion in one table, and what holds the model while its stages work on it."""
+"""The stages of a conversion in one table, and what holds the model while its stages work on it.
+
+Also what a failed validation leads to: a search for the cause, by the same holder.
+"""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
-from tasks.job import ExportRecord, PublishRecord, PullRecord
+from tasks.failures import explain
+from tasks.job import ExportRecord, PublishRecord, PullRecord, Suspect
 from tasks.prove import prove
 from tasks.publish import publish_bundle
 from transforms.stages import LowerRecord, Stage, TransformRecord
-from zoo.records import ConversionReport, Diagnosis
+from zoo.errors import MenagerieError
+from zoo.manifest import OUR_MODELS
+from zoo.records import ConversionReport, Diagnosis, suspected
+from zoo.report import write_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from tasks.job import Job, StageRecords, Suspect
+    from tasks.job import Job, StageRecords
+    from zoo.records import ValidationReport
+    from zoo.spec import ModelSpec
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
@@ -109,3 +119,49 @@ class InProcessHolder:
         return self
 
     def __exit__(self, *_: object) -> None: ...
+
+
+def search_command(job: Job) -> str:
+    """What finds the first node of a job that is wrong, as it is typed."""
+    words = ["zoo", "bisect", job.model, "--target", job.target]
+    if job.seed is not None:
+        words += ["--random-weights", str(job.seed)]
+    if job.origin.parent != OUR_MODELS:
+        words += ["--manifest", str(job.origin.parent)]
+    if job.allow_factories:
+        words.append("--allow-factories")
+    return shlex.join(words)
+
+
+def suspects(validation: ValidationReport, spec: ModelSpec) -> tuple[Suspect, ...]:
+    """See `zoo.records.suspected`."""
+    found = suspected(validation, [program.name for program in spec.programs])
+    return tuple(Suspect(program=program, case=case) for program, case in found)
+
+
+def diagnose(
+    model: ModelHolder, job: Job, report: ConversionReport, records: StageRecords
+) -> ConversionReport:
+    """Search for the cause of a failed validation, and write the report anew with what was found.
+
+    Args:
+        model: that holds the job's model.
+        job: how long to search, and where the report lies.
+        report: of the failed validation.
+        records: of the stages before it.
+
+    Returns:
+        The report with a diagnosis. A search that fails is one: it never hides the verdict.
+
+    Raises:
+        StoreFull: no space left for the report.
+        StoreError: the report cannot be written.
+    """
+    try:
+        diagnosis = model.run(LOCATE, suspects(report.validation, job.spec))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the verdict stands
+        ours = error if isinstance(error, MenagerieError) else explain(error, job.model)
+        diagnosis = Diagnosis(detail=f"The search for the cause ended early: {ours}")
+    told = report.model_copy(update={"diagnosis": diagnosis})
+    write_report(told, job.reports, graphs=records.transformed.graphs)
+    return told

@@ -294,7 +294,7 @@ def _load(first: str) -> None:
     Args:
         first: the kind of source of that model; none: it is converted elsewhere.
     """
-    from tasks.warm_start import load_ahead
+    from tasks.model_process import load_ahead
 
     if first:
         load_ahead(first)

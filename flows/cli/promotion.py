@@ -68,7 +68,7 @@ def promote(
     - `zoo release promote resnet18 --larger 2 --reason "more exact"`
     - `zoo release promote resnet18 --store s3://models/zoo --no-latest`
     """
-    from tasks.promote import promote_candidate, worse_than_latest
+    from tasks.publish import promote_candidate, worse_than_latest
     from zoo.manifest import load_manifest
     from zoo.report.comparison import RegressionLimits
     from zoo.store import open_store

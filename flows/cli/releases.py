@@ -266,7 +266,7 @@ def rebuild(
     from flows import proofs
     from flows.parameters import ConversionOptions
     from flows.services import services
-    from tasks.rebuild import RebuildOutcome
+    from tasks.verify import RebuildOutcome
     from zoo.store import open_store
 
     if allow_factories:  # whoever types it is the operator of this machine

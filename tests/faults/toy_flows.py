@@ -30,9 +30,8 @@ from flows.run_names import own_name
 from flows.runs import NOTHING_KEPT
 from flows.services import Services, use_services
 from menagerie.store import s3
-from tasks.child import Child, spawn
 from tasks.job import Job, StageRecords
-from tasks.model_process import ModelProcess
+from tasks.model_process import Child, ModelProcess, spawn
 from tasks.prove import prove
 from tasks.stages import ModelHolder
 from transforms.stages import Stage

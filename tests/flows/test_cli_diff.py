@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime" / "format"))
 from bundle_maker import make_bundle
 
 from flows.cli import invoke
-from tasks.promote import worse_than_latest
+from tasks.publish import worse_than_latest
 from zoo.report.comparison import RegressionLimits
 from zoo.signing import Keyring, Promoter
 

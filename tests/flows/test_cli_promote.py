@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime" / "format"))
 
 from bundle_maker import make_bundle
 
-import tasks.promote
+import tasks.publish
 from flows.cli import invoke
 from menagerie.host import RUNTIME_ABI
 from zoo.errors import ValidationError
@@ -40,7 +40,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ValidationError(candidate.model, "misses its tolerance", "Convert it anew")
         return Promoter(store, keyring).promote(candidate, latest=options["latest"])
 
-    monkeypatch.setattr(tasks.promote, "promote_candidate", judge)
+    monkeypatch.setattr(tasks.publish, "promote_candidate", judge)
 
 
 def propose(store: Store, folder: Path, digits: str, **changes: Any) -> None:

@@ -15,7 +15,7 @@ from flows.proofs import turn_of_the_day
 from flows.runs import result_of
 from flows.services import Services, use_services
 from flows.upkeep import rebuild_release
-from tasks.rebuild import Rebuild, RebuildOutcome
+from tasks.verify import Rebuild, RebuildOutcome
 from transforms.stages import Stage
 from zoo.errors import LoweringError
 from zoo.store import open_store

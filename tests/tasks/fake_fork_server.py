@@ -8,7 +8,7 @@ from importlib import import_module
 
 from fake_model_process import FakeModel
 
-from tasks.fork_server import main
+from tasks.serve_model import serve_forks
 
 
 def load(kind: str | None) -> None:
@@ -20,4 +20,4 @@ def load(kind: str | None) -> None:
 
 
 if __name__ == "__main__":
-    main(FakeModel, load)
+    serve_forks(FakeModel, load)

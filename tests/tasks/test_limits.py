@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tasks.child import spawn
 from tasks.failures import ProcessDied, StageTimedOut
-from tasks.limits import group_memory, memory_allowed
-from tasks.model_process import ModelProcess
+from tasks.model_process import ModelProcess, group_memory, memory_allowed, spawn
 from tasks.stages import PULL
 
 if TYPE_CHECKING:

@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tasks.child import Child, spawn
 from tasks.failures import ProcessDied, StageTimedOut, is_transient
-from tasks.forked import _ONE_THREAD, ForkServer
 from tasks.job import Suspect
-from tasks.model_process import ModelProcess
+from tasks.model_process import _ONE_THREAD, Child, ForkServer, ModelProcess, spawn
 from tasks.stages import EXPORT, LOCATE, LOWER, PULL, TRANSFORM
 from zoo.errors import HashMismatch, LoweringError, SourceError
 from zoo.records import Diagnosis
@@ -228,12 +226,12 @@ with ModelProcess(job, start=start) as model:
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         model = psutil.Process(int(parent.stdout.readline()))
-        above = model.parents()[:2]  # who watches over it, and the server that forked it
+        server = model.parents()[0]
         compiler = psutil.Process(_written(job.folder / "child"))
         parent.kill()
     assert _ended(model)
     assert _ended(compiler)
-    assert all(_ended(each) for each in above if start is forked)
+    assert start is spawned or _ended(server)
 
 
 def test_a_forked_process_has_what_its_server_loaded(job: Job) -> None:
@@ -281,7 +279,7 @@ def test_a_process_is_ended_before_it_was_forked(job: Job) -> None:
 
 def test_nobody_waits_for_a_server_that_hangs(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is ended, and what it was asked has never begun."""
-    monkeypatch.setattr("tasks.forked._PATIENCE", 0.2)
+    monkeypatch.setattr("tasks.model_process._PATIENCE", 0.2)
     server = fork_server("-c", "import signal; signal.pause()")
     with ModelProcess(job, start=server.fork) as model:
         model.kill()
@@ -304,14 +302,30 @@ def test_whoever_ends_a_process_twice_or_while_another_waits_sees_it_end(
             model.kill()
 
 
-def test_a_model_does_not_outlive_who_watches_it(job: Job) -> None:
-    """Memory that runs out may end the guard first."""
+def test_a_model_goes_on_without_its_server(job: Job) -> None:
+    """Memory that runs out may end the server first; the model ends with the block as ever."""
     with ModelProcess(job, start=forked) as model:
         process = psutil.Process(int(model.run(PULL).source))
         process.parents()[0].kill()
-        with pytest.raises(ProcessDied):
+        assert model.run(EXPORT).programs
+        process.kill()
+        with pytest.raises(ProcessDied, match="SIGKILL"):
             model.run(LOWER)
+    with ModelProcess(job, start=forked) as model:
+        process = psutil.Process(int(model.run(PULL).source))
+        process.parents()[0].kill()
     assert _ended(process)
+
+
+def test_a_retired_server_reports_how_its_models_end(job: Job) -> None:
+    """It goes on until the last of them has ended."""
+    server = fork_server()
+    with ModelProcess(job, start=server.fork) as model:
+        model.run(PULL)
+        server.retire()
+        assert model.run(EXPORT).programs
+        assert server.runs()
+    server._process.wait(timeout=60)
 
 
 def test_a_server_fits_where_it_was_started(

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime" / "format"))
 from bundle_maker import make_bundle
 
 from flows.cli import invoke
-from tasks import promote
+from tasks import publish
 from zoo.errors import ValidationError
 from zoo.manifest import load_manifest
 from zoo.signing import Keyring
@@ -62,10 +62,10 @@ def test_goldens_that_take_for_ever_are_an_error_of_ours(
     store: Store, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Eager PyTorch is given so long; then the promotion says so, and signs nothing."""
-    monkeypatch.setattr(promote, "_GOLDEN_SECONDS", 0.01)
+    monkeypatch.setattr(publish, "_GOLDEN_SECONDS", 0.01)
     [candidate] = store.candidates()
     with pytest.raises(ValidationError, match=r"within 0 s.*--no-goldens"):
-        promote.promote_candidate(
+        publish.promote_candidate(
             store,
             Keyring(tmp_path / "keys"),
             candidate,
@@ -86,7 +86,7 @@ def test_factories_run_where_they_are_allowed(
         assert (opened.url, candidate.model) == (store.url, "tiny")
         asked.append(how["allow_factories"])
 
-    monkeypatch.setattr(promote, "promote_candidate", judged)
+    monkeypatch.setattr(publish, "promote_candidate", judged)
     words = ["promote", "tiny", "--manifest", str(manifest), "--store", store.url]
     assert invoke([*words, *(["--allow-factories"] if allowed else [])]) == 0
     assert asked == [allowed]
@@ -103,7 +103,7 @@ def test_a_candidate_is_held_while_it_is_judged(
         assert store.sweep(everything, dry_run=False).candidates == ()
         return SimpleNamespace(passed=True)
 
-    promoted = promote.promote_candidate(
+    promoted = publish.promote_candidate(
         store,
         Keyring(tmp_path / "keys"),
         candidate,

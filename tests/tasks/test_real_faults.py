@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from tasks.diagnose import diagnose
 from tasks.job import Job, StageRecords
 from tasks.model_stages import ModelStages
 from tasks.prove import NotProven, prove
-from tasks.stages import EXPORT, LOWER, PULL, TRANSFORM
+from tasks.stages import EXPORT, LOWER, PULL, TRANSFORM, diagnose
 from transforms import pipeline
 from transforms.bisect.__main__ import main as rerun
 from transforms.bisect.reproducer import read_program

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tasks.model_process import ModelProcess
+from tasks.model_process import ModelProcess, Servers
 from tasks.stages import PULL
-from tasks.warm_start import Servers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +33,7 @@ def servers() -> Iterator[Servers]:
 def _server_of(servers: Servers, job: Job) -> int:
     """The number of the server that forked a model's process."""
     with ModelProcess(job, start=servers.fork) as model:
-        return psutil.Process(int(model.run(PULL).source)).parents()[1].pid
+        return psutil.Process(int(model.run(PULL).source)).parents()[0].pid
 
 
 def test_models_share_a_server_until_the_environment_changes(

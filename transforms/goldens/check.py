@@ -1,6 +1,6 @@
 """Golden cases of a candidate against what eager PyTorch computes here; a process of its own.
 
-Started by `tasks.promote` as ``python -m transforms.goldens.check``, with the order as JSON on
+Started by `tasks.publish` as ``python -m transforms.goldens.check``, with the order as JSON on
 standard input and without keys: it runs the model's own Python.
 """
 

@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 class Promoter:
     """Signs for one store; the only thing in Menagerie that moves `latest`. The catalogue follows.
 
-    What it signs it has not judged: see `zoo.signing.promotion` and `tasks.promote`.
+    What it signs it has not judged: see `zoo.signing.promotion` and `tasks.publish`.
 
     Args:
         store: where the releases are.
