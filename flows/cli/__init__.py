@@ -13,7 +13,9 @@ from collections import UserDict
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import typer  # it has no public name for misuse
+from typer._click.exceptions import NoArgsIsHelpError as _NoArguments
+from typer._click.exceptions import UsageError as _Misuse
 from typer.core import TyperGroup
 
 from flows.cli.output import complain, messages
@@ -57,7 +59,7 @@ _TOP = {
     "transcribe": "mounted:transcribe",
     "doctor": "doctor:doctor",
 }
-# Shorter names, which the help leaves out: `zoo promote` is `zoo release promote`.
+# Shorter names, which the help leaves out: `zoo release promote` is `zoo release promote`.
 _ALIASES = {**_RELEASE, **_CLUSTER, **_DEBUG, "releases": _RELEASE["list"]}
 
 # Commands whose options are another program's, `--help` included.
@@ -150,12 +152,13 @@ def main() -> None:
     sys.exit(invoke(sys.argv[1:]))
 
 
-def invoke(arguments: Sequence[str], program: typer.Typer = app) -> int:
+def invoke(arguments: Sequence[str], program: typer.Typer = app, name: str = "zoo") -> int:
     """Run one command line.
 
     Args:
         arguments: the command and its options.
         program: what has the commands.
+        name: how its user calls it.
 
     Returns:
         The exit code: 0 all done, 1 a model failed, 2 misuse, 130 interrupted.
@@ -164,12 +167,17 @@ def invoke(arguments: Sequence[str], program: typer.Typer = app) -> int:
         complain(UsageError("standard output", "is closed", "Send it to /dev/null to be rid of it"))
         return UsageError.exit_code
     try:
-        program(args=list(arguments), prog_name="zoo")
-    except SystemExit as finished:
-        code = finished.code if isinstance(finished.code, int) else 1
+        code = program(args=list(arguments), prog_name=name, standalone_mode=False) or 0
         if code == INTERRUPTED:
             messages().print("interrupted")
-        return code
+        return int(code)
+    except _Misuse as misuse:
+        if isinstance(misuse, _NoArguments):  # its help has been shown
+            return UsageError.exit_code
+        path = name if misuse.ctx is None else misuse.ctx.command_path
+        fact = misuse.format_message().strip().rstrip(".?")
+        complain(UsageError(path, fact[:1].lower() + fact[1:], f"See `{path} --help`"))
+        return UsageError.exit_code
     except BrokenPipeError:  # the reader of our output has left, `zoo list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -178,7 +186,6 @@ def invoke(arguments: Sequence[str], program: typer.Typer = app) -> int:
             raise
         complain(error)
         return error.exit_code if isinstance(error, MenagerieError) else 1
-    return 0
 
 
 def keep_off_proxies() -> None:

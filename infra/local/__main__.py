@@ -111,4 +111,4 @@ def status(*, as_json: JsonOption = False) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(invoke(sys.argv[1:], app))
+    sys.exit(invoke(sys.argv[1:], app, "zoo cluster"))

@@ -194,7 +194,7 @@ def test_a_malformed_manifest_is_misuse(zoo: Run, manifest: Path) -> None:
 
 
 def test_bad_options_are_misuse(zoo: Run) -> None:
-    """Unknown options, bad numbers and unknown targets: exit code 2, nothing on stdout."""
+    """Unknown options, bad numbers, unknown targets: exit code 2, one line with the next step."""
     for arguments in (
         ("convert", "--no-such-option"),
         ("convert", "--random-weights", "minus one"),
@@ -206,7 +206,11 @@ def test_bad_options_are_misuse(zoo: Run) -> None:
     ):
         code, out, err = zoo(*arguments)
         assert (code, out) == (2, ""), arguments
-        assert "Traceback" not in err
+        assert re.fullmatch(r"(zoo|toaster)\b.*", one_line(err)), err
+    assert one_line(zoo("frobnicate")[2]) == "zoo: no such command 'frobnicate'. See `zoo --help`"
+    said = one_line(zoo("convert", "--jobs", "0")[2])
+    assert said.startswith("zoo convert: invalid value for '--jobs'")
+    assert said.endswith("See `zoo convert --help`")
 
 
 def test_a_store_address_that_is_none_is_misuse(zoo: Run, manifest: Path) -> None:
