@@ -1,6 +1,6 @@
 """Looking into a model's graph: what each pass does to it, and where a lowered model diverges."""
 
-import time
+import math
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -20,8 +20,6 @@ from flows.cli.output import emit, messages, results, table
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from transforms.explain import PassExplanation, ProgramExplanation
     from transforms.export.prepare import Prepared
     from zoo.records import Diagnosis, Divergence
@@ -135,11 +133,23 @@ def bisect(
     - `zoo debug bisect resnet18 --random-weights 0`
     - `zoo debug bisect resnet18 -o found --json`
     """
-    with messages().status(f"looking for a divergence in {model}") as status:
+    with messages().status(f"looking for a divergence in {model}"):
+        from transforms.bisect import diagnose
+        from transforms.targets import target_named
+
         prepared = prepare_model(model, manifest, random_weights, allow_factories=allow_factories)
         programs = _chosen(prepared, program)
-        found = _first(prepared.spec, programs, target, output, seconds=seconds, tell=status.update)
-    if found is None or found.divergence is None:
+        found = diagnose(
+            {each.name: each for each in programs},
+            [(each.name, None) for each in programs],
+            prepared.spec.passes,
+            target=target_named(target),
+            kept=prepared.spec.kept,
+            tolerances=prepared.spec.tolerance,
+            folder=output,
+            seconds=math.inf if seconds is None else seconds,
+        )
+    if found.divergence is None:
         if as_json:
             emit(None)
         else:
@@ -165,46 +175,6 @@ def _chosen(prepared: "PreparedModel", program: str | None) -> "list[Prepared]":
         fact = f"there is no program {program!r}"
         raise UsageError("zoo debug bisect", fact, f"It has: {', '.join(names)}")
     return [p for p in prepared.programs if program in (None, p.name)]
-
-
-def _first(
-    spec: "ModelSpec",
-    programs: "Sequence[Prepared]",
-    target: str,
-    output: Path,
-    *,
-    seconds: float | None,
-    tell: "Callable[[str], None]",
-) -> "Diagnosis | None":
-    """Search with every golden case, since a fault may show at one size only.
-
-    Of a program that keeps state, with the first call of each: it is what the search can run.
-
-    Raises:
-        MenagerieError: the time was up before every case had been looked at, and none was wrong.
-    """
-    from transforms.bisect import locate
-    from transforms.pipeline import make_passes, passes_in
-    from zoo.records import Diagnosis
-
-    end = None if seconds is None else time.monotonic() + seconds
-    for entry in programs:
-        for number, case in enumerate(entry.goldens):
-            if number % entry.calls:
-                continue  # a later call of a run: the search begins with the first state
-            tell(f"program {entry.name}, case {number}: looking for a divergence")
-            found = locate(
-                entry.exported.program,
-                make_passes(passes_in(spec.kept, spec.passes, target)),
-                list(case.inputs.values()),
-                target=target,
-                tolerances=spec.tolerance,
-                folder=output,
-                seconds=None if end is None else end - time.monotonic(),
-            )
-            if found is not None:
-                return Diagnosis(program=entry.name, case=number, divergence=found)
-    return None
 
 
 def _fields(found: "Diagnosis", divergence: "Divergence") -> dict[str, object]:
