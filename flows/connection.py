@@ -75,11 +75,11 @@ class _File(Frozen):
 
 
 class ClusterState(_File):
-    """Addresses and what was applied; ports outlive `zoo down`."""
+    """Addresses and what was applied; ports outlive `zoo cluster down`."""
 
     database: Database
     ports: dict[str, int]  # "api", "worker" (its health), "s3" and the other processes of Swift
-    up: bool = False  # `zoo up` has been, and no `zoo down` since
+    up: bool = False  # `zoo cluster up` has been, and no `zoo cluster down` since
     applied: str = ""  # digest of the deployments that the server was told of
 
     @property
@@ -109,7 +109,7 @@ class ClusterState(_File):
         Raises:
             MenagerieError: if it is not what was written.
         """
-        advice = "Run `zoo down`, which ends what it can find, and then `zoo up`"
+        advice = "Run `zoo cluster down`, which ends what it can find, and then `zoo cluster up`"
         return cls._read(state_path(), advice)
 
     def save(self) -> None:
@@ -230,7 +230,7 @@ class Origin(StrEnum):
     """How we know of the server."""
 
     ENVIRONMENT = "environment"  # PREFECT_API_URL
-    LOCAL_CLUSTER = "local cluster"  # `zoo up`
+    LOCAL_CLUSTER = "local cluster"  # `zoo cluster up`
 
 
 @dataclass(frozen=True)
@@ -294,11 +294,11 @@ def connection() -> Connection | None:
         return None
     if "server" not in running():
         fact = "was started, but its server has ended"
-        advice = "Run `zoo up` to go on with it, or `zoo down` to work without it"
+        advice = "Run `zoo cluster up` to go on with it, or `zoo cluster down` to work without it"
         raise MenagerieError("the local cluster", fact, advice)
     credentials = Credentials.load()
     if credentials is None:
-        advice = "Run `zoo down` and `zoo up`"
+        advice = "Run `zoo cluster down` and `zoo cluster up`"
         fact = "the secrets of the running cluster are gone"
         raise MenagerieError(str(credentials_path()), fact, advice)
     return local_connection(state, credentials)

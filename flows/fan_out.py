@@ -374,7 +374,9 @@ class Submission:
         deployment = self._deployments[flow].get(pool)
         if deployment is None:
             raise MenagerieError(
-                f"work pool {pool}", f"there is no deployment of {flow} in it", "Run `zoo up` again"
+                f"work pool {pool}",
+                f"there is no deployment of {flow} in it",
+                "Run `zoo cluster up` again",
             )
         names = [one.model for one in batch.models]
         models: dict[str, Any] = {"models": names}

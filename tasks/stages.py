@@ -123,7 +123,7 @@ class InProcessHolder:
 
 def search_command(job: Job) -> str:
     """What finds the first node of a job that is wrong, as it is typed."""
-    words = ["zoo", "bisect", job.model, "--target", job.target]
+    words = ["zoo", "debug", "bisect", job.model, "--target", job.target]
     if job.seed is not None:
         words += ["--random-weights", str(job.seed)]
     if job.origin.parent != OUR_MODELS:

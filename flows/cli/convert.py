@@ -79,7 +79,7 @@ def convert(
     """Convert models, prove them and publish them to the store.
 
     What the store already holds from the same code, weights and versions is skipped. With a server
-    (`zoo up`, or PREFECT_API_URL) its workers do the work, and the store is theirs.
+    (`zoo cluster up`, or PREFECT_API_URL) its workers do the work, and the store is theirs.
 
     **Examples**
 
@@ -146,10 +146,9 @@ def _tell_of_candidates(
     store = open_store(options.store_url)
     for row in made:
         if store.candidate(row.model, row.target, row.build_key or "") is not None:
-            text = (
-                f"{row.model} for {row.target} is a candidate: `zoo promote {row.model}` signs it"
-            )
-            messages().print(text, markup=False)
+            text = f"{row.model} for {row.target} is a candidate"
+            advice = f"`zoo release promote {row.model}` signs it"
+            messages().print(f"{text}: {advice}", markup=False)
 
 
 def _manifest(given: "Path | None") -> str:
@@ -192,7 +191,7 @@ def _default_store() -> str:
 
 
 def _require_reachable(store: str, cluster: "Connection") -> None:
-    """The worker that `zoo up` started has the keys of the store that `zoo up` started.
+    """The local cluster's worker has the keys of the local cluster's store.
 
     Raises:
         UsageError: another S3 store is meant.
@@ -201,7 +200,7 @@ def _require_reachable(store: str, cluster: "Connection") -> None:
 
     foreign = os.environ.get("AWS_ENDPOINT_URL_S3") != cluster.s3_endpoint
     if cluster.origin is Origin.LOCAL_CLUSTER and store.startswith("s3://") and foreign:
-        fact = "the worker of `zoo up` has the keys of its own store only"
+        fact = "the worker of `zoo cluster up` has the keys of its own store only"
         raise UsageError(
             store, fact, "Add --local, or unset MENAGERIE_STORE and AWS_ENDPOINT_URL_S3"
         )

@@ -16,7 +16,7 @@ from menagerie.cli import SUMMARIES, Host, carry_out
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_DEFAULT_STORE = "$MENAGERIE_STORE, that of `zoo up`, or a folder under Menagerie's own"
+_DEFAULT_STORE = "$MENAGERIE_STORE, that of `zoo cluster up`, or a folder under Menagerie's own"
 
 Arguments = Annotated[
     list[str] | None, typer.Argument(metavar="[OPTIONS]", autocompletion=complete_models)

@@ -64,7 +64,10 @@ class Links:
         # An indented line shows all as it is; a line break is the one thing that could end it.
         lines = ["## Get it", "", f"    {' '.join(shlex.join([*where, *pull]).split())}", ""]
         if self._waits:
-            lines += ["It waits for its promotion (`zoo promote`): before, nothing takes it.", ""]
+            lines += [
+                "It waits for its promotion (`zoo release promote`): before, nothing takes it.",
+                "",
+            ]
         if self._in_bucket:
             lines += [self._needed_keys(), ""]
         until = f"until {self._until:%Y-%m-%d %H:%M} UTC; whoever has an address can read it"

@@ -188,7 +188,7 @@ def test_another_s3_store_is_not_for_the_workers_of_up(
 def test_a_cluster_that_ended_by_itself(credentials: Credentials) -> None:
     """After the host's restart: an error that says how to go on, with it or without it."""
     saved(up=True)
-    with pytest.raises(MenagerieError, match=r"`zoo up`.*`zoo down`"):
+    with pytest.raises(MenagerieError, match=r"`zoo cluster up`.*`zoo cluster down`"):
         connection()
 
 

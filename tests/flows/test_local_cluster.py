@@ -50,7 +50,7 @@ def test_damaged_state_is_one_error(content: str) -> None:
     """Which file, and what to do."""
     state_path().parent.mkdir(parents=True)
     state_path().write_text(content)
-    with pytest.raises(MenagerieError, match="zoo down") as caught:
+    with pytest.raises(MenagerieError, match="zoo cluster down") as caught:
         ClusterState.load()
     assert str(caught.value).startswith(str(state_path()))
 

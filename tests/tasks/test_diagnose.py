@@ -50,7 +50,7 @@ def test_what_searches_for_the_cause_is_as_it_is_typed(job: Job) -> None:
     assert words[5:7] == ["--random-weights", "3"]
     assert words[7:9] == ["--manifest", str(job.folder / "my models")]
     ours = job.model_copy(update={"origin": OUR_MODELS / "resnet.yaml", "seed": None})
-    assert search_command(ours) == f"zoo bisect toy --target {job.target}"
+    assert search_command(ours) == f"zoo debug bisect toy --target {job.target}"
 
 
 def test_the_case_that_failed_is_searched(job: Job) -> None:

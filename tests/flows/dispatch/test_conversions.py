@@ -289,7 +289,9 @@ def test_a_pool_without_a_deployment_fails_its_models(
     """At once, with what to do."""
     rows = dispatch(FakeRuns(well, pools=("elsewhere",)), work, options)
     assert set(outcomes(rows).values()) == {"crashed"}
-    assert "no deployment of convert-batch in it. Run `zoo up` again" in (rows["ant"].reason or "")
+    assert "no deployment of convert-batch in it. Run `zoo cluster up` again" in (
+        rows["ant"].reason or ""
+    )
 
 
 @pytest.mark.parametrize(
