@@ -31,11 +31,11 @@ from flows.connection import (
 from infra.local.api import ask
 from infra.local.processes import (
     POOL,
-    PROCESSES,
+    PORTS,
     child_environment,
+    configuration,
     free_ports,
     is_free,
-    quiet_environment,
     start_manager,
 )
 from infra.wanted import load_wanted
@@ -97,7 +97,7 @@ def up(
         _require_ports(state)
         state = state.model_copy(update={"up": True})
         state.save()
-        start_manager()
+        start_manager(configuration(state))
         connection = local_connection(state, credentials)
         return state, [name for name in PARTS if _bring_up(name, state, connection, tell)]
 
@@ -156,7 +156,7 @@ def status() -> ClusterStatus:
 
 def look_at(name: str, state: ClusterState, connection: Connection) -> Check:
     """How a part is."""
-    if name in PROCESSES and name not in running():
+    if name in PORTS and name not in running():
         detail = f"has ended: {_last_line(log_path(name))}"
         return Check(name, Health.FAIL, detail, _UP)
     try:
@@ -206,7 +206,7 @@ def _bring_up(
     name: str, state: ClusterState, connection: Connection, tell: Callable[[str], None]
 ) -> bool:
     """Start it where it does not run, and wait until it is well; whether it was started."""
-    if name not in PROCESSES:
+    if name not in PORTS:
         return apply_wanted(state, connection, tell)
     lacking = name not in running()
     if lacking:
@@ -237,7 +237,6 @@ def apply_wanted(
     if state.applied == digest and well:
         return False
     tell("applying work pools, deployments and automations")
-    environment = child_environment(quiet_environment() | connection.prefect_environment())
     fact = f"not applied within {_START_SECONDS:.0f} s"
     try:
         with log.open("wb") as output:
@@ -248,7 +247,7 @@ def apply_wanted(
                 stderr=output,
                 timeout=_START_SECONDS,
                 check=False,
-                env=environment,
+                env=child_environment(connection.prefect_environment()),
             ).returncode
         fact = _last_line(log) if code else ""
     except subprocess.TimeoutExpired:
@@ -287,8 +286,7 @@ def _prepared(port: int | None, database: str | None) -> tuple[ClusterState, Cre
 
 
 def _first_state(port: int | None) -> ClusterState:
-    names = [process.port for process in PROCESSES.values()]
-    ports = dict(zip(names, free_ports(len(names)), strict=True))
+    ports = dict(zip(PORTS.values(), free_ports(len(PORTS)), strict=True))
     if port is None and is_free(_API_PORT):
         ports["api"] = _API_PORT
     return ClusterState(database=Database.SQLITE, ports=ports)
@@ -297,8 +295,8 @@ def _first_state(port: int | None) -> ClusterState:
 def _require_ports(state: ClusterState) -> None:
     """Refuse, before anything is started, a port on which another program listens."""
     known = running()
-    for name, process in PROCESSES.items():
-        number = state.ports[process.port]
+    for name, port in PORTS.items():
+        number = state.ports[port]
         if name not in known and not is_free(number):
             fact = f"is taken by another program, and {name} needs it"
             advice = f"End it, give another --port, or remove {state_path()} to have ports chosen"

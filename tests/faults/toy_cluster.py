@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+from cluster_settings import sparing_settings
 
 from flows.connection import OF_ALL_WORKERS
-from infra.local.processes import SPARING_SETTINGS, free_ports
+from infra.local.processes import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -89,7 +90,7 @@ class ToyCluster:
             "DO_NOT_TRACK": "1",
             **OF_ALL_WORKERS,
             "PREFECT_WORKER_QUERY_SECONDS": "1",
-            **SPARING_SETTINGS,
+            **sparing_settings(),
             "PREFECT_RUNNER_POLL_FREQUENCY": "2",
             "MENAGERIE_HOME": str(self.folder / "home"),
             "MENAGERIE_PLACEMENT": str(self.placement),

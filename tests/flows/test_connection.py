@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from cluster_settings import program
 from pydantic import SecretStr
 
 from flows.cli import invoke
@@ -34,6 +35,7 @@ from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 PORTS = {"api": 4200, "worker": 1, "s3": 2}
 
@@ -201,15 +203,21 @@ def test_a_cluster_without_its_secrets() -> None:
     assert not credentials_path().exists()
 
 
+def given_to(name: str, state: ClusterState, credentials: Credentials) -> dict[str, str]:
+    """All variables of a process, secrets included."""
+    given = program(name, state)[1] | processes.secrets_of(name, state, credentials)
+    return processes.child_environment(given)
+
+
 def test_the_server_is_closed_to_strangers(credentials: Credentials) -> None:
     """Authentication and CSRF protection on, analytics off, loopback only, own origins only."""
-    state = saved()
-    values = processes.server_environment(state, credentials)
+    values = given_to("server", saved(), credentials)
     assert values["PREFECT_SERVER_API_AUTH_STRING"] == credentials.api_auth.get_secret_value()
     assert values["PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED"] == "true"
     assert values["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
     assert values["PREFECT_SERVER_API_HOST"] == "127.0.0.1"
-    assert "*" not in values["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"]
+    origins = values["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"]
+    assert origins == "http://127.0.0.1:4200,http://localhost:4200"
     assert "PREFECT_SERVER_DATABASE_CONNECTION_URL" not in values
 
 
@@ -219,34 +227,42 @@ def test_every_variable_is_one_that_prefect_knows(credentials: Credentials) -> N
 
     state = saved(database=Database.POSTGRES)
     secrets = credentials.model_copy(update={"database_url": SecretStr("x")})
-    values = processes.server_environment(state, secrets) | processes.worker_environment(
-        state, secrets
-    )
+    values = given_to("server", state, secrets) | given_to("worker", state, secrets)
     ours = [name for name in values if name.startswith("PREFECT_")]
-    assert len(ours) > 10
+    assert len(ours) > 15
     assert [name for name in ours if not hasattr(prefect.settings, name)] == []
     assert not hasattr(prefect.settings, "PREFECT_SERVER_NO_SUCH_THING")
 
 
-def test_commands_hold_no_secret(credentials: Credentials, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everybody on a host can list arguments; secrets are in the variables of who needs them."""
+def test_secrets_are_with_who_needs_them_and_in_no_file(credentials: Credentials) -> None:
+    """Everybody on a host can list arguments; supervisord's file holds none either."""
     secrets = credentials.model_copy(update={"database_url": SecretStr("postgres+asyncpg://hush")})
     state = saved(database=Database.POSTGRES)
-    begun: list[tuple[list[str], dict[str, str]]] = []
-    monkeypatch.setattr(processes, "_become", lambda *both: begun.append(both))
-    monkeypatch.setattr("infra.local.api.put_back", lambda *_: 0)
-    for process in processes.PROCESSES.values():
-        process.begin(state, secrets)
-    words = " ".join(word for command, _ in begun for word in command)
-    given = [" ".join(environment.values()) for _, environment in begun]
+    given = [
+        " ".join(processes.secrets_of(name, state, secrets).values()) for name in processes.PORTS
+    ]
     for secret, holders in (
         (secrets.s3_secret, [True, False, True]),
         (secrets.api_auth, [False, True, True]),
         (secrets.database_url, [False, True, False]),
     ):
         assert secret is not None
-        assert secret.get_secret_value() not in words
+        assert secret.get_secret_value() not in processes.configuration(state)
         assert [secret.get_secret_value() in each for each in given] == holders
+
+
+@pytest.mark.parametrize("home", ["a folder", "it's"])
+def test_our_folder_may_have_any_name(
+    credentials: Credentials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    """Supervisord's file gives it to the processes as it is."""
+    monkeypatch.setenv("MENAGERIE_HOME", str(tmp_path / home))
+    (tmp_path / home).mkdir()
+    folder = str(tmp_path / home / "cluster")
+    command, _ = program("s3", saved())
+    assert command[-2] == f"{folder}/s3"
+    _, values = program("worker", saved())
+    assert values["TMPDIR"] == f"{folder}/tmp"
 
 
 @pytest.mark.parametrize(
@@ -305,7 +321,7 @@ def test_a_port_of_another_of_ours_is_given_up(monkeypatch: pytest.MonkeyPatch) 
     """Whoever wants the UI there gets it; the other process has a new one."""
     monkeypatch.setattr("infra.local.cluster.running", dict)
     ClusterState(database=Database.SQLITE, ports=PORTS).save()
-    monkeypatch.setattr("infra.local.cluster.start_manager", lambda: pytest.fail("started"))
+    monkeypatch.setattr("infra.local.cluster.start_manager", lambda _: pytest.fail("started"))
     monkeypatch.setattr("infra.local.cluster.is_free", lambda _: False)
     with pytest.raises(MenagerieError, match="is taken"):
         up(port=PORTS["s3"])

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from cluster_settings import program
 
 from flows.connection import ClusterState, Credentials, ask_manager, running
-from infra.local.processes import child_environment, free_ports, worker_command, worker_environment
+from infra.local.processes import POOL, child_environment, free_ports, secrets_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -293,10 +294,17 @@ def test_what_only_a_mac_can_confirm_waits_until_one_comes(
     assert state is not None
     assert secrets is not None
     [port] = free_ports(1)
+    command, values = program("worker", state)
     with (cluster.home / "mac.log").open("wb") as log:
         mac = subprocess.Popen(
-            worker_command("macos-metal"),
-            env=child_environment(worker_environment(state, secrets, port)),
+            [sys.executable, *(word.replace(POOL, "macos-metal") for word in command[4:])],
+            env=child_environment(
+                {
+                    **values,
+                    **secrets_of("worker", state, secrets),
+                    "PREFECT_WORKER_WEBSERVER_PORT": str(port),
+                }
+            ),
             stdout=log,
             stderr=log,
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -20,9 +22,15 @@ from flows.connection import (
     running,
     state_path,
 )
-from infra.local import processes
 from infra.local.cluster import down, log_path
-from infra.local.processes import Process, child_environment, free_ports, is_free, start_manager
+from infra.local.processes import (
+    PORTS,
+    child_environment,
+    configuration,
+    free_ports,
+    is_free,
+    start_manager,
+)
 from zoo.processes import birth
 
 if TYPE_CHECKING:
@@ -44,17 +52,17 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def spawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., int]]:
+def spawn() -> Iterator[Callable[..., int]]:
     """Starts Python programs as the cluster's worker, and ends what is left of them."""
     cluster_folder().mkdir(parents=True)
     entry = "import os, sys; os.execv(sys.executable, [sys.executable, '-S', '-c', *sys.argv[1:]])"
+    text = configuration(
+        ClusterState(database=Database.SQLITE, ports=dict.fromkeys(PORTS.values(), 1))
+    ).replace("stopwaitsecs=20", "stopwaitsecs=1")
 
     def run(*arguments: str) -> int:
-        monkeypatch.setattr(processes, "PROCESSES", {"worker": Process("worker", print, 1)})
-        join = processes.shlex.join  # type: ignore[attr-defined]
-        command = [sys.executable, "-S", "-c", entry, *arguments]
-        monkeypatch.setattr(processes.shlex, "join", lambda _: join(command))  # type: ignore[attr-defined]
-        start_manager()
+        command = shlex.join([sys.executable, "-S", "-c", entry, *arguments]).replace("%", "%%")
+        start_manager(re.sub(r"command=.* worker -m .*", lambda _: f"command={command}", text))
         ask_manager("startProcess", "worker", False)
         return running()["worker"]
 
@@ -133,9 +141,11 @@ def test_down_with_a_damaged_state(spawn: Callable[..., int]) -> None:
 def test_processes_end_with_their_manager() -> None:
     """However that ends: here the S3 server, when supervisord is killed."""
     [port] = free_ports(1)
-    ClusterState(database=Database.SQLITE, ports={"s3": port}, up=True).save()
+    ports = dict.fromkeys(PORTS.values(), port)
+    made = ClusterState(database=Database.SQLITE, ports=ports, up=True)
+    made.save()
     Credentials.make().save()
-    start_manager()
+    start_manager(configuration(made))
     ask_manager("startProcess", "s3", False)
     s3 = psutil.Process(running()["s3"])
     deadline = time.monotonic() + 60
@@ -161,10 +171,11 @@ def test_processes_inherit_nothing_that_is_meant_for_other_servers(
     ):
         monkeypatch.setenv(name, "elsewhere")
     monkeypatch.setenv("MENAGERIE_PLACEMENT", "here")
-    made = child_environment({"PREFECT_HOME": "x"})
+    made = child_environment({"PREFECT_API_URL": "x"})
     assert "elsewhere" not in made.values()
     assert made["MENAGERIE_PLACEMENT"] == "here"
-    assert made["PREFECT_HOME"] == "x"
+    assert made["PREFECT_API_URL"] == "x"
+    assert made["PREFECT_HOME"] == str(cluster_folder() / "prefect")
 
 
 def test_ports() -> None:

@@ -1,0 +1,31 @@
+"""What supervisord is told of a process of the local cluster, read as supervisord reads it."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import shlex
+
+from supervisor.datatypes import dict_of_key_value_pairs
+
+from flows.connection import ClusterState, Database
+from infra.local.processes import PORTS, configuration
+
+
+def program(name: str, state: ClusterState) -> tuple[list[str], dict[str, str]]:
+    """Its command, and its variables without those that hold secrets."""
+    parser = configparser.RawConfigParser()
+    parser.read_string(configuration(state))
+    values = dict_of_key_value_pairs(parser[f"program:{name}"]["environment"])
+    values = {
+        key: value.replace("%(ENV_PATH)s", os.environ["PATH"]) for key, value in values.items()
+    }
+    return shlex.split(parser[f"program:{name}"]["command"]), values
+
+
+def sparing_settings() -> dict[str, str]:
+    """What keeps a server on SQLite from writing more often than it must."""
+    ports = dict.fromkeys(PORTS.values(), 1)
+    _, values = program("server", ClusterState(database=Database.SQLITE, ports=ports))
+    names = ("PREFECT_SERVER_DATABASE_", "PREFECT_SERVER_SERVICES_")
+    return {name: value for name, value in values.items() if name.startswith(names)}
