@@ -24,19 +24,20 @@ import weakref
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from threading import Lock
-from typing import IO, TYPE_CHECKING, ClassVar, Protocol, Self, cast
+from typing import IO, TYPE_CHECKING, ClassVar, TypeAlias, cast
 
 from menagerie.paths import home
 from menagerie.process import signal_name
 from tasks.failures import Failure, ProcessDied, StageTimedOut
 from tasks.job import Job, Suspect
+from tasks.stages import ModelHolder
 from transforms.stages import Stage
 from zoo.base_models import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tasks.stages import Hold, ModelHolder, RecordT, StageKind
+    from tasks.stages import Hold, RecordT, StageKind
 
 NUMBER = struct.Struct("=i")  # what is reported of a forked process: its number, then how it ended
 
@@ -71,31 +72,6 @@ class Answer(Frozen):
 
     record: str | None = None  # JSON as the record itself writes it, infinities included
     failure: Failure | None = None
-
-
-class Child(Protocol):
-    """A `subprocess.Popen` with pipes of text in a group of its own, or something like it."""
-
-    @property
-    def pid(self) -> int | None:
-        """Its number, and its group's; None: it has not begun."""
-
-    @property
-    def stdin(self) -> IO[str] | None:
-        """What it reads."""
-
-    @property
-    def stdout(self) -> IO[str] | None:
-        """What it answers."""
-
-    def poll(self) -> int | None:
-        """How it ended: a code, or a signal's negative number; None: it did not."""
-
-    def wait(self) -> int:
-        """Wait until it ends; how it did."""
-
-    def kill(self) -> None:
-        """End it and all that it started."""
 
 
 class _Spawned(subprocess.Popen[str]):
@@ -278,6 +254,9 @@ def _surroundings() -> tuple[Path, dict[str, str]]:
     return Path.cwd(), lent_environment()
 
 
+Child: TypeAlias = _Spawned | ForkedProcess
+
+
 class Servers:
     """Starts a server when it is first needed, and another one where that serves no more.
 
@@ -434,8 +413,8 @@ def _by_ps(group: int) -> int:
     return sum(int(kib) * 1024 for pgid, kib in pairs if int(pgid) == group)
 
 
-class ModelProcess:
-    """A `tasks.stages.ModelHolder` in a child process, which ends with the `with` block.
+class ModelProcess(ModelHolder):
+    """A model in a child process, which ends with the `with` block.
 
     Args:
         job: what to convert; its log receives the process's output.
@@ -483,9 +462,6 @@ class ModelProcess:
         job.log.parent.mkdir(parents=True, exist_ok=True)
         self._job = job
         return True
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.kill()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tasks.job import ExportedProgramSize, ExportRecord, PullRecord
-from tasks.stages import InProcessHolder
+from tasks.stages import ModelHolder
 from transforms.accuracy import eager_accuracy
 from transforms.bisect import diagnose
 from transforms.bundle import Gate
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from zoo.spec import ProgramSpec
 
 
-class ModelStages(InProcessHolder):
+class ModelStages(ModelHolder):
     """The model of a job, and what the stages have made of it so far.
 
     Args:
@@ -122,34 +122,35 @@ class ModelStages(InProcessHolder):
         self._prepared, self._original = (), {}
 
     def _export(self, spec: ProgramSpec) -> Prepared:
-        context = Context(self._job.model, self._job.origin.parent)
-        real = real_sample(self._job.spec, spec, context)
+        real = real_sample(self._job.spec, spec, self._context())
         return prepare(self._model().module, spec, real, forks=self._forks)
 
     def _gate(self) -> Gate | None:
         gate = self._job.spec.accuracy
         if gate is None:
             return None
-        data = resolve_inside(gate.data, Context(self._job.model, self._job.origin.parent))
+        data = resolve_inside(gate.data, self._context())
         return Gate(gate, data, eager_accuracy(self._model().module, self._job.spec, gate, data))
 
     def _calibration(self, program: ProgramSpec) -> Iterable[Call]:
         spec = self._job.spec
         if not spec.calibration:
             return ()
-        data = resolve_inside(spec.calibration, Context(self._job.model, self._job.origin.parent))
+        data = resolve_inside(spec.calibration, self._context())
         return samples(program, data, alone=len(spec.programs) == 1)
 
     def _speech(self) -> SpeechParts | None:
         spec = self._job.spec
         if spec.speech is None:
             return None
-        context = Context(self._job.model, self._job.origin.parent)
         speech, loaded = spec.speech, self._model()
         real = loaded.random_weights is None
         if real and speech.vocabulary.tokenizer and isinstance(spec.source, TransformersSource):
-            speech = with_pieces(speech, spec.source, context)
-        return speech_parts(loaded.module, speech, spec.programs, context)
+            speech = with_pieces(speech, spec.source, self._context())
+        return speech_parts(loaded.module, speech, spec.programs, self._context())
+
+    def _context(self) -> Context:
+        return Context(self._job.model, self._job.origin.parent)
 
     def _model(self) -> LoadedModel:
         if self._loaded is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
@@ -58,8 +58,8 @@ STAGES: dict[Stage, StageKind[Any]] = {
 }
 
 
-class ModelHolder(Protocol):
-    """Holds the model of one job while its stages work on it.
+class ModelHolder:
+    """Holds the model of one job while its stages work on it; here each is a method of that name.
 
     A model and its exported programs live in memory only; they are never passed through Prefect,
     which would want to serialise or hash them. `tasks.model_stages.ModelStages` holds them in this
@@ -76,49 +76,29 @@ class ModelHolder(Protocol):
         Raises:
             MenagerieError: the stage failed.
         """
-        ...
-
-    def processor_seconds(self) -> float:
-        """Processor seconds that it has spent so far, beside those of this process."""
-        ...
-
-    def turn_to(self, job: Job) -> bool:
-        """Begin a job of the same model for another target, which is pulled and exported already.
-
-        Returns:
-            False: it does not go on; the job needs a holder of its own.
-        """
-        ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-Hold: TypeAlias = "Callable[[Job], AbstractContextManager[ModelHolder]]"  # who holds a job's model
-
-
-class InProcessHolder:
-    """A holder of a model in this process: each stage is its method of that name."""
-
-    def run(self, kind: StageKind[RecordT], suspects: Sequence[Suspect] = ()) -> RecordT:
-        """See `ModelHolder.run`."""
         given = (suspects,) if kind is LOCATE else ()
         done: RecordT = getattr(self, kind.stage.value)(*given)
         return done
 
     def processor_seconds(self) -> float:
-        """None of its own."""
+        """Processor seconds that it has spent so far, beside those of this process."""
         return 0.0
 
     def turn_to(self, _job: Job) -> bool:
-        """It holds the model of one job, unless it says otherwise."""
+        """Begin a job of the same model for another target, which is pulled and exported already.
+
+        Returns:
+            False: it does not go on; the job needs a holder of its own.
+        """
         return False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None: ...
+
+
+Hold: TypeAlias = "Callable[[Job], AbstractContextManager[ModelHolder]]"  # who holds a job's model
 
 
 def search_command(job: Job) -> str:

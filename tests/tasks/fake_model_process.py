@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tasks.job import ExportedProgramSize, ExportRecord, Job, PullRecord, Suspect
 from tasks.serve_model import main
-from tasks.stages import InProcessHolder
+from tasks.stages import ModelHolder
 from zoo.errors import HashMismatch, SourceError, UnsupportedKernels
 from zoo.records import Diagnosis, Divergence, DivergenceStage
 
@@ -35,7 +35,7 @@ CRASH = Divergence(
 )
 
 
-class FakeModel(InProcessHolder):
+class FakeModel(ModelHolder):
     """Its pull says which process it is; each other stage ends in its own way."""
 
     def __init__(self, job: Job) -> None:

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime" / "format"))
 from bundle_maker import make_bundle
 
 from tasks.job import ExportedProgramSize, ExportRecord, Job, PullRecord, StageRecords, Suspect
-from tasks.stages import InProcessHolder
+from tasks.stages import ModelHolder
 from transforms.stages import LowerRecord, Stage, TransformRecord
 from zoo.records import (
     CaseShape,
@@ -79,7 +79,7 @@ def measured(median: float) -> Measurement:
     return Measurement(minimum_ms=median, median_ms=median, p90_ms=median, runs=3, threads=1)
 
 
-class ToyModel(InProcessHolder):
+class ToyModel(ModelHolder):
     """A model in this process; `faults` says what each stage raises.
 
     Its search always finds `toy_divergence` in the first suspect.
