@@ -26,16 +26,6 @@ if TYPE_CHECKING:
     from flows.outcome.results import ModelResult, RunResult
     from flows.plan import PlannedModel
 
-_MARKS = {
-    Outcome.PUBLISHED: "[green]published[/green]",
-    Outcome.PROVEN: "[green]proven anew[/green]",
-    Outcome.SKIPPED: "[dim]unchanged[/dim]",
-    Outcome.FAILED: "[red]failed[/red]",
-    Outcome.CRASHED: "[red]crashed[/red]",
-    Outcome.TIMED_OUT: "[red]timed out[/red]",
-}
-
-
 _STYLES = {
     Outcome.PUBLISHED: "green",
     Outcome.PROVEN: "green",
@@ -89,7 +79,8 @@ class LiveDisplay:
     def model_ended(self, result: ModelResult) -> None:
         """See `Listener`."""
         key = (result.model, result.target)
-        text = _MARKS[result.outcome]
+        style = _STYLES[result.outcome]
+        text = f"[{style}]{result.outcome}[/{style}]"
         if result.stage is not None:
             text += f" in {result.stage}"
         if result.confirmation is not None:
