@@ -340,10 +340,9 @@ def test_a_form_cannot_run_foreign_code(cluster: Cluster, tmp_path: Path) -> Non
         ],
         300,
     )
-    wanted = {"flow_runs": {"name": {"any_": ["evil for cpu"]}}}
-    # The batch of this one model bears its name too; only the model's own run has failed.
-    failed = [r for r in cluster.ask("/flow_runs/filter", wanted) if r["state"]["type"] == "FAILED"]
-    [ended] = failed
+    wanted = {"task_runs": {"name": {"any_": ["evil for cpu"]}}}
+    [ended] = cluster.ask("/task_runs/filter", wanted)
+    assert ended["state"]["type"] == "FAILED"
     assert not (tmp_path / "ran").exists()
     assert "code from outside Menagerie" in ended["state"]["message"]
     logs = cluster.ask("/logs/filter", {"sort": "TIMESTAMP_DESC", "limit": 200})
