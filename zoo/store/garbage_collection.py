@@ -226,7 +226,7 @@ def _documents(
                 raise ArtifactError(
                     error.place,
                     error.fact,
-                    "Remove or repair it, or `zoo release gc --pass-damaged`: nothing was swept",
+                    "Remove or repair it, or have `collect-garbage` pass it: nothing was swept",
                 ) from error
             _log.warning("kept, and what it may name: %s", error)
             unreadable |= {blob_key(name.decode()) for name in _DIGEST.findall(content)}
