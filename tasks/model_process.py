@@ -204,6 +204,10 @@ class ForkedProcess:
 
     def wait(self) -> int:
         """Wait until it ends; how it did."""
+        if self.poll() is None and self._handle is not None:
+            select.select([self._handle], [], [])  # it has ended
+            if not self._await_news(_PATIENCE):
+                self._server.kill()
         while (code := self.poll()) is None:
             self._await_news(None)
         return code

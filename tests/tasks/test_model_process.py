@@ -317,6 +317,19 @@ def test_a_model_goes_on_without_its_server(job: Job) -> None:
     assert _ended(process)
 
 
+def test_a_model_is_ended_though_its_server_hangs(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be busy with what it was asked to load, for ever."""
+    monkeypatch.setattr("tasks.model_process._PATIENCE", 0.2)
+    server = fork_server()
+    with ModelProcess(job, start=server.fork) as model:
+        process = psutil.Process(int(model.run(PULL).source))
+        psutil.Process(server._process.pid).suspend()
+    assert _ended(process)
+    assert not server.runs()
+
+
 def test_a_retired_server_reports_how_its_models_end(job: Job) -> None:
     """It goes on until the last of them has ended."""
     server = fork_server()
