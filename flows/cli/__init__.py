@@ -167,10 +167,13 @@ def invoke(arguments: Sequence[str], program: typer.Typer = app, name: str = "zo
         complain(UsageError("standard output", "is closed", "Send it to /dev/null to be rid of it"))
         return UsageError.exit_code
     try:
-        code = program(args=list(arguments), prog_name=name, standalone_mode=False) or 0
+        try:
+            code = program(args=list(arguments), prog_name=name, standalone_mode=False) or 0
+        except SystemExit as finished:  # of a command that is another program's
+            code = finished.code or 0
         if code == INTERRUPTED:
             messages().print("interrupted")
-        return int(code)
+        return code if isinstance(code, int) else 1
     except _Misuse as misuse:
         if isinstance(misuse, _NoArguments):  # its help has been shown
             return UsageError.exit_code

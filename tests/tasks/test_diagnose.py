@@ -46,9 +46,9 @@ def test_what_searches_for_the_cause_is_as_it_is_typed(job: Job) -> None:
     """With the model's seed and the manifest that it stands in, quoted for a shell."""
     job = job.model_copy(update={"origin": job.folder / "my models" / "a.yaml", "seed": 3})
     words = shlex.split(search_command(job))
-    assert words[:5] == ["zoo", "bisect", "toy", "--target", job.target]
-    assert words[5:7] == ["--random-weights", "3"]
-    assert words[7:9] == ["--manifest", str(job.folder / "my models")]
+    assert words[:6] == ["zoo", "debug", "bisect", "toy", "--target", job.target]
+    assert words[6:8] == ["--random-weights", "3"]
+    assert words[8:10] == ["--manifest", str(job.folder / "my models")]
     ours = job.model_copy(update={"origin": OUR_MODELS / "resnet.yaml", "seed": None})
     assert search_command(ours) == f"zoo debug bisect toy --target {job.target}"
 
