@@ -9,8 +9,9 @@ from __future__ import annotations
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from flows.outcome.results import Listener
 from menagerie.validation import validate as run_goldens
 from tasks.model_process import ModelProcess, load_ahead
 
@@ -25,36 +26,7 @@ if TYPE_CHECKING:
     from zoo.records import ValidationReport
 
 
-class Listener(Protocol):
-    """Told of every stage, from whichever thread the model is converted in."""
-
-    def stage_began(self, model: str, target: str, stage: Stage) -> None:
-        """A stage of this model begins."""
-        ...
-
-    def stage_ended(self, model: str, target: str, stage: Stage, seconds: float) -> None:
-        """It succeeded, in so many seconds."""
-        ...
-
-    def model_ended(self, result: ModelResult) -> None:
-        """All is over for this model, one way or another."""
-        ...
-
-
-class SilentListener:
-    """A listener that does nothing."""
-
-    def stage_began(self, model: str, target: str, stage: Stage) -> None:
-        """Ignore it."""
-
-    def stage_ended(self, model: str, target: str, stage: Stage, seconds: float) -> None:
-        """Ignore it."""
-
-    def model_ended(self, result: ModelResult) -> None:
-        """Ignore it."""
-
-
-class Recorder:
+class Recorder(Listener):
     """Keeps the row of every model, and passes all on to another listener.
 
     A row got so does not depend on Prefect's API, whose answer to a final state can get lost.
@@ -103,7 +75,7 @@ class Services:
     instead: Mapping[Stage, Callable[[Job, StageRecords], Any]] = field(default_factory=dict)
     judge: Callable[..., ValidationReport] = run_goldens
     stop: Callable[[], None] = ModelProcess.stop_all
-    listener: Listener = field(default_factory=SilentListener)
+    listener: Listener = field(default_factory=Listener)
     planned: Mapping[tuple[str, str], PlannedModel] = field(default_factory=dict)
 
 

@@ -12,7 +12,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from flows.cli.output import figure, messages, results, table
-from flows.outcome.results import Outcome
+from flows.outcome.results import Listener, Outcome
 from menagerie.figures import decibels, error, milliseconds, seconds, size, speed
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.paths import home
@@ -36,8 +36,8 @@ _STYLES = {
 }
 
 
-class LiveDisplay:
-    """Implements `flows.services.Listener` with Rich, on standard error."""
+class LiveDisplay(Listener):
+    """A listener that shows what it hears with Rich, on standard error."""
 
     def __init__(self) -> None:
         self._console = messages()

@@ -152,3 +152,16 @@ def results_markdown(results: Iterable[ModelResult]) -> str:
         )
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
+
+
+class Listener:
+    """Hears of every stage, in whichever thread the model is converted; by itself it is silent."""
+
+    def stage_began(self, model: str, target: str, stage: Stage) -> None:
+        """A stage of this model begins."""
+
+    def stage_ended(self, model: str, target: str, stage: Stage, seconds: float) -> None:
+        """It succeeded, in so many seconds."""
+
+    def model_ended(self, result: ModelResult) -> None:
+        """All is over for this model, one way or another."""

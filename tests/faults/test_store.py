@@ -21,8 +21,9 @@ from toy_cluster import ENTRY
 from toy_zoo import ToyModel, toy_judgement
 
 from flows.convert import convert_zoo
+from flows.outcome.results import Listener
 from flows.parameters import ConversionOptions
-from flows.services import Recorder, Services, SilentListener, use_services
+from flows.services import Recorder, Services, use_services
 from tasks.prove import prove
 from transforms.stages import Stage
 from zoo.processes import OWN_STORE
@@ -107,7 +108,7 @@ def options(tmp_path: Path) -> ConversionOptions:
 
 def convert(options: ConversionOptions) -> dict[str, ModelResult]:
     """The rows of a run by model."""
-    recorder = Recorder(SilentListener())
+    recorder = Recorder(Listener())
     place = toys()
     with use_services(dataclasses.replace(place, listener=recorder)):
         convert_zoo(options=options, return_state=True)

@@ -10,11 +10,11 @@ from fake_server import FakeRuns
 from toy_zoo import toy_bundle, toy_job, toy_judgement, toy_records
 
 from flows.fan_out import Conversions, load_placement
-from flows.outcome.results import ModelResult, Outcome
+from flows.outcome.results import Listener, ModelResult, Outcome
 from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan
 from flows.runs import Phase
-from flows.services import Recorder, SilentListener
+from flows.services import Recorder
 from tasks.prove import prove
 from tasks.publish import publish_bundle
 
@@ -64,7 +64,7 @@ def dispatch(
     **limits: int,
 ) -> dict[str, ModelResult]:
     """The rows by model after a run."""
-    recorder, allowed = Recorder(SilentListener()), RunLimits(**limits)
+    recorder, allowed = Recorder(Listener()), RunLimits(**limits)
     Conversions(
         server,  # type: ignore[arg-type]
         placement=load_placement(),
