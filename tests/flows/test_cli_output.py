@@ -180,7 +180,7 @@ def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         crash = {"max_abs": math.inf, "snr_db": -math.inf}
         return toy_divergence(job).model_copy(update=crash) if looked[-1] == 2 else None
 
-    monkeypatch.setattr("transforms.bisect.locate", locate)
+    monkeypatch.setattr("transforms.bisect.search.locate", locate)
     return looked
 
 
@@ -201,7 +201,7 @@ def test_bisect_says_how_much_agrees(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without a fault all cases were looked at, and the answer says how many that were."""
-    monkeypatch.setattr("transforms.bisect.locate", lambda *_, **__: searched.append(0))
+    monkeypatch.setattr("transforms.bisect.search.locate", lambda *_, **__: searched.append(0))
     assert invoke(["bisect", "toy"]) == 0
     assert len(searched) == 3
     assert "agrees with eager at every output of 3 golden case(s)" in capfd.readouterr().out
