@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.options import JsonOption, StoreOption, store_url
-from flows.cli.output import emit, messages, results, table
+from flows.cli.output import answer, emit, messages, results, table
 
 if TYPE_CHECKING:
     from zoo.signing import Keyring
@@ -108,10 +108,7 @@ def refresh(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
 
     place = store_url(store)
     Promoter(open_store(place), Keyring(keys_folder())).refresh()
-    if as_json:
-        emit({"store": place})
-    else:
-        results().print(f"{place}: dated anew", markup=False)
+    answer({"store": place}, f"{place}: dated anew", as_json=as_json)
 
 
 def _print(keyring: "Keyring", *, as_json: bool) -> None:

@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 
     from zoo.errors import Check
 
-__all__ = ["complain", "emit", "figure", "messages", "results", "show_check", "table", "transfer"]
+__all__ = [
+    "answer",
+    "complain",
+    "emit",
+    "figure",
+    "messages",
+    "results",
+    "show_check",
+    "table",
+    "transfer",
+]
 
 T = TypeVar("T")
 
@@ -53,6 +63,14 @@ def results() -> Console:
 def messages() -> Console:
     """Standard error, for progress, remarks and complaints."""
     return _console()(stderr=True, highlight=False, soft_wrap=True)
+
+
+def answer(value: object, text: str, *, as_json: bool) -> None:
+    """What the command was asked for: as JSON, or in words."""
+    if as_json:
+        emit(value)
+    else:
+        results().print(text, markup=False)
 
 
 def complain(error: BaseException) -> None:

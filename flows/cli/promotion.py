@@ -16,7 +16,7 @@ from flows.cli.options import (
     TargetOption,
     store_url,
 )
-from flows.cli.output import complain, emit, messages, results
+from flows.cli.output import answer, complain, emit, messages, results
 from zoo.errors import MenagerieError, NotInStore, UsageError
 
 if TYPE_CHECKING:
@@ -82,11 +82,8 @@ def promote(
         waiting = [opened.find_any(model, target, whole_key(model, known, build))]
     if not waiting:
         release = opened.find(model, target)  # signed already, or there is nothing
-        if as_json:
-            emit([])
-        else:
-            text = f"{model} for {target}: nothing waits; the latest is {release.build_key[:12]}"
-            results().print(text, markup=False)
+        text = f"{model} for {target}: nothing waits; the latest is {release.build_key[:12]}"
+        answer([], text, as_json=as_json)
         return
     spec = load_manifest(manifest).spec(model)
     limits = RegressionLimits(slower=slower, larger=larger, snr_db=snr_loss)
@@ -187,7 +184,7 @@ def rollback(
     build = None if to is None else whole_key(model, build_keys(ledger), to)
     now = Promoter(opened, keyring).rollback(ledger, build, reason)
     text = f"{model} for {ledger.platform}: the latest is {now[:12]} again"
-    _said(now, now, text, as_json=as_json)
+    answer({"build_key": now, "latest": now}, text, as_json=as_json)
 
 
 def retract(
@@ -216,7 +213,7 @@ def retract(
     latest = Promoter(opened, keyring).retract(ledger, key, reason)
     now = f"the latest is {latest[:12]}" if latest else "it has no latest release now"
     text = f"{model} for {ledger.platform}: {key[:12]} retracted, {now}"
-    _said(key, latest, text, as_json=as_json)
+    answer({"build_key": key, "latest": latest}, text, as_json=as_json)
 
 
 def _keyring(store: str) -> "Keyring":
@@ -226,13 +223,6 @@ def _keyring(store: str) -> "Keyring":
     if (found := keyring_for(store)) is None:
         raise UsageError(str(keys_folder()), "has no keys to sign with", "Run: zoo keys init")
     return found
-
-
-def _said(build_key: str, latest: str | None, text: str, *, as_json: bool) -> None:
-    if as_json:
-        emit({"build_key": build_key, "latest": latest})
-    else:
-        results().print(text, markup=False)
 
 
 def ledgers_of(

@@ -23,7 +23,7 @@ from flows.cli.options import (
     absolute,
     store_url,
 )
-from flows.cli.output import emit, figure, messages, results, table
+from flows.cli.output import answer, emit, figure, messages, results, table
 from menagerie.figures import milliseconds, size
 from zoo.errors import UsageError
 
@@ -388,10 +388,7 @@ def catalog(
         place = shared or f"{site.address}/{INDEX}"
     else:
         place = str(Path(opened.url.removeprefix("file://")) / INDEX)
-    if as_json:
-        emit({"models": models, "index": place})
-    else:
-        results().print(place, markup=False)
+    answer({"models": models, "index": place}, place, as_json=as_json)
     if shared:
         messages().print("Anyone with this address can read all pages and files, for a week.")
     if open_it:

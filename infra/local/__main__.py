@@ -8,7 +8,7 @@ import typer
 
 from flows.cli import invoke
 from flows.cli.options import JsonOption
-from flows.cli.output import emit, messages, results, show_check
+from flows.cli.output import answer, emit, messages, results, show_check
 
 _HELP = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(
@@ -82,10 +82,8 @@ def down(*, as_json: JsonOption = False) -> None:
 
     with messages().status("ending the cluster"):
         ended = cluster.down()
-    if as_json:
-        emit({"ended": ended})
-    else:
-        results().print(f"ended {', '.join(ended)}" if ended else "nothing was running")
+    text = f"ended {', '.join(ended)}" if ended else "nothing was running"
+    answer({"ended": ended}, text, as_json=as_json)
 
 
 @app.command()
