@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -66,6 +67,55 @@ def test_no_floor_imports_a_higher_one() -> None:
         for path, line, module in all_imports()
         if (top := module.split(".")[0]) in FLOORS
         and FLOORS.index(top) > FLOORS.index(path.split("/")[0])
+    ]
+    assert breaches == []
+
+
+# Folder of C++ -> the folders that its files may include.
+NATIVE = {
+    "include": {"include"},
+    "common": {"common", "include", "third_party"},
+    "kernels": {"kernels", "common", "include"},
+    "cpu": {"cpu", "kernels", "common", "include"},
+    "metal": {"metal", "kernels", "common", "include"},
+}
+# Only the choosing file, and Winograd's, which multiplies by oneDNN, include a folder of kernels
+# from outside it.
+KERNEL_DOORS = {"dispatch.cpp", "winograd.cpp"}
+
+
+def native_includes() -> Iterator[tuple[Path, str]]:
+    """Each C++ file of the runtime below its folder, and the paths that it includes by name."""
+    runtime = ROOT / "runtime"
+    for folder in NATIVE:
+        for file in sorted((runtime / folder).rglob("*")):
+            if file.suffix in {".cpp", ".h", ".mm"}:
+                for included in re.findall(
+                    r'^#include "([^"]+/[^"]+)"', file.read_text(), re.MULTILINE
+                ):
+                    yield file.relative_to(runtime), included
+
+
+def test_native_folders_include_one_way() -> None:
+    """{cpu, metal} -> kernels -> common -> include; cpu and metal never meet."""
+    breaches = [
+        f"{file} includes {included}"
+        for file, included in native_includes()
+        if included.split("/")[0] not in NATIVE[file.parts[0]]
+    ]
+    assert breaches == []
+
+
+def test_each_folder_of_kernels_is_read_alone() -> None:
+    """No folder of kernels includes another one: what chooses among them stands above them."""
+    breaches = [
+        f"{file} includes {included}"
+        for file, included in native_includes()
+        if file.parts[0] == "kernels"
+        and included.startswith("kernels/")
+        and len(parts := included.split("/")) > 2
+        and parts[1] != file.parts[1]
+        and file.name not in KERNEL_DOORS
     ]
     assert breaches == []
 

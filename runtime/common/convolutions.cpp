@@ -8,10 +8,8 @@
 namespace menagerie {
 namespace {
 
-using kernels::ConvolutionParameters;
-
 // A list with one number for all axes, or one for each.
-void spread(std::array<int64_t, kernels::kMaxSpatial>& target, std::span<const int64_t> given,
+void spread(std::array<int64_t, kMaxSpatial>& target, std::span<const int64_t> given,
             size_t spatial, int64_t least, std::string_view name) {
   require(given.size() == spatial || given.size() == 1, name, " has ", given.size(),
           " numbers for ", spatial, " axes");

@@ -34,7 +34,7 @@ bool from_right(bool right, std::string_view side);
 
 // The k-th smallest value of each row, from 1, and where it stood. The axis becomes 1, or is left
 // out.
-Chosen kth_value(const Tensor& self, int64_t k, int64_t dim, bool keep_axis);
+ValuesAndIndices kth_value(const Tensor& self, int64_t k, int64_t dim, bool keep_axis);
 
 // The lower of the middle values of all elements; NaN if there is one, or no element.
 Tensor median(const Tensor& self);

@@ -44,7 +44,7 @@ double norm(const double* differences, int64_t length, double p) {
 
 }  // namespace
 
-Chosen kth_value(const Tensor& self, int64_t k, int64_t dim, bool keep_axis) {
+ValuesAndIndices kth_value(const Tensor& self, int64_t k, int64_t dim, bool keep_axis) {
   const int32_t axis = checked_axis(self, dim);
   const int64_t length = self.dimensions == 0 ? 1 : self.size[axis];
   require(k >= 1 && k <= length, "k = ", k, " is not within axis ", axis, " of ", self);
@@ -53,8 +53,8 @@ Chosen kth_value(const Tensor& self, int64_t k, int64_t dim, bool keep_axis) {
   std::vector<int64_t> sizes(self.sizes().begin(), self.sizes().end());
   if (!sizes.empty() && keep_axis) sizes[static_cast<size_t>(axis)] = 1;
   if (!sizes.empty() && !keep_axis) sizes.erase(sizes.begin() + axis);
-  const Chosen chosen{empty_beside(self, self.dtype, sizes),
-                      empty_beside(self, Dtype::kInt64, sizes)};
+  const ValuesAndIndices chosen{empty_beside(self, self.dtype, sizes),
+                                empty_beside(self, Dtype::kInt64, sizes)};
   with_type(self.dtype, [&]<class T>(T) {
     std::vector<int64_t> order(static_cast<size_t>(length));
     for (int64_t row = 0; row < chosen.values.elements(); ++row) {

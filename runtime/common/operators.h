@@ -6,8 +6,8 @@
 #include <optional>
 #include <span>
 
+#include "common/convolutions.h"
 #include "common/indices.h"
-#include "common/kernels.h"
 #include "common/scatter.h"
 #include "common/tensor.h"
 #include "common/windows.h"
@@ -25,24 +25,25 @@ Tensor empty_convolution(const Tensor& input, const Tensor& weight, std::span<co
 // output = input * weight + bias, none of them empty; the bias may be null. The output may be a
 // part of such a result. Output padding is less than the stride.
 void convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
-              const kernels::ConvolutionParameters& parameters, const Tensor& output);
+              const ConvolutionParameters& parameters, const Tensor& output);
 
 // Averages of floating numbers, divided by the divisor or else by the number of elements.
 Tensor average(const Tensor& self, const Windows& windows, const PooledGeometry& geometry,
                bool count_padding, std::optional<int64_t> divisor);
 // Largest values; indices count the elements of the plane. NaN wins, and of several the last.
-Chosen largest(const Tensor& self, const Windows& windows, const PooledGeometry& geometry);
+ValuesAndIndices largest(const Tensor& self, const Windows& windows,
+                         const PooledGeometry& geometry);
 
 // The first `kept` of each row in order, in results of these strides. NaN counts as the largest
 // value; equal values keep the order in which they stand.
-Chosen first_in_order(const Tensor& self, int32_t axis, int64_t kept, bool descending,
-                      const Extents& strides);
+ValuesAndIndices first_in_order(const Tensor& self, int32_t axis, int64_t kept, bool descending,
+                                const Extents& strides);
 
 enum class Scan { kSum, kProduct, kLogSumExp };
 // Each element combined with all before it along an axis, contiguous.
 Tensor scanned(Scan scan, const Tensor& self, int32_t axis, Dtype dtype);
 // The largest or smallest value so far: NaN is best, and of equal values the last; contiguous.
-Chosen extremes_so_far(const Tensor& self, int32_t axis, bool largest);
+ValuesAndIndices extremes_so_far(const Tensor& self, int32_t axis, bool largest);
 
 // The elements that the lists name; contiguous.
 Tensor read_at(const Tensor& self, const Indices& indices);

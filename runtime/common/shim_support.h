@@ -46,7 +46,7 @@ inline AtenTensorHandle to_handle(Tensor tensor) {
   return reinterpret_cast<AtenTensorHandle>(new Tensor(std::move(tensor)));
 }
 
-inline void give(Chosen chosen, AtenTensorHandle* values, AtenTensorHandle* indices) {
+inline void give(ValuesAndIndices chosen, AtenTensorHandle* values, AtenTensorHandle* indices) {
   *values = to_handle(std::move(chosen.values));
   *indices = to_handle(std::move(chosen.indices));
 }

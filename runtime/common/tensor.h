@@ -116,7 +116,7 @@ struct Tensor {
 };
 
 // Values, and the int64 positions where they stood.
-struct Chosen {
+struct ValuesAndIndices {
   Tensor values, indices;
 };
 

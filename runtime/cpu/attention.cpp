@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "common/copy.h"
-#include "common/kernels.h"
 #include "common/platform/parallel.h"
 #include "common/shim_support.h"
 #include "cpu/work.h"
+#include "kernels/kernels.h"
 
 using namespace menagerie;
 

@@ -6,7 +6,7 @@
 #include "common/context.h"
 #include "common/copy.h"
 #include "common/error.h"
-#include "common/kernels.h"
+#include "kernels/kernels.h"
 
 namespace menagerie::backend {
 namespace {

@@ -19,7 +19,6 @@ using namespace menagerie;
 
 namespace {
 
-using kernels::ConvolutionParameters;
 using kernels::Epilogue;
 // Lowering tells the compiler that constant weights of four axes are channels-last, whatever their
 // bytes are.

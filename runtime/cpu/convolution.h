@@ -1,13 +1,13 @@
 // Convolutions with what follows them, for any layout and dtype.
 #pragma once
 
-#include "common/kernels.h"
+#include "kernels/kernels.h"
 
 namespace menagerie {
 
 // output = epilogue(input * weight + bias), of operands that fit.
 void convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
-              const kernels::ConvolutionParameters& parameters, const kernels::Epilogue& epilogue,
+              const ConvolutionParameters& parameters, const kernels::Epilogue& epilogue,
               const Tensor& output);
 
 }  // namespace menagerie

@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include "common/kernels.h"
+#include "kernels/kernels.h"
 
 namespace menagerie {
 

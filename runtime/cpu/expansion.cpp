@@ -15,7 +15,6 @@ using namespace menagerie;
 
 namespace {
 
-using kernels::ConvolutionParameters;
 using kernels::Epilogue;
 using kernels::Expanded;
 

@@ -2,13 +2,13 @@
 #include <algorithm>
 
 #include "common/copy.h"
-#include "common/kernels.h"
 #include "common/operators.h"
 #include "common/shim_support.h"
 #include "cpu/epilogue.h"
 #include "cpu/plain_product.h"
 #include "cpu/widened.h"
 #include "cpu/work.h"
+#include "kernels/kernels.h"
 
 using namespace menagerie;
 

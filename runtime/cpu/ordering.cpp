@@ -24,7 +24,7 @@ bool less(T a, T b) {
 
 // The first `kept` of each row, in order; equal values keep the order in which they stand.
 template <class T>
-void sort_rows(const Tensor& self, int32_t axis, bool descending, const Chosen& out) {
+void sort_rows(const Tensor& self, int32_t axis, bool descending, const ValuesAndIndices& out) {
   const auto from = row_starts(self, axis);
   const auto to = row_starts(out.values, axis);
   const auto to_index = row_starts(out.indices, axis);
@@ -52,14 +52,15 @@ void sort_rows(const Tensor& self, int32_t axis, bool descending, const Chosen& 
 
 }  // namespace
 
-Chosen backend::first_in_order(const Tensor& self, int32_t axis, int64_t kept, bool descending,
-                               const Extents& strides) {
+ValuesAndIndices backend::first_in_order(const Tensor& self, int32_t axis, int64_t kept,
+                                         bool descending, const Extents& strides) {
   const auto axes = static_cast<size_t>(self.dimensions);
   Extents sizes = self.size;
   if (axes > 0) sizes[axis] = kept;
   const std::span shape(sizes.data(), axes);
   const std::span wanted(strides.data(), axes);
-  Chosen out{empty_strided(self.dtype, shape, wanted), empty_strided(Dtype::kInt64, shape, wanted)};
+  ValuesAndIndices out{empty_strided(self.dtype, shape, wanted),
+                       empty_strided(Dtype::kInt64, shape, wanted)};
   if (out.values.empty()) return out;
   with_type(self.dtype, [&]<class T>(T) { sort_rows<T>(self, axis, descending, out); });
   return out;

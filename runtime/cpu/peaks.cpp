@@ -6,8 +6,8 @@
 
 #include "common/backend.h"
 #include "common/context.h"
-#include "common/kernels.h"
 #include "common/platform/parallel.h"
+#include "kernels/kernels.h"
 
 namespace menagerie {
 namespace {

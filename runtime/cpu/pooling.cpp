@@ -105,9 +105,10 @@ Tensor backend::average(const Tensor& self, const Windows& windows, const Pooled
   return output;
 }
 
-Chosen backend::largest(const Tensor& self, const Windows& windows,
-                        const PooledGeometry& geometry) {
-  Chosen out{empty_result(self, geometry, self.dtype), empty_result(self, geometry, Dtype::kInt64)};
+ValuesAndIndices backend::largest(const Tensor& self, const Windows& windows,
+                                  const PooledGeometry& geometry) {
+  ValuesAndIndices out{empty_result(self, geometry, self.dtype),
+                       empty_result(self, geometry, Dtype::kInt64)};
   if (out.values.empty()) return out;
   with_type(self.dtype, [&]<class T>(T) {
     largest_of_windows<T>(windows, as_volumes(out.values, windows.spatial),

@@ -4,11 +4,11 @@
 
 #include "common/axes.h"
 #include "common/copy.h"
-#include "common/kernels.h"
 #include "common/shim_support.h"
+#include "common/vector_math.h"
 #include "cpu/rows.h"
-#include "cpu/vector_math.h"
 #include "cpu/widened.h"
+#include "kernels/kernels.h"
 
 using namespace menagerie;
 

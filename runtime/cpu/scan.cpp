@@ -78,8 +78,8 @@ Tensor backend::scanned(Scan scan, const Tensor& self, int32_t axis, Dtype dtype
   return out;
 }
 
-Chosen backend::extremes_so_far(const Tensor& self, int32_t axis, bool largest) {
-  const Chosen out{contiguous(self), empty_contiguous(Dtype::kInt64, self.sizes())};
+ValuesAndIndices backend::extremes_so_far(const Tensor& self, int32_t axis, bool largest) {
+  const ValuesAndIndices out{contiguous(self), empty_contiguous(Dtype::kInt64, self.sizes())};
   with_type(self.dtype,
             [&]<class T>(T) { extremes_along<T>(out.values, out.indices, axis, largest); });
   return out;

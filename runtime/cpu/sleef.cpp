@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "common/shim_support.h"
-#include "cpu/vector_math.h"
+#include "common/vector_math.h"
 
 namespace {
 

@@ -2,8 +2,8 @@
 // what decides how many threads it is worth.
 #pragma once
 
-#include "common/kernels.h"
 #include "common/tensor.h"
+#include "kernels/kernels.h"
 
 namespace menagerie {
 

@@ -14,12 +14,9 @@ using namespace menagerie::metal;
 
 namespace {
 
-using kernels::ConvolutionParameters;
-
 // The numbers of an image's two axes; an image of one axis has a height of one.
 std::array<int64_t, 2> as_pair(const ConvolutionParameters& p,
-                               const std::array<int64_t, kernels::kMaxSpatial>& numbers,
-                               int64_t missing) {
+                               const std::array<int64_t, kMaxSpatial>& numbers, int64_t missing) {
   return p.spatial == 1 ? std::array{missing, numbers[0]} : std::array{numbers[0], numbers[1]};
 }
 

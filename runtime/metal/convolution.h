@@ -1,7 +1,7 @@
 // Convolutions with what follows them.
 #pragma once
 
-#include "common/kernels.h"
+#include "common/convolutions.h"
 #include "metal/finish.h"
 
 namespace menagerie::metal {
@@ -9,7 +9,7 @@ namespace menagerie::metal {
 // output = finish(factor input * weight + bias), none of them empty. The factor [N or 1, C, 1, 1],
 // which only images have, and the bias may be null.
 void convolve(const Tensor& input, const Tensor* factor, const Tensor& weight, const Tensor* bias,
-              const kernels::ConvolutionParameters& parameters, const Tensor& output,
+              const ConvolutionParameters& parameters, const Tensor& output,
               const Finishing& finishing);
 
 // An image of one axis, [N, C, W], as [N, C, 1, W].

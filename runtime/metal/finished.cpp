@@ -57,7 +57,7 @@ AOTITorchError aoti_torch_mps_finished_convolution(
     const Tensor& w = operand(weight);
     const Tensor* b = optional_operand(bias);
     const std::array<int64_t, 1> none{0};
-    const kernels::ConvolutionParameters p =
+    const ConvolutionParameters p =
         convolution_parameters(x, {.stride = numbers(stride, stride_len_),
                                    .padding = numbers(padding, padding_len_),
                                    .dilation = numbers(dilation, dilation_len_),

@@ -62,14 +62,14 @@ Tensor metal::order_of(const Tensor& self, const Rows& rows, bool descending) {
   return order;
 }
 
-Chosen backend::first_in_order(const Tensor& self, int32_t axis, int64_t kept, bool descending,
-                               const Extents& strides) {
+ValuesAndIndices backend::first_in_order(const Tensor& self, int32_t axis, int64_t kept,
+                                         bool descending, const Extents& strides) {
   const auto axes = static_cast<size_t>(self.dimensions);
   Extents sizes = self.size;
   if (axes > 0) sizes[axis] = kept;
   const std::span shape(sizes.data(), axes);
-  const Chosen out{metal::empty_contiguous(self.dtype, shape),
-                   metal::empty_contiguous(Dtype::kInt64, shape)};
+  const ValuesAndIndices out{metal::empty_contiguous(self.dtype, shape),
+                             metal::empty_contiguous(Dtype::kInt64, shape)};
   if (!out.values.empty()) {
     const Rows rows = rows_along(self, axis);
     const Tensor order = order_of(self, rows, descending);

@@ -65,8 +65,8 @@ Tensor backend::average(const Tensor& self, const Windows& windows, const Pooled
   return settled(out, geometry);
 }
 
-Chosen backend::largest(const Tensor& self, const Windows& windows,
-                        const PooledGeometry& geometry) {
+ValuesAndIndices backend::largest(const Tensor& self, const Windows& windows,
+                                  const PooledGeometry& geometry) {
   const Dtype computed = is_floating(self.dtype) ? self.dtype : Dtype::kInt64;
   const Tensor out = empty_result(self, geometry, computed);
   const Tensor where = empty_result(self, geometry, Dtype::kInt64);

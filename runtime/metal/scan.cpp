@@ -57,7 +57,7 @@ Tensor backend::scanned(Scan scan, const Tensor& self, int32_t axis, Dtype dtype
   return converted(to, dtype);
 }
 
-Chosen backend::extremes_so_far(const Tensor& self, int32_t axis, bool largest) {
+ValuesAndIndices backend::extremes_so_far(const Tensor& self, int32_t axis, bool largest) {
   const Tensor from = converted(self, wide(self.dtype));
   const Tensor to = metal::empty_contiguous(from.dtype, from.sizes());
   const Tensor where = metal::empty_contiguous(Dtype::kInt64, from.sizes());

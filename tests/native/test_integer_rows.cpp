@@ -7,7 +7,7 @@
 
 #include "check.h"
 #include "common/context.h"
-#include "common/kernels.h"
+#include "kernels/kernels.h"
 
 using namespace menagerie;
 
@@ -299,7 +299,7 @@ TEST("a rounded convolution rounds each image by itself, its padding being nough
   const Tensor input = tensor_of(images, {2, channels, side, side});
   const Tensor out =
       empty_contiguous(Dtype::kFloat32, std::vector<int64_t>{2, outputs, side, side});
-  kernels::ConvolutionParameters parameters;
+  ConvolutionParameters parameters;
   parameters.padding = {1, 1, 0};
   kernels::rounded_convolution(input, weight.tensor, *integers_behind(weight.tensor), nullptr,
                                parameters, {}, out);

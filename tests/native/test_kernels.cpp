@@ -6,7 +6,7 @@
 #include "check.h"
 #include "common/context.h"
 #include "common/element.h"
-#include "common/kernels.h"
+#include "kernels/kernels.h"
 
 using namespace menagerie;
 
@@ -134,9 +134,9 @@ void check_product(const Shapes& s, const std::vector<size_t>& order,
   CHECK(equal);
 }
 
-kernels::ConvolutionParameters parameters(size_t spatial, int64_t stride, int64_t padding,
-                                          int64_t dilation, bool transposed, int64_t groups) {
-  kernels::ConvolutionParameters p;
+ConvolutionParameters parameters(size_t spatial, int64_t stride, int64_t padding, int64_t dilation,
+                                 bool transposed, int64_t groups) {
+  ConvolutionParameters p;
   p.spatial = spatial;
   p.transposed = transposed;
   p.groups = groups;
@@ -151,7 +151,7 @@ kernels::ConvolutionParameters parameters(size_t spatial, int64_t stride, int64_
 
 // By scattering every product to where it belongs, the way a transposed convolution is defined.
 std::vector<double> convolved(const Tensor& input, const Tensor& weight, const Tensor& output,
-                              const kernels::ConvolutionParameters& p) {
+                              const ConvolutionParameters& p) {
   const Extents dense = contiguous_strides(output.sizes());
   std::vector<double> sums(static_cast<size_t>(output.elements()));
   const int64_t in = input.size[1] / p.groups;
@@ -182,7 +182,7 @@ std::vector<double> convolved(const Tensor& input, const Tensor& weight, const T
 }
 
 void check_convolution(const Numbers& input_sizes, int64_t outputs, int64_t window,
-                       const kernels::ConvolutionParameters& p, const kernels::Epilogue& epilogue,
+                       const ConvolutionParameters& p, const kernels::Epilogue& epilogue,
                        const std::vector<size_t>& order) {
   Numbers weight_sizes{p.transposed ? input_sizes[1] : outputs,
                        (p.transposed ? outputs : input_sizes[1]) / p.groups};

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "check.h"
-#include "common/x86/panel_packing.h"
+#include "kernels/panels.h"
 
-using menagerie::x86::pack_panel;
+using menagerie::kernels::pack_panel;
 
 namespace {
 

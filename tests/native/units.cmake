@@ -1,5 +1,6 @@
 # What the C++ tests and the fuzz targets are built of, beside themselves: `units`.
-include(${CMAKE_CURRENT_LIST_DIR}/../../runtime/common/portable_kernels/sources.cmake)
+set(MENAGERIE_PORTABLE_KERNELS ON)
+include(${CMAKE_CURRENT_LIST_DIR}/../../runtime/kernels/sources.cmake)
 set(units
     ${kernel_sources}
     common/arena.cpp
@@ -39,7 +40,7 @@ else()
   list(APPEND units common/platform/machine_linux.cpp)
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  list(APPEND units common/platform/sha256_x86.cpp common/x86/panel_packing.cpp)
+  list(APPEND units common/platform/sha256_x86.cpp kernels/panels.cpp)
 else()
   list(APPEND units common/platform/sha256_plain.cpp)
 endif()

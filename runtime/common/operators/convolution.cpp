@@ -9,8 +9,6 @@ using namespace menagerie;
 
 namespace {
 
-using kernels::ConvolutionParameters;
-
 // Output padding of a stride or more reaches beyond every window: those rows are bias alone, and
 // kernel libraries know only smaller ones.
 bool reaches_past_windows(const ConvolutionParameters& p) {

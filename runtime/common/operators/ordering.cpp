@@ -11,7 +11,7 @@ int64_t length_along(const Tensor& tensor, int32_t axis) {
   return tensor.dimensions == 0 ? 1 : tensor.size[axis];
 }
 
-Chosen sorted(const Tensor& self, int64_t dim, bool descending) {
+ValuesAndIndices sorted(const Tensor& self, int64_t dim, bool descending) {
   const int32_t axis = checked_axis(self, dim);
   return backend::first_in_order(self, axis, length_along(self, axis), descending,
                                  strides_like(self));

@@ -16,7 +16,7 @@ Tensor averaged(AtenTensorHandle self, int32_t spatial, const Sliding& sliding, 
                           divisor == nullptr ? std::nullopt : std::optional(*divisor));
 }
 
-Chosen largest(AtenTensorHandle self, int32_t spatial, const Sliding& sliding) {
+ValuesAndIndices largest(AtenTensorHandle self, int32_t spatial, const Sliding& sliding) {
   const Tensor& input = operand(self);
   const Windows windows = sliding_windows(input, spatial, sliding);
   return backend::largest(input, windows, pooled_geometry(input, windows));

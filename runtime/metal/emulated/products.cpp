@@ -5,8 +5,8 @@
 
 #include "common/element.h"
 #include "common/error.h"
-#include "common/kernels.h"
 #include "common/tensor.h"
+#include "kernels/kernels.h"
 #include "metal/emulated/memory.h"
 
 namespace menagerie::metal::emulated {
@@ -210,7 +210,7 @@ void run(const ConvolutionDescriptor& d, const ConvolutionOperands& operands) {
   std::vector<Operand> bias;
   if (d.has_bias) bias.emplace_back(operands.bias, d.dtype, Sizes{d.out_channels}, Sizes{1});
   for (Operand& operand : bias) operand.widen();
-  kernels::ConvolutionParameters parameters;
+  ConvolutionParameters parameters;
   parameters.stride = {d.stride[0], d.stride[1], 1};
   parameters.padding = {d.padding[0], d.padding[1], 0};
   parameters.dilation = {d.dilation[0], d.dilation[1], 1};

@@ -1,0 +1,62 @@
+// What every oneDNN kernel shares: the engine, descriptors from tensors, operations that follow a
+// product, and keys.
+#pragma once
+
+#include <oneapi/dnnl/dnnl.hpp>
+#include <optional>
+#include <span>
+
+#include "common/context.h"
+#include "common/kernel_cache.h"
+#include "common/tensor.h"
+#include "kernels/kernels.h"
+
+namespace menagerie::onednn {
+
+using Dims = dnnl::memory::dims;
+using Desc = dnnl::memory::desc;
+
+const dnnl::engine& engine();
+dnnl::stream& stream();  // of the calling thread
+
+dnnl::memory::data_type data_type(Dtype dtype);  // fails for dtypes oneDNN does not compute with
+
+// A descriptor of the given geometry; and one that leaves the layout to oneDNN.
+Desc strided(Dtype dtype, std::span<const int64_t> sizes, std::span<const int64_t> strides);
+Desc any_layout(Dtype dtype, std::span<const int64_t> sizes);
+inline Desc strided(const Tensor& tensor) {
+  return strided(tensor.dtype, tensor.sizes(), tensor.strides());
+}
+
+// Whether each axis steps beyond all that lies inside it, as oneDNN demands of strides. Those of
+// expanded tensors and of sliding windows do not.
+bool lies_apart(const Tensor& tensor);
+
+// Whether two descriptors place every element alike.
+bool same_layout(const Desc& a, const Desc& b);
+
+// What follows a product, in this order: a factor, a sum with what the target holds, the epilogue's
+// binary operation with `other` (null for none), its activation.
+struct PostOperations {
+  const kernels::Epilogue& epilogue;
+  float alpha = 1;
+  float sum_scale = 0;
+  const Desc* other = nullptr;
+};
+
+// Attributes with these operations and scratch memory of ours.
+dnnl::primitive_attr attributes(const PostOperations& wanted);
+
+// An activation as oneDNN names it; none for none.
+struct Eltwise {
+  dnnl::algorithm algorithm;
+  float alpha = 0;
+  float beta = 0;
+};
+std::optional<Eltwise> eltwise_of(const kernels::Epilogue& epilogue);
+
+void add_to_key(Key& key, const Desc& desc);
+void add_to_key(Key& key, const Tensor& tensor);
+void add_to_key(Key& key, const kernels::Epilogue& epilogue);
+
+}  // namespace menagerie::onednn

@@ -1,0 +1,59 @@
+// What happens to the sums of a product before they are stored.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/kernels.h"
+
+namespace menagerie::portable {
+
+// Where the rows of a result lie: a row's number counts through the axes, the last one fastest.
+struct Rows {
+  static constexpr size_t kAxes = 1 + kMaxSpatial;
+  std::array<int64_t, kAxes> size{1, 1, 1, 1};
+  std::array<int64_t, kAxes> stride{};
+
+  int64_t count() const { return size[0] * size[1] * size[2] * size[3]; }
+  std::array<int64_t, kAxes> index(int64_t row) const;
+  int64_t offset(int64_t row) const;
+};
+
+// A matrix of floats within a tensor.
+struct Place {
+  float* data = nullptr;
+  Rows rows = {};
+  int64_t column = 0;  // stride from one column to the next
+
+  float* at(int64_t row, int64_t first) const { return data + rows.offset(row) + first * column; }
+  // The same without the first columns.
+  Place from(int64_t first) const {
+    return {data == nullptr ? nullptr : data + first * column, rows, column};
+  }
+};
+
+// result = activation(binary(alpha * sums + bias + beta * result, other)), element by element.
+struct Finish {
+  Place result = {};
+  std::vector<float> bias;  // of all columns; empty for none
+  float alpha = 1;
+  float beta = 0;
+  kernels::Epilogue epilogue = {};
+  Place other = {};  // where the epilogue has another operand
+
+  // The part for a group's columns.
+  Finish of_columns(int64_t first, int64_t columns) const;
+  // Stores `columns` sums of one row from column `first` on; the sums are spoilt.
+  void store(int64_t row, int64_t first, int64_t columns, float* sums) const;
+};
+
+// Fails for what these kernels do not compute with.
+void require_floats(const Tensor& tensor);
+
+// The elements of a list; none of a null pointer.
+std::vector<float> floats_of(const Tensor* list);
+
+// Applies an activation in place.
+void activate(const kernels::Epilogue& epilogue, float* values, int64_t count);
+
+}  // namespace menagerie::portable

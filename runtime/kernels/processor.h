@@ -1,0 +1,24 @@
+// What the processor computes with, as oneDNN sees it: ONEDNN_MAX_CPU_ISA lowers its kernels and
+// ours alike.
+#pragma once
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+namespace menagerie::kernels {
+
+inline bool processor_has(dnnl::cpu_isa wanted) {
+  const auto bits = static_cast<unsigned>(wanted);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & bits) == bits;
+}
+
+inline bool has_avx512() { return processor_has(dnnl::cpu_isa::avx512_core); }
+inline bool has_avx512_vnni() { return processor_has(dnnl::cpu_isa::avx512_core_vnni); }
+
+// Whether the processor adds up products of integers of eight bits in 32. Without that, oneDNN
+// adds two in 16 bits, which overflow (oneDNN, "Nuances of int8 Computations").
+inline bool multiplies_integers() {
+  static const bool can = has_avx512_vnni() || processor_has(dnnl::cpu_isa::avx2_vnni);
+  return can;
+}
+
+}  // namespace menagerie::kernels

@@ -1,0 +1,188 @@
+// Activations of vectors, and of tiles that have just been stored. Local to the including file.
+#pragma once
+
+#include <limits>
+
+#include "kernels/simd/kernels.h"
+#include "kernels/simd/vectors.h"
+
+namespace menagerie::simd {
+namespace {
+
+// e^x for -87 <= x <= 87 or NaN, to 3e-7 of itself near nought and 1.3e-6 far out: a power of two,
+// and a polynomial that is nearest to 2^r over -1/2 <= r <= 1/2, to 1.1e-7 of it (by iteratively
+// weighted least squares). The rest of log2(e) is left out, 1.3e-8 of itself for each unit of x.
+template <class Lanes>
+typename Lanes::Vector exponential(typename Lanes::Vector x) {
+  const auto log2_of_e = Lanes::all(1.44269504F);
+  const auto n = Lanes::rounded(x * log2_of_e);
+  const auto r = Lanes::multiply_add(x, log2_of_e, -n);
+  auto sum = Lanes::all(1.32647273e-3F);
+  sum = Lanes::multiply_add(sum, r, Lanes::all(9.67151299e-3F));
+  sum = Lanes::multiply_add(sum, r, Lanes::all(5.55073358e-2F));
+  sum = Lanes::multiply_add(sum, r, Lanes::all(2.40222424e-1F));
+  sum = Lanes::multiply_add(sum, r, Lanes::all(6.93147004e-1F));
+  sum = Lanes::multiply_add(sum, r, Lanes::all(1));
+  return Lanes::scaled(sum, n);
+}
+
+struct Sigmoid {
+  template <class Lanes>
+  static typename Lanes::Vector of(typename Lanes::Vector x) {
+    const auto bounded = Lanes::clamped(-x, Lanes::all(-87), Lanes::all(87));
+    return Lanes::inverse(1.0F + exponential<Lanes>(bounded));
+  }
+};
+
+// Nought to 2e-36 from -87 on: the sigmoid is never quite nought, and not to be multiplied by more.
+struct Silu {
+  template <class Lanes>
+  static typename Lanes::Vector of(typename Lanes::Vector x) {
+    return Lanes::larger(Lanes::all(-87), x) * Sigmoid::of<Lanes>(x);
+  }
+};
+
+struct HardSigmoid {
+  template <class Lanes>
+  static typename Lanes::Vector of(typename Lanes::Vector x) {
+    const auto line = Lanes::multiply_add(x, Lanes::all(1.0F / 6), Lanes::all(0.5F));
+    return Lanes::clamped(line, Lanes::all(0), Lanes::all(1));
+  }
+};
+
+struct HardSwish {
+  template <class Lanes>
+  static typename Lanes::Vector of(typename Lanes::Vector x) {
+    return x * HardSigmoid::of<Lanes>(x);
+  }
+};
+
+// x * P(X <= x) of a normal X. What lies above 1/2 is an odd rational function, fitted over |x| <=
+// 5.2 by iteratively weighted least squares to 6e-8; farther out it is 1/2 to 1.4e-7. All x below
+// -5.2, minus infinity with them, give -7e-7.
+struct Gelu {
+  template <class Lanes>
+  static typename Lanes::Vector of(typename Lanes::Vector x) {
+    const auto lowest = Lanes::all(-5.2F);
+    const auto bounded = Lanes::clamped(x, lowest, Lanes::all(5.2F));
+    const auto square = bounded * bounded;
+    auto above = Lanes::all(5.84060354e-06F);
+    above = Lanes::multiply_add(above, square, Lanes::all(0.000314261881F));
+    above = Lanes::multiply_add(above, square, Lanes::all(0.00551872281F));
+    above = Lanes::multiply_add(above, square, Lanes::all(0.0495933481F));
+    above = Lanes::multiply_add(above, square, Lanes::all(0.398941904F));
+    auto below = Lanes::all(5.01898398e-07F);
+    below = Lanes::multiply_add(below, square, Lanes::all(0.000112740265F));
+    below = Lanes::multiply_add(below, square, Lanes::all(0.00270373886F));
+    below = Lanes::multiply_add(below, square, Lanes::all(0.0373397581F));
+    below = Lanes::multiply_add(below, square, Lanes::all(0.290972859F));
+    below = Lanes::multiply_add(below, square, Lanes::all(1));
+    const auto share =
+        Lanes::multiply_add(bounded * above, Lanes::inverse(below), Lanes::all(0.5F));
+    return Lanes::larger(lowest, x) * share;
+  }
+};
+
+// Rows of values, and where their activations go.
+struct Stretch {
+  const float* from;
+  int64_t from_row;
+  float* to;
+  int64_t to_row;
+  int64_t rows, columns;
+};
+
+template <class Lanes, class Function>
+void each(const Stretch& s) {
+  const int64_t rest = s.columns % Lanes::kCount, whole = s.columns - rest;
+  for (int64_t i = 0; i < s.rows; ++i) {
+    const float* from = s.from + i * s.from_row;
+    float* to = s.to + i * s.to_row;
+    for (int64_t j = 0; j < whole; j += Lanes::kCount) {
+      Lanes::store(to + j, Function::template of<Lanes>(Lanes::load(from + j)));
+    }
+    if (rest == 0) continue;
+    const auto last = Lanes::load_first(from + whole, rest);
+    Lanes::store_first(to + whole, Function::template of<Lanes>(last), rest);
+  }
+}
+
+template <class Lanes>
+__attribute__((noinline)) void activate(kernels::Activation activation, const Stretch& stretch) {
+  using kernels::Activation;
+  switch (activation) {
+    case Activation::kSwish:
+      return each<Lanes, Silu>(stretch);
+    case Activation::kSigmoid:
+      return each<Lanes, Sigmoid>(stretch);
+    case Activation::kHardSwish:
+      return each<Lanes, HardSwish>(stretch);
+    case Activation::kHardSigmoid:
+      return each<Lanes, HardSigmoid>(stretch);
+    case Activation::kGeluErf:
+      return each<Lanes, Gelu>(stretch);
+    default:
+      return;
+  }
+}
+
+// e^x for x <= 0, nought below e^-87.
+template <class Lanes>
+typename Lanes::Vector exponential_of_negative(typename Lanes::Vector x) {
+  const auto lowest = Lanes::all(-87);
+  return Lanes::nought_below(x, lowest, exponential<Lanes>(Lanes::larger(lowest, x)));
+}
+
+template <class Lanes>
+float row_maximum(const float* values, int64_t n) {
+  constexpr int64_t kChains = 4;  // under way at once, as each waits for its last comparison
+  constexpr float kNothing = -std::numeric_limits<float>::infinity();
+  typename Lanes::Vector most[kChains];
+  for (auto& chain : most) chain = Lanes::all(kNothing);
+  int64_t i = 0;
+  for (; i + kChains * Lanes::kCount <= n; i += kChains * Lanes::kCount) {
+#pragma GCC unroll 4
+    for (int64_t j = 0; j < kChains; ++j) {
+      most[j] = Lanes::larger(most[j], Lanes::load(values + i + j * Lanes::kCount));
+    }
+  }
+  float result = kNothing;
+  for (; i < n; ++i) result = values[i] > result ? values[i] : result;
+  for (const auto& chain : most) {
+    for (int64_t lane = 0; lane < Lanes::kCount; ++lane) {
+      result = chain[lane] > result ? chain[lane] : result;
+    }
+  }
+  return result;
+}
+
+template <class Lanes>
+float row_exponentials(float* values, int64_t n, float highest) {
+  using Wide = Together<Lanes, 3>;
+  const int64_t rest = n % Lanes::kCount, whole = n - rest;
+  auto wide_sums = Wide::all(0);
+  int64_t i = 0;
+  for (; i + Wide::kCount <= whole; i += Wide::kCount) {
+    const auto x = exponential_of_negative<Wide>(Wide::load(values + i) + Wide::all(-highest));
+    Wide::store(values + i, x);
+    wide_sums = wide_sums + x;
+  }
+  auto sums = Lanes::all(0);
+  for (const auto& part : wide_sums.part) sums += part;
+  for (; i < whole; i += Lanes::kCount) {
+    const auto x = exponential_of_negative<Lanes>(Lanes::load(values + i) - highest);
+    Lanes::store(values + i, x);
+    sums += x;
+  }
+  float total = 0;
+  for (int64_t lane = 0; lane < Lanes::kCount; ++lane) total += sums[lane];
+  if (rest == 0) return total;
+  float* last = values + whole;
+  const auto x = exponential_of_negative<Lanes>(Lanes::load_first(last, rest) - highest);
+  Lanes::store_first(last, x, rest);
+  for (int64_t j = 0; j < rest; ++j) total += last[j];
+  return total;
+}
+
+}  // namespace
+}  // namespace menagerie::simd

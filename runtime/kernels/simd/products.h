@@ -1,0 +1,71 @@
+// Constant weights, packed for the panel kernels, and products of rows with them. Rows are packed,
+// too, where a tile has more of them than a set of the first-level cache has lines.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "common/kernel_cache.h"
+#include "common/tensor.h"
+#include "kernels/kernels.h"
+#include "kernels/panels.h"
+#include "kernels/simd/kernels.h"
+
+namespace menagerie::simd {
+
+using kernels::PanelLayout;
+
+// Columns that one kernel multiplies with, and where their weights lie.
+struct Panel {
+  const PanelKernel* kernel;
+  int64_t first, columns;
+  const float* weights;
+};
+
+// Weights, panel by panel.
+class PackedPanels : public Prepared {
+ public:
+  PackedPanels(const float* weights, const PanelLayout& layout);
+
+  size_t bytes() const override { return bytes_; }
+  std::span<const Panel> panels() const { return panels_; }
+  int64_t columns() const { return panels_.back().first + panels_.back().columns; }
+
+ private:
+  size_t bytes_;
+  std::shared_ptr<float> memory_;
+  std::vector<Panel> panels_;
+};
+
+// Those of a constant weight, packed once.
+std::shared_ptr<PackedPanels> packed_panels(const Tensor& weight, const PanelLayout& layout);
+// The same of a weight [columns, depth] or [columns, depth, 1, 1].
+std::shared_ptr<PackedPanels> packed_panels(const Tensor& weight);
+
+// The pixels of a batch of images as rows of a matrix with dense channels: elements from one to the
+// next; nothing where they do not lie so.
+std::optional<int64_t> row_of_pixels(const Tensor& images);
+
+// Whether a convolution multiplies each pixel by one constant matrix.
+bool is_pointwise(const Tensor& weight, const ConvolutionParameters& parameters);
+
+// output[rows, columns] = finish(input[rows, depth] * weights + bias). Rows of the input may
+// overlap, as windows of a sequence do.
+struct RowsProduct {
+  const float* input;
+  int64_t input_row;
+  const float* bias;  // null for none
+  float* output;
+  int64_t output_row;
+  int64_t rows, depth;
+};
+
+// Whether the rows are enough to be divided among all threads.
+bool takes_many_rows(int64_t rows);
+
+void multiply_all_rows(const RowsProduct& product, const PackedPanels& weights,
+                       const Finish& finish);
+
+}  // namespace menagerie::simd
