@@ -27,11 +27,11 @@ def literal(text: str) -> str:
 
 
 def main(files: list[str]) -> None:
-    """Prints a C++ file that defines `kOwnSources` of metal/own_kernels.h."""
+    """Prints a C++ file that defines `kOwnSources` of metal/dispatch.h."""
     sources = {Path(file).stem: expanded(Path(file)) for file in sorted(files)}
     entries = [f'    {{"{name}", {literal(text)}}},' for name, text in sources.items()]
     lines = [
-        '#include "metal/own_kernels.h"',
+        '#include "metal/dispatch.h"',
         "namespace menagerie::metal {",
         "const std::vector<std::pair<std::string_view, std::string_view>> kOwnSources = {",
         *entries,

@@ -27,6 +27,7 @@ function(menagerie_flags target sanitize)
       ${target} PRIVATE $<IF:$<BOOL:${MENAGERIE_ZIG}>,-mcpu=x86_64_v3,-march=x86-64-v3>)
   endif()
   if(sanitize)
+    target_compile_definitions(${target} PRIVATE MENAGERIE_SANITIZED)
     # Instrumented code makes GCC see uninitialised variants that are none.
     target_compile_options(${target} PRIVATE -fsanitize=address,undefined -g
                                              -Wno-maybe-uninitialized)

@@ -1,19 +1,68 @@
 // What a kernel call needs besides its operands: memory, prepared kernels, a number of threads,
-// what the backend keeps. The program that is running lends them to its thread; a call from outside
-// any program uses the thread's own.
+// what the backend keeps, a profile. The program that is running lends them to its thread; a call
+// from outside any program uses the thread's own.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
-#include "common/arena.h"
 #include "common/backend.h"
-#include "common/kernel_cache.h"
-#include "common/profile.h"
+#include "common/caches.h"
+#include "common/memory.h"
 
 namespace menagerie {
+
+class Context;
+
+// All calls of one kernel. `flops` counts a multiplication and an addition as two, of products and
+// convolutions alone; `bytes` are those of the operands and the result, each once.
+struct KernelTime {
+  uint64_t calls = 0;
+  std::chrono::nanoseconds time{0};
+  double flops = 0;
+  double bytes = 0;
+};
+
+// Where the time of runs goes: every kernel by its name, generated ones and those of the runtime.
+class Profile {
+ public:
+  // By name, with the operands' sizes where the kernel has told them.
+  const std::map<std::string, KernelTime, std::less<>>& kernels() const { return kernels_; }
+
+  void begin(std::string_view kernel, double bytes = 0);
+  void end();
+
+  // What the kernel that has begun computes, and on what, which becomes part of its name; without
+  // effect outside of one.
+  void add_work(const std::string& operands, double flops, double bytes);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::map<std::string, KernelTime, std::less<>> kernels_;
+  bool running_ = false;
+  std::string label_;  // of what is running
+  KernelTime call_;
+  Clock::time_point began_;
+};
+
+// Times what lies between its making and its end, where the context keeps a profile.
+class TimedKernel {
+ public:
+  TimedKernel(Context& context, std::string_view name);
+  TimedKernel(const TimedKernel&) = delete;
+  TimedKernel& operator=(const TimedKernel&) = delete;
+  ~TimedKernel();
+
+ private:
+  Profile* profile_;
+};
 
 class Bundle;
 using Tensors = std::vector<std::unique_ptr<Tensor>>;
@@ -69,5 +118,18 @@ class Context {
   std::shared_ptr<const Bundle> bundle_;
   std::unique_ptr<BackendState> state_;
 };
+
+// What make() -> std::shared_ptr<T> makes of a constant under such a key: once, whichever programs
+// ask. The file's pages behind the constant are let go of.
+template <class T, class Make>
+std::shared_ptr<T> made_once(const Key& key, const Tensor& constant, Make&& make) {
+  return Context::current().kernels().get<T>(key, [&] {
+    return ConstantCache::of_process().get<T>(key, constant.storage, [&] {
+      const std::shared_ptr<T> made = make();
+      release_pages(*constant.storage);
+      return made;
+    });
+  });
+}
 
 }  // namespace menagerie

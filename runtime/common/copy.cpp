@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "common/element.h"
+#include "common/dtype.h"
 
 namespace menagerie {
 namespace {

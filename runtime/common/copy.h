@@ -31,4 +31,12 @@ Tensor contiguous(const Tensor& source);
 // A fresh tensor of the same values and, where the source is dense, the same order of axes.
 Tensor clone(const Tensor& source);
 
+// The same values in float32, contiguous: few processors compute in half precision, so single
+// precision does, and the result is rounded once.
+inline Tensor widened(const Tensor& tensor) {
+  Tensor wide = empty_contiguous(Dtype::kFloat32, tensor.sizes());
+  assign(tensor, wide);
+  return wide;
+}
+
 }  // namespace menagerie

@@ -1,9 +1,10 @@
-// The arguments of index and index_put: which axes are indexed by what, and how the result's axes
-// are arranged.
+// The arguments of index and index_put, checked: which axes are indexed by what, and how the
+// result's axes are arranged; and those of scatter operators.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "common/shim_types.h"
@@ -36,5 +37,30 @@ struct Indices {
 // true, which the host reads: finish() what may still write it before. Other index dtypes become
 // int64 on the index' own device.
 Indices indices_of(const Tensor& self, const AtenTensorHandle** handles, int64_t count);
+
+enum class Reduction : int32_t {  // as metal/kernels/reductions.h numbers them
+  kStore = 0,
+  kAdd = 1,
+  kMultiply = 2,
+  kLargest = 3,
+  kSmallest = 4,
+  kCount = 5,
+  kMean = 6,  // a sum, divided by a count
+};
+
+// Of torch's words: sum, prod, mean, amax, amin.
+Reduction reduction_named(std::string_view word);
+
+// out = self with, along an axis, the elements that the index names combined with the source's.
+struct Scatter {
+  Tensor out, self, index, source;  // the source of the index' sizes
+  int32_t axis = 0;
+  Reduction reduction = Reduction::kStore;
+  bool include_self = true;  // else what is combined with forgets its own value first
+};
+
+// Fails unless they fit; a source may be larger than the index.
+Scatter checked_scatter(const Tensor& out, const Tensor& self, int64_t dim, const Tensor& index,
+                        const Tensor& source);
 
 }  // namespace menagerie

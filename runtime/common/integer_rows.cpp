@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "common/copy.h"
-#include "common/platform/parallel.h"
+#include "common/platform/threads.h"
 
 namespace menagerie {
 namespace {

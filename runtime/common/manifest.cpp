@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "common/fields.h"
+#include "common/json.h"
 #include "common/mapped_file.h"
 
 namespace menagerie {

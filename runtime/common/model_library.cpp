@@ -8,7 +8,6 @@
 
 #include "common/backend.h"
 #include "common/error.h"
-#include "common/platform/load_flags.h"
 #include "common/platform/machine.h"
 
 namespace menagerie {
@@ -19,6 +18,16 @@ struct ConstantPair {  // AOTInductorConstantMapEntry
   TensorHandle handle;
 };
 using Container = void*;
+
+// Deep binding looks into the library's own dependencies, of which this runtime is one, before the
+// global scope: where the application itself is linked with libtorch, whose shim functions have the
+// same names, they are not taken. Sanitizers refuse it, and Mach-O names the library of each symbol
+// anyway.
+#if defined(RTLD_DEEPBIND) && !defined(MENAGERIE_SANITIZED)
+constexpr int kBinding = RTLD_DEEPBIND;
+#else
+constexpr int kBinding = 0;
+#endif
 
 // Loads a file's library, once a process. It stays: generated code registers handlers for the ends
 // of threads and of the process, which must find it. So does the open file, lest another take the
@@ -36,7 +45,8 @@ void* loaded(const std::shared_ptr<const OpenFile>& file) {
   const std::lock_guard lock(kept->mutex);
   const auto found = kept->libraries.find(file->identity());
   if (found != kept->libraries.end()) return found->second.library;
-  void* library = ::dlopen(machine::loadable_path(*file).c_str(), kModelLoadFlags);
+  void* library = ::dlopen(machine::loadable_path(*file).c_str(),
+                           RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE | kBinding);
   if (library == nullptr) {
     const std::string fact = ::dlerror();
     const bool lacking = fact.find("undefined symbol") != std::string::npos ||

@@ -6,9 +6,7 @@
 #include <optional>
 #include <span>
 
-#include "common/convolutions.h"
 #include "common/indices.h"
-#include "common/scatter.h"
 #include "common/tensor.h"
 #include "common/windows.h"
 

@@ -1,7 +1,9 @@
 // SHA-256 (FIPS 180-4), for checking a bundle's files before they are used.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -11,3 +13,18 @@ namespace menagerie {
 std::string sha256(std::span<const std::byte> bytes);
 
 }  // namespace menagerie
+
+namespace menagerie::sha256_blocks {
+
+// The blocks of SHA-256, by the processor's own instructions where it has them.
+inline constexpr size_t kBytes = 64;
+using State = std::array<uint32_t, 8>;
+// Changes the state by so many blocks, which lie one after another.
+using Add = void (*)(State& state, const std::byte* blocks, size_t count);
+
+void add_plainly(State& state, const std::byte* blocks, size_t count);
+
+// What adds blocks by instructions made for it; null where the processor has none.
+Add by_instructions();
+
+}  // namespace menagerie::sha256_blocks

@@ -2,6 +2,7 @@
 // shares its storage and keeps its own offset; nothing is looked up by address.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,9 +12,8 @@
 #include <ostream>
 #include <span>
 
-#include "common/arena.h"
-#include "common/device_memory.h"
 #include "common/dtype.h"
+#include "common/memory.h"
 
 namespace menagerie {
 
@@ -21,6 +21,19 @@ inline constexpr int32_t kCpuDevice = 0;  // c10::DeviceType::CPU
 inline constexpr int32_t kMaxDimensions = 16;
 
 struct IntegerRows;  // common/integer_rows.h
+
+// Memory that a device addresses beside the host, as a storage keeps it. Only the backend that made
+// it knows what else it is.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  virtual ~DeviceMemory() = default;
+
+  // Where the host sees it.
+  virtual void* contents() const = 0;
+};
 
 // A piece of memory and how to give it back.
 class Storage {
@@ -152,5 +165,25 @@ Extents dense_strides_like(std::span<const int64_t> sizes, std::span<const int64
 // Whether a convolution over this tensor yields channels-last, as c10 judges strides
 // (c10/core/MemoryFormat.h, is_channels_last_strides_2d_s4 and its 3d sibling).
 bool suggests_channels_last(const Tensor& tensor);
+
+// A negative axis counts from the end; a tensor without axes has one row of one element, axis 0.
+inline int32_t checked_axis(const Tensor& tensor, int64_t axis) {
+  const int64_t axes = std::max(tensor.dimensions, 1);
+  require(axis >= -axes && axis < axes, "axis ", axis, " is not in ", tensor);
+  return static_cast<int32_t>(axis < 0 ? axis + axes : axis);
+}
+
+// A view whose axes from..to are turned by one, so that `from` comes to stand at `to`.
+inline Tensor with_axis_moved(const Tensor& tensor, int32_t from, int32_t to) {
+  Tensor view = tensor;
+  const auto turn = [&](Extents& extents) {
+    const auto first = extents.begin();
+    if (from < to) std::rotate(first + from, first + from + 1, first + to + 1);
+    if (from > to) std::rotate(first + to, first + from, first + from + 1);
+  };
+  turn(view.size);
+  turn(view.stride);
+  return view;
+}
 
 }  // namespace menagerie

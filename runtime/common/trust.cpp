@@ -4,7 +4,6 @@
 #include <set>
 
 #include "common/error.h"
-#include "common/fields.h"
 #include "common/json.h"
 #include "common/mapped_file.h"
 

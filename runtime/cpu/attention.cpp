@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/copy.h"
-#include "common/platform/parallel.h"
+#include "common/platform/threads.h"
 #include "common/shim_support.h"
 #include "cpu/work.h"
 #include "kernels/kernels.h"

@@ -1,11 +1,11 @@
-// Reading and writing elements by lists of positions.
+// Reading and writing elements by lists of positions, and scattering along an axis.
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "common/copy.h"
-#include "common/element.h"
+#include "common/dtype.h"
 #include "common/operators.h"
-#include "cpu/widened.h"
 
 using namespace menagerie;
 
@@ -84,4 +84,116 @@ Tensor backend::put_at(const Tensor& self, const Indices& indices, const Tensor&
     });
   });
   return out;
+}
+
+namespace {
+
+// What combines with any value to that value.
+template <class T>
+T neutral(Reduction reduction) {
+  constexpr bool kWhole = std::is_integral_v<T>;
+  using Limits = std::numeric_limits<std::conditional_t<kWhole, T, float>>;
+  switch (reduction) {
+    case Reduction::kMultiply:
+      return static_cast<T>(1);
+    case Reduction::kLargest:
+      return static_cast<T>(kWhole ? Limits::lowest() : -Limits::infinity());
+    case Reduction::kSmallest:
+      return static_cast<T>(kWhole ? Limits::max() : Limits::infinity());
+    default:
+      return T{};
+  }
+}
+
+template <class T>
+T combined(T old, T value, Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kAdd:
+    case Reduction::kMean:
+      return static_cast<T>(old + value);
+    case Reduction::kMultiply:
+      return static_cast<T>(old * value);
+    case Reduction::kLargest:
+      return old != old || (value == value && old > value) ? old : value;
+    case Reduction::kSmallest:
+      return old != old || (value == value && old < value) ? old : value;
+    default:
+      return value;
+  }
+}
+
+// Calls body(offset in the result, offset in the source) for each element of the index.
+template <class Body>
+void for_each_scattered(const Scatter& scatter, Body&& body) {
+  const int64_t length = scatter.out.size[scatter.axis];
+  for_each_index(scatter.index.sizes(), [&](std::span<const int64_t> position) {
+    int64_t index_at = 0;
+    int64_t source_at = 0;
+    int64_t out_at = 0;
+    for (int32_t axis = 0; axis < scatter.index.dimensions; ++axis) {
+      index_at += position[axis] * scatter.index.stride[axis];
+      source_at += position[axis] * scatter.source.stride[axis];
+      if (axis != scatter.axis) out_at += position[axis] * scatter.out.stride[axis];
+    }
+    const int64_t place = scatter.index.data<int64_t>()[index_at];
+    require(place >= 0 && place < length, "index ", place, " is not in axis ", scatter.axis, " of ",
+            scatter.out);
+    body(out_at + place * scatter.out.stride[scatter.axis], source_at);
+  });
+}
+
+// Divides by how many elements were added up; whole numbers are rounded down.
+template <class T>
+void divide(const Tensor& out, const Tensor& counts) {
+  const auto* count = counts.data<int64_t>();
+  for_each_index(out.sizes(), [&](std::span<const int64_t> position) {
+    int64_t at = 0;
+    for (size_t axis = 0; axis < position.size(); ++axis) at += position[axis] * out.stride[axis];
+    T& value = out.data<T>()[at];
+    const int64_t n = *count++;
+    if (n == 0) return;
+    if constexpr (std::is_integral_v<T>) {
+      const auto whole = static_cast<int64_t>(value);
+      value = static_cast<T>(whole / n - (whole % n < 0 ? 1 : 0));
+    } else {
+      value = static_cast<T>(value / static_cast<T>(n));
+    }
+  });
+}
+
+// How many elements each element of the result is the sum of.
+Tensor counts_of(const Scatter& scatter) {
+  const Tensor counts = empty_contiguous(Dtype::kInt64, scatter.out.sizes());
+  std::fill_n(counts.data<int64_t>(), counts.elements(), scatter.include_self ? 1 : 0);
+  Scatter counted = scatter;
+  counted.out = counts;
+  for_each_scattered(counted, [&](int64_t at, int64_t) { ++counts.data<int64_t>()[at]; });
+  return counts;
+}
+
+template <class T>
+void scatter_into(const Scatter& scatter) {
+  T* out = scatter.out.data<T>();
+  if (!scatter.include_self) {
+    const T start = neutral<T>(scatter.reduction);
+    for_each_scattered(scatter, [&](int64_t at, int64_t) { out[at] = start; });
+  }
+  for_each_scattered(scatter, [&](int64_t at, int64_t from) {
+    out[at] = combined(out[at], scatter.source.data<T>()[from], scatter.reduction);
+  });
+  if (scatter.reduction == Reduction::kMean) divide<T>(scatter.out, counts_of(scatter));
+}
+
+}  // namespace
+
+Tensor backend::one_value(Dtype dtype, double value) {
+  const Tensor one = empty_contiguous(dtype, {});
+  with_type(dtype, [&]<class T>(T) { *one.data<T>() = static_cast<T>(value); });
+  return one;
+}
+
+void backend::scatter(const Scatter& scatter) {
+  menagerie::assign(scatter.self, scatter.out);
+  if (scatter.index.empty()) return;
+  with_type(scatter.out.dtype, [&]<class T>(T) { scatter_into<T>(scatter); });
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "common/element.h"
+#include "common/dtype.h"
 #include "common/operators.h"
 #include "common/windows.h"
 #include "cpu/rows.h"

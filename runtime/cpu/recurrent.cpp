@@ -2,12 +2,11 @@
 // once, then step after step the state's product and the gates. The gates stand in torch's order.
 #include <cstring>
 
-#include "common/axes.h"
 #include "common/copy.h"
 #include "common/shim_support.h"
+#include "common/tensor.h"
 #include "common/vector_math.h"
 #include "cpu/rows.h"
-#include "cpu/widened.h"
 #include "kernels/kernels.h"
 
 using namespace menagerie;

@@ -8,9 +8,9 @@
 #include <span>
 #include <string>
 
-#include "common/convolutions.h"
 #include "common/integer_rows.h"
 #include "common/tensor.h"
+#include "common/windows.h"
 
 namespace menagerie::kernels {
 

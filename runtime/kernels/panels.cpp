@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "common/pages.h"
-#include "common/platform/parallel.h"
+#include "common/memory.h"
+#include "common/platform/threads.h"
 
 namespace menagerie::kernels {
 namespace {

@@ -9,9 +9,9 @@
 #include <array>
 #include <cstring>
 
-#include "common/constant_cache.h"
+#include "common/context.h"
 #include "common/copy.h"
-#include "common/platform/parallel.h"
+#include "common/platform/threads.h"
 #include "kernels/onednn/kernel.h"
 #include "kernels/panels.h"
 

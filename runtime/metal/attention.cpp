@@ -10,7 +10,7 @@
 #include "common/shim_support.h"
 #include "metal/dispatch.h"
 #include "metal/operands.h"
-#include "metal/own_products.h"
+#include "metal/products.h"
 
 using namespace menagerie;
 using namespace menagerie::metal;

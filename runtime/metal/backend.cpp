@@ -7,7 +7,6 @@
 #include "common/context.h"
 #include "common/copy.h"
 #include "common/error.h"
-#include "metal/bytes.h"
 #include "metal/copy.h"
 #include "metal/state.h"
 

@@ -1,6 +1,9 @@
 // Copies between tensors of any strides on the device; each is encoded, none waits.
 #pragma once
 
+#include <cstddef>
+
+#include "metal/device.h"
 #include "metal/state.h"
 
 namespace menagerie::metal {
@@ -16,5 +19,12 @@ bool has_strides(const Tensor& tensor, std::span<const int64_t> strides);
 // once for a constant.
 Tensor with_strides(const Tensor& tensor, std::span<const int64_t> strides);
 Tensor dense(const Tensor& tensor);  // contiguous
+
+// Copying and clearing the device's memory, by kernels: copies of Metal's own end the compute
+// encoder, and those of 4 GiB and more fail without a word (github.com/pytorch/pytorch, issue
+// 124335). Both are encoded on the current context's stream; no bytes: nothing is done. The two
+// places must not overlap.
+void copy_bytes(const Region& from, const Region& to, size_t bytes);
+void clear_bytes(const Region& to, size_t bytes);
 
 }  // namespace menagerie::metal

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "common/device_memory.h"
 #include "common/dtype.h"
+#include "common/tensor.h"
 
 namespace menagerie::metal {
 

@@ -1,11 +1,15 @@
-// Encoding one of the runtime's own kernels on the current context's stream.
+// Encoding the runtime's own kernels, the files of metal/kernels/, on the current context's stream.
 #pragma once
 
 #include <cstring>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "metal/device.h"
 #include "metal/state.h"
 
 namespace menagerie::metal {
@@ -51,5 +55,12 @@ void dispatch(const std::string& file, const std::string& function, const Argume
 // The same on a grid of the caller's.
 void dispatch(const std::string& file, const std::string& function, const Arguments& arguments,
               const Grid& grid);
+
+// A file's name without .metal, and its text. Made by embed_kernels.py.
+extern const std::vector<std::pair<std::string_view, std::string_view>> kOwnSources;
+
+// A function of one of these files. Each file is compiled when it is first asked for, and kept, as
+// its kernels are, for as long as the process lives. Safe to call from several threads.
+std::shared_ptr<Kernel> own_kernel(const std::string& file, const std::string& function);
 
 }  // namespace menagerie::metal

@@ -1,8 +1,12 @@
-// Reading and writing elements by lists of positions on the device. What depends on values that the
-// host must know is computed by the host, after the device has finished.
+// Reading, writing and combining elements by lists of positions on the device, and scattering along
+// an axis. Sums are made in float32 or int64.
+#include <array>
+#include <limits>
+#include <string>
+
 #include "common/backend.h"
+#include "common/copy.h"
 #include "common/operators.h"
-#include "metal/combine.h"
 #include "metal/dispatch.h"
 #include "metal/operands.h"
 
@@ -11,15 +15,61 @@ using namespace menagerie::metal;
 
 namespace {
 
+constexpr int64_t kEnoughThreads = 2048;  // for a GPU to be busy
+constexpr int64_t kShort = 64;            // a list that is not worth three dispatches
+
+// As combine.metal has it.
+struct List {
+  int64_t count, inner;
+  int32_t reduction;
+};
+
+// The type that a value is combined as; stored ones are bits.
+std::string type_of(Dtype dtype, Reduction reduction) {
+  if (reduction != Reduction::kStore) return metal_name(dtype);
+  switch (element_size(dtype)) {
+    case 1:
+      return "uchar";
+    case 2:
+      return "ushort";
+    case 4:
+      return "uint";
+    default:
+      return "long";
+  }
+}
+
+// Whether so many threads that each walk so long a list would leave a GPU idle, and the list is
+// better sorted first.
+bool is_worth_sorting(int64_t threads, int64_t length) {
+  return threads < kEnoughThreads && length > kShort;
+}
+
+// to[place, ..] = to[place, ..] <reduction> values[i, ..] for each place i of the list, int64 and
+// in range, in the list's order where one comes twice. `to` is memory of whole slices of `inner`
+// elements, `values` dense. Only storing takes other types than float32 and int64.
+void combine_at(const Tensor& to, const Tensor& values, const Tensor& places, int64_t inner,
+                Reduction reduction) {
+  const List list{places.elements(), inner, static_cast<int32_t>(reduction)};
+  const std::string type = type_of(to.dtype, reduction);
+  Arguments arguments;
+  arguments.add(to).add(values).add(places).add(list);
+  if (!is_worth_sorting(inner, list.count)) {
+    return dispatch("combine", "combine_in_turn_" + type, arguments, threads_for(inner));
+  }
+  arguments.add(order_of(places, {.length = list.count}, false));
+  dispatch("combine", "combine_sorted_" + type, arguments, threads_for(list.count * inner));
+}
+
 // A tensor [places, inner]: the indexed axes first, dense.
-struct Places {
+struct IndexedPlaces {
   Tensor list;  // int64, which places
   int64_t inner = 1;
 };
 
-Places places_of(const Tensor& first, const Indices& indices) {
+IndexedPlaces places_of(const Tensor& first, const Indices& indices) {
   const int64_t length[] = {indices.count()};
-  Places places{metal::empty_contiguous(Dtype::kInt64, length)};
+  IndexedPlaces places{metal::empty_contiguous(Dtype::kInt64, length)};
   backend::fill_zero(places.list);
   const auto indexed = static_cast<int32_t>(indices.axes.size());
   for (int32_t axis = indexed; axis < first.dimensions; ++axis) places.inner *= first.size[axis];
@@ -41,6 +91,84 @@ void check_not_empty(const Tensor& first, const Indices& indices) {
   }
 }
 
+constexpr int32_t kAxes = 8;  // that fit into an argument by value
+
+// As scatter.metal has them.
+struct ScatteredRows {
+  int64_t length, target, stride;
+  int32_t reduction, axes;
+};
+
+// A tensor of one value for every element.
+Tensor constant(Dtype dtype, double value, std::span<const int64_t> sizes) {
+  Tensor one = metal::empty_contiguous(dtype, {});
+  Arguments arguments;
+  arguments.add(one);
+  if (dtype == Dtype::kFloat32) {
+    arguments.add(static_cast<float>(value));
+  } else if (value >= 0x1p63) {  // the next double to what int64 holds
+    arguments.add(std::numeric_limits<int64_t>::max());
+  } else {
+    arguments.add(static_cast<int64_t>(value));
+  }
+  dispatch("scatter", "set_" + metal_name(dtype), arguments, 1);
+  return broadcast(one, sizes);
+}
+
+// One pass over the index: out = out <reduction> source.
+void pass(const Scatter& scatter, const Tensor& out, const Tensor& source, Reduction reduction) {
+  const int32_t last = scatter.index.dimensions - 1;
+  require(last <= kAxes, "scattering takes at most ", kAxes + 1, " axes, not ", scatter.index);
+  const Tensor index = dense(with_axis_moved(scatter.index, scatter.axis, last));
+  const Tensor target = with_axis_moved(out, scatter.axis, last);
+  const ScatteredRows rows{index.size[last], target.size[last], target.stride[last],
+                           static_cast<int32_t>(reduction), last};
+  std::array<int64_t, kAxes> size{};
+  std::array<int64_t, kAxes> stride{};
+  int64_t count = 1;
+  for (int32_t axis = 0; axis < last; ++axis) {
+    size[axis] = index.size[axis];
+    stride[axis] = target.stride[axis];
+    count *= index.size[axis];
+  }
+  const Tensor values = dense(with_axis_moved(source, scatter.axis, last));
+  if (is_worth_sorting(count, rows.length)) {
+    const Tensor places = metal::empty_contiguous(Dtype::kInt64, index.sizes());
+    Arguments arguments;
+    arguments.add(places).add(index).add(rows).add(size).add(stride);
+    dispatch("scatter", "list_places", arguments, threads_for(places));
+    return combine_at(out, values, places, 1, reduction);
+  }
+  Arguments arguments;
+  arguments.add(out).add(index).add(values).add(rows).add(size).add(stride);
+  dispatch("scatter", "scatter_" + metal_name(out.dtype), arguments, threads_for(count));
+}
+
+// What combines with any value to that value.
+double neutral(Reduction reduction, Dtype dtype) {
+  const bool whole = dtype == Dtype::kInt64;
+  const double largest = whole ? 0x1p63 : std::numeric_limits<double>::infinity();
+  switch (reduction) {
+    case Reduction::kMultiply:
+      return 1;
+    case Reduction::kLargest:
+      return -largest;
+    case Reduction::kSmallest:
+      return largest;
+    default:
+      return 0;
+  }
+}
+
+void divide(const Scatter& scatter, const Tensor& sum) {
+  const double start = scatter.include_self ? 1 : 0;
+  const Tensor count = dense(constant(sum.dtype, start, sum.sizes()));
+  pass(scatter, count, constant(sum.dtype, 1, scatter.index.sizes()), Reduction::kCount);
+  Arguments arguments;
+  arguments.add(sum).add(count);
+  dispatch("scatter", "divide_" + metal_name(sum.dtype), arguments, threads_for(sum));
+}
+
 }  // namespace
 
 Tensor backend::read_at(const Tensor& self, const Indices& indices) {
@@ -48,7 +176,7 @@ Tensor backend::read_at(const Tensor& self, const Indices& indices) {
   const Tensor out = metal::empty_contiguous(self.dtype, indices.result_sizes(self));
   if (out.empty()) return dense(indices.arranged(out));
   check_not_empty(first, indices);
-  const Places places = places_of(first, indices);
+  const IndexedPlaces places = places_of(first, indices);
   Arguments arguments;
   arguments.add(first).add(out).add(places.list).add(places.inner);
   dispatch("indexing", "read_" + std::to_string(element_size(self.dtype)), arguments,
@@ -56,7 +184,6 @@ Tensor backend::read_at(const Tensor& self, const Indices& indices) {
   return dense(indices.arranged(out));
 }
 
-// Sums are made in float32 or int64.
 Tensor backend::put_at(const Tensor& self, const Indices& indices, const Tensor& values,
                        bool accumulate) {
   const Dtype dtype = accumulate ? wide(self.dtype) : self.dtype;
@@ -66,7 +193,7 @@ Tensor backend::put_at(const Tensor& self, const Indices& indices, const Tensor&
   const Tensor from = converted(values, dtype);
   if (!from.empty()) {
     check_not_empty(first, indices);
-    const Places places = places_of(into, indices);
+    const IndexedPlaces places = places_of(into, indices);
     combine_at(into, from, places.list, places.inner,
                accumulate ? Reduction::kAdd : Reduction::kStore);
   }
@@ -75,4 +202,26 @@ Tensor backend::put_at(const Tensor& self, const Indices& indices, const Tensor&
       metal::empty_strided(self.dtype, self.sizes(), {strides.data(), self.sizes().size()});
   metal::copy(indices.indexed_back(into), out);
   return out;
+}
+
+Tensor backend::one_value(Dtype dtype, double value) {
+  return converted(constant(wide(dtype), value, {}), dtype);
+}
+
+void backend::scatter(const Scatter& scatter) {
+  const Dtype dtype = wide(scatter.self.dtype);
+  const Tensor into = metal::empty_contiguous(dtype, scatter.self.sizes());
+  metal::copy(scatter.self, into);
+  if (!scatter.index.empty()) {
+    const auto sizes = scatter.index.sizes();
+    if (!scatter.include_self) {
+      pass(scatter, into, constant(dtype, neutral(scatter.reduction, dtype), sizes),
+           Reduction::kStore);
+    }
+    const bool mean = scatter.reduction == Reduction::kMean;
+    pass(scatter, into, converted(scatter.source, dtype),
+         mean ? Reduction::kAdd : scatter.reduction);
+    if (mean) divide(scatter, into);
+  }
+  metal::copy(into, scatter.out);
 }

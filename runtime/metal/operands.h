@@ -28,6 +28,10 @@ struct Rows {
 };
 Rows rows_along(const Tensor& tensor, int32_t axis);
 
+// For each row the positions of its elements in order, int32 of (rows, length padded to a power of
+// two), of which the last stand for nothing. Equal values keep their order.
+Tensor order_of(const Tensor& self, const Rows& rows, bool descending);
+
 // An extent as kernels over images count it; fails if 32 bits do not hold it.
 int32_t narrow(int64_t extent);
 

@@ -1,12 +1,66 @@
 #include "metal/state.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
 #include "common/context.h"
 #include "common/error.h"
+#include "common/shim_support.h"
+#include "metal/copy.h"
 
 namespace menagerie::metal {
+namespace {
+
+constexpr size_t kSmallest = 256;
+
+// At most a quarter more than is asked for, above the smallest.
+size_t size_class(size_t bytes) {
+  const size_t step = std::bit_floor(std::max(bytes, kSmallest)) / 4;
+  return bytes > SIZE_MAX - step ? bytes : std::max((bytes + step - 1) / step * step, kSmallest);
+}
+
+}  // namespace
+
+std::shared_ptr<Storage> BufferPool::allocate(size_t bytes) {
+  const size_t capacity = size_class(bytes);
+  std::shared_ptr<Buffer> buffer = take(capacity);
+  if (buffer == nullptr) buffer = MetalDevice::instance().allocate(capacity);
+  // The storage's owner is only its way back to the pool.
+  const std::shared_ptr<const void> way_back(
+      buffer.get(), [pool = shared_from_this(), buffer](const void*) { pool->give_back(buffer); });
+  return Storage::on_device(buffer->first(bytes), 0, bytes, way_back);
+}
+
+std::shared_ptr<Buffer> BufferPool::take(size_t capacity) {
+  const std::lock_guard lock(mutex_);
+  const auto found = free_.find(capacity);
+  if (found == free_.end()) return nullptr;
+  std::shared_ptr<Buffer> buffer = std::move(found->second.buffer);
+  free_.erase(found);
+  return buffer;
+}
+
+void BufferPool::give_back(std::shared_ptr<Buffer> buffer) noexcept {
+  const std::lock_guard lock(mutex_);
+  try {
+    const size_t capacity = buffer->bytes();
+    free_.emplace(capacity, Kept{std::move(buffer), run_});
+  } catch (...) {  // no memory to remember it by: it goes back to the device
+  }
+}
+
+void BufferPool::end_run() noexcept {
+  const std::lock_guard lock(mutex_);
+  ++run_;
+  std::erase_if(free_, [this](const auto& entry) { return entry.second.run + kKeptRuns < run_; });
+}
+
+size_t BufferPool::kept() const {
+  const std::lock_guard lock(mutex_);
+  return free_.size();
+}
 
 State::State()
     : pool_(std::make_shared<BufferPool>()), stream_(MetalDevice::instance().make_stream()) {}
@@ -84,3 +138,53 @@ Tensor empty_contiguous(Dtype dtype, std::span<const int64_t> sizes) {
 }
 
 }  // namespace menagerie::metal
+
+using namespace menagerie;
+using namespace menagerie::metal;
+
+// Raw device memory: what a container asks for that keeps constants of its own. The pointers are
+// the host's addresses; each program knows its own ones.
+
+namespace {
+
+std::byte* at(void* buffer, size_t offset) { return static_cast<std::byte*>(buffer) + offset; }
+
+// A part of memory that this program has allocated.
+Region region_at(void* buffer, size_t offset, size_t bytes) {
+  const std::shared_ptr<Buffer> found = State::current().raw(buffer);
+  require(found != nullptr, "the pointer is none of aoti_torch_mps_malloc");
+  require(offset <= found->bytes() && bytes <= found->bytes() - offset, bytes, " bytes at ", offset,
+          " pass the end of ", found->bytes());
+  return {found, offset, bytes};
+}
+
+}  // namespace
+
+AOTITorchError aoti_torch_mps_malloc(void** buffer, size_t num_bytes) {
+  return guarded(__func__, [&] {
+    *buffer = num_bytes == 0 ? nullptr : State::current().allocate_raw(num_bytes);
+  });
+}
+
+AOTITorchError aoti_torch_mps_free(void* ptr) {
+  return guarded(__func__, [&] {
+    if (ptr != nullptr) State::current().free_raw(ptr);
+  });
+}
+
+AOTITorchError aoti_torch_mps_memcpy(void* buffer, size_t constant_offset, size_t bytes_read,
+                                     size_t data_size, uint8_t* constants_start) {
+  return guarded(__func__, [&] {
+    region_at(buffer, constant_offset, data_size);
+    backend::finish();  // what was encoded may still read there
+    std::memcpy(at(buffer, constant_offset), constants_start + bytes_read, data_size);
+  });
+}
+
+AOTITorchError aoti_torch_mps_copy_buffer(void* src_buffer, void* dst_buffer, size_t data_size,
+                                          size_t src_offset, size_t dst_offset) {
+  return guarded(__func__, [&] {
+    copy_bytes(region_at(src_buffer, src_offset, data_size),
+               region_at(dst_buffer, dst_offset, data_size), data_size);
+  });
+}

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#include "common/element.h"
+#include "common/dtype.h"
 
 namespace menagerie::tools {
 namespace {

@@ -13,12 +13,11 @@ from table import CASES, REFUSALS
 if TYPE_CHECKING:
     from stories import Story
 
-# Called by what a compiler has made, as Python cannot: vectors in registers (test_vector_math.py),
-# a C++ function object (tests/runtime/metal/test_bundles.py), what surrounds a generated kernel
-# (tests/runtime/test_profile.py), what its checks report (test_checked_loops.py).
-_ELSEWHERE = {name for name, shim in shims().items() if shim.source == "cpu/sleef.cpp"}
-_ELSEWHERE |= {"aoti_torch_mps_shared_callback", "menagerie_kernel_begin", "menagerie_kernel_end"}
-_ELSEWHERE |= {"menagerie_mps_fault"}
+# Called by what a compiler has made, as Python cannot: vectors in registers (test_vector_math.py)
+# and what surrounds a generated kernel (tests/runtime/test_profile.py), a C++ function object
+# (tests/runtime/metal/test_bundles.py), what its checks report (test_checked_loops.py).
+_ELSEWHERE = {name for name, shim in shims().items() if shim.source == "cpu/generated_code.cpp"}
+_ELSEWHERE |= {"aoti_torch_mps_shared_callback", "menagerie_mps_fault"}
 
 
 def test_no_device_is_missing() -> None:

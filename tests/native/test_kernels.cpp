@@ -5,7 +5,7 @@
 
 #include "check.h"
 #include "common/context.h"
-#include "common/element.h"
+#include "common/dtype.h"
 #include "kernels/kernels.h"
 
 using namespace menagerie;

@@ -5,9 +5,8 @@
 #include <vector>
 
 #include "check.h"
-#include "common/arena.h"
-#include "common/constant_cache.h"
-#include "common/pages.h"
+#include "common/context.h"
+#include "common/memory.h"
 #include "common/sha256.h"
 #include "metal/device.h"
 #include "metal/lru.h"

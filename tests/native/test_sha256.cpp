@@ -6,7 +6,6 @@
 
 #include "check.h"
 #include "common/sha256.h"
-#include "common/sha256_blocks.h"
 
 using namespace menagerie;
 

@@ -1,6 +1,5 @@
 // Reading Metal source for the emulated device: tokens, parameters, and text that is none.
 #include "check.h"
-#include "metal/emulated/signature.h"
 #include "metal/emulated/source.h"
 #include "metal/emulated/tokens.h"
 

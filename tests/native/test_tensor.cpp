@@ -4,7 +4,7 @@
 
 #include "check.h"
 #include "common/copy.h"
-#include "common/element.h"
+#include "common/dtype.h"
 #include "common/tensor.h"
 
 using namespace menagerie;

@@ -1,7 +1,7 @@
 // Sorting, running sums and the like along an axis: checking arguments.
-#include "common/axes.h"
 #include "common/operators.h"
 #include "common/shim_support.h"
+#include "common/tensor.h"
 
 using namespace menagerie;
 

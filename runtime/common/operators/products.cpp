@@ -1,6 +1,9 @@
 // Matrix products: checking operands.
+#include <algorithm>
+
 #include "common/operators.h"
 #include "common/shim_support.h"
+#include "common/windows.h"
 
 using namespace menagerie;
 
@@ -49,5 +52,56 @@ AOTITorchError aoti_torch_device_baddbmm_out(AtenTensorHandle out, AtenTensorHan
                                              double beta, double alpha) {
   return kernel(__func__, [&] {
     multiply(operand(out), operand(batch1), operand(batch2), 3, &operand(self), beta, alpha);
+  });
+}
+
+namespace {
+
+// Output padding of a stride or more reaches beyond every window: those rows are bias alone, and
+// kernel libraries know only smaller ones.
+bool reaches_past_windows(const ConvolutionParameters& p) {
+  return p.transposed && !std::ranges::equal(p.output_padding, p.stride, std::ranges::less{});
+}
+
+void convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
+              const ConvolutionParameters& p, const Tensor& output) {
+  if (output.empty()) return;
+  const bool nothing = input.empty() || weight.empty();
+  if (!nothing && !reaches_past_windows(p)) {
+    return backend::convolve(input, weight, bias, p, output);
+  }
+  fill_with_bias(output, bias);
+  if (nothing) return;
+  ConvolutionParameters inner = p;
+  Tensor reached = output;
+  for (size_t i = 0; i < p.spatial; ++i) {
+    inner.output_padding[i] = std::min(p.output_padding[i], p.padding[i]);
+    reached.size[i + 2] -= p.output_padding[i] - inner.output_padding[i];
+    if (reached.size[i + 2] <= 0) return;
+  }
+  backend::convolve(input, weight, bias, inner, reached);
+}
+
+}  // namespace
+
+AOTITorchError aoti_torch_device_convolution(
+    AtenTensorHandle input, AtenTensorHandle weight, AtenTensorHandle* bias, const int64_t* stride,
+    int64_t stride_len_, const int64_t* padding, int64_t padding_len_, const int64_t* dilation,
+    int64_t dilation_len_, int32_t transposed, const int64_t* output_padding,
+    int64_t output_padding_len_, int64_t groups, AtenTensorHandle* ret0) {
+  return kernel(__func__, [&] {
+    const Tensor& x = operand(input);
+    const Tensor& w = operand(weight);
+    const Tensor* b = optional_operand(bias);
+    const ConvolutionParameters p =
+        convolution_parameters(x, {.stride = numbers(stride, stride_len_),
+                                   .padding = numbers(padding, padding_len_),
+                                   .dilation = numbers(dilation, dilation_len_),
+                                   .output_padding = numbers(output_padding, output_padding_len_),
+                                   .transposed = transposed != 0,
+                                   .groups = groups});
+    const Tensor output = backend::empty_convolution(x, w, convolution_sizes(x, w, b, p));
+    convolve(x, w, b, p, output);
+    *ret0 = to_handle(output);
   });
 }

@@ -1,9 +1,64 @@
-// How many threads the calling thread's parallel regions use.
+// How many threads parallel regions use, and work shared out among them: libgomp's, which the model
+// libraries and the kernel library use as well.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <mutex>
 
 namespace menagerie::threads {
+
+// Calls run(data) on as many threads at once as are chosen, on `most` of them at most.
+void run_on_each(void (*run)(void*), void* data, size_t most);
+
+// Tasks numbered from 0, which workers take until none is left.
+class Tasks {
+ public:
+  Tasks(size_t count, size_t chunk) : count_(count), chunk_(std::max<size_t>(chunk, 1)) {}
+
+  // The next tasks, from `first` to before `last`; false when there is none.
+  bool take(size_t& first, size_t& last) {
+    first = next_.fetch_add(chunk_, std::memory_order_relaxed);
+    last = std::min(first + chunk_, count_);
+    return first < count_;
+  }
+
+ private:
+  std::atomic<size_t> next_{0};
+  size_t count_;
+  size_t chunk_;
+};
+
+// Calls worker(tasks) on several threads; each takes tasks until none is left. A worker may throw:
+// an exception must not leave a parallel region, so the first one is thrown again at its end.
+template <class Worker>
+void share_out(size_t count, size_t chunk, Worker&& worker) {
+  struct Region {
+    Tasks tasks;
+    Worker& worker;
+    std::mutex mutex;
+    std::exception_ptr fault;
+  } region{{count, chunk}, worker, {}, {}};
+  const auto run = [](void* data) {
+    Region& shared = *static_cast<Region*>(data);
+    try {
+      shared.worker(shared.tasks);
+    } catch (...) {
+      const std::lock_guard lock(shared.mutex);
+      if (!shared.fault) shared.fault = std::current_exception();
+    }
+  };
+  const size_t chunks = (count + chunk - 1) / std::max<size_t>(chunk, 1);
+  if (chunks > 1) {
+    run_on_each(run, &region, chunks);
+  } else if (count > 0) {
+    run(&region);
+  }
+  if (region.fault) std::rethrow_exception(region.fault);
+}
 
 // Processors this process may use: of its affinity mask, and no more than its control group's
 // quota.

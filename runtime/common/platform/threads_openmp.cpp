@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "common/platform/machine.h"
-#include "common/platform/parallel.h"
 #include "common/platform/threads.h"
 
 extern "C" {

@@ -6,7 +6,6 @@
 #include <thread>
 #include <vector>
 
-#include "common/platform/parallel.h"
 #include "common/platform/threads.h"
 
 namespace menagerie::threads {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "common/constant_cache.h"
+#include "common/context.h"
 #include "kernels/panels.h"
 
 namespace menagerie::onednn {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "common/copy.h"
-#include "common/platform/parallel.h"
+#include "common/platform/threads.h"
 #include "kernels/kernels.h"
 #include "kernels/onednn/kernel.h"
 #include "kernels/onednn/onednn.h"

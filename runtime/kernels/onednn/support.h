@@ -6,8 +6,8 @@
 #include <optional>
 #include <span>
 
+#include "common/caches.h"
 #include "common/context.h"
-#include "common/kernel_cache.h"
 #include "common/tensor.h"
 #include "kernels/kernels.h"
 

@@ -1,13 +1,51 @@
+// Convolution as a product of windows and weights: a window is gathered while it is packed, so that
+// no matrix of all windows is ever made.
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
 
 #include "common/context.h"
 #include "common/error.h"
-#include "common/platform/parallel.h"
+#include "common/platform/threads.h"
 #include "kernels/portable/product.h"
-#include "kernels/portable/window.h"
 
 namespace menagerie::portable {
 namespace {
+
+inline constexpr size_t kSpatial = kMaxSpatial;
+using Spatial = std::array<int64_t, kSpatial>;
+
+// A tensor [batch, channels, ...] or weight [out, in, ...].
+struct Image {
+  const float* data;
+  std::array<int64_t, 2> size{}, stride{};
+  Spatial extent{1, 1, 1}, step{};
+
+  explicit Image(const Tensor& tensor);
+};
+
+// What a convolution reads for each output and tap, a tap being one element of the window.
+class Window {
+ public:
+  Window(const Image& input, const Spatial& output, const Image& weight,
+         const ConvolutionParameters& parameters);
+
+  int64_t taps() const { return window_[0] * window_[1] * window_[2]; }
+  // Where the input of the output at `index` ([batch, ...]) lies for a tap, without the channel;
+  // -1 where the window leaves the input.
+  int64_t input_offset(const std::array<int64_t, Rows::kAxes>& index, int64_t tap) const;
+  // Where a tap lies in a weight.
+  int64_t weight_offset(int64_t tap) const;
+
+ private:
+  Spatial split(int64_t tap) const;
+
+  Spatial window_;
+  Spatial weight_step_;
+  int64_t batch_stride_;
+  std::array<std::vector<int64_t>, kSpatial> offsets_;  // [output, tap] of each axis
+};
 
 constexpr int64_t kOutside = -1;
 
@@ -24,8 +62,6 @@ int64_t position(int64_t output, int64_t tap, int64_t inputs, size_t axis,
   }
   return at >= 0 && at < inputs ? at : kOutside;
 }
-
-}  // namespace
 
 Image::Image(const Tensor& tensor)
     : data(tensor.data<float>()),
@@ -70,6 +106,7 @@ int64_t Window::weight_offset(int64_t tap) const {
   return taps[0] * weight_step_[0] + taps[1] * weight_step_[1] + taps[2] * weight_step_[2];
 }
 
+// The rows of an output [batch, channels, ...]: one each batch and position.
 Rows rows_of(const Tensor& output) {
   Rows rows;
   rows.size[0] = output.size[0];
@@ -81,13 +118,12 @@ Rows rows_of(const Tensor& output) {
   return rows;
 }
 
+// Whether every channel is convolved alone, and not transposed.
 bool is_depthwise(const Image& input, const Image& weight,
                   const ConvolutionParameters& parameters) {
   return !parameters.transposed && parameters.groups == input.size[1] &&
          weight.size[0] == input.size[1] && weight.size[1] == 1;
 }
-
-namespace {
 
 // The weights [tap, channel].
 struct TapWeights : Prepared {
@@ -119,8 +155,8 @@ void add_tap(float* sums, const float* weights, const float* from, int64_t strid
   }
 }
 
-}  // namespace
-
+// finish(input * weight) for such a convolution: too thin for tiles, so the channels are the
+// innermost loop.
 void depthwise(const Image& input, const Tensor& weight, const Window& window,
                const Finish& finish) {
   const std::shared_ptr<TapWeights> weights = weights_of(weight, window);
@@ -144,8 +180,6 @@ void depthwise(const Image& input, const Tensor& weight, const Window& window,
     }
   });
 }
-
-namespace {
 
 // One group's channels as the left operand: rows are outputs, columns taps times channels.
 struct Gather {

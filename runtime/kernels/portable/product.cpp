@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/platform/parallel.h"
+#include "common/platform/threads.h"
 
 namespace menagerie::portable {
 namespace {

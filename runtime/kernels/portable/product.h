@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "common/kernel_cache.h"
+#include "common/caches.h"
 #include "common/shim_types.h"
 #include "kernels/portable/finish.h"
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "common/context.h"
-#include "common/platform/parallel.h"
+#include "common/platform/threads.h"
 #include "kernels/simd/products.h"
 #include "kernels/simd/simd.h"
 

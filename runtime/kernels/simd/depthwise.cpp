@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "common/constant_cache.h"
-#include "common/platform/parallel.h"
+#include "common/context.h"
+#include "common/platform/threads.h"
 
 namespace menagerie::simd {
 namespace {

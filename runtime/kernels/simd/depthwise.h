@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "common/kernel_cache.h"
+#include "common/caches.h"
 #include "common/tensor.h"
 #include "kernels/kernels.h"
 #include "kernels/simd/kernels.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/constant_cache.h"
+#include "common/context.h"
 #include "common/copy.h"
 #include "kernels/simd/depthwise.h"
 

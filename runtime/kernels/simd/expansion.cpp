@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "common/context.h"
-#include "common/platform/parallel.h"
+#include "common/platform/threads.h"
 #include "kernels/simd/depthwise.h"
 #include "kernels/simd/expanders.h"
 

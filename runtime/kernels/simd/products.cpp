@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "common/constant_cache.h"
 #include "common/context.h"
-#include "common/platform/parallel.h"
+#include "common/platform/threads.h"
 #include "kernels/kernels.h"
 #include "kernels/panels.h"
 #include "kernels/simd/kernels.h"

@@ -1,13 +1,12 @@
-#include "metal/emulated/products.h"
-
 #include <algorithm>
 #include <vector>
 
-#include "common/element.h"
+#include "common/dtype.h"
 #include "common/error.h"
 #include "common/tensor.h"
 #include "kernels/kernels.h"
 #include "metal/emulated/memory.h"
+#include "metal/emulated/stream.h"
 
 namespace menagerie::metal::emulated {
 namespace {

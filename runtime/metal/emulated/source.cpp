@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "common/error.h"
-#include "metal/emulated/signature.h"
 #include "metal/emulated/tokens.h"
 
 namespace menagerie::metal::emulated {

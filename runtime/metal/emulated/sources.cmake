@@ -11,33 +11,26 @@ add_custom_command(
   COMMAND ${CMAKE_COMMAND} -E cat ${emulated_prelude} > ${emulated_text}
   DEPENDS ${emulated_prelude}
   VERBATIM)
-set_source_files_properties(
-  metal/emulated/prelude.cpp
-  PROPERTIES COMPILE_DEFINITIONS MENAGERIE_PRELUDE="${emulated_text}" OBJECT_DEPENDS
-                                                                      ${emulated_text})
 # Compiled shaders are kept under a digest of all that makes them, and so of what translates them.
 set(emulated_translator)
-foreach(file signature.cpp source.cpp tokens.cpp toolchain.cpp)
+foreach(file source.cpp tokens.cpp toolchain.cpp)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${emulated_folder}/${file})
   file(SHA256 ${emulated_folder}/${file} emulated_hash)
   string(APPEND emulated_translator ${emulated_hash})
 endforeach()
 string(SHA256 emulated_translator ${emulated_translator})
 set_source_files_properties(
-  metal/emulated/toolchain.cpp PROPERTIES COMPILE_DEFINITIONS
-                                          MENAGERIE_TRANSLATOR="${emulated_translator}")
+  metal/emulated/toolchain.cpp
+  PROPERTIES COMPILE_DEFINITIONS
+             "MENAGERIE_PRELUDE=\"${emulated_text}\";MENAGERIE_TRANSLATOR=\"${emulated_translator}\""
+             OBJECT_DEPENDS ${emulated_text})
 set(metal_device_sources
-    metal/emulated/configure.cpp
     metal/emulated/device.cpp
-    metal/emulated/dispatch.cpp
     metal/emulated/fibers.cpp
     metal/emulated/library.cpp
     metal/emulated/memory.cpp
-    metal/emulated/prelude.cpp
-    metal/emulated/process.cpp
     metal/emulated/products.cpp
     metal/emulated/report.cpp
-    metal/emulated/signature.cpp
     metal/emulated/source.cpp
     metal/emulated/stream.cpp
     metal/emulated/tokens.cpp

@@ -2,22 +2,147 @@
 #include "metal/emulated/stream.h"
 
 #include <algorithm>
+#include <array>
+#include <exception>
 #include <functional>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "common/error.h"
-#include "metal/emulated/dispatch.h"
+#include "common/platform/threads.h"
+#include "metal/device.h"
 #include "metal/emulated/library.h"
 #include "metal/emulated/memory.h"
-#include "metal/emulated/products.h"
+#include "metal/emulated/prelude/abi.h"
+#include "metal/emulated/report.h"
+#include "metal/emulated/worker.h"
 
 namespace menagerie::metal::emulated {
 namespace {
 
+using menagerie::emulated::Group;
 using menagerie::emulated::KernelEntry;
 using menagerie::emulated::kMaxArguments;
 using menagerie::emulated::kMaxThreads;
+using menagerie::emulated::Range;
+
+// A dispatch whose arguments have been checked to be complete.
+struct Dispatch {
+  const menagerie::emulated::KernelEntry* kernel;
+  std::vector<Argument> arguments;
+  Grid grid;
+};
+
+// Below this many threads of a grid, waking other threads of the host costs more than it gains.
+constexpr uint64_t kWorthSpreading = 1024;
+// Groups at the border of a grid do less.
+constexpr uint64_t kPartsPerThread = 4;
+
+// Arguments as a shader finds them.
+struct Bound {
+  std::vector<Range> ranges;
+  std::vector<uint32_t> indices;  // of the argument that each range belongs to
+  std::array<void*, kMaxArguments> addresses{};
+};
+
+Bound bind(const Dispatch& dispatch) {
+  Bound bound;
+  for (const Argument& argument : dispatch.arguments) {
+    void* address = const_cast<std::byte*>(argument.value.data());
+    size_t bytes = argument.value_bytes;
+    bool writable = false;
+    if (argument.region.buffer != nullptr) {
+      const auto& buffer = static_cast<const HostBuffer&>(*argument.region.buffer);
+      bytes = buffer.bytes() - argument.region.offset;
+      address = static_cast<std::byte*>(buffer.contents()) + argument.region.offset;
+      writable = buffer.writable();
+    }
+    bound.ranges.push_back({reinterpret_cast<menagerie::emulated::Address>(address), bytes,
+                            writable, argument.region.buffer == nullptr});
+    bound.indices.push_back(argument.index);
+    bound.addresses[argument.index] = address;
+  }
+  return bound;
+}
+
+Group common_of(const Dispatch& dispatch, const Bound& bound) {
+  Group group{};
+  group.ranges = bound.ranges.data();
+  group.range_count = static_cast<unsigned>(bound.ranges.size());
+  group.arguments = bound.addresses.data();
+  for (int axis = 0; axis < 3; ++axis) {
+    const uint64_t threads = dispatch.grid.threads[axis];
+    const uint64_t nominal = std::min(dispatch.grid.group[axis], threads);
+    group.grid[axis] = static_cast<unsigned>(threads);
+    group.nominal[axis] = static_cast<unsigned>(nominal);
+    group.groups[axis] = static_cast<unsigned>((threads + nominal - 1) / nominal);
+  }
+  return group;
+}
+
+// A plain pointer, which can be asked for when the thread's objects are gone already: what a stream
+// still has to do, it does at the end of the process.
+thread_local Worker* worker = nullptr;
+
+Worker& worker_of_this_thread() {
+  struct Owner {
+    ~Owner() { delete std::exchange(worker, nullptr); }
+  };
+  thread_local Owner owner;
+  if (worker == nullptr) worker = new Worker;
+  return *worker;
+}
+
+// What went wrong in a run of neighbouring groups, at the first of them that did wrong.
+struct Outcome {
+  std::string message;
+  std::exception_ptr failure;
+};
+
+Outcome run_groups(const Dispatch& dispatch, const Bound& bound, const Group& common,
+                   uint64_t begin, uint64_t end) {
+  try {
+    Worker& mine = worker_of_this_thread();
+    mine.prepare(common, *dispatch.kernel);
+    for (uint64_t at = begin; at < end; ++at) {
+      const uint64_t row = at / common.groups[0];
+      const auto finding = mine.run_group({static_cast<unsigned>(at % common.groups[0]),
+                                           static_cast<unsigned>(row % common.groups[1]),
+                                           static_cast<unsigned>(row / common.groups[1])});
+      if (finding.has_value()) {
+        return {describe(*finding, *dispatch.kernel, mine.group(), bound.indices), nullptr};
+      }
+    }
+    return {};
+  } catch (...) {
+    return {{}, std::current_exception()};
+  }
+}
+
+// Runs all threadgroups, spread over the threads of the calling thread's context. Fails with the
+// first threadgroup, in order, that does what a GPU would punish.
+void run_threadgroups(const Dispatch& dispatch) {
+  const Bound bound = bind(dispatch);
+  const Group common = common_of(dispatch, bound);
+  const uint64_t groups = uint64_t{common.groups[0]} * common.groups[1] * common.groups[2];
+  const uint64_t work = uint64_t{common.grid[0]} * common.grid[1] * common.grid[2];
+  const bool spread = !dispatch.kernel->serial && work >= kWorthSpreading;
+  const uint64_t parts =
+      spread ? std::min(groups, kPartsPerThread * static_cast<uint64_t>(threads::chosen())) : 1;
+  std::vector<Outcome> outcomes(parts);
+  threads::share_out(parts, 1, [&](threads::Tasks& tasks) {
+    for (size_t part, end; tasks.take(part, end);) {
+      outcomes[part] =
+          run_groups(dispatch, bound, common, groups * part / parts, groups * (part + 1) / parts);
+    }
+  });
+  for (const Outcome& outcome : outcomes) {
+    if (outcome.failure != nullptr) std::rethrow_exception(outcome.failure);
+    require(outcome.message.empty(), outcome.message);
+  }
+}
 
 void check_arguments(const KernelEntry& kernel, std::span<const Argument> arguments) {
   uint32_t set = 0;
@@ -62,7 +187,7 @@ class HostStream final : public Stream {
     check_grid(entry, grid);
     commands_.push_back(
         [kernel, dispatch = Dispatch{&entry, {arguments.begin(), arguments.end()}, grid}] {
-          run(dispatch);
+          run_threadgroups(dispatch);
         });
   }
 

@@ -1,3 +1,4 @@
+// The emulated command queue, and the products and convolutions that it runs on the host's kernels.
 #pragma once
 
 #include <memory>
@@ -7,5 +8,14 @@
 namespace menagerie::metal::emulated {
 
 std::unique_ptr<Stream> make_host_stream();
+
+// Matrix products and convolutions are computed in float32; float16 and bfloat16 operands are
+// widened first, and the result is rounded once.
+// Fail if an operand does not lie within its buffer, or the descriptor cannot be computed.
+void check(const MatmulDescriptor& descriptor, const MatmulOperands& operands);
+void check(const ConvolutionDescriptor& descriptor, const ConvolutionOperands& operands);
+
+void run(const MatmulDescriptor& descriptor, const MatmulOperands& operands);
+void run(const ConvolutionDescriptor& descriptor, const ConvolutionOperands& operands);
 
 }  // namespace menagerie::metal::emulated

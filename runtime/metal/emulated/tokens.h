@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "metal/emulated/source.h"
 
 namespace menagerie::metal::emulated {
 
@@ -18,5 +21,12 @@ struct Token {
 };
 
 std::vector<Token> tokens_of(std::string_view source);
+
+// Index of the token that closes the bracket opened at `open`; fails if there is none.
+size_t closing(std::span<const Token> tokens, size_t open);
+
+// Parameters between the parentheses of a kernel. A buffer without [[buffer(n)]] takes the lowest
+// index that is free, as Metal's compiler gives them out.
+std::vector<KernelParameter> parameters_of(std::span<const Token> list, std::string_view kernel);
 
 }  // namespace menagerie::metal::emulated

@@ -1,12 +1,16 @@
 #include "metal/emulated/toolchain.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <mutex>
 #include <sstream>
@@ -15,14 +19,57 @@
 #include "common/error.h"
 #include "common/mapped_file.h"
 #include "common/sha256.h"
-#include "metal/emulated/prelude.h"
-#include "metal/emulated/process.h"
 #include "metal/emulated/source.h"
+
+// The headers of prelude/ in one text: the assembler puts the file in as it is: a compiler would
+// bound the length of a literal.
+asm(R"(
+.section .rodata
+.hidden menagerie_prelude_begin
+.hidden menagerie_prelude_end
+.globl menagerie_prelude_begin
+.globl menagerie_prelude_end
+menagerie_prelude_begin:
+.incbin ")" MENAGERIE_PRELUDE R"("
+menagerie_prelude_end:
+.byte 0
+.previous
+)");
+
+extern "C" {
+extern const char menagerie_prelude_begin[];
+extern const char menagerie_prelude_end[];
+}
 
 namespace menagerie::metal::emulated {
 namespace {
 
 namespace fs = std::filesystem;
+
+std::string_view prelude() { return {menagerie_prelude_begin, menagerie_prelude_end}; }
+
+// Runs the command without a shell, its complaints written to `complaints`, and waits. Whether it
+// ended well. Fails if it cannot be started.
+bool run(const std::vector<std::string>& command, const std::filesystem::path& complaints) {
+  std::vector<char*> words;
+  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, complaints.c_str(),
+                                     O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  pid_t child = 0;
+  const int code = ::posix_spawnp(&child, words[0], &actions, nullptr, words.data(), ::environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  require(code == 0, "the compiler ", command[0], " cannot be started: ", std::strerror(code));
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0) {
+    require(errno == EINTR, "waiting for the compiler failed: ", std::strerror(errno));
+  }
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
 
 constexpr size_t kMostText = size_t{64} << 20;
 
@@ -224,3 +271,16 @@ fs::path compiled(const std::string& source) {
 }
 
 }  // namespace menagerie::metal::emulated
+
+// How Python gives the emulated device its compiler: the command that the arguments of clang and
+// lld follow ("python", "-m", "ziglang"), and a folder that compiled shaders are kept in. 0, or 1
+// with a message of the thread.
+extern "C" __attribute__((visibility("default"))) int menagerie_emulator_configure(
+    const char* const* compiler, size_t words, const char* cache_folder) {
+  return menagerie::guarded(__func__, [&] {
+    menagerie::require(compiler != nullptr && words > 0 && cache_folder != nullptr,
+                       "a command and a folder are needed");
+    menagerie::metal::emulated::configure(std::vector<std::string>(compiler, compiler + words),
+                                          cache_folder);
+  });
+}

@@ -1,4 +1,4 @@
-// What is done to a product's element before it is rounded and stored; metal/finish.h has the same.
+// What is done to a product's element before it is rounded and stored; metal/epilogue.h has the same.
 
 enum Step : int {
   kRelu,

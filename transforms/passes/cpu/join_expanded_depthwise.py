@@ -2,7 +2,7 @@
 
 The first makes an image several times as deep, which the second alone reads: an inverted residual
 block's of 1 x 1, or one of few channels, behind which a mask may hide frames of speech. As one call
-of the runtime's (`runtime/cpu/expansion.cpp`) a few of its rows at a time stay in the cache.
+of the runtime's (`runtime/cpu/convolution.cpp`) a few of its rows at a time stay in the cache.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The kernels of products and convolutions with what follows them, as Metal's runtime has them.
 
-Their bodies are `runtime/metal/finished.cpp`; here they are declared, and a call of torch's is read
+Their bodies are `runtime/metal/epilogue.cpp`; here they are declared, and a call of torch's is read
 as the steps that such a kernel takes.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
-MOST_STEPS = 4  # runtime/metal/finish.h
+MOST_STEPS = 4  # runtime/metal/epilogue.h
 
 _STEPS = "int[] steps, float[] low, float[] high, Tensor? other"
 _PRODUCT = f"finished_product(Tensor a, Tensor b, Tensor? bias, {_STEPS}) -> Tensor"

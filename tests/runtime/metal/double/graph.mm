@@ -6,7 +6,6 @@
 #include <thread>
 
 #include "common/dtype.h"
-#include "common/element.h"
 #include "common/error.h"
 #import "double.h"
 #include "metal/emulated/stream.h"

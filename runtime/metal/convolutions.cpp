@@ -1,0 +1,259 @@
+// Convolutions: how each operand lies in memory, and whether a kernel of ours or the device's graph
+// computes.
+#include "metal/convolutions.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "common/copy.h"
+#include "common/operators.h"
+#include "metal/copy.h"
+#include "metal/operands.h"
+#include "metal/products.h"
+
+namespace menagerie::metal {
+namespace {
+
+// Kernels from this extent on are miscomputed (github.com/pytorch/pytorch, issues 188335 and
+// 188359).
+constexpr int64_t kWrongKernel = 256;
+// So are outputs of a larger extent, before macOS 15.1 (the same, issue 129207).
+constexpr int64_t kWrongExtent = 65536;
+
+// As the kernels have them.
+struct Image {
+  int32_t channels, height, width;
+};
+struct Window {
+  int32_t height, width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x;
+};
+struct Grouping {
+  int32_t groups, transposed, has_bias;
+};
+struct ImageStrides {
+  int64_t image, channel, row, column;
+};
+
+ImageStrides strides_of(const ConvolutionDescriptor& d) {
+  const int64_t image = d.in_channels * d.in_height * d.in_width;
+  if (d.input_layout == ImageLayout::kNchw) {
+    return {image, d.in_height * d.in_width, d.in_width, 1};
+  }
+  return {image, 1, d.in_width * d.in_channels, d.in_channels};
+}
+
+Window window_of(const ConvolutionDescriptor& d) {
+  return {narrow(d.kernel_height), narrow(d.kernel_width), narrow(d.stride[0]),
+          narrow(d.stride[1]),     narrow(d.padding[0]),   narrow(d.padding[1]),
+          narrow(d.dilation[0]),   narrow(d.dilation[1])};
+}
+
+bool is_plain(const ConvolutionDescriptor& d) { return d.groups == 1 && !d.transposed; }
+
+// Of the product that a plain convolution is: of the taps and the places of one image.
+ProductExtents extents_of(const ConvolutionDescriptor& d) {
+  return {d.out_channels, d.out_height * d.out_width,
+          d.in_channels * d.kernel_height * d.kernel_width, 1, d.has_bias ? 1.0F : 0.0F};
+}
+
+bool is_pointwise(const ConvolutionDescriptor& d) {
+  const Window w = window_of(d);
+  return w.height == 1 && w.width == 1 && w.stride_y == 1 && w.stride_x == 1 && w.padding_y == 0 &&
+         w.padding_x == 0;
+}
+
+// What each channel of an image is multiplied by before it is convolved; strides in elements.
+struct Factors {
+  Region values;  // without a buffer: nothing
+  int64_t image = 0, channel = 0;
+};
+// The kernel's taps times what they see, which of a pointwise convolution is the image as it lies.
+void encode_plain(const ConvolutionDescriptor& d, const ConvolutionOperands& operands,
+                  const Factors& factors, const Finishing& finishing) {
+  const ProductExtents p = extents_of(d);
+  const ImageStrides strides = strides_of(d);
+  Arguments arguments;
+  arguments.add(operands.out).add(operands.weight).add(operands.input);
+  arguments.add(d.has_bias ? operands.bias : operands.weight).add(p);  // is not read
+  if (is_pointwise(d)) {
+    arguments.add(MatrixStrides{0, p.k, 1})
+        .add(MatrixStrides{strides.image, strides.channel, strides.column});
+    arguments.add(MatrixStrides{0, 1, 0});
+    add_finish(arguments, finishing, operands.weight);
+    if (factors.values.buffer == nullptr) {
+      return dispatch_tiles("matrix_product", "multiply", arguments, p, d.batch, d.dtype);
+    }
+    arguments.add(factors.values).add(std::array{factors.image, factors.channel});
+    return dispatch_tiles("matrix_product", "multiply_scaled", arguments, p, d.batch, d.dtype);
+  }
+  arguments.add(Image{narrow(d.in_channels), narrow(d.in_height), narrow(d.in_width)});
+  arguments.add(Image{narrow(d.out_channels), narrow(d.out_height), narrow(d.out_width)});
+  arguments.add(window_of(d)).add(strides);
+  require(p.n <= std::numeric_limits<int32_t>::max() && p.k <= std::numeric_limits<int32_t>::max(),
+          "a convolution of ", p.n, " places by ", p.k, " taps");
+  add_finish(arguments, finishing, operands.weight);
+  dispatch_tiles("matrix_product", "convolve", arguments, p, d.batch, d.dtype);
+}
+
+void encode(const ConvolutionDescriptor& d, const ConvolutionOperands& operands,
+            const Factors& factors, const Finishing& finishing) {
+  require(d.output_layout == ImageLayout::kNchw, "a convolution into another layout than NCHW");
+  if (is_plain(d)) return encode_plain(d, operands, factors, finishing);
+  Arguments arguments;
+  arguments.add(operands.out).add(operands.input).add(operands.weight);
+  arguments.add(d.has_bias ? operands.bias : operands.weight);  // is not read
+  arguments.add(Image{narrow(d.in_channels), narrow(d.in_height), narrow(d.in_width)});
+  arguments.add(Image{narrow(d.out_channels), narrow(d.out_height), narrow(d.out_width)});
+  arguments.add(window_of(d));
+  arguments.add(Grouping{narrow(d.groups), d.transposed ? 1 : 0, d.has_bias ? 1 : 0});
+  arguments.add(strides_of(d));
+  add_finish(arguments, finishing, operands.weight);
+  dispatch("convolution", "convolve_elements_" + metal_name(d.dtype), arguments,
+           threads_for(d.batch * d.out_channels * d.out_height * d.out_width));
+}
+
+// A depthwise convolution is slow as a grouped one (github.com/pytorch/pytorch, issue 94661).
+bool is_own(const ConvolutionDescriptor& d) {
+  const bool wrong = std::max(d.kernel_height, d.kernel_width) >= kWrongKernel ||
+                     std::max({d.out_channels, d.out_height, d.out_width}) > kWrongExtent;
+  if (wrong || (d.groups > 1 && d.groups == d.in_channels)) return true;
+  const ProductExtents p = extents_of(d);
+  const double operations = operations_of(d.batch, p.m, p.n, p.k);
+  return is_plain(d) && !is_worth_a_graph(Work::kConvolution, operations);
+}
+
+// Whether the kernel of such a convolution multiplies as it reads.
+bool takes_factors(const ConvolutionDescriptor& d) {
+  return is_own(d) && is_plain(d) && is_pointwise(d);
+}
+
+// By one of our kernels or a graph, with factors only where the kernel takes them.
+void product(const ConvolutionDescriptor& descriptor, const ConvolutionOperands& operands,
+             const Factors& factors, const Finishing& finishing) {
+  if (is_own(descriptor)) return encode(descriptor, operands, factors, finishing);
+  State::current().stream().convolution(descriptor, operands);
+  finish_elements(operands.out, descriptor.dtype, descriptor.batch, descriptor.out_channels,
+                  descriptor.out_height * descriptor.out_width, finishing);
+}
+
+// The numbers of an image's two axes; an image of one axis has a height of one.
+std::array<int64_t, 2> as_pair(const ConvolutionParameters& p,
+                               const std::array<int64_t, kMaxSpatial>& numbers, int64_t missing) {
+  return p.spatial == 1 ? std::array{missing, numbers[0]} : std::array{numbers[0], numbers[1]};
+}
+
+struct Operand {
+  Tensor tensor;
+  ImageLayout layout;
+};
+
+Operand image_of(const Tensor& tensor) {
+  const Extents last = channels_last_strides(tensor.sizes());
+  const bool plain = tensor.is_contiguous();
+  if (!plain && has_strides(tensor, {last.data(), 4})) return {tensor, ImageLayout::kNhwc};
+  return {plain ? tensor : dense(tensor), ImageLayout::kNchw};
+}
+
+// The factor of each image's channels, as the images' kernels take it.
+Factors factors_of(const Tensor* factor, const Tensor& input) {
+  if (factor == nullptr) return {};
+  require(factor->dtype == input.dtype, "the factor ", *factor, " has not the dtype of ", input);
+  const std::array sizes{input.size[0], input.size[1], int64_t{1}, int64_t{1}};
+  const Tensor spread = broadcast(*factor, sizes);
+  return {region_of(spread), spread.stride[0], spread.stride[1]};
+}
+
+// The images multiplied, in memory of their own.
+Tensor multiplied(const Tensor& input, const Factors& factors) {
+  const Tensor fresh = metal::empty_contiguous(input.dtype, input.sizes());
+  metal::copy(input, fresh);
+  const Finishing multiply =
+      multiplication_by(factors.values, {factors.image, factors.channel, 0, 0, 1});
+  const auto& size = input.size;
+  finish_elements(region_of(fresh), input.dtype, size[0], size[1], size[2] * size[3], multiply);
+  return fresh;
+}
+
+ConvolutionDescriptor descriptor_of(const Operand& image, const Tensor& weight, bool has_bias,
+                                    const ConvolutionParameters& p, const Tensor& output) {
+  const auto& input = image.tensor;
+  return {.dtype = input.dtype,
+          .input_layout = image.layout,
+          .output_layout = ImageLayout::kNchw,
+          .batch = input.size[0],
+          .in_channels = input.size[1],
+          .in_height = input.size[2],
+          .in_width = input.size[3],
+          .out_channels = output.size[1],
+          .out_height = output.size[2],
+          .out_width = output.size[3],
+          .kernel_height = weight.size[2],
+          .kernel_width = weight.size[3],
+          .stride = as_pair(p, p.stride, 1),
+          .padding = as_pair(p, p.padding, 0),
+          .dilation = as_pair(p, p.dilation, 1),
+          .output_padding = as_pair(p, p.output_padding, 0),
+          .transposed = p.transposed,
+          .groups = p.groups,
+          .has_bias = has_bias};
+}
+
+// All of them images; the output contiguous.
+void encode(const Tensor& input, const Tensor* factor, const Tensor& weight, const Tensor* bias,
+            const ConvolutionParameters& p, const Tensor& output, const Finishing& finishing) {
+  Operand image = image_of(input);
+  const Tensor taps = dense(weight);
+  const Tensor offsets = bias == nullptr ? Tensor() : dense(*bias);
+  ConvolutionDescriptor descriptor = descriptor_of(image, weight, bias != nullptr, p, output);
+  Factors factors = factors_of(factor, input);
+  if (factor != nullptr && !takes_factors(descriptor)) {
+    image = {multiplied(input, factors), ImageLayout::kNchw};
+    descriptor.input_layout = image.layout;
+    factors = {};
+  }
+  const Region none;
+  product(descriptor,
+          {region_of(image.tensor), region_of(taps), bias == nullptr ? none : region_of(offsets),
+           region_of(output)},
+          factors, finishing);
+}
+
+}  // namespace
+
+Tensor as_image(const Tensor& tensor) {
+  if (tensor.dimensions == 4) return tensor;
+  Tensor image = tensor;
+  image.dimensions = 4;
+  image.size = {tensor.size[0], tensor.size[1], 1, tensor.size[2]};
+  image.stride = {tensor.stride[0], tensor.stride[1], 0, tensor.stride[2]};
+  return image;
+}
+
+void convolve(const Tensor& input, const Tensor* factor, const Tensor& weight, const Tensor* bias,
+              const ConvolutionParameters& p, const Tensor& output, const Finishing& finishing) {
+  const bool in_place = output.is_contiguous();
+  const Tensor result = in_place ? output : metal::empty_contiguous(output.dtype, output.sizes());
+  encode(as_image(input), factor, as_image(weight), bias, p, as_image(result), finishing);
+  if (!in_place) metal::copy(result, output);
+}
+
+}  // namespace menagerie::metal
+
+namespace menagerie {
+
+// Always contiguous, as Inductor without layout optimisation counts on it.
+Tensor backend::empty_convolution(const Tensor& input, const Tensor&,
+                                  std::span<const int64_t> sizes) {
+  require(input.dimensions <= 4, "the device convolves along one or two axes, not ", input);
+  require(is_floating(input.dtype) && input.dtype != Dtype::kFloat64,
+          "the device convolves float32, float16 and bfloat16, not ", input);
+  return metal::empty_contiguous(input.dtype, sizes);
+}
+
+void backend::convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
+                       const ConvolutionParameters& p, const Tensor& output) {
+  metal::convolve(input, nullptr, weight, bias, p, output, {});
+}
+
+}  // namespace menagerie

@@ -1,0 +1,362 @@
+// Matrix products: which kernel computes one, tile by tile or by the device's own graphs, and how
+// each operand lies in memory.
+#include "metal/products.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+#include "common/copy.h"
+#include "common/dtype.h"
+#include "common/error.h"
+#include "common/operators.h"
+#include "metal/copy.h"
+#include "metal/operands.h"
+#include "metal/packed_products.h"
+
+namespace menagerie::metal {
+namespace {
+
+constexpr uint64_t kThreads = 128;  // of a group
+// A large tile reads its operands less often, a small one leaves less of itself empty.
+constexpr int64_t kLarge = 64, kSmall = kSmallTile;
+
+int64_t tile_of(const ProductExtents& p, int64_t batch) {
+  if (p.m <= kSmall || p.n <= kSmall) return kSmall;
+  return tiles_of(p, batch, kLarge) < kEnoughGroups ? kSmall : kLarge;
+}
+
+}  // namespace
+
+MatrixStrides strides_of(const Tensor& matrices) {
+  const auto along = [&](int axis) { return matrices.size[axis] == 1 ? 0 : matrices.stride[axis]; };
+  return {along(0), along(1), along(2)};
+}
+
+int64_t tiles_of(const ProductExtents& p, int64_t batch, int64_t tile) {
+  return static_cast<int64_t>(quotient(p.m, tile) * quotient(p.n, tile)) * batch;
+}
+
+Grid grid_of_tiles(const ProductExtents& p, int64_t batch, int64_t tile) {
+  return {{quotient(p.n, tile) * kThreads, quotient(p.m, tile), static_cast<uint64_t>(batch)},
+          {kThreads, 1, 1}};
+}
+
+void dispatch_tiles(const std::string& file, const std::string& function,
+                    const Arguments& arguments, const ProductExtents& p, int64_t batch,
+                    Dtype dtype) {
+  const int64_t tile = tile_of(p, batch);
+  dispatch(file, function + "_" + metal_name(dtype) + "_" + std::to_string(tile), arguments,
+           grid_of_tiles(p, batch, tile));
+}
+
+namespace {
+
+// MENAGERIE_METAL_GRAPH_FROM sets the border of all work, in GFLOP: `make mac-day` tries several.
+std::optional<double> given_border() {
+  const char* given = std::getenv("MENAGERIE_METAL_GRAPH_FROM");
+  if (given == nullptr) return std::nullopt;
+  char* end = nullptr;
+  const double border = std::strtod(given, &end);
+  require(end != given && *end == '\0' && border >= 0, "MENAGERIE_METAL_GRAPH_FROM is '", given,
+          "': it takes a number of GFLOP, such as 1");
+  return border * 1e9;
+}
+
+// The addend, or what stands in its place without one.
+const Tensor& addend_or(const ProductTerms& terms, const Tensor& unread) {
+  return terms.addend == nullptr ? unread : *terms.addend;
+}
+
+}  // namespace
+
+MatrixStrides strides_of_addend(const ProductTerms& terms) {
+  return terms.addend == nullptr ? MatrixStrides{} : strides_of(*terms.addend);
+}
+
+double operations_of(int64_t batch, int64_t m, int64_t n, int64_t k) {
+  return 2.0 * static_cast<double>(batch) * static_cast<double>(m) * static_cast<double>(n) *
+         static_cast<double>(k);
+}
+
+bool is_worth_a_graph(Work work, double operations) {
+  static const std::optional<double> given = given_border();
+  return operations >= (given ? *given : MetalDevice::instance().graph_from(work));
+}
+
+namespace {
+
+// An operand as the descriptor wants it: matrices one after another, each whole in rows or, when
+// transposed, in columns.
+struct Matrices {
+  Tensor tensor;
+  bool transposed = false;
+};
+
+Matrices matrices_of(const Tensor& given) {
+  Tensor view = given;
+  if (view.stride[0] == 0) view.size[0] = 1;
+  const int64_t whole = view.size[1] * view.size[2];
+  if (has_strides(view, std::array{whole, view.size[2], int64_t{1}})) return {view, false};
+  if (has_strides(view, std::array{whole, int64_t{1}, view.size[1]})) return {view, true};
+  return {dense(view), false};
+}
+
+// Matrices that repeat one another, each in a place of its own.
+Tensor clone_of_all(const Tensor& matrices, int64_t batch) {
+  const std::array sizes{batch, matrices.size[1], matrices.size[2]};
+  const Tensor fresh = metal::empty_contiguous(matrices.dtype, sizes);
+  metal::copy(broadcast(matrices, sizes), fresh);
+  return fresh;
+}
+
+// A graph takes dense operands: of others, copies are made.
+void product_by_graph(const Tensor& out, const Tensor& a, const Tensor& b,
+                      const ProductTerms& terms) {
+  Matrices left = matrices_of(a);
+  const Matrices right = matrices_of(b);
+  // The one product of two operands that both repeat would be of another size than the result.
+  if (left.tensor.size[0] == 1 && right.tensor.size[0] == 1 && out.size[0] > 1) {
+    left = {clone_of_all(a, out.size[0]), false};
+  }
+  MatmulDescriptor descriptor{.dtype = out.dtype,
+                              .batch = out.size[0],
+                              .m = out.size[1],
+                              .n = out.size[2],
+                              .k = a.size[2],
+                              .a_transposed = left.transposed,
+                              .b_transposed = right.transposed,
+                              .a_batch = left.tensor.size[0],
+                              .b_batch = right.tensor.size[0],
+                              .alpha = terms.alpha,
+                              .beta = terms.addend == nullptr ? 1 : terms.beta,
+                              .addend = std::nullopt};
+  MatmulOperands operands{region_of(left.tensor), region_of(right.tensor), {}, region_of(out)};
+  if (terms.addend != nullptr) {
+    const Tensor addend = dense(*terms.addend);
+    descriptor.addend = {addend.size[0], addend.size[1], addend.size[2]};
+    operands.addend = region_of(addend);
+  }
+  State::current().stream().matmul(descriptor, operands);
+  finish_elements(operands.out, out.dtype, out.size[0], out.size[1], out.size[2], terms.finishing);
+}
+
+// Products of few tiles and many terms, whose groups share the terms: on a GPU of many cores a few
+// groups would leave most of it idle.
+constexpr int64_t kBlock = 512;  // as tiles.h has it: parts end where its sums do
+// Fewer terms are summed before another kernel has begun.
+constexpr int64_t kFewest = 2 * kBlock;
+
+// How the terms of a product are cut.
+struct Parts {
+  int64_t count, length;
+
+  bool is_whole() const { return count == 1; }
+};
+
+// One part where the tiles alone are groups enough, or the terms too few.
+Parts parts_of(const ProductExtents& p, int64_t batch) {
+  const int64_t count = std::min(kEnoughGroups / tiles_of(p, batch, kSmallTile), p.k / kFewest);
+  if (count < 2) return {1, p.k};
+  const int64_t length = static_cast<int64_t>(quotient(p.k, count * kBlock)) * kBlock;
+  return {static_cast<int64_t>(quotient(p.k, length)), length};
+}
+
+// `a` and `b` lie in rows or in columns.
+void split_product(const Tensor& out, const Tensor& a, const Tensor& b, const ProductExtents& p,
+                   const Parts& parts, const ProductTerms& terms) {
+  const int64_t batch = out.size[0];
+  const Tensor sums =
+      metal::empty_contiguous(Dtype::kFloat32, std::array{batch, parts.count, p.m, p.n});
+  const std::string type = metal_name(out.dtype);
+  Arguments multiplied;
+  multiplied.add(sums).add(a).add(b).add(p).add(strides_of(a)).add(strides_of(b)).add(parts);
+  dispatch("split_product", "multiply_parts_" + type, multiplied,
+           grid_of_tiles(p, batch * parts.count, kSmallTile));
+  Arguments added;
+  added.add(out).add(sums).add(addend_or(terms, a));
+  added.add(p).add(strides_of_addend(terms)).add(parts);
+  add_finish(added, terms.finishing, region_of(a));
+  dispatch("split_product", "add_parts_" + type, added, threads_for(out));
+}
+
+// As the kernels have them.
+struct Sums {
+  int64_t n, k;
+  float alpha, beta;
+};
+struct Steps {
+  int64_t x_step, x_batch, b_down, b_across, b_batch, addend_step, addend_batch;
+};
+constexpr uint64_t kSlices = 8;  // SIMD groups that share sums
+
+// Of two vectors or a matrix and one: the matrix is always `b`, whose columns give the results.
+void encode_vectors(const Tensor& out, const Tensor& a, const Tensor& b,
+                    const ProductTerms& terms) {
+  const bool row = out.size[1] == 1;
+  const MatrixStrides of_x = strides_of(row ? a : b);
+  const MatrixStrides of_b = strides_of(row ? b : a);
+  const MatrixStrides of_addend = strides_of_addend(terms);
+  const Sums p{row ? out.size[2] : out.size[1], a.size[2], terms.alpha, terms.beta};
+  const Steps steps{.x_step = row ? of_x.column : of_x.row,
+                    .x_batch = of_x.batch,
+                    .b_down = row ? of_b.row : of_b.column,
+                    .b_across = row ? of_b.column : of_b.row,
+                    .b_batch = of_b.batch,
+                    .addend_step = row ? of_addend.column : of_addend.row,
+                    .addend_batch = of_addend.batch};
+  Arguments arguments;
+  arguments.add(out).add(row ? a : b).add(row ? b : a).add(addend_or(terms, a));
+  arguments.add(p).add(steps);
+  add_finish(arguments, row ? terms.finishing : terms.finishing.turned(), region_of(a));
+  const auto batch = static_cast<uint64_t>(out.size[0]);
+  const std::string name = metal_name(out.dtype);
+  if (steps.b_down == 1) {
+    dispatch("vector_product", "dot_rows_" + name, arguments,
+             Grid{{static_cast<uint64_t>(p.n) * kSimdWidth, batch, 1}, {kSimdWidth, 1, 1}});
+  } else {
+    constexpr uint64_t kGroup = kSimdWidth * kSlices;
+    dispatch("vector_product", "sum_columns_" + name, arguments,
+             Grid{{quotient(p.n, kSimdWidth) * kGroup, batch, 1}, {kGroup, 1, 1}});
+  }
+}
+
+// The matrices, or a copy if neither rows nor columns lie in one piece: a group of threads reads
+// them several times, and neighbours among the threads want neighbours in memory.
+Tensor in_pieces(const Tensor& matrices) {
+  const MatrixStrides of = strides_of(matrices);
+  return of.row <= 1 || of.column <= 1 ? matrices : dense(matrices);
+}
+
+void encode(const Tensor& out, const Tensor& left, const Tensor& right, const ProductTerms& terms) {
+  const Tensor a = in_pieces(left);
+  const Tensor b = in_pieces(right);
+  if (out.size[1] == 1 || out.size[2] == 1) return encode_vectors(out, a, b, terms);
+  const ProductExtents p{out.size[1], out.size[2], a.size[2], terms.alpha, terms.beta};
+  const Parts parts = parts_of(p, out.size[0]);
+  if (!parts.is_whole()) return split_product(out, a, b, p, parts, terms);
+  Arguments arguments;
+  arguments.add(out).add(a).add(b).add(addend_or(terms, a));  // is not read
+  arguments.add(p).add(strides_of(a)).add(strides_of(b)).add(strides_of_addend(terms));
+  add_finish(arguments, terms.finishing, region_of(a));
+  dispatch_tiles("matrix_product", "multiply", arguments, p, out.size[0], out.dtype);
+}
+
+// On M1 and M2 MPSGraph reads past the operands of such products (github.com/pytorch/pytorch,
+// issues 195163 and 193487).
+constexpr int64_t kWrongInner = 32767;
+constexpr int64_t kWrongOuter = 16;
+
+bool is_own(const Tensor& out, int64_t k) {
+  const int64_t m = out.size[1];
+  const int64_t n = out.size[2];
+  const bool wrong = k >= kWrongInner && m >= kWrongOuter && n >= kWrongOuter;
+  return wrong || !is_worth_a_graph(Work::kProduct, operations_of(out.size[0], m, n, k));
+}
+
+}  // namespace
+
+void product(const Tensor& out, const Tensor& a, const Tensor& b, const ProductTerms& terms) {
+  if (is_own(out, a.size[2])) return encode(out, a, b, terms);
+  product_by_graph(out, a, b, terms);
+}
+
+namespace {
+
+// As integer_product.metal has it.
+struct Product {
+  int64_t m, n, k, alpha, beta;
+};
+
+// Sums wrap around as the dtype does: the device's graph kernels take no whole numbers.
+void integer_product(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self,
+                     double beta, double alpha) {
+  require(out.dtype != Dtype::kBool, "truth values have no products: ", a);
+  if (out.empty()) return;
+  const Tensor sum = metal::empty_contiguous(Dtype::kInt64, out.sizes());
+  if (self != nullptr) metal::copy(broadcast(*self, out.sizes()), sum);
+  const int32_t last = out.dimensions - 1;
+  const Product product{out.size[last - 1], out.size[last], a.size[last], whole_factor(alpha),
+                        self == nullptr ? 0 : whole_factor(beta)};
+  Arguments arguments;
+  arguments.add(sum).add(converted(a, Dtype::kInt64)).add(converted(b, Dtype::kInt64));
+  arguments.add(product);
+  dispatch("integer_product", "multiply", arguments, threads_for(sum));
+  metal::copy(sum, out);
+}
+
+// A tensor [.., M, N] as [B, M, N], a batch that repeats one matrix as that one.
+Tensor batched(const Tensor& tensor) {
+  Tensor view = tensor;
+  if (tensor.dimensions == 2) {
+    view.dimensions = 3;
+    view.size = {1, tensor.size[0], tensor.size[1]};
+    view.stride = {0, tensor.stride[0], tensor.stride[1]};
+  }
+  if (view.stride[0] == 0) view.size[0] = 1;
+  return view;
+}
+
+// The addend [1 or B, 1 or M, 1 or N]: axes along which it repeats are left to the device.
+Tensor addend_of(const Tensor& self, const Tensor& out) {
+  require(self.dtype == out.dtype, "the addend ", self, " has not the dtype of ", out);
+  Tensor view = broadcast(self, out.sizes());
+  for (int32_t axis = 0; axis < view.dimensions; ++axis) {
+    if (view.stride[axis] == 0) view.size[axis] = 1;
+  }
+  view = batched(view);
+  // The device may write the result before it has read all of the addend.
+  const bool is_result = self.storage->device() == out.storage->device();
+  return is_result ? backend::clone(view) : view;
+}
+
+// A sum of no products is nought, which one product with nought is too.
+Tensor zeros(Dtype dtype, std::array<int64_t, 3> sizes) {
+  Tensor fresh = metal::empty_contiguous(dtype, sizes);
+  backend::fill_zero(fresh);
+  return fresh;
+}
+
+// out = finish(alpha * a * b + beta * self); out is dense.
+void encode(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self, float beta,
+            float alpha, const Finishing& finishing) {
+  const Tensor result = batched(out);
+  const auto& size = result.size;
+  ProductTerms terms{nullptr, alpha, 0, finishing};
+  Tensor addend;
+  if (self != nullptr && beta != 0) {  // a NaN in an unused addend is not seen, as in torch
+    addend = addend_of(*self, out);
+    terms.addend = &addend;
+    terms.beta = beta;
+  }
+  if (multiply_if_packed(result, batched(a), batched(b), terms)) return;
+  if (a.size[a.dimensions - 1] > 0) return product(result, batched(a), batched(b), terms);
+  terms.alpha = 1;  // nought times infinity is not nought
+  product(result, zeros(out.dtype, {size[0], size[1], 1}), zeros(out.dtype, {1, 1, size[2]}),
+          terms);
+}
+
+}  // namespace
+
+void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self, float beta,
+              float alpha, const Finishing& finishing) {
+  const bool in_place = out.is_contiguous();
+  const Tensor result = in_place ? out : metal::empty_contiguous(out.dtype, out.sizes());
+  encode(result, a, b, self, beta, alpha, finishing);
+  if (!in_place) metal::copy(result, out);
+}
+
+}  // namespace menagerie::metal
+
+namespace menagerie {
+
+void backend::multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self,
+                       double beta, double alpha) {
+  require(a.dtype != Dtype::kFloat64, "Metal has no float64: ", a);
+  if (!is_floating(out.dtype)) return metal::integer_product(out, a, b, self, beta, alpha);
+  metal::multiply(out, a, b, self, static_cast<float>(beta), static_cast<float>(alpha), {});
+}
+
+}  // namespace menagerie

@@ -1,0 +1,62 @@
+// Products by kernels of our own, for what MPSGraph computes wrong and for what it is slow at, tile
+// by tile (kernels/tiles.h), and by the device's own graphs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/tensor.h"
+#include "metal/device.h"
+#include "metal/epilogue.h"
+
+namespace menagerie::metal {
+
+// For a GPU to be busy: four for each of the eight cores of an M1.
+inline constexpr int64_t kEnoughGroups = 32;
+
+// As the kernels have them.
+struct ProductExtents {
+  int64_t m, n, k;
+  float alpha, beta;
+};
+struct MatrixStrides {
+  int64_t batch = 0, row = 0, column = 0;
+};
+// Those of [B, M, N]; nought along an axis of one element.
+MatrixStrides strides_of(const Tensor& matrices);
+
+inline constexpr int64_t kSmallTile = 32;  // the side of the smallest
+// How many tiles of that side [batch, m, n] is, and a group of threads for each.
+int64_t tiles_of(const ProductExtents& p, int64_t batch, int64_t tile);
+Grid grid_of_tiles(const ProductExtents& p, int64_t batch, int64_t tile);
+
+// Runs <function>_<dtype>_<side of a tile> of a file for each tile of [batch, m, n].
+void dispatch_tiles(const std::string& file, const std::string& function,
+                    const Arguments& arguments, const ProductExtents& p, int64_t batch,
+                    Dtype dtype);
+
+// What a product adds to its sums, and what follows them.
+struct ProductTerms {
+  const Tensor* addend = nullptr;  // [1 or B, 1 or M, 1 or N], null: none
+  float alpha = 1, beta = 0;
+  const Finishing& finishing;
+};
+MatrixStrides strides_of_addend(const ProductTerms& terms);  // nought without one
+
+// Two a term.
+double operations_of(int64_t batch, int64_t m, int64_t n, int64_t k);
+// Whether work is so large that the device's own graphs may be faster.
+bool is_worth_a_graph(Work work, double operations);
+
+// Encodes out[B, M, N] = finish(alpha * a[1 or B, M, K] * b[1 or B, K, N] + beta * addend) on the
+// current context's stream, by whichever of the two, and what follows it: within the kernel if it
+// is ours, else in one more. `out` is contiguous and not empty, K not nought; the others lie as
+// they will.
+void product(const Tensor& out, const Tensor& a, const Tensor& b, const ProductTerms& terms);
+
+// out = finish(alpha * a * b + beta * self) over floating tensors [.., M, N] of one dtype; out has
+// elements. `self` broadcasts to out; null: nought.
+void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self, float beta,
+              float alpha, const Finishing& finishing);
+
+}  // namespace menagerie::metal
