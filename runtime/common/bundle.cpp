@@ -72,8 +72,8 @@ void check_requirements(const Manifest& manifest) {
 
 }  // namespace
 
-Bundle::Bundle(std::filesystem::path folder, const Manifest::Vouch& vouch)
-    : folder_(std::move(folder)), manifest_(Manifest::read(folder_, vouch)) {
+Bundle::Bundle(std::filesystem::path folder, const Manifest::Verify& verify)
+    : folder_(std::move(folder)), manifest_(Manifest::read(folder_, verify)) {
   try {
     check_requirements(manifest_);
   } catch (const Error& error) {
@@ -103,9 +103,9 @@ void Bundle::check_folder() const {
 
 std::shared_ptr<const Bundle> Bundle::open(const std::filesystem::path& folder,
                                            const Trust* trust) {
-  Manifest::Vouch vouch;
-  if (trust != nullptr) vouch = [&](auto document) { trust->require_signed(folder, document); };
-  return std::shared_ptr<const Bundle>(new Bundle(folder, vouch));
+  Manifest::Verify verify;
+  if (trust != nullptr) verify = [&](auto document) { trust->require_signed(folder, document); };
+  return std::shared_ptr<const Bundle>(new Bundle(folder, verify));
 }
 
 Tensor Bundle::constant(const std::string& name, int32_t wanted) const {

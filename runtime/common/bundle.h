@@ -43,7 +43,7 @@ class Bundle {
   std::shared_ptr<const OpenFile> checked_hash(const std::string& file) const;
 
  private:
-  Bundle(std::filesystem::path folder, const Manifest::Vouch& vouch);
+  Bundle(std::filesystem::path folder, const Manifest::Verify& verify);
   void check_folder() const;
   std::shared_ptr<Storage> mapped(std::span<const std::byte> bytes) const;
   // The storage of that name, made if no program has it.

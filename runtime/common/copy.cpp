@@ -168,7 +168,7 @@ void assign(const Tensor& source, const Tensor& target) {
 
 void fill_zero(const Tensor& target) {
   if (target.empty()) return;
-  // A zero of stride nought stands for every element.
+  // A zero of stride zero stands for every element.
   Tensor zero = empty_contiguous(target.dtype, {});
   std::memset(zero.raw(), 0, static_cast<size_t>(element_size(target.dtype)));
   copy(broadcast(zero, target.sizes()), target);

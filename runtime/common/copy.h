@@ -6,7 +6,7 @@
 namespace menagerie {
 
 // A view of the source with the given sizes, as torch broadcasts: missing and one-sized axes get
-// stride nought.
+// stride zero.
 Tensor broadcast(const Tensor& source, std::span<const int64_t> sizes);
 
 // Copies source into target, element by element where the strides differ; the sizes and dtypes must

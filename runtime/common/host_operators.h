@@ -15,7 +15,7 @@ namespace menagerie::host {
 // An uninitialised contiguous tensor on the device of another.
 Tensor empty_beside(const Tensor& other, Dtype dtype, std::span<const int64_t> sizes);
 
-// Where a tensor is not nought: one int64 list of positions an axis, all of the same length.
+// Where a tensor is not zero: one int64 list of positions an axis, all of the same length.
 std::vector<Tensor> places(const Tensor& self);
 // The same as a matrix [found, axes], laid out as torch does it: one axis after another.
 Tensor nonzero(const Tensor& self);

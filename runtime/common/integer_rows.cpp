@@ -91,7 +91,7 @@ void round_all(const float* from, int64_t count, const Rounding& rounding, uint8
   const float inverse = 1 / rounding.scale;
   const float offset = static_cast<float>(rounding.zero) + 0.5F;
   for (int64_t i = 0; i < count; ++i) {
-    // None is below nought by as much as one, so that cutting is rounding down.
+    // None is below zero by as much as one, so that cutting is rounding down.
     const auto whole = static_cast<int32_t>(from[i] * inverse + offset);
     to[i] = static_cast<uint8_t>(std::min<int32_t>(whole, static_cast<int32_t>(kSteps)));
   }

@@ -10,9 +10,9 @@
 
 namespace menagerie {
 
-// How a slice of numbers is rounded to 0..255: x to floor(x / scale + zero + 1/2), so that nought
-// is a whole number and the smallest and largest, or nought beyond them, just fit. A slice with NaN
-// or an infinity has the scale NaN, one of less than 1e-34 throughout the scale nought; they are
+// How a slice of numbers is rounded to 0..255: x to floor(x / scale + zero + 1/2), so that zero
+// is a whole number and the smallest and largest, or zero beyond them, just fit. A slice with NaN
+// or an infinity has the scale NaN, one of less than 1e-34 throughout the scale zero; they are
 // rounded to 0.
 struct Rounding {
   float scale = 0;
@@ -54,7 +54,7 @@ struct IntegerWeight {
 // The same rows; none either if the other operand may not be rounded.
 std::optional<IntegerWeight> integers_behind(const Tensor& weight);
 
-// How numbers from `lowest` to `highest`, or nought beyond them, are rounded.
+// How numbers from `lowest` to `highest`, or zero beyond them, are rounded.
 Rounding rounding_of(float lowest, float highest);
 
 // Rounds slices of `length` numbers that lie one after the other: all as `fixed` says, numbers

@@ -39,7 +39,7 @@ class JsonBuilder final : public nlohmann::json_sax<nlohmann::json> {
       names.push_back(name);
     }
     std::ranges::sort(names);
-    require(std::ranges::adjacent_find(names) == names.end(), "not JSON: a key comes twice");
+    require(std::ranges::adjacent_find(names) == names.end(), "not JSON: duplicate key");
     return end();
   }
 

@@ -85,9 +85,10 @@ struct Manifest {
   std::vector<Tolerance> tolerances;
 
   // Reads folder/manifest.json; fails with the file and the member that breaks a rule. With
-  // `vouch`, which fails unless somebody vouches for them, nothing is read out of the bytes before.
-  using Vouch = std::function<void(std::string_view document)>;
-  static Manifest read(const std::filesystem::path& folder, const Vouch& vouch = {});
+  // `verify`, which fails unless somebody vouches for them, nothing is read out of the bytes
+  // before.
+  using Verify = std::function<void(std::string_view document)>;
+  static Manifest read(const std::filesystem::path& folder, const Verify& verify = {});
 
   const ProgramSpec& program(const std::string& name) const;
   // The entry of a file the manifest names; fails if it names none such.

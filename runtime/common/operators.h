@@ -13,7 +13,7 @@
 namespace menagerie::backend {
 
 // out = alpha * a * b + beta * self over tensors [.., M, N] of one dtype; out has elements. `self`
-// broadcasts to out; null: nought.
+// broadcasts to out; null: zero.
 void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self, double beta,
               double alpha);
 

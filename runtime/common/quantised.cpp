@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kMaxAxes = 8;
 constexpr int64_t kMaxElements = int64_t{1} << 40;
-constexpr int kNought = 8;  // what a number of four bits is stored with added
+constexpr int kZero = 8;  // what a number of four bits is stored with added
 
 // A bfloat16 is the upper half of a float.
 float scale_at(std::span<const std::byte> scales, int64_t index) {
@@ -67,7 +67,7 @@ std::optional<Rounding> QuantisedWeight::rounding_beside(const SafeTensors& file
   std::memcpy(ends, found.bytes.data(), sizeof ends);
   require(ends[0] <= 0 && ends[1] >= 0 && std::isfinite(ends[0]) && std::isfinite(ends[1]), name,
           ": its operand's range, from ", ends[0], " to ", ends[1],
-          ", is infinite or does not hold nought");
+          ", is infinite or does not hold zero");
   return rounding_of(ends[0], ends[1]);
 }
 
@@ -89,7 +89,7 @@ float QuantisedWeight::value(int64_t row, int64_t column) const {
   if (!packed_) return static_cast<float>(static_cast<int8_t>(byte));
   const auto both = static_cast<unsigned>(byte);
   const unsigned half = column % 2 == 0 ? both & 0xFU : both >> 4;
-  return static_cast<float>(static_cast<int>(half) - kNought);
+  return static_cast<float>(static_cast<int>(half) - kZero);
 }
 
 void QuantisedWeight::widen(std::span<float> out) const {

@@ -130,7 +130,7 @@ int64_t extent(std::span<const int64_t> sizes, std::span<const int64_t> strides)
     require(strides[axis] >= 0, "stride ", strides[axis], " of axis ", axis, " is negative");
   }
   if (std::ranges::find(sizes, 0) != sizes.end()) return 0;
-  int64_t elements = 1;  // strides of nought make them more than the memory holds
+  int64_t elements = 1;  // strides of zero make them more than the memory holds
   for (size_t axis = 0; axis < sizes.size(); ++axis) {
     elements = checked_multiply(elements, sizes[axis]);
     last = checked_add(last, checked_multiply(sizes[axis] - 1, strides[axis]));

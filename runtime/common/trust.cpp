@@ -76,7 +76,7 @@ std::map<std::string, SignatureBytes> read_signatures(const std::filesystem::pat
   for (const Json& item : fields.array("signatures")) {
     const Fields entry(item, "signatures", {"keyid", "sig"});
     const auto bytes = from_hex<64>(entry.text("sig"), "signatures.sig");
-    require(found.emplace(entry.digest("keyid"), bytes).second, "signatures: a key comes twice");
+    require(found.emplace(entry.digest("keyid"), bytes).second, "signatures: duplicate keyid");
   }
   return found;
 }

@@ -33,7 +33,7 @@ inline Float8 exp_fraction(Float8 x, Float8& n) {
 // IEEE wants them.
 inline Float8 exp8(Float8 x) {
   constexpr float kLargest = 88.7228317F;  // the last x whose exponential is finite
-  constexpr float kSmallest = -104.0F;     // below it the result rounds to nought
+  constexpr float kSmallest = -104.0F;     // below it the result rounds to zero
   const Float8 zero{};
   const Float8 bounded = x > 89.0F ? zero + 89.0F : x < kSmallest ? zero + kSmallest : x;
   Float8 n;
@@ -50,7 +50,7 @@ inline Float8 exp8(Float8 x) {
 // 1 / (1 + e^-x).
 inline Float8 sigmoid8(Float8 x) { return 1.0F / (1.0F + exp8(-x)); }
 
-// Near nought by the power series (Abramowitz and Stegun 4.5.64), so that small results are as
+// Near zero by the power series (Abramowitz and Stegun 4.5.64), so that small results are as
 // exact as large ones; elsewhere by the exponential.
 inline Float8 tanh8(Float8 x) {
   constexpr float kNear = 0.3F;  // the next term of the series is below 2^-24 of the result

@@ -88,7 +88,7 @@ int64_t one_of(Numbers numbers, int32_t axis, int32_t axes, int64_t otherwise) {
   return numbers[numbers.size() == 1 ? 0 : static_cast<size_t>(axis)];
 }
 
-// Output size of a sliding window (aten/src/ATen/native/Pool.h, pooling_output_shape).
+// Output size of a given window (aten/src/ATen/native/Pool.h, pooling_output_shape).
 int64_t slide(const PooledAxis& axis, bool ceil_mode) {
   const int64_t reach = axis.dilation * (axis.window - 1) + 1;
   const int64_t room = axis.input + 2 * axis.padding - reach + (ceil_mode ? axis.stride - 1 : 0);
@@ -100,11 +100,11 @@ int64_t slide(const PooledAxis& axis, bool ceil_mode) {
 
 constexpr int64_t kLongest = int64_t{1} << 24;  // so that no product of these numbers overflows
 
-PooledAxis sliding_axis(int64_t input, int32_t axis, int32_t axes, const Sliding& sliding) {
-  PooledAxis result{.input = input, .window = one_of(sliding.window, axis, axes, 0)};
-  result.stride = one_of(sliding.stride, axis, axes, result.window);
-  result.padding = one_of(sliding.padding, axis, axes, 0);
-  result.dilation = one_of(sliding.dilation, axis, axes, 1);
+PooledAxis sliding_axis(int64_t input, int32_t axis, int32_t axes, const PoolingNumbers& given) {
+  PooledAxis result{.input = input, .window = one_of(given.window, axis, axes, 0)};
+  result.stride = one_of(given.stride, axis, axes, result.window);
+  result.padding = one_of(given.padding, axis, axes, 0);
+  result.dilation = one_of(given.dilation, axis, axes, 1);
   require(result.window >= 1 && result.stride >= 1 && result.dilation >= 1 && result.padding >= 0 &&
               result.padding <= result.window / 2 && result.window <= kLongest &&
               result.stride <= kLongest && result.dilation <= kLongest && input <= kLongest,
@@ -112,13 +112,13 @@ PooledAxis sliding_axis(int64_t input, int32_t axis, int32_t axes, const Sliding
           " and dilation ", result.dilation, " do not fit together");
   require(result.padding == 0 || result.dilation <= input, "between the points of a window of ",
           result.window, " with dilation ", result.dilation, " lies the whole input of ", input);
-  result.output = slide(result, sliding.ceil_mode);
+  result.output = slide(result, given.ceil_mode);
   return result;
 }
 
 }  // namespace
 
-Stretch PooledAxis::stretch(int64_t position) const {
+WindowExtent PooledAxis::extent(int64_t position) const {
   if (adaptive) {
     const int64_t first = position * input / output;
     const int64_t end = ((position + 1) * input + output - 1) / output;
@@ -150,11 +150,11 @@ Tensor as_volumes(const Tensor& tensor, int32_t spatial) {
   return view;
 }
 
-Windows sliding_windows(const Tensor& self, int32_t spatial, const Sliding& sliding) {
+Windows sliding_windows(const Tensor& self, int32_t spatial, const PoolingNumbers& given) {
   Windows windows{as_volumes(self, spatial), {}, spatial};
   for (int32_t axis = 0; axis < spatial; ++axis) {
     const int32_t place = 3 - spatial + axis;
-    windows.axes[place] = sliding_axis(windows.input.size[2 + place], axis, spatial, sliding);
+    windows.axes[place] = sliding_axis(windows.input.size[2 + place], axis, spatial, given);
   }
   return windows;
 }

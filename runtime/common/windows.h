@@ -38,12 +38,12 @@ ConvolutionParameters convolution_parameters(const Tensor& input,
 std::vector<int64_t> convolution_sizes(const Tensor& input, const Tensor& weight,
                                        const Tensor* bias, const ConvolutionParameters& parameters);
 
-// Every element of the output becomes its channel's bias, or nought.
+// Every element of the output becomes its channel's bias, or zero.
 void fill_with_bias(const Tensor& output, const Tensor* bias);
 
 // A stretch of one axis that an output element looks at, within the input, and the length of the
 // whole window with what hangs over into the padding.
-struct Stretch {
+struct WindowExtent {
   int64_t first;
   int64_t end;
   int64_t step;
@@ -56,7 +56,7 @@ struct PooledAxis {
   int64_t window = 1, stride = 1, padding = 0, dilation = 1;
   bool adaptive = false;  // the windows divide the axis into `output` parts
 
-  Stretch stretch(int64_t position) const;
+  WindowExtent extent(int64_t position) const;
 };
 
 // Planes of depth, height and width; images have depth 1.
@@ -68,14 +68,14 @@ struct Windows {
 
 // How an operator slides its windows: numbers for each axis, or one for all; no stride is the
 // window's own length.
-struct Sliding {
+struct PoolingNumbers {
   std::span<const int64_t> window, stride, padding, dilation;
   bool ceil_mode = false;
 };
 
 // Over the last `spatial` axes, 2 or 3, of a tensor [N, C, ...] or [C, ...]; fails if the numbers
 // do not fit.
-Windows sliding_windows(const Tensor& self, int32_t spatial, const Sliding& sliding);
+Windows sliding_windows(const Tensor& self, int32_t spatial, const PoolingNumbers& given);
 Windows adaptive_windows(const Tensor& self, std::span<const int64_t> output_size);
 
 // The geometry of a result for such a tensor: its number of axes, and its layout.

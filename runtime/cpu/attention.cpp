@@ -31,7 +31,7 @@ struct Problem {
   Tensor log_sum;  // [batch, heads, queries]
 };
 
-int64_t stride_or_nought(const Tensor& tensor, int32_t axis) {
+int64_t stride_or_zero(const Tensor& tensor, int32_t axis) {
   return tensor.size[axis] == 1 ? 0 : tensor.stride[axis];
 }
 
@@ -149,11 +149,10 @@ void each_key(int64_t keys, int64_t step, const Take& take) {
 
 void add_mask(const Block& block, int64_t key, int64_t keys, float* scores) {
   const Tensor& mask = *block.p.mask;
-  const int64_t base =
-      block.batch * stride_or_nought(mask, 0) + block.head * stride_or_nought(mask, 1);
-  const int64_t key_stride = stride_or_nought(mask, 3);
+  const int64_t base = block.batch * stride_or_zero(mask, 0) + block.head * stride_or_zero(mask, 1);
+  const int64_t key_stride = stride_or_zero(mask, 3);
   for (int64_t i = 0; i < block.rows; ++i) {
-    const int64_t start = base + (block.first + i) * stride_or_nought(mask, 2) + key * key_stride;
+    const int64_t start = base + (block.first + i) * stride_or_zero(mask, 2) + key * key_stride;
     float* row = scores + i * kScoreRow;
     if (mask.dtype == Dtype::kBool) {
       const bool* keep = mask.data<bool>() + start;

@@ -38,7 +38,7 @@ Sum<T> factor_of(double factor) {
   }
 }
 
-// What is multiplied by a beta of nought may be uninitialised.
+// What is multiplied by a beta of zero may be uninitialised.
 template <class T>
 void multiply_plainly(const Tensor& out, const Tensor& a, const Tensor& b, double beta,
                       double alpha) {
@@ -56,7 +56,7 @@ void multiply_plainly(const Tensor& out, const Tensor& a, const Tensor& b, doubl
                  static_cast<Sum<T>>(b.data<T>()[right.at(k, j)]);
         }
         T& element = out.data<T>()[to.at(i, j)];
-        if (a.size[last] != 0) sum *= product_factor;  // no products: nought, though it be infinite
+        if (a.size[last] != 0) sum *= product_factor;  // no products: zero, though it be infinite
         if (beta != 0) sum += static_cast<Sum<T>>(element) * own_factor;
         element = static_cast<T>(sum);
       }

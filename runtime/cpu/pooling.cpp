@@ -13,7 +13,7 @@ using namespace menagerie;
 namespace {
 
 // The stretches of depth, height and width that one element of the result looks at.
-using Place = std::array<Stretch, 3>;
+using Place = std::array<WindowExtent, 3>;
 
 // Calls body(plane, output offset, place) for every element of the result.
 template <class T, class Body>
@@ -30,7 +30,7 @@ void for_each_window(const Windows& windows, const Tensor& out, Body&& body) {
       Place place;
       for (size_t axis = 0; axis < 3; ++axis) {
         offset += index[axis] * out.stride[2 + axis];
-        place[axis] = windows.axes[axis].stretch(index[axis]);
+        place[axis] = windows.axes[axis].extent(index[axis]);
       }
       body(plane, offset, place);
     });
@@ -61,7 +61,7 @@ void average_windows(const Windows& windows, const Tensor& out, bool count_paddi
                      [&](int64_t at, int64_t) { sum += static_cast<double>(plane[at]); });
     int64_t inside = 1;
     int64_t padded = 1;
-    for (const Stretch& stretch : place) {
+    for (const WindowExtent& stretch : place) {
       inside *= stretch.end - stretch.first;
       padded *= stretch.padded_length;
     }

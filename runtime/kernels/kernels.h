@@ -18,7 +18,7 @@ namespace menagerie::kernels {
 enum class Activation {
   kNone,
   kRelu,
-  kLeakyRelu,  // alpha: slope below nought
+  kLeakyRelu,  // alpha: slope below zero
   kClamp,      // alpha, beta: lowest and highest value
   kGeluErf,
   kGeluTanh,
@@ -128,7 +128,7 @@ class PackedRight {
 // The largest of n values; -infinity for none.
 float maximum(const float* values, int64_t n);
 
-// Replaces each of the n values by e^(value - highest), nought below e^-87, and returns their sum.
+// Replaces each of the n values by e^(value - highest), zero below e^-87, and returns their sum.
 // No value may exceed highest.
 float exponentials(float* values, int64_t n, float highest);
 

@@ -36,7 +36,7 @@ void transpose_square(const float* from, int64_t column, float* const* to, int64
 }
 
 // So many rows of a panel from columns that are dense in memory. Squares go from the last column
-// down, and the first begins at nought: it may write some twice.
+// down, and the first begins at zero: it may write some twice.
 void pack_across(const float* from, int64_t column, int64_t rows, int64_t columns,
                  float* const* to) {
   const int64_t deep = columns < kSquare ? 0 : rows / kSquare * kSquare;
@@ -81,7 +81,8 @@ void pack_rows(const float* from, int64_t row, int64_t depth, int64_t columns, i
 }
 
 // Of any strides.
-void pack_scattered(const Laid& from, int64_t depth, int64_t columns, int64_t width, float* to) {
+void pack_scattered(const MatrixView& from, int64_t depth, int64_t columns, int64_t width,
+                    float* to) {
   for (int64_t k = 0; k < depth; ++k, to += width) {
     const float* row = from.data + k * from.row;
     for (int64_t j = 0; j < columns; ++j) to[j] = row[j * from.column];
@@ -103,14 +104,14 @@ void pack_place(const float* weights, const PanelLayout& layout, const PanelPlac
 
 }  // namespace
 
-void pack_panel(const Laid& from, int64_t depth, int64_t columns, int64_t width, float* to,
+void pack_panel(const MatrixView& from, int64_t depth, int64_t columns, int64_t width, float* to,
                 const Taps& taps) {
   const bool by_rows = from.column == 1;
   if (!by_rows && from.row == taps.count && (taps.count == 1 || taps.from == 1)) {
     return pack_columns(from.data, from.column, depth, columns, width, to, taps);
   }
   for (int64_t tap = 0; tap < taps.count; ++tap, to += taps.to) {
-    const Laid matrix{from.data + tap * taps.from, from.row, from.column};
+    const MatrixView matrix{from.data + tap * taps.from, from.row, from.column};
     if (by_rows) {
       pack_rows(matrix.data, matrix.row, depth, columns, width, to);
     } else {

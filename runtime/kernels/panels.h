@@ -1,5 +1,5 @@
 // How panels of columns are laid out for the panel kernels: [depth, width], what lies past the last
-// column nought.
+// column zero.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace menagerie::kernels {
 
 // Where a matrix [depth, columns] lies, in floats from one number to the next.
-struct Laid {
+struct MatrixView {
   const float* data;
   int64_t row;     // to the next of the depth
   int64_t column;  // to the next column
@@ -20,7 +20,7 @@ struct Taps {
 };
 
 // Copies so many columns into a panel of that width, of each tap.
-void pack_panel(const Laid& from, int64_t depth, int64_t columns, int64_t width, float* to,
+void pack_panel(const MatrixView& from, int64_t depth, int64_t columns, int64_t width, float* to,
                 const Taps& taps = {});
 
 // How weights are read as [columns, taps, depth]: a product sums up all taps.
@@ -29,7 +29,7 @@ struct PanelLayout {
   int64_t column, tap, step;  // floats to the next of each
 };
 
-// Where some columns go: [taps, depth, width], with `tap` floats to the next tap, nought where
+// Where some columns go: [taps, depth, width], with `tap` floats to the next tap, zero where
 // there is no weight.
 struct PanelPlace {
   int64_t first, columns, width, tap;

@@ -200,7 +200,7 @@ struct Place {
   int64_t image, y, x;
 };
 
-// Transforms the patch of a tile; what lies beyond the image is nought.
+// Transforms the patch of a tile; what lies beyond the image is zero.
 void gather(const Tiling& tiling, int64_t tile, float* to, int64_t plane) {
   const Tensor& input = tiling.input;
   const Place place(tiling, tile);

@@ -312,7 +312,7 @@ Tensor addend_of(const Tensor& self, const Tensor& out) {
   return is_result ? backend::clone(view) : view;
 }
 
-// A sum of no products is nought, which one product with nought is too.
+// A sum of no products is zero, which one product with zero is too.
 Tensor zeros(Dtype dtype, std::array<int64_t, 3> sizes) {
   Tensor fresh = metal::empty_contiguous(dtype, sizes);
   backend::fill_zero(fresh);
@@ -333,7 +333,7 @@ void encode(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* s
   }
   if (multiply_if_packed(result, batched(a), batched(b), terms)) return;
   if (a.size[a.dimensions - 1] > 0) return product(result, batched(a), batched(b), terms);
-  terms.alpha = 1;  // nought times infinity is not nought
+  terms.alpha = 1;  // zero times infinity is not zero
   product(result, zeros(out.dtype, {size[0], size[1], 1}), zeros(out.dtype, {1, 1, size[2]}),
           terms);
 }

@@ -22,7 +22,7 @@ struct ProductExtents {
 struct MatrixStrides {
   int64_t batch = 0, row = 0, column = 0;
 };
-// Those of [B, M, N]; nought along an axis of one element.
+// Those of [B, M, N]; zero along an axis of one element.
 MatrixStrides strides_of(const Tensor& matrices);
 
 inline constexpr int64_t kSmallTile = 32;  // the side of the smallest
@@ -41,7 +41,7 @@ struct ProductTerms {
   float alpha = 1, beta = 0;
   const Finishing& finishing;
 };
-MatrixStrides strides_of_addend(const ProductTerms& terms);  // nought without one
+MatrixStrides strides_of_addend(const ProductTerms& terms);  // zero without one
 
 // Two a term.
 double operations_of(int64_t batch, int64_t m, int64_t n, int64_t k);
@@ -50,12 +50,12 @@ bool is_worth_a_graph(Work work, double operations);
 
 // Encodes out[B, M, N] = finish(alpha * a[1 or B, M, K] * b[1 or B, K, N] + beta * addend) on the
 // current context's stream, by whichever of the two, and what follows it: within the kernel if it
-// is ours, else in one more. `out` is contiguous and not empty, K not nought; the others lie as
+// is ours, else in one more. `out` is contiguous and not empty, K not zero; the others lie as
 // they will.
 void product(const Tensor& out, const Tensor& a, const Tensor& b, const ProductTerms& terms);
 
 // out = finish(alpha * a * b + beta * self) over floating tensors [.., M, N] of one dtype; out has
-// elements. `self` broadcasts to out; null: nought.
+// elements. `self` broadcasts to out; null: zero.
 void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self, float beta,
               float alpha, const Finishing& finishing);
 

@@ -94,7 +94,7 @@ def _flash(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **rest: 
 
 
 def _unknown_query() -> tuple[str, dict[str, Any]]:
-    """Not for the flash kernel: eager's says nought for the log-sum-exp of NaN scores."""
+    """Not for the flash kernel: eager's says zero for the log-sum-exp of NaN scores."""
     _, plain = next(_operands())
     query = plain["query"].clone()
     query[0, 1, 2] = torch.nan
@@ -203,7 +203,7 @@ def _whole() -> Iterator[tuple[str, dict[str, Any], float]]:
 
 
 def _hidden_row(queries: int) -> dict[str, Any]:
-    """One query sees no key: torch's own attention gives nought for it, where softmax gives NaN."""
+    """One query sees no key: torch's own attention gives zero for it, where softmax gives NaN."""
     mask = floats(2, 1, queries, 7) < 0.4
     mask[0, 0, queries // 2] = False
     return {**_PLAIN, "query": floats(2, 2, queries, 8), "attn_mask": mask}

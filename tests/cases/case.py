@@ -135,7 +135,7 @@ def tensors(arguments: Mapping[str, Any]) -> list[torch.Tensor]:
 def relaid(draw: st.DrawFn, value: torch.Tensor) -> torch.Tensor:
     """The same values elsewhere: axes in another order, gaps between them, an offset.
 
-    What lies in the gaps is poison. Axes of stride nought stay so. The stride of an axis of one
+    What lies in the gaps is poison. Axes of stride zero stay so. The stride of an axis of one
     element is any: it means nothing.
     """
     axes = draw(st.permutations(range(value.dim())))
@@ -195,7 +195,7 @@ def _is_crowdable(case: Case, name: str, value: object) -> bool:
 def crowded_arguments(draw: st.DrawFn, case: Case) -> dict[str, Any]:
     """The case's arguments, of other values: elements of the floating operands share memory.
 
-    Each axis of such an operand is repeated (stride nought), slides by one element as a window does
+    Each axis of such an operand is repeated (stride zero), slides by one element as a window does
     (stride one), or lies as in a contiguous tensor.
     """
 

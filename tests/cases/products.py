@@ -137,7 +137,7 @@ for name, self_ in (
         )
 TABLE.add(
     "addmm_out",
-    "NaN times beta of nought",
+    "NaN times beta of zero",
     {
         "out": torch.empty(2, 3),
         "self": torch.full((3,), torch.nan),

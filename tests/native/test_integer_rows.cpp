@@ -100,7 +100,7 @@ Floats normal(size_t count, unsigned seed) {
 
 }  // namespace
 
-TEST("a slice is rounded so that its ends and nought are whole numbers") {
+TEST("a slice is rounded so that its ends and zero are whole numbers") {
   const Rounded all = rounded({0, 1, 2.4F, 2.5F, 254.6F, 255});
   CHECK(all.how.scale == 1 && all.how.zero == 0);
   CHECK(all.integers == Bytes({0, 1, 2, 3, 255, 255}));
@@ -109,7 +109,7 @@ TEST("a slice is rounded so that its ends and nought are whole numbers") {
   CHECK(both.integers == Bytes({0, 55, 55, 54, 255}));
 }
 
-TEST("of a slice on one side of nought, nought is the other end") {
+TEST("of a slice on one side of zero, zero is the other end") {
   const Rounded above = rounded({510, 510, 510});
   CHECK(above.how.scale == 2 && above.how.zero == 0);
   CHECK(above.integers == Bytes({255, 255, 255}));
@@ -118,7 +118,7 @@ TEST("of a slice on one side of nought, nought is the other end") {
   CHECK(below.integers == Bytes({0, 254}));
 }
 
-TEST("noughts, and numbers too small for a scale, are nought") {
+TEST("zeros, and numbers too small for a scale, are zero") {
   for (const float tiny : {0.0F, -0.0F, 1e-40F, -1e-36F}) {
     const Rounded none = rounded(Floats(9, tiny));
     CHECK(none.how.scale == 0);
@@ -176,14 +176,14 @@ TEST("slices of any length are each rounded by themselves, on any number of thre
 }
 
 TEST("by a range that was measured before, numbers are cut at its ends") {
-  const Rounding fixed = rounding_of(-1, 4.1F);  // steps of 0.02, nought is 50
+  const Rounding fixed = rounding_of(-1, 4.1F);  // steps of 0.02, zero is 50
   CHECK(fixed.zero == 50);
   const Rounded made = rounded({-7, -1, 0, 0.02F, 4.1F, 1e30F}, &fixed);
   CHECK(made.how.scale == fixed.scale && made.how.zero == 50);
   CHECK((made.integers == Bytes{0, 0, 50, 51, 255, 255}));
 }
 
-TEST("a range of nought rounds all to nought") {
+TEST("a range of zero rounds all to zero") {
   const Rounding fixed = rounding_of(0, 0);
   CHECK(rounded({-7, 0, 1e30F}, &fixed).integers == Bytes(3, 0));
 }
@@ -289,7 +289,7 @@ TEST("a rounded product is that of the rounded rows, with what follows it") {
   }
 }
 
-TEST("a rounded convolution rounds each image by itself, its padding being nought") {
+TEST("a rounded convolution rounds each image by itself, its padding being zero") {
   Context context(1);
   const Context::Loan loan(context);
   const int64_t channels = 3, side = 4, outputs = 2, taps = 9;

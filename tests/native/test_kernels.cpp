@@ -337,7 +337,7 @@ TEST("a packed operand serves products of any number of rows") {
   }
 }
 
-TEST("a row's exponentials are of its distance from the highest, and nought far below it") {
+TEST("a row's exponentials are of its distance from the highest, and zero far below it") {
   for (const int64_t n : {1, 8, 13, 48, 77, 93}) {
     std::vector<float> row;
     for (int64_t i = 0; i < n; ++i) row.push_back(1.5F - static_cast<float>(i * i % 97));

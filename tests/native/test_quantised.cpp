@@ -103,7 +103,7 @@ TEST("without a scale for each group there is no weight") {
   REFUSES("are not bfloat16", of(R"("F32","shape":[2,2])", 16));
 }
 
-TEST("the range of what a weight meets is two ends with nought between, beside a scale a row") {
+TEST("the range of what a weight meets is two ends with zero between, beside a scale a row") {
   const check::Folder folder;
   const auto rounding = [&](std::string_view ends, const std::string& scales = "[2]",
                             const std::string& dtype = "F32") {
@@ -118,11 +118,11 @@ TEST("the range of what a weight meets is two ends with nought between, beside a
   const std::string_view both("\x00\x00\x80\xbf\x00\x00\x80\x40", 8);  // -1 and 4
   CHECK(rounding(both)->scale == 5.0F / 255 && rounding(both)->zero == 51);
   const std::string_view positive("\x00\x00\x80\x3f\x00\x00\x80\x40", 8);  // 1 and 4
-  REFUSES("does not hold nought", rounding(positive));
+  REFUSES("does not hold zero", rounding(positive));
   const std::string_view infinite("\x00\x00\x80\xff\x00\x00\x80\x40", 8);
-  REFUSES("does not hold nought", rounding(infinite));
+  REFUSES("does not hold zero", rounding(infinite));
   const std::string_view odd("\x00\x00\xc0\x7f\x00\x00\x80\x40", 8);  // NaN and 4
-  REFUSES("does not hold nought", rounding(odd));
+  REFUSES("does not hold zero", rounding(odd));
   REFUSES("no two float32", rounding(both, "[2,1]"));
   REFUSES("no two float32", rounding(both, "[2]", "I32"));
 }

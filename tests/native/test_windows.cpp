@@ -10,7 +10,7 @@ Tensor image(int64_t height, int64_t width) {
   return empty_contiguous(Dtype::kFloat32, std::vector<int64_t>{1, 1, height, width});
 }
 
-// The points of a sliding window that lie inside, and its length where it ends at the padding.
+// The points of a given window that lie inside, and its length where it ends at the padding.
 void check_stretch(const PooledAxis& axis, int64_t position) {
   const int64_t start = position * axis.stride - axis.padding;
   std::vector<int64_t> points;
@@ -18,7 +18,7 @@ void check_stretch(const PooledAxis& axis, int64_t position) {
     const int64_t point = start + i * axis.dilation;
     if (point >= 0 && point < axis.input) points.push_back(point);
   }
-  const Stretch stretch = axis.stretch(position);
+  const WindowExtent stretch = axis.extent(position);
   std::vector<int64_t> found;
   for (int64_t i = stretch.first; i < stretch.end; i += stretch.step) found.push_back(i);
   CHECK(found == points);
@@ -30,7 +30,7 @@ void check_stretch(const PooledAxis& axis, int64_t position) {
 
 }  // namespace
 
-TEST("sliding windows look at the points that their definition names") {
+TEST("given windows look at the points that their definition names") {
   for (const int64_t input : {1, 2, 5, 9}) {
     for (const int64_t window : {1, 2, 3, 4}) {
       for (const int64_t stride : {1, 2, 3}) {
@@ -61,11 +61,11 @@ TEST("adaptive windows cover the image from end to end, each at least one point"
     for (int64_t output = 1; output < 14; ++output) {
       const std::vector<int64_t> sizes{1, output};
       const PooledAxis axis = adaptive_windows(image(1, input), sizes).axes[2];
-      CHECK(axis.stretch(0).first == 0 && axis.stretch(output - 1).end == input);
+      CHECK(axis.extent(0).first == 0 && axis.extent(output - 1).end == input);
       for (int64_t i = 0; i < output; ++i) {
-        const Stretch stretch = axis.stretch(i);
+        const WindowExtent stretch = axis.extent(i);
         CHECK(stretch.first < stretch.end && stretch.end <= input);
-        CHECK(i == 0 || stretch.first <= axis.stretch(i - 1).end);
+        CHECK(i == 0 || stretch.first <= axis.extent(i - 1).end);
       }
     }
   }

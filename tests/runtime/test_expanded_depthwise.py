@@ -147,7 +147,7 @@ def test_the_profile_says_what_was_computed_together(bundle: Path) -> None:
 
 
 def test_nan_spreads_as_far_as_windows_do(session: Session, blocks: Blocks) -> None:
-    """Into every result, as in eager; of rows that are multiplied by nought, too."""
+    """Into every result, as in eager; of rows that are multiplied by zero, too."""
     image = torch.zeros(1, 3, 45, 45)
     image[0, :2, 20, 20] = np.nan
     assert_eagers(session, blocks, image, rtol=1e-5, atol=1e-5, equal_nan=True)

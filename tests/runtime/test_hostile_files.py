@@ -112,7 +112,7 @@ WEIGHTS: dict[str, tuple[bytes, str]] = {
     "text after header": (tensors(b"{}{}"), "expected end of input"),
     "tensor twice": (
         tensors(b'{"w":%s,"w":%s}' % ((json.dumps(entry()).encode(),) * 2), bytes(16)),
-        "a key comes twice",
+        "duplicate key",
     ),
     "same bytes twice": (tensors({"a": entry(), "b": entry()}, bytes(16)), "tensors overlap"),
     "hole": (tensors({"a": entry(), "b": entry(20, 36)}, bytes(36)), "tensors leave a hole"),
@@ -220,10 +220,10 @@ MANIFESTS: dict[str, tuple[Edit, str]] = {
     "not UTF-8": (text(lambda t: t.replace(b"hostile", b"host\xff")), "ill-formed UTF-8"),
     "deep lists": (text(lambda _: b"[" * 1_000_000), "nested too deeply"),
     "deep objects": (text(lambda _: b'{"a":' * 1_000_000), "nested too deeply"),
-    "key twice": (text(lambda t: t[:-1] + b', "version": 2}'), "a key comes twice"),
+    "key twice": (text(lambda t: t[:-1] + b', "version": 2}'), "duplicate key"),
     "inner key twice": (
         text(lambda t: t.replace(b'"requires": {', b'"requires": {"system": "linux", ')),
-        "a key comes twice",
+        "duplicate key",
     ),
     "too large": (text(lambda t: t + b" " * (8 << 20)), "more than 8388608"),
     "huge whole number": (text(lambda t: t.replace(b": 1,", b": 1" + b"0" * 400 + b",")), "range"),

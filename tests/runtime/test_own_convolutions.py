@@ -171,7 +171,7 @@ def few_session(
 def test_small_products_end_with_each_activation(
     few_session: Session, few: Few, height: int, width: int, scale: float, seed: int
 ) -> None:
-    """Also far out, where an exponential is nought or beyond all floats."""
+    """Also far out, where an exponential is zero or beyond all floats."""
     generator = torch.Generator().manual_seed(seed)
     image = scale * torch.randn(1, 1, height, width, generator=generator)
     assert_eagers(few_session, few, image, rtol=1e-5, atol=1e-5)
@@ -184,7 +184,7 @@ def test_nan_and_infinity_spread_as_in_eager(few_session: Session, few: Few) -> 
     assert_eagers(few_session, few, image, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
-def test_activations_far_below_nought_are_nought(few_session: Session, few: Few) -> None:
+def test_activations_far_below_zero_are_zero(few_session: Session, few: Few) -> None:
     """SiLU of -1e37, too; sums of seven such numbers cancel, hence the tolerance."""
     image = torch.tensor([1e37, -1e37, 1e34, -1e34]).reshape(1, 1, 2, 2)
     assert_eagers(few_session, few, image, rtol=1e-4, atol=1e-6)

@@ -6,19 +6,19 @@ using namespace menagerie;
 
 namespace {
 
-Tensor averaged(AtenTensorHandle self, int32_t spatial, const Sliding& sliding, bool count_padding,
-                const int64_t* divisor) {
+Tensor averaged(AtenTensorHandle self, int32_t spatial, const PoolingNumbers& given,
+                bool count_padding, const int64_t* divisor) {
   const Tensor& input = operand(self);
   require(is_floating(input.dtype), "averages are of floating numbers, not of ", input);
-  require(divisor == nullptr || *divisor != 0, "the divisor is nought");
-  const Windows windows = sliding_windows(input, spatial, sliding);
+  require(divisor == nullptr || *divisor != 0, "divisor_override must not be zero");
+  const Windows windows = sliding_windows(input, spatial, given);
   return backend::average(input, windows, pooled_geometry(input, windows), count_padding,
                           divisor == nullptr ? std::nullopt : std::optional(*divisor));
 }
 
-ValuesAndIndices largest(AtenTensorHandle self, int32_t spatial, const Sliding& sliding) {
+ValuesAndIndices largest(AtenTensorHandle self, int32_t spatial, const PoolingNumbers& given) {
   const Tensor& input = operand(self);
-  const Windows windows = sliding_windows(input, spatial, sliding);
+  const Windows windows = sliding_windows(input, spatial, given);
   return backend::largest(input, windows, pooled_geometry(input, windows));
 }
 
@@ -31,12 +31,12 @@ AOTITorchError aoti_torch_device_avg_pool2d(AtenTensorHandle self, const int64_t
                                             int32_t count_include_pad, int64_t* divisor_override,
                                             AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
-    const Sliding sliding{numbers(kernel_size, kernel_size_len_),
-                          numbers(stride, stride_len_),
-                          numbers(padding, padding_len_),
-                          {},
-                          ceil_mode != 0};
-    *ret0 = to_handle(averaged(self, 2, sliding, count_include_pad != 0, divisor_override));
+    const PoolingNumbers given{numbers(kernel_size, kernel_size_len_),
+                               numbers(stride, stride_len_),
+                               numbers(padding, padding_len_),
+                               {},
+                               ceil_mode != 0};
+    *ret0 = to_handle(averaged(self, 2, given, count_include_pad != 0, divisor_override));
   });
 }
 
@@ -47,12 +47,12 @@ AOTITorchError aoti_torch_device_avg_pool3d(AtenTensorHandle self, const int64_t
                                             int32_t count_include_pad, int64_t* divisor_override,
                                             AtenTensorHandle* ret0) {
   return kernel(__func__, [&] {
-    const Sliding sliding{numbers(kernel_size, kernel_size_len_),
-                          numbers(stride, stride_len_),
-                          numbers(padding, padding_len_),
-                          {},
-                          ceil_mode != 0};
-    *ret0 = to_handle(averaged(self, 3, sliding, count_include_pad != 0, divisor_override));
+    const PoolingNumbers given{numbers(kernel_size, kernel_size_len_),
+                               numbers(stride, stride_len_),
+                               numbers(padding, padding_len_),
+                               {},
+                               ceil_mode != 0};
+    *ret0 = to_handle(averaged(self, 3, given, count_include_pad != 0, divisor_override));
   });
 }
 
@@ -62,10 +62,10 @@ AOTITorchError aoti_torch_device_max_pool2d_with_indices(
     const int64_t* dilation, int64_t dilation_len_, int32_t ceil_mode, AtenTensorHandle* ret0,
     AtenTensorHandle* ret1) {
   return kernel(__func__, [&] {
-    const Sliding sliding{numbers(kernel_size, kernel_size_len_), numbers(stride, stride_len_),
-                          numbers(padding, padding_len_), numbers(dilation, dilation_len_),
-                          ceil_mode != 0};
-    give(largest(self, 2, sliding), ret0, ret1);
+    const PoolingNumbers given{numbers(kernel_size, kernel_size_len_), numbers(stride, stride_len_),
+                               numbers(padding, padding_len_), numbers(dilation, dilation_len_),
+                               ceil_mode != 0};
+    give(largest(self, 2, given), ret0, ret1);
   });
 }
 
@@ -75,10 +75,10 @@ AOTITorchError aoti_torch_device_max_pool3d_with_indices(
     const int64_t* dilation, int64_t dilation_len_, int32_t ceil_mode, AtenTensorHandle* ret0,
     AtenTensorHandle* ret1) {
   return kernel(__func__, [&] {
-    const Sliding sliding{numbers(kernel_size, kernel_size_len_), numbers(stride, stride_len_),
-                          numbers(padding, padding_len_), numbers(dilation, dilation_len_),
-                          ceil_mode != 0};
-    give(largest(self, 3, sliding), ret0, ret1);
+    const PoolingNumbers given{numbers(kernel_size, kernel_size_len_), numbers(stride, stride_len_),
+                               numbers(padding, padding_len_), numbers(dilation, dilation_len_),
+                               ceil_mode != 0};
+    give(largest(self, 3, given), ret0, ret1);
   });
 }
 

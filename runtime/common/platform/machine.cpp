@@ -33,7 +33,7 @@ std::string text_of(const char* key) {
   std::string text(size, '\0');
   require(::sysctlbyname(key, text.data(), &size, nullptr, 0) == 0, "the system does not tell ",
           key);
-  return text.c_str();  // without the terminating nought
+  return text.c_str();  // without the terminating zero
 }
 
 // "15.0.1" as {15, 0, 1}.

@@ -14,12 +14,12 @@ namespace {
 thread_local int32_t kept = 1;
 
 // The helpers of one calling thread.
-class Crew {
+class HelperThreads {
  public:
-  Crew() = default;
-  Crew(const Crew&) = delete;
-  Crew& operator=(const Crew&) = delete;
-  ~Crew() {
+  HelperThreads() = default;
+  HelperThreads(const HelperThreads&) = delete;
+  HelperThreads& operator=(const HelperThreads&) = delete;
+  ~HelperThreads() {
     {
       const std::lock_guard lock(mutex_);
       ends_ = true;
@@ -89,8 +89,8 @@ void choose(int32_t count) { kept = count; }
 void run_on_each(void (*run)(void*), void* data, size_t most) {
   const auto wanted = std::min(most, static_cast<size_t>(std::max(kept, 1)));
   if (wanted <= 1) return run(data);
-  thread_local Crew crew;
-  crew.run(run, data, wanted - 1);
+  thread_local HelperThreads helpers;
+  helpers.run(run, data, wanted - 1);
 }
 
 }  // namespace menagerie::threads

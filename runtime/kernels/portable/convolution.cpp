@@ -34,7 +34,7 @@ class Window {
   int64_t taps() const { return window_[0] * window_[1] * window_[2]; }
   // Where the input of the output at `index` ([batch, ...]) lies for a tap, without the channel;
   // -1 where the window leaves the input.
-  int64_t input_offset(const std::array<int64_t, Rows::kAxes>& index, int64_t tap) const;
+  int64_t input_offset(const std::array<int64_t, ResultRows::kAxes>& index, int64_t tap) const;
   // Where a tap lies in a weight.
   int64_t weight_offset(int64_t tap) const;
 
@@ -90,7 +90,8 @@ Spatial Window::split(int64_t tap) const {
   return {tap / window_[2] / window_[1], tap / window_[2] % window_[1], tap % window_[2]};
 }
 
-int64_t Window::input_offset(const std::array<int64_t, Rows::kAxes>& index, int64_t tap) const {
+int64_t Window::input_offset(const std::array<int64_t, ResultRows::kAxes>& index,
+                             int64_t tap) const {
   const Spatial taps = split(tap);
   int64_t offset = index[0] * batch_stride_;
   for (size_t axis = 0; axis < kSpatial; ++axis) {
@@ -107,8 +108,8 @@ int64_t Window::weight_offset(int64_t tap) const {
 }
 
 // The rows of an output [batch, channels, ...]: one each batch and position.
-Rows rows_of(const Tensor& output) {
-  Rows rows;
+ResultRows rows_of(const Tensor& output) {
+  ResultRows rows;
   rows.size[0] = output.size[0];
   rows.stride[0] = output.stride[0];
   for (int32_t axis = 2; axis < output.dimensions; ++axis) {
@@ -186,7 +187,7 @@ struct Gather {
   const float* input;  // the group's first channel
   int64_t channels, channel_stride;
   const Window* window;
-  Rows rows;
+  ResultRows rows;
 
   // The rows [first, first + count) of one panel, of kTileRows at most.
   void pack_panel(int64_t first, int64_t count, int64_t from, int64_t depth, float* to) const {

@@ -17,7 +17,7 @@ void each(float* values, int64_t count, Function function) {
 
 float hard_sigmoid(float x) { return std::clamp(x / 6 + 0.5F, 0.0F, 1.0F); }
 
-// Eight at a time, the last ones padded with noughts.
+// Eight at a time, the last ones padded with zeros.
 template <class Function>
 void each_eight(float* values, int64_t count, Function function) {
   for (int64_t i = 0; i < count; i += 8) {
@@ -33,7 +33,7 @@ Float8 sigmoid(Float8 x) { return 1.0F / (1.0F + exp8(-x)); }
 
 }  // namespace
 
-std::array<int64_t, Rows::kAxes> Rows::index(int64_t row) const {
+std::array<int64_t, ResultRows::kAxes> ResultRows::index(int64_t row) const {
   std::array<int64_t, kAxes> index{};
   for (size_t axis = kAxes; axis-- > 0;) {
     index[axis] = row % size[axis];
@@ -42,7 +42,7 @@ std::array<int64_t, Rows::kAxes> Rows::index(int64_t row) const {
   return index;
 }
 
-int64_t Rows::offset(int64_t row) const {
+int64_t ResultRows::offset(int64_t row) const {
   int64_t offset = 0;
   for (size_t axis = kAxes; axis-- > 0;) {
     offset += row % size[axis] * stride[axis];

@@ -9,7 +9,7 @@
 namespace menagerie::portable {
 
 // Where the rows of a result lie: a row's number counts through the axes, the last one fastest.
-struct Rows {
+struct ResultRows {
   static constexpr size_t kAxes = 1 + kMaxSpatial;
   std::array<int64_t, kAxes> size{1, 1, 1, 1};
   std::array<int64_t, kAxes> stride{};
@@ -22,7 +22,7 @@ struct Rows {
 // A matrix of floats within a tensor.
 struct Place {
   float* data = nullptr;
-  Rows rows = {};
+  ResultRows rows = {};
   int64_t column = 0;  // stride from one column to the next
 
   float* at(int64_t row, int64_t first) const { return data + rows.offset(row) + first * column; }

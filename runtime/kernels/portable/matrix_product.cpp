@@ -1,4 +1,4 @@
-// Matrix products over tensors of any strides.
+// MatrixPart products over tensors of any strides.
 #include <algorithm>
 #include <vector>
 
@@ -10,11 +10,11 @@ namespace menagerie::portable {
 namespace {
 
 // One matrix of a batch.
-struct Matrix {
+struct MatrixPart {
   float* data;
   int64_t rows, columns, row, column;
 
-  Matrix(const Tensor& tensor, int64_t batch) {
+  MatrixPart(const Tensor& tensor, int64_t batch) {
     const int32_t last = tensor.dimensions - 1;
     data = tensor.data<float>() + (last == 2 ? batch * tensor.stride[0] : 0);
     rows = tensor.size[last - 1];
@@ -24,21 +24,21 @@ struct Matrix {
   }
 
   Place place() const {
-    Rows along;
+    ResultRows along;
     along.size[3] = rows;
     along.stride[3] = row;
     return {data, along, column};
   }
 };
 
-PackLeft packing_of(const Matrix& left) {
+PackLeft packing_of(const MatrixPart& left) {
   return [left](int64_t first, int64_t rows, int64_t from, int64_t depth, float* to) {
     const float* begin = left.data + first * left.row + from * left.column;
     pack_rows(begin, rows, left.row, depth, left.column, to);
   };
 }
 
-std::shared_ptr<const RightPanels> right_of(const Tensor& b, const Matrix& right) {
+std::shared_ptr<const RightPanels> right_of(const Tensor& b, const MatrixPart& right) {
   const auto make = [&] {
     return std::make_shared<RightPanels>(right.data, right.rows, right.columns, right.row,
                                          right.column);
@@ -66,12 +66,12 @@ void matrix_product(const Product& product, const Tensor& output) {
                 .epilogue = product.epilogue};
   std::vector<BlockedProduct> products;
   for (int64_t batch = 0; batch < batches; ++batch) {
-    const Matrix right(product.b, batch);
-    finish.result = Matrix(output, batch).place();
+    const MatrixPart right(product.b, batch);
+    finish.result = MatrixPart(output, batch).place();
     if (product.epilogue.other != nullptr) {
-      finish.other = Matrix(*product.epilogue.other, batch).place();
+      finish.other = MatrixPart(*product.epilogue.other, batch).place();
     }
-    products.push_back({finish.result.rows.count(), packing_of(Matrix(product.a, batch)),
+    products.push_back({finish.result.rows.count(), packing_of(MatrixPart(product.a, batch)),
                         right_of(product.b, right), finish});
   }
   run(products);

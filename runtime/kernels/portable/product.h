@@ -14,7 +14,7 @@
 namespace menagerie::portable {
 
 // Packs `width` columns of `depth` elements, at k * row + j * column, as one panel
-// [depth, kTileColumns]; columns past the end are nought.
+// [depth, kTileColumns]; columns past the end are zero.
 void pack_panel(const float* data, int64_t depth, int64_t width, int64_t row, int64_t column,
                 float* to);
 
@@ -43,7 +43,7 @@ class RightPanels : public Prepared {
 };
 
 // Writes rows [first, first + rows) and columns [from, from + depth) of the left operand as panels
-// [depth, kTileRows], one after the other; rows past the end are nought.
+// [depth, kTileRows], one after the other; rows past the end are zero.
 using PackLeft =
     std::function<void(int64_t first, int64_t rows, int64_t from, int64_t depth, float* to)>;
 

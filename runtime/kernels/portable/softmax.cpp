@@ -1,4 +1,4 @@
-// Rows of a softmax in vectors of eight.
+// ResultRows of a softmax in vectors of eight.
 #include <algorithm>
 #include <cstring>
 
@@ -24,7 +24,7 @@ Float8 load_rest(const float* values, int64_t count, float filling) {
   return x;
 }
 
-// e^x for x <= 0 where results below the normal range may become nought: one scaling is enough.
+// e^x for x <= 0 where results below the normal range may become zero: one scaling is enough.
 Float8 exp_of_negative(Float8 x) {
   constexpr float kSmallest = -87.0F;
   const Float8 bounded = x > kSmallest ? x : Float8{} + kSmallest;

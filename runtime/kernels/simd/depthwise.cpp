@@ -9,17 +9,17 @@
 namespace menagerie::simd {
 namespace {
 
-Reach reach_down(const Sliding& s, int64_t y) {
+WindowRange reach_down(const RowConvolution& s, int64_t y) {
   const auto& p = s.parameters;
   return {y * p.stride[0] - p.padding[0], p.dilation[0], s.window_height, s.height};
 }
 
-void slide(const Sliding& s, int64_t y, const Reach& down, const Stretch& stretch,
+void slide(const RowConvolution& s, int64_t y, const WindowRange& down, const ResultRun& run,
            const float* const* rows) {
   const auto& p = s.parameters;
-  const Reach& across = stretch.across;
+  const WindowRange& across = run.across;
   const int64_t row = s.window_width * s.windows_column;
-  const int64_t left = stretch.first * p.stride[1] - p.padding[1] + across.first * p.dilation[1];
+  const int64_t left = run.first * p.stride[1] - p.padding[1] + across.first * p.dilation[1];
   WindowTile tile;
   tile.input = rows;
   tile.left = left * s.input_column;
@@ -29,18 +29,18 @@ void slide(const Sliding& s, int64_t y, const Reach& down, const Stretch& stretc
   tile.weights_row = row;
   tile.weights_column = s.windows_column;
   tile.bias = s.bias;
-  tile.output = s.output + y * s.output_row + stretch.first * s.output_column;
+  tile.output = s.output + y * s.output_row + run.first * s.output_column;
   tile.output_step = s.output_column;
   tile.rows = down.count();
   tile.columns = across.count();
-  tile.count = stretch.count;
+  tile.count = run.count;
   tile.channels = s.channels;
   kernels().slide(tile, s.finish);
 }
 
 }  // namespace
 
-Reach::Reach(int64_t at, int64_t step, int64_t window, int64_t size)
+WindowRange::WindowRange(int64_t at, int64_t step, int64_t window, int64_t size)
     : first(at >= 0 ? 0 : (-at + step - 1) / step),
       last(std::min(window, size > at ? (size - at + step - 1) / step : 0)) {}
 
@@ -62,14 +62,14 @@ std::shared_ptr<PackedWindows> packed_windows(const Tensor& weight) {
                                   [&] { return std::make_shared<PackedWindows>(weight); });
 }
 
-std::vector<Stretch> stretches(const ConvolutionParameters& p, int64_t image, int64_t window,
-                               int64_t results) {
+std::vector<ResultRun> result_runs(const ConvolutionParameters& p, int64_t image, int64_t window,
+                                   int64_t results) {
   const auto reach = [&](int64_t x) {
-    return Reach(x * p.stride[1] - p.padding[1], p.dilation[1], window, image);
+    return WindowRange(x * p.stride[1] - p.padding[1], p.dilation[1], window, image);
   };
-  std::vector<Stretch> made;
+  std::vector<ResultRun> made;
   for (int64_t x = 0; x < results; ++x) {
-    const Reach across = reach(x);
+    const WindowRange across = reach(x);
     if (made.empty() || made.back().count == kMostWindows || made.back().across != across) {
       made.push_back({x, 0, across});
     }
@@ -78,15 +78,15 @@ std::vector<Stretch> stretches(const ConvolutionParameters& p, int64_t image, in
   return made;
 }
 
-void slide_row(const Sliding& s, int64_t y) {
+void slide_row(const RowConvolution& s, int64_t y) {
   const auto& p = s.parameters;
-  const Reach down = reach_down(s, y);
+  const WindowRange down = reach_down(s, y);
   const float* rows[kMostWindowRows];
   for (int64_t i = 0; i < down.count(); ++i) {
     const int64_t place = y * p.stride[0] - p.padding[0] + (down.first + i) * p.dilation[0];
     rows[i] = s.input + place % s.rows_held * s.input_row;
   }
-  for (const Stretch& stretch : s.across) slide(s, y, down, stretch, rows);
+  for (const ResultRun& run : s.across) slide(s, y, down, run, rows);
 }
 
 namespace {
@@ -116,7 +116,7 @@ bool depthwise(const Tensor& input, const Tensor& weight, const Tensor* bias,
   }
   note_own_kernel();
   const auto windows = packed_windows(weight);
-  const auto across = stretches(parameters, input.size[3], weight.size[3], output.size[3]);
+  const auto across = result_runs(parameters, input.size[3], weight.size[3], output.size[3]);
   const int64_t rows = output.size[0] * output.size[2];
   const int64_t products = output.elements() * weight.size[2] * weight.size[3];
   const int64_t chunk = kTask * rows / products + 1;
@@ -124,24 +124,24 @@ bool depthwise(const Tensor& input, const Tensor& weight, const Tensor* bias,
     for (size_t next = 0, end = 0; left.take(next, end);) {
       for (; next < end; ++next) {
         const int64_t image = static_cast<int64_t>(next) / output.size[2];
-        const Sliding sliding{input.data<float>() + image * input.stride[0],
-                              input.size[2],
-                              input.stride[2],
-                              input.stride[3],
-                              input.size[2],
-                              windows->values.data(),
-                              input.size[1],
-                              weight.size[2],
-                              weight.size[3],
-                              bias == nullptr ? nullptr : bias->data<float>(),
-                              output.data<float>() + image * output.stride[0],
-                              output.stride[2],
-                              output.stride[3],
-                              across,
-                              input.size[1],
-                              parameters,
-                              finish};
-        slide_row(sliding, static_cast<int64_t>(next) % output.size[2]);
+        const RowConvolution row{input.data<float>() + image * input.stride[0],
+                                 input.size[2],
+                                 input.stride[2],
+                                 input.stride[3],
+                                 input.size[2],
+                                 windows->values.data(),
+                                 input.size[1],
+                                 weight.size[2],
+                                 weight.size[3],
+                                 bias == nullptr ? nullptr : bias->data<float>(),
+                                 output.data<float>() + image * output.stride[0],
+                                 output.stride[2],
+                                 output.stride[3],
+                                 across,
+                                 input.size[1],
+                                 parameters,
+                                 finish};
+        slide_row(row, static_cast<int64_t>(next) % output.size[2]);
       }
     }
   });

@@ -24,27 +24,27 @@ struct PackedWindows : Prepared {
 std::shared_ptr<PackedWindows> packed_windows(const Tensor& weight);
 
 // The places of a window along an axis that lie in the image, where it begins at `at`.
-struct Reach {
-  Reach(int64_t at, int64_t step, int64_t window, int64_t size);
+struct WindowRange {
+  WindowRange(int64_t at, int64_t step, int64_t window, int64_t size);
   int64_t count() const { return last > first ? last - first : 0; }
-  bool operator==(const Reach&) const = default;
+  bool operator==(const WindowRange&) const = default;
 
   int64_t first, last;
 };
 
 // Neighbouring results of a row whose windows reach alike.
-struct Stretch {
+struct ResultRun {
   int64_t first, count;
-  Reach across;
+  WindowRange across;
 };
 
 // A row of `results` in stretches of at most kMostWindows, of an image and windows so wide.
-std::vector<Stretch> stretches(const ConvolutionParameters& parameters, int64_t image,
-                               int64_t window, int64_t results);
+std::vector<ResultRun> result_runs(const ConvolutionParameters& parameters, int64_t image,
+                                   int64_t window, int64_t results);
 
 // Neighbouring channels of an image, and where their results go. Steps are in floats; channels are
 // dense.
-struct Sliding {
+struct RowConvolution {
   const float* input;  // row y of the image is held at y % rows_held, if a window reaches it
   int64_t rows_held;
   int64_t input_row, input_column;
@@ -55,14 +55,14 @@ struct Sliding {
   const float* bias;  // null for none
   float* output;      // of the first row
   int64_t output_row, output_column;
-  std::span<const Stretch> across;  // of a row of results
+  std::span<const ResultRun> across;  // of a row of results
   int64_t channels;
   const ConvolutionParameters& parameters;
   const Finish& finish;
 };
 
 // Computes row `y` of the results.
-void slide_row(const Sliding& sliding, int64_t y);
+void slide_row(const RowConvolution& row, int64_t y);
 
 // Whether a convolution of images with so many channels, each with a window of its own, is one that
 // `slide_row` computes: the weight is a constant, channels of the results are dense.

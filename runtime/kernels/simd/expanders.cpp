@@ -34,7 +34,7 @@ class FloatExpander : public PanelExpander {
 
 constexpr int64_t kGroup = 4;  // integers that one instruction multiplies and adds up
 
-// The integers of a weight, panel by panel: [depth / 4, width, 4], nought beyond the last column.
+// The integers of a weight, panel by panel: [depth / 4, width, 4], zero beyond the last column.
 class PackedIntegers : public Prepared {
  public:
   PackedIntegers(const Tensor& values, int64_t width) {
@@ -167,8 +167,8 @@ class WindowExpander : public PanelExpander {
       : PanelExpander(call, finish, packed_panels(call.expansion, layout_of(call.expansion))) {
     const auto& p = call.expansion_parameters;
     for (int64_t x = 0; x < call.expansion.size[3]; ++x) {
-      const Reach pixels(x * p.dilation[1] - p.padding[1], p.stride[1], width(),
-                         call.input.size[3]);
+      const WindowRange pixels(x * p.dilation[1] - p.padding[1], p.stride[1], width(),
+                               call.input.size[3]);
       across_.push_back(pixels);
     }
   }
@@ -205,7 +205,7 @@ class WindowExpander : public PanelExpander {
     const int64_t column = call().input.stride[3], step = p.stride[1] * column;
     const int64_t pixels = width(), between = depth();
     for (size_t x = 0; x < across_.size(); ++x, ++to) {
-      const Reach reach = from == nullptr ? Reach(0, 1, 0, 0) : across_[x];
+      const WindowRange reach = from == nullptr ? WindowRange(0, 1, 0, 0) : across_[x];
       const int64_t left = (static_cast<int64_t>(x) * p.dilation[1] - p.padding[1]) * column;
       for (int64_t i = 0; i < pixels; ++i) {
         to[i * between] = i >= reach.first && i < reach.last ? from[left + i * step] : 0;
@@ -213,7 +213,8 @@ class WindowExpander : public PanelExpander {
     }
   }
 
-  std::vector<Reach> across_;  // of each column of a window, the pixels for which it is inside
+  std::vector<WindowRange>
+      across_;  // of each column of a window, the pixels for which it is inside
 };
 
 // Null where the weight does not lie as the kernels want it.

@@ -23,27 +23,27 @@ struct Block {
   const Tensor& output;
   const float* windows;
   const Finish& finish;
-  std::span<const Stretch> across;  // of a row of results
+  std::span<const ResultRun> across;  // of a row of results
   const Expander& expander;
 
   // Of the expanded image.
   int64_t height() const { return call.sizes[2]; }
   int64_t width() const { return call.sizes[3]; }
-  // Rows of the expanded image that a window reaches over.
+  // HeldRows of the expanded image that a window reaches over.
   int64_t reach() const { return (call.weight.size[2] - 1) * call.parameters.dilation[0] + 1; }
 };
 
 // The rows of an expanded image that the next window reaches, panel by panel of its channels.
-class Rows {
+class HeldRows {
  public:
-  Rows(const Block& block, int64_t image) : block_(block), image_(image) {
+  HeldRows(const Block& block, int64_t image) : block_(block), image_(image) {
     int64_t room = 0;
     for (const Channels& panel : block.expander.panels()) room += panel.width;
     room = room * row(1) + block.expander.gathered();
     memory_ = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(room * block.reach()));
   }
 
-  // Computes row `y` of the results. Rows come one after the other.
+  // Computes row `y` of the results. HeldRows come one after the other.
   void slide(int64_t y) {
     const auto& p = block_.call.parameters;
     const int64_t top = std::clamp<int64_t>(y * p.stride[0] - p.padding[0], 0, block_.height());
@@ -74,7 +74,7 @@ class Rows {
     return memory_.get() + y % block_.reach() * block_.expander.gathered();
   }
 
-  Sliding over(const Channels& channels, const float* memory) const {
+  RowConvolution over(const Channels& channels, const float* memory) const {
     const Expanded& call = block_.call;
     const Tensor& output = block_.output;
     return {memory,
@@ -112,7 +112,7 @@ void run(const Block& block) {
     for (size_t next = 0, end = 0; left.take(next, end);) {
       const auto task = static_cast<int64_t>(next);
       const int64_t band = task % bands;
-      Rows rows(block, task / bands);
+      HeldRows rows(block, task / bands);
       for (int64_t y = band * height / bands; y < (band + 1) * height / bands; ++y) rows.slide(y);
     }
   });
@@ -137,7 +137,7 @@ bool expanded_depthwise(const Expanded& call, const Tensor& output) {
   if (expander == nullptr) return false;
   const auto windows = packed_windows(call.weight);
   const auto across =
-      stretches(call.parameters, call.sizes[3], call.weight.size[3], output.size[3]);
+      result_runs(call.parameters, call.sizes[3], call.weight.size[3], output.size[3]);
   run({call, output, windows->values.data(), outer, across, *expander});
   return true;
 }

@@ -9,7 +9,7 @@
 namespace menagerie::simd {
 namespace {
 
-// e^x for -87 <= x <= 87 or NaN, to 3e-7 of itself near nought and 1.3e-6 far out: a power of two,
+// e^x for -87 <= x <= 87 or NaN, to 3e-7 of itself near zero and 1.3e-6 far out: a power of two,
 // and a polynomial that is nearest to 2^r over -1/2 <= r <= 1/2, to 1.1e-7 of it (by iteratively
 // weighted least squares). The rest of log2(e) is left out, 1.3e-8 of itself for each unit of x.
 template <class Lanes>
@@ -34,7 +34,7 @@ struct Sigmoid {
   }
 };
 
-// Nought to 2e-36 from -87 on: the sigmoid is never quite nought, and not to be multiplied by more.
+// Zero to 2e-36 from -87 on: the sigmoid is never quite zero, and not to be multiplied by more.
 struct Silu {
   template <class Lanes>
   static typename Lanes::Vector of(typename Lanes::Vector x) {
@@ -84,7 +84,7 @@ struct Gelu {
 };
 
 // Rows of values, and where their activations go.
-struct Stretch {
+struct ValueRows {
   const float* from;
   int64_t from_row;
   float* to;
@@ -93,7 +93,7 @@ struct Stretch {
 };
 
 template <class Lanes, class Function>
-void each(const Stretch& s) {
+void each(const ValueRows& s) {
   const int64_t rest = s.columns % Lanes::kCount, whole = s.columns - rest;
   for (int64_t i = 0; i < s.rows; ++i) {
     const float* from = s.from + i * s.from_row;
@@ -108,29 +108,29 @@ void each(const Stretch& s) {
 }
 
 template <class Lanes>
-__attribute__((noinline)) void activate(kernels::Activation activation, const Stretch& stretch) {
+__attribute__((noinline)) void activate(kernels::Activation activation, const ValueRows& rows) {
   using kernels::Activation;
   switch (activation) {
     case Activation::kSwish:
-      return each<Lanes, Silu>(stretch);
+      return each<Lanes, Silu>(rows);
     case Activation::kSigmoid:
-      return each<Lanes, Sigmoid>(stretch);
+      return each<Lanes, Sigmoid>(rows);
     case Activation::kHardSwish:
-      return each<Lanes, HardSwish>(stretch);
+      return each<Lanes, HardSwish>(rows);
     case Activation::kHardSigmoid:
-      return each<Lanes, HardSigmoid>(stretch);
+      return each<Lanes, HardSigmoid>(rows);
     case Activation::kGeluErf:
-      return each<Lanes, Gelu>(stretch);
+      return each<Lanes, Gelu>(rows);
     default:
       return;
   }
 }
 
-// e^x for x <= 0, nought below e^-87.
+// e^x for x <= 0, zero below e^-87.
 template <class Lanes>
 typename Lanes::Vector exponential_of_negative(typename Lanes::Vector x) {
   const auto lowest = Lanes::all(-87);
-  return Lanes::nought_below(x, lowest, exponential<Lanes>(Lanes::larger(lowest, x)));
+  return Lanes::zero_below(x, lowest, exponential<Lanes>(Lanes::larger(lowest, x)));
 }
 
 template <class Lanes>
@@ -158,7 +158,7 @@ float row_maximum(const float* values, int64_t n) {
 
 template <class Lanes>
 float row_exponentials(float* values, int64_t n, float highest) {
-  using Wide = Together<Lanes, 3>;
+  using Wide = VectorGroup<Lanes, 3>;
   const int64_t rest = n % Lanes::kCount, whole = n - rest;
   auto wide_sums = Wide::all(0);
   int64_t i = 0;

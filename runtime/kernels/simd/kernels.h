@@ -18,7 +18,7 @@ struct Finish {
 
 // A few rows of a product: output[rows, columns] = finish(input[rows, depth] * weights + bias).
 // Rows are `input_row` and `output_row` floats apart. The weights are packed
-// [depth, width of the panel]; what lies beyond `columns` there is nought.
+// [depth, width of the panel]; what lies beyond `columns` there is zero.
 struct ProductTile {
   const float* input;
   int64_t input_row;

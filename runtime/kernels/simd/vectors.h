@@ -39,8 +39,8 @@ struct Lanes8 {
     return x * (Vector)_mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
   }
   static Vector inverse(Vector x) { return 1.0F / x; }
-  // y, but nought where x is less than the lowest.
-  static Vector nought_below(Vector x, Vector lowest, Vector y) { return x < lowest ? all(0) : y; }
+  // y, but zero where x is less than the lowest.
+  static Vector zero_below(Vector x, Vector lowest, Vector y) { return x < lowest ? all(0) : y; }
 
  private:
   static __m256i first(int64_t count) {
@@ -82,7 +82,7 @@ struct Lanes16 {
     const Vector error = multiply_add(-x, near, all(1));
     return multiply_add(near, error, near);
   }
-  static Vector nought_below(Vector x, Vector lowest, Vector y) { return x < lowest ? all(0) : y; }
+  static Vector zero_below(Vector x, Vector lowest, Vector y) { return x < lowest ? all(0) : y; }
 
  private:
   static __mmask16 first(int64_t count) { return static_cast<__mmask16>((1U << count) - 1); }
@@ -92,7 +92,7 @@ struct Lanes16 {
 // Several vectors as one: each operation is begun for all before the next one, so that none waits
 // for the last one's result.
 template <class Lanes, int kVectors>
-struct Together {
+struct VectorGroup {
   static constexpr int64_t kCount = kVectors * Lanes::kCount;
 
   struct Vector {
@@ -131,8 +131,8 @@ struct Together {
   static Vector scaled(const Vector& x, const Vector& n) {
     return each([&](int i) { return Lanes::scaled(x.part[i], n.part[i]); });
   }
-  static Vector nought_below(const Vector& x, const Vector& lowest, const Vector& y) {
-    return each([&](int i) { return Lanes::nought_below(x.part[i], lowest.part[i], y.part[i]); });
+  static Vector zero_below(const Vector& x, const Vector& lowest, const Vector& y) {
+    return each([&](int i) { return Lanes::zero_below(x.part[i], lowest.part[i], y.part[i]); });
   }
 
  private:

@@ -4,11 +4,52 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
 
-#import "metal/apple/residency.h"
 #import "metal/apple/support.h"
 
 namespace menagerie::metal {
+
+struct Residency::Kept {
+  Residency& residency;
+  std::shared_ptr<const void> owner;
+  std::vector<id<MTLBuffer>> buffers;
+
+  // The set lets go of the buffers before they, and then their memory, go.
+  ~Kept() {
+    @autoreleasepool {
+      const std::lock_guard lock(residency.mutex_);
+      for (id<MTLBuffer> buffer : buffers) [residency.set_ removeAllocation:buffer];
+      [residency.set_ commit];
+    }
+  }
+};
+
+Residency::Residency(id<MTLDevice> device) {
+  if (@available(macOS 15.0, *)) {
+    in_pool("making a residency set", [&] {
+      NSError* error = nil;  // without a set the system decides
+      set_ = [device newResidencySetWithDescriptor:[[MTLResidencySetDescriptor alloc] init]
+                                             error:&error];
+    });
+  }
+}
+
+std::shared_ptr<const void> Residency::keep(std::vector<id<MTLBuffer>> buffers,
+                                            std::shared_ptr<const void> owner) {
+  const std::lock_guard lock(mutex_);
+  for (id<MTLBuffer> buffer : buffers) [set_ addAllocation:buffer];
+  [set_ commit];
+  [set_ requestResidency];
+  return std::shared_ptr<const Kept>(new Kept{*this, std::move(owner), std::move(buffers)});
+}
+
+void Residency::serve(id<MTLCommandQueue> queue) const {
+  if (set_ != nil) [queue addResidencySet:set_];
+}
+
 namespace {
 
 class AppleLibrary final : public ShaderLibrary {
@@ -127,7 +168,7 @@ class AppleDevice final : public MetalDevice {
  private:
   // Without a copy, or none: only whole pages can be wrapped. Mapped files and large allocations
   // begin at a page, and what follows their end in its last page may be addressed too. A virtual
-  // Mac gives buffers of length nought (github.com/actions/runner-images, issue 10663). Of a length
+  // Mac gives buffers of length zero (github.com/actions/runner-images, issue 10663). Of a length
   // that one buffer cannot have, each begins a quarter of the longest one after the one before, so
   // that whatever is as long as three quarters lies in one of them.
   std::vector<AppleBuffer::View> wrapped(const void* data, size_t bytes) {

@@ -7,7 +7,6 @@
 
 #import "metal/apple/device.h"
 #import "metal/apple/graphs.h"
-#import "metal/apple/residency.h"
 #import "metal/apple/support.h"
 
 namespace menagerie::metal {

@@ -123,7 +123,7 @@ std::string describe(const Finding& finding, const KernelEntry& kernel, const Gr
            << kThreadgroupBytes;
       break;
     case Fault::kDivision:
-      text << "divides an integer by nought, or overflows in dividing";
+      text << "divides an integer by zero, or overflows in dividing";
       break;
     case Fault::kDivergentBarrier:
       text << "waits at a barrier that thread " << access.other - 1 << " does not come to";

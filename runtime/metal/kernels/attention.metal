@@ -13,7 +13,7 @@ struct Shape {
   long columns;  // of a value
   float scale;
   int causal;  // a query sees the keys up to its own position
-  int mask;    // 0: none, 1: float is added, 2: T is added, 3: nought hides
+  int mask;    // 0: none, 1: float is added, 2: T is added, 3: zero hides
 };
 
 // Strides in elements.
@@ -27,7 +27,7 @@ struct Strides {
 constant constexpr int kSide = 32;  // queries of a group; keys, and columns, that it holds at a time
 constant constexpr int kThreads = 128;
 
-// What one head has of an operand, nought beyond its edges.
+// What one head has of an operand, zero beyond its edges.
 template <typename T>
 struct Head {
   device const T* data;
@@ -82,7 +82,7 @@ struct Softmax {
     return exp(before - zero);
   }
   float weight(float score) const { return exp(score - zero); }
-  // A query that sees no key gets nought.
+  // A query that sees no key gets zero.
   float scale() const { return total == 0 ? 0.0f : 1 / total; }
 };
 
@@ -177,7 +177,7 @@ kernel void attend(device T* out [[buffer(0)]], device const T* query [[buffer(1
       }
       for (int j = 0; j < 4; ++j) simdgroup_store(products[j], left + mine + 8 * j, kSide);
       threadgroup_barrier(mem_flags::mem_threadgroup);
-      // By threads, not by a product with a diagonal matrix: nought times NaN is NaN, for all rows.
+      // By threads, not by a product with a diagonal matrix: zero times NaN is NaN, for all rows.
       for (int j = 0; j < 8; ++j) sums[part * 8 + j] += left[place + 4 * j];
       threadgroup_barrier(mem_flags::mem_threadgroup);
     }

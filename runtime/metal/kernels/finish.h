@@ -1,8 +1,9 @@
-// What is done to a product's element before it is rounded and stored; metal/epilogue.h has the same.
+// What is done to a product's element before it is rounded and stored; metal/epilogue.h has the
+// same.
 
 enum Step : int {
   kRelu,
-  kLeakyRelu,  // low: the slope below nought
+  kLeakyRelu,  // low: the slope below zero
   kClamp,      // from low to high
   kGelu,
   kGeluTanh,

@@ -21,7 +21,7 @@ kernel void multiply(device long* out [[buffer(0)]], device const long* a [[buff
   device const long* right = b + batch * p.k * p.n + column;
   long sum = 0;
   for (long i = 0; i < p.k; ++i) sum += left[i] * right[i * p.n];
-  // What is multiplied by nought may be uninitialised.
+  // What is multiplied by zero may be uninitialised.
   const long addend = p.beta == 0 ? 0 : p.beta * out[thread_index];
   out[thread_index] = p.alpha * sum + addend;
 }

@@ -43,7 +43,7 @@ struct Above {
   static float in(uint word, int place) { return static_cast<float>(word >> (4 * place) & 15); }
 };
 
-// The matrix that a weight is, nought beyond its edges.
+// The matrix that a weight is, zero beyond its edges.
 template <typename Form, typename S>
 struct Packed {
   device const uchar* integers;

@@ -2,7 +2,7 @@
 #include <metal_stdlib>
 using namespace metal;
 
-// Of depth, height and width. A window of nought stands for an adaptive one, which divides the
+// Of depth, height and width. A window of zero stands for an adaptive one, which divides the
 // axis.
 struct Windows {
   int input[3];
@@ -15,7 +15,7 @@ struct Reach {
   int padding[3];
   int dilation[3];
   int count_padding;
-  int divisor;  // nought: the number of elements
+  int divisor;  // zero: the number of elements
 };
 
 // What one element of the result looks at along an axis, and how long the window is with what

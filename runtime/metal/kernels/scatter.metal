@@ -49,7 +49,7 @@ kernel void list_places(device long* places [[buffer(0)]], device const long* in
   places[thread_index] = start + place * rows.stride;
 }
 
-// The mean of what was added; nothing was added where the count is nought.
+// The mean of what was added; nothing was added where the count is zero.
 kernel void divide_float(device float* sum [[buffer(0)]], device const float* count [[buffer(1)]],
                          uint i [[thread_position_in_grid]]) {
   if (count[i] > 0) sum[i] /= count[i];

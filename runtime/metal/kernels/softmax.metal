@@ -8,7 +8,7 @@ struct Shape {
   long queries;
   long keys;
   int causal;  // a query sees the keys up to its own position
-  int mask;    // 0: none, 1: is added, 2: nought hides
+  int mask;    // 0: none, 1: is added, 2: zero hides
 };
 
 float score_of(device const float* row, device const float* mask, constant Shape& shape,
@@ -41,7 +41,7 @@ kernel void weigh(device float* scores [[buffer(0)]], device const float* mask [
   unknown = simd_sum(unknown);
   float total = 0;
   for (long key = lane; key < shape.keys; key += lanes) {
-    // A query that may see no key gives every key the weight nought.
+    // A query that may see no key gives every key the weight zero.
     row[key] = isnan(unknown) ? unknown : highest == -INFINITY ? 0 : exp(row[key] - highest);
     total += row[key];
   }

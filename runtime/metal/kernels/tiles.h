@@ -1,6 +1,6 @@
 // A product of two matrices: a tile of the result a group of four SIMD groups, which sum it up in
 // matrices of 8 x 8. Sums are of single precision, whatever the operands are, and rounded once.
-// An operand is any type that tells its elements, nought beyond its edges, and how they lie.
+// An operand is any type that tells its elements, zero beyond its edges, and how they lie.
 #include <metal_stdlib>
 using namespace metal;
 
@@ -26,7 +26,7 @@ constant constexpr int kThreads = 128;
 constant constexpr int kBlock =
     512;  // terms summed by themselves: one sum of thousands rounds often
 
-// Elements of a matrix in memory, nought beyond its edges.
+// Elements of a matrix in memory, zero beyond its edges.
 template <typename T>
 struct Matrix {
   device const T* data;

@@ -140,11 +140,11 @@ _MISTAKES = {
         "numbers", "may leave the GPU",
     ),
     "released while resident": (
-        "residency", {"[residency.set_ removeAllocation:buffer];": "(void)buffer;"},
+        "device", {"[residency.set_ removeAllocation:buffer];": "(void)buffer;"},
         "weights_stay_resident", "released that a residency set holds",
     ),
     "residency not committed": (
-        "residency", {"  [set_ commit];\n  [set_ requestResidency];": "  [set_ requestResidency];"},
+        "device", {"  [set_ commit];\n  [set_ requestResidency];": "  [set_ requestResidency];"},
         "weights_stay_resident", "AssertionError",
     ),
     "empty wraps": (

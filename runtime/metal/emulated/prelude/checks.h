@@ -145,7 +145,7 @@ MENAGERIE_CALLED void* __tsan_memset(void* to, int value, ulong bytes) {
   return __builtin_memset(to, value, bytes);
 }
 
-// An integer was divided by nought; what a GPU yields then is undefined.
+// An integer was divided by zero; what a GPU yields then is undefined.
 MENAGERIE_CALLED void __ubsan_handle_divrem_overflow_abort(void*, ulong, ulong) {
   menagerie::emulated::fault(menagerie::emulated::Fault::kDivision, 0, 0, false);
 }

@@ -57,10 +57,10 @@ MENAGERIE_UNCHECKED __attribute__((noinline)) T lane_value(uint lane) {
   return value;
 }
 
-// Nought for a lane that is not active. Strictly it is undefined; Apple's GPUs give nought, and
+// Zero for a lane that is not active. Strictly it is undefined; Apple's GPUs give zero, and
 // torch's reductions of 64-bit integers rely on it (c10/metal/reduction_utils.h).
 template <class T>
-MENAGERIE_UNCHECKED __attribute__((noinline)) T lane_value_or_nought(uint lane) {
+MENAGERIE_UNCHECKED __attribute__((noinline)) T lane_value_or_zero(uint lane) {
   const Simd& simd = *current()->simd;
   T value;
   __builtin_memset(&value, 0, sizeof(T));
@@ -191,13 +191,13 @@ template <class T>
 MENAGERIE_THREADS T simd_shuffle_down(T value, ushort by) {
   menagerie::emulated::publish(value);
   const uint lane = menagerie::emulated::this_lane() + by;
-  return lane < 32 ? menagerie::emulated::lane_value_or_nought<T>(lane) : value;
+  return lane < 32 ? menagerie::emulated::lane_value_or_zero<T>(lane) : value;
 }
 template <class T>
 MENAGERIE_THREADS T simd_shuffle_up(T value, ushort by) {
   menagerie::emulated::publish(value);
   const uint lane = menagerie::emulated::this_lane();
-  return lane >= by ? menagerie::emulated::lane_value_or_nought<T>(lane - by) : value;
+  return lane >= by ? menagerie::emulated::lane_value_or_zero<T>(lane - by) : value;
 }
 template <class T>
 MENAGERIE_THREADS T simd_shuffle_rotate_down(T value, ushort by) {
@@ -213,13 +213,13 @@ template <class T>
 MENAGERIE_THREADS T simd_shuffle_and_fill_down(T value, T fill, ushort by) {
   menagerie::emulated::publish(value);
   const uint lane = menagerie::emulated::this_lane() + by;
-  return lane < 32 ? menagerie::emulated::lane_value_or_nought<T>(lane) : fill;
+  return lane < 32 ? menagerie::emulated::lane_value_or_zero<T>(lane) : fill;
 }
 template <class T>
 MENAGERIE_THREADS T simd_shuffle_and_fill_up(T value, T fill, ushort by) {
   menagerie::emulated::publish(value);
   const uint lane = menagerie::emulated::this_lane();
-  return lane >= by ? menagerie::emulated::lane_value_or_nought<T>(lane - by) : fill;
+  return lane >= by ? menagerie::emulated::lane_value_or_zero<T>(lane - by) : fill;
 }
 
 class simd_vote {

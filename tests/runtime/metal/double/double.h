@@ -18,7 +18,7 @@
 // What a test changes about the device, by name (menagerie_double_set).
 struct Knobs {
   int64_t most_buffer_bytes = int64_t{1} << 33;  // maxBufferLength
-  int64_t empty_wraps = 0;        // wrapped buffers have length nought, as on virtual Macs
+  int64_t empty_wraps = 0;        // wrapped buffers have length zero, as on virtual Macs
   int64_t no_default_device = 0;  // a process without a session at the screen
   int64_t graph_commits = 0;      // MPSGraph commits what is there and goes on in a new buffer
   int64_t no_residency_sets = 0;  // the device gives none

@@ -457,8 +457,8 @@ enum class Stage { kOpen, kCommitted, kCompleted };
   return [[DoubleBuffer alloc] initWithMemory:std::move(memory) length:bytes];
 }
 - (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length options:(MTLResourceOptions)options {
-  // Metal's validation: a buffer of length nought
-  if (length == 0) fault("a buffer of length nought");
+  // Metal's validation: a buffer of length zero
+  if (length == 0) fault("a buffer of length zero");
   if (options != MTLResourceStorageModeShared) fault("the storage is not shared");
   if (length > self.maxBufferLength) return nil;
   return [self bufferOf:menagerie::metal::emulated::allocate_buffer(length)];

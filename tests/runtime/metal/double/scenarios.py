@@ -198,7 +198,7 @@ def _lent(device: Device, values: torch.Tensor) -> Handle:
 
 
 def virtual_mac(device: Device) -> None:
-    """Where wrapping gives buffers of length nought, memory is copied."""
+    """Where wrapping gives buffers of length zero, memory is copied."""
     tell(device, empty_wraps=1)
     _, values = _mapped(torch.arange(4096.0))
     out = device.empty((4096,), (1,), torch.float32)

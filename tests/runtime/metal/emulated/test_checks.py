@@ -25,7 +25,7 @@ def judged(
 
 @pytest.fixture
 def out(emulated: EmulatedDevice) -> DeviceBuffer:
-    """256 bytes of nought."""
+    """256 bytes of zero."""
     return emulated.buffer(np.zeros(BYTES, np.uint8))
 
 
@@ -188,11 +188,11 @@ def test_matrices_are_within_memory(kernels: Library, emulated: EmulatedDevice) 
     assert "bytes out of bounds, at byte 1200 of argument 1 (in)" in said
 
 
-def test_division_by_nought(kernels: Library, emulated: EmulatedDevice, out: DeviceBuffer) -> None:
-    """An integer division by nought is a finding, not the end of the process."""
+def test_division_by_zero(kernels: Library, emulated: EmulatedDevice, out: DeviceBuffer) -> None:
+    """An integer division by zero is a finding, not the end of the process."""
     said = judged(kernels, "divide", [out, emulated.buffer(np.array([5, 0], np.int32))], 2)
     assert "thread (1, 0, 0)" in said
-    assert "divides an integer by nought" in said
+    assert "divides an integer by zero" in said
 
 
 @pytest.mark.parametrize(("name", "most"), [("at_most_48", 48), ("add_one", 1024)])

@@ -55,8 +55,8 @@ def test_copies_keep_their_place(kernels: Library, emulated: EmulatedDevice) -> 
         ctypes.memset(pointer, 0, 256)
     views = [emulated.over(pointer.value or 0, 256) for pointer in raw]
     kernels.dispatch("add_one", [views[0], views[0]], [64], [64])
-    size, nought = ctypes.c_size_t(128), ctypes.c_size_t(0)
-    check(lib.aoti_torch_mps_copy_buffer(raw[0], raw[1], size, nought, size))
+    size, zero = ctypes.c_size_t(128), ctypes.c_size_t(0)
+    check(lib.aoti_torch_mps_copy_buffer(raw[0], raw[1], size, zero, size))
     kernels.dispatch("add_one", [views[0], views[0]], [64], [64])
     assert views[1].read(F32).tolist() == [0] * 32 + [1] * 32
     assert (views[0].read(F32) == 2).all()
