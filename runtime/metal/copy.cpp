@@ -120,12 +120,13 @@ bool has_strides(const Tensor& tensor, std::span<const int64_t> strides) {
 Tensor with_strides(const Tensor& tensor, std::span<const int64_t> strides) {
   if (has_strides(tensor, strides) || tensor.empty()) return tensor;
   if (!tensor.storage->is_constant()) return copied(tensor, strides);
-  const ConstantView view{tensor.storage,
-                          tensor.offset_bytes,
-                          {tensor.sizes().begin(), tensor.sizes().end()},
-                          {tensor.strides().begin(), tensor.strides().end()},
-                          {strides.begin(), strides.end()}};
-  return State::current().dense_constants().get(view, [&] { return copied(tensor, strides); });
+  Key key("dense");
+  key.add(tensor.storage.get()).add(tensor.offset_bytes).add(static_cast<int64_t>(tensor.dtype));
+  key.add(tensor.sizes()).add(tensor.strides()).add(strides);
+  const auto make = [&] {
+    return std::make_shared<DenseConstant>(tensor.storage, copied(tensor, strides));
+  };
+  return State::current().dense_constants().get<DenseConstant>(key, make)->copy;
 }
 
 Tensor dense(const Tensor& tensor) {

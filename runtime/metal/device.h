@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "common/caches.h"
 #include "common/dtype.h"
 #include "common/tensor.h"
 
@@ -77,7 +78,13 @@ struct MatmulDescriptor {
   float alpha = 1, beta = 1;
   std::optional<std::array<int64_t, 3>> addend;  // its sizes
 
-  bool operator==(const MatmulDescriptor&) const = default;
+  Key key() const {  // all of it
+    Key key("product");
+    key.add(static_cast<int64_t>(dtype)).add(batch).add(m).add(n).add(k);
+    key.add(int64_t{a_transposed}).add(int64_t{b_transposed}).add(a_batch).add(b_batch);
+    key.add(double{alpha}).add(double{beta});
+    return addend ? key.add(*addend) : key;
+  }
 };
 
 struct MatmulOperands {
@@ -100,7 +107,14 @@ struct ConvolutionDescriptor {
   int64_t groups = 1;
   bool has_bias = false;  // [O]
 
-  bool operator==(const ConvolutionDescriptor&) const = default;
+  Key key() const {  // all of it
+    Key key("convolution");
+    key.add(static_cast<int64_t>(dtype)).add(static_cast<int64_t>(input_layout));
+    key.add(static_cast<int64_t>(output_layout)).add(batch).add(in_channels).add(in_height);
+    key.add(in_width).add(out_channels).add(out_height).add(out_width).add(kernel_height);
+    key.add(kernel_width).add(stride).add(padding).add(dilation).add(output_padding);
+    return key.add(int64_t{transposed}).add(groups).add(int64_t{has_bias});
+  }
 };
 
 struct ConvolutionOperands {

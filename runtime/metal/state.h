@@ -7,12 +7,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "common/backend.h"
+#include "common/caches.h"
 #include "common/tensor.h"
 #include "metal/device.h"
-#include "metal/lru.h"
 
 namespace menagerie::metal {
 
@@ -51,20 +52,14 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
 
 inline constexpr int32_t kMetalDevice = 13;  // c10::DeviceType::MPS
 
-// A view of a constant, by which a dense copy of it is found again.
-struct ConstantView {
-  std::shared_ptr<Storage> storage;  // kept, so that its address stays its own
-  int64_t offset_bytes;
-  std::vector<int64_t> sizes, strides;
-  std::vector<int64_t> wanted_strides;
+// A dense copy of a constant, which is kept so that its address stays its own.
+struct DenseConstant : Prepared {
+  DenseConstant(std::shared_ptr<Storage> of, Tensor made)
+      : constant(std::move(of)), copy(std::move(made)) {}
 
-  bool operator==(const ConstantView&) const = default;
+  std::shared_ptr<Storage> constant;
+  Tensor copy;
 };
-
-inline size_t hash_of(const ConstantView& view) {
-  return hash_of_all(view.storage, view.offset_bytes, view.sizes, view.strides,
-                     view.wanted_strides);
-}
 
 class State final : public BackendState {
  public:
@@ -75,7 +70,7 @@ class State final : public BackendState {
 
   Stream& stream() { return *stream_; }
   BufferPool& pool() { return *pool_; }
-  Lru<ConstantView, Tensor>& dense_constants() { return dense_constants_; }
+  KernelCache& dense_constants() { return dense_constants_; }
 
   // Memory that generated code manages itself, by the host's address of its beginning.
   void* allocate_raw(size_t bytes);
@@ -89,7 +84,7 @@ class State final : public BackendState {
   void finish();
 
   // After a failure nobody knows which of them have been computed.
-  void forget_constants() { dense_constants_ = Lru<ConstantView, Tensor>(kDenseConstants); }
+  void forget_constants() { dense_constants_ = KernelCache(kDenseConstants); }
 
  private:
   static constexpr size_t kFaults = 1024;
@@ -102,7 +97,7 @@ class State final : public BackendState {
   std::map<const void*, std::shared_ptr<Buffer>> raw_;
   std::shared_ptr<Buffer> fault_words_;           // one for each of faults_
   std::vector<std::vector<const char*>> faults_;  // messages
-  Lru<ConstantView, Tensor> dense_constants_{kDenseConstants};
+  KernelCache dense_constants_{kDenseConstants};
 };
 
 inline bool on_device(const Tensor& tensor) { return tensor.storage->is_on_device(); }

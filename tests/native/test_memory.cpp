@@ -9,7 +9,6 @@
 #include "common/memory.h"
 #include "common/sha256.h"
 #include "metal/device.h"
-#include "metal/lru.h"
 
 using menagerie::Arena;
 using namespace menagerie::metal;
@@ -167,25 +166,30 @@ TEST("SHA-256 of the examples of FIPS 180-4") {
 }
 
 TEST("the cache keeps what was used last, and forgets nothing when making throws") {
-  Lru<int, std::string> kept(2);
+  menagerie::KernelCache kept(2);
   int made = 0;
-  const auto get = [&](int key) { return kept.get(key, [&] { return std::to_string(++made); }); };
-  CHECK(get(1) == "1" && get(2) == "2" && get(1) == "1");
-  CHECK(get(3) == "3" && get(1) == "1" && made == 3);
-  CHECK(get(2) == "4" && kept.size() == 2);
+  const auto keyed = [](int64_t number) { return menagerie::Key("number").add(number); };
+  const auto get = [&](int64_t number) {
+    const auto make = [&] { return std::make_shared<Number>(++made); };
+    return kept.get<Number>(keyed(number), make)->value;
+  };
+  CHECK(get(1) == 1 && get(2) == 2 && get(1) == 1);
+  CHECK(get(3) == 3 && get(1) == 1 && made == 3);
+  CHECK(get(2) == 4 && kept.size() == 2);
   bool threw = false;
   try {
-    kept.get(9, []() -> std::string { throw std::runtime_error("no"); });
+    kept.get<Number>(keyed(9), []() -> std::shared_ptr<Number> { throw std::runtime_error("no"); });
   } catch (const std::runtime_error&) {
     threw = true;
   }
-  CHECK(threw && kept.size() == 2 && get(1) == "1" && get(2) == "4");
+  CHECK(threw && kept.size() == 2 && get(1) == 1 && get(2) == 4);
 }
 
 TEST("convolutions that differ in one number share no graph, equal ones do") {
-  Lru<ConvolutionDescriptor, int> graphs(64);
-  const auto number = [&](const ConvolutionDescriptor& key) {
-    return graphs.get(key, [&] { return static_cast<int>(graphs.size()); });
+  menagerie::KernelCache graphs(64);
+  const auto number = [&](const ConvolutionDescriptor& descriptor) {
+    const auto next = [&] { return std::make_shared<Number>(static_cast<int>(graphs.size())); };
+    return graphs.get<Number>(descriptor.key(), next)->value;
   };
   ConvolutionDescriptor plain, bias, layout, padding, transposed, groups;
   bias.has_bias = true;

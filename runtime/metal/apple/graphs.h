@@ -4,8 +4,10 @@
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>
 #import <MetalPerformanceShadersGraph/MetalPerformanceShadersGraph.h>
 
+#include <memory>
+
+#include "common/caches.h"
 #include "metal/device.h"
-#include "metal/lru.h"
 
 namespace menagerie::metal {
 
@@ -25,22 +27,21 @@ class Graphs {
     MPSGraphTensor* tensor = nil;
     NSArray<NSNumber*>* shape = nil;
   };
-  struct Graph {
+  struct Graph : Prepared {
     MPSGraph* graph = nil;
     MPSDataType type = MPSDataTypeFloat32;
     Port first, second, third, out;  // the third is the addend or the bias, or nil
   };
 
-  static Graph make(const MatmulDescriptor& descriptor);
-  static Graph make(const ConvolutionDescriptor& descriptor);
+  static std::shared_ptr<Graph> make(const MatmulDescriptor& descriptor);
+  static std::shared_ptr<Graph> make(const ConvolutionDescriptor& descriptor);
   void encode(MPSCommandBuffer* buffer, const Graph& graph, const Region& first,
               const Region& second, const Region& third, const Region& out) const;
 
   // Compiled graphs hold device memory: as many as a large model has shapes, and no more.
-  static constexpr size_t kKept = 1024;
+  static constexpr size_t kKept = 2048;
   MPSGraphExecutionDescriptor* execution_;
-  Lru<MatmulDescriptor, Graph> matmuls_{kKept};
-  Lru<ConvolutionDescriptor, Graph> convolutions_{kKept};
+  KernelCache kept_{kKept};
 };
 
 }  // namespace menagerie::metal

@@ -146,8 +146,9 @@ std::mutex& encoding() {
 
 Graphs::Graphs() : execution_(execution_descriptor()) {}
 
-Graphs::Graph Graphs::make(const MatmulDescriptor& given) {
-  Graph made;
+std::shared_ptr<Graphs::Graph> Graphs::make(const MatmulDescriptor& given) {
+  const auto result = std::make_shared<Graph>();
+  Graph& made = *result;
   made.graph = [[MPSGraph alloc] init];
   made.type = data_type(given.dtype);
   const auto port = [&](NSArray<NSNumber*>* shape) {
@@ -173,11 +174,12 @@ Graphs::Graph Graphs::make(const MatmulDescriptor& given) {
                              name:nil];
   }
   made.out = {product, shape_of({given.batch, given.m, given.n})};
-  return made;
+  return result;
 }
 
-Graphs::Graph Graphs::make(const ConvolutionDescriptor& given) {
-  Graph made;
+std::shared_ptr<Graphs::Graph> Graphs::make(const ConvolutionDescriptor& given) {
+  const auto result = std::make_shared<Graph>();
+  Graph& made = *result;
   made.graph = [[MPSGraph alloc] init];
   made.type = data_type(given.dtype);
   const auto port = [&](NSArray<NSNumber*>* shape) {
@@ -197,7 +199,7 @@ Graphs::Graph Graphs::make(const ConvolutionDescriptor& given) {
   }
   made.out = {image, image_shape(given.output_layout, given.batch, given.out_channels,
                                  given.out_height, given.out_width)};
-  return made;
+  return result;
 }
 
 void Graphs::encode(MPSCommandBuffer* buffer, const Graph& graph, const Region& first,
@@ -223,15 +225,15 @@ void Graphs::encode(MPSCommandBuffer* buffer, const Graph& graph, const Region& 
 void Graphs::matmul(MPSCommandBuffer* buffer, const MatmulDescriptor& descriptor,
                     const MatmulOperands& operands) {
   const std::lock_guard lock(encoding());
-  const Graph& graph = matmuls_.get(descriptor, [&] { return make(descriptor); });
-  encode(buffer, graph, operands.a, operands.b, operands.addend, operands.out);
+  const auto graph = kept_.get<Graph>(descriptor.key(), [&] { return make(descriptor); });
+  encode(buffer, *graph, operands.a, operands.b, operands.addend, operands.out);
 }
 
 void Graphs::convolution(MPSCommandBuffer* buffer, const ConvolutionDescriptor& descriptor,
                          const ConvolutionOperands& operands) {
   const std::lock_guard lock(encoding());
-  const Graph& graph = convolutions_.get(descriptor, [&] { return make(descriptor); });
-  encode(buffer, graph, operands.input, operands.weight, operands.bias, operands.out);
+  const auto graph = kept_.get<Graph>(descriptor.key(), [&] { return make(descriptor); });
+  encode(buffer, *graph, operands.input, operands.weight, operands.bias, operands.out);
 }
 
 }  // namespace menagerie::metal
