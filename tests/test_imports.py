@@ -79,9 +79,6 @@ NATIVE = {
     "cpu": {"cpu", "kernels", "common", "include"},
     "metal": {"metal", "kernels", "common", "include"},
 }
-# Only the choosing file, and Winograd's, which multiplies by oneDNN, include a folder of kernels
-# from outside it.
-KERNEL_DOORS = {"dispatch.cpp", "winograd.cpp"}
 
 
 def native_includes() -> Iterator[tuple[Path, str]]:
@@ -115,7 +112,7 @@ def test_each_folder_of_kernels_is_read_alone() -> None:
         and included.startswith("kernels/")
         and len(parts := included.split("/")) > 2
         and parts[1] != file.parts[1]
-        and file.name not in KERNEL_DOORS
+        and file.name != "dispatch.cpp"
     ]
     assert breaches == []
 

@@ -73,7 +73,7 @@ def to_eight_bits(
 ) -> torch.Tensor:
     """What eight bits keep of each slice: 255 steps from its smallest to its largest, nought exact.
 
-    The same as `round_slices` of the runtime (`runtime/common/integer_rows.h`).
+    The same as `round_slices` of the runtime (`runtime/common/quantised.h`).
 
     Args:
         operand: float32.

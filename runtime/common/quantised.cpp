@@ -1,9 +1,198 @@
 #include "common/quantised.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
+
+#include "common/copy.h"
+#include "common/platform/threads.h"
 
 namespace menagerie {
+namespace {
+
+constexpr int64_t kPiece = 1 << 15;  // so many numbers are worth a task of their own
+constexpr float kSteps = 255;
+constexpr uint32_t kExponent = 0x7F800000;  // all of its bits are set in NaN and infinities alone
+constexpr float kLeastScale = 1e-36F;       // its inverse is still finite
+
+struct Range {
+  float lowest = 0, highest = 0;
+  bool finite = true;
+
+  void include(const Range& other) {
+    lowest = std::min(lowest, other.lowest);
+    highest = std::max(highest, other.highest);
+    finite = finite && other.finite;
+  }
+};
+
+constexpr int64_t kLanes = 8;
+using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
+
+struct RangeOfLanes {
+  Lanes low{}, high{}, odd{};
+
+  void add(const float* from) {
+    Lanes x;
+    std::memcpy(&x, from, sizeof x);
+    low = x < low ? x : low;
+    high = x > high ? x : high;
+    odd += x * 0.0F;  // NaN from the first that is not finite on
+  }
+};
+
+Range range_of(const float* from, int64_t count) {
+  constexpr int64_t kAtOnce = 4;  // chains of sums that do not wait for each other
+  RangeOfLanes parts[kAtOnce];
+  int64_t i = 0;
+  for (; i + kAtOnce * kLanes <= count; i += kAtOnce * kLanes) {
+    for (int64_t part = 0; part < kAtOnce; ++part) parts[part].add(from + i + part * kLanes);
+  }
+  for (; i + kLanes <= count; i += kLanes) parts[0].add(from + i);
+  float rest[kLanes]{};
+  std::copy(from + i, from + count, rest);
+  parts[0].add(rest);
+  Range range;
+  for (const RangeOfLanes& part : parts) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      range.include({part.low[lane], part.high[lane], part.odd[lane] == 0});
+    }
+  }
+  return range;
+}
+
+constexpr Rounding kNotFinite{std::numeric_limits<float>::quiet_NaN(), 0};
+
+Rounding rounding_of(const Range& range) {
+  return range.finite ? menagerie::rounding_of(range.lowest, range.highest) : kNotFinite;
+}
+
+// False if a number is not finite.
+bool round_clamped(const float* from, int64_t count, const Rounding& rounding, uint8_t* to) {
+  const float inverse = rounding.scale > 0 ? 1 / rounding.scale : 0;
+  const float offset = static_cast<float>(rounding.zero) + 0.5F;
+  uint32_t odd =
+      0;  // an integer: a sum of floats would keep the loop from going by several numbers
+  for (int64_t i = 0; i < count; ++i) {
+    odd |= static_cast<uint32_t>((std::bit_cast<uint32_t>(from[i]) & kExponent) == kExponent);
+    const float place = std::max(0.0F, std::min(from[i] * inverse + offset, kSteps));
+    to[i] = static_cast<uint8_t>(static_cast<int32_t>(place));
+  }
+  return odd == 0;
+}
+
+void round_all(const float* from, int64_t count, const Rounding& rounding, uint8_t* to) {
+  if (!(rounding.scale > 0)) {
+    std::fill(to, to + count, uint8_t{0});
+    return;
+  }
+  const float inverse = 1 / rounding.scale;
+  const float offset = static_cast<float>(rounding.zero) + 0.5F;
+  for (int64_t i = 0; i < count; ++i) {
+    // None is below zero by as much as one, so that cutting is rounding down.
+    const auto whole = static_cast<int32_t>(from[i] * inverse + offset);
+    to[i] = static_cast<uint8_t>(std::min<int32_t>(whole, static_cast<int32_t>(kSteps)));
+  }
+}
+
+}  // namespace
+
+std::optional<PackedRows> rows_behind(const Tensor& weight) {
+  const IntegerRows* rows = weight.storage->integers();
+  if (rows == nullptr || weight.dtype != Dtype::kFloat32 || weight.dimensions < 2 ||
+      weight.empty() || !weight.is_contiguous()) {
+    return std::nullopt;
+  }
+  const int64_t columns = rows->columns;
+  const int64_t first = weight.offset_bytes / element_size(weight.dtype);
+  if (weight.elements() / weight.size[0] != columns || first % columns != 0) return std::nullopt;
+  return PackedRows{rows, first / columns};
+}
+
+std::optional<IntegerWeight> integers_behind(const Tensor& weight) {
+  const std::optional<PackedRows> rows = rows_behind(weight);
+  if (!rows.has_value() || rows->all->row_scales.empty()) return std::nullopt;
+  Tensor values = weight;
+  values.storage = rows->all->values.storage;
+  values.dtype = Dtype::kInt8;
+  values.offset_bytes = rows->all->values.offset_bytes + rows->first * rows->all->columns;
+  return IntegerWeight{values, rows->all->row_scales.data() + rows->first,
+                       rows->all->sums.data() + rows->first,
+                       rows->all->operand.has_value() ? &*rows->all->operand : nullptr};
+}
+
+Rounding rounding_of(float lowest, float highest) {
+  const float scale = highest / kSteps - lowest / kSteps;
+  if (scale < kLeastScale) return {};
+  return {scale, static_cast<int32_t>(-lowest / scale + 0.5F)};
+}
+
+std::vector<Rounding> round_slices(const float* from, int64_t slices, int64_t length,
+                                   const Rounding* fixed, uint8_t* to) {
+  std::vector<Rounding> made(static_cast<size_t>(slices));
+  if (slices == 0 || length == 0) return made;
+  const int64_t pieces = (length + kPiece - 1) / kPiece;
+  std::vector<Range> ranges(static_cast<size_t>(slices * pieces));
+  const auto each_piece = [&](const auto& work) {
+    const auto chunk = static_cast<size_t>(std::max<int64_t>(kPiece / length, 1));
+    threads::share_out(ranges.size(), chunk, [&](threads::Tasks& tasks) {
+      for (size_t next = 0, end = 0; tasks.take(next, end);) {
+        for (; next < end; ++next) {
+          const auto piece = static_cast<int64_t>(next);
+          const int64_t begin = piece % pieces * kPiece;
+          work(next, piece / pieces, piece / pieces * length + begin,
+               std::min(kPiece, length - begin));
+        }
+      }
+    });
+  };
+  if (fixed != nullptr) {
+    each_piece([&](size_t piece, int64_t, int64_t begin, int64_t count) {
+      ranges[piece].finite = round_clamped(from + begin, count, *fixed, to + begin);
+    });
+    for (size_t piece = 0; piece < ranges.size(); ++piece) {
+      Rounding& slice = made[piece / static_cast<size_t>(pieces)];
+      if (piece % static_cast<size_t>(pieces) == 0) slice = *fixed;
+      if (!ranges[piece].finite) slice = kNotFinite;
+    }
+    return made;
+  }
+  if (pieces == 1) {
+    each_piece([&](size_t, int64_t slice, int64_t begin, int64_t count) {
+      made[slice] = rounding_of(range_of(from + begin, count));
+      round_all(from + begin, count, made[slice], to + begin);
+    });
+    return made;
+  }
+  each_piece([&](size_t piece, int64_t, int64_t begin, int64_t count) {
+    ranges[piece] = range_of(from + begin, count);
+  });
+  for (int64_t slice = 0; slice < slices; ++slice) {
+    Range whole;
+    for (int64_t piece = 0; piece < pieces; ++piece) whole.include(ranges[slice * pieces + piece]);
+    made[slice] = rounding_of(whole);
+  }
+  each_piece([&](size_t, int64_t slice, int64_t begin, int64_t count) {
+    round_all(from + begin, count, made[slice], to + begin);
+  });
+  return made;
+}
+
+Tensor rounded_and_back(const Tensor& tensor, const Rounding* fixed) {
+  const Tensor values = contiguous(tensor);
+  const int64_t slices = values.size[0];
+  const int64_t length = slices == 0 ? 0 : values.elements() / slices;
+  const Tensor rounded = empty_contiguous(Dtype::kUInt8, values.sizes());
+  const auto* integers = rounded.data<uint8_t>();
+  auto* floats = values.data<float>();
+  const std::vector<Rounding> how =
+      round_slices(floats, slices, length, fixed, rounded.data<uint8_t>());
+  for (int64_t i = 0; i < slices * length; ++i) floats[i] = how[i / length].back(integers[i]);
+  return values;
+}
+
 namespace {
 
 constexpr size_t kMaxAxes = 8;

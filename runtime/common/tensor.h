@@ -20,7 +20,7 @@ namespace menagerie {
 inline constexpr int32_t kCpuDevice = 0;  // c10::DeviceType::CPU
 inline constexpr int32_t kMaxDimensions = 16;
 
-struct IntegerRows;  // common/integer_rows.h
+struct IntegerRows;  // common/quantised.h
 
 // Memory that a device addresses beside the host, as a storage keeps it. Only the backend that made
 // it knows what else it is.

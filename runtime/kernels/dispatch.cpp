@@ -7,7 +7,6 @@
 #include "kernels/processor.h"
 #include "kernels/simd/kernels.h"
 #include "kernels/simd/simd.h"
-#include "kernels/winograd.h"
 
 namespace menagerie::kernels {
 
@@ -17,8 +16,8 @@ void convolution(const Tensor& input, const Tensor& weight, const Tensor* bias,
   if (simd::pointwise(input, weight, bias, parameters, epilogue, output)) return;
   if (simd::sequence(input, weight, bias, parameters, epilogue, output)) return;
   if (simd::depthwise(input, weight, bias, parameters, epilogue, output)) return;
-  if (winograd_pays(input, weight, parameters, epilogue, output)) {
-    return winograd(input, weight, bias, parameters, epilogue, output);
+  if (onednn::winograd_pays(input, weight, parameters, epilogue, output)) {
+    return onednn::winograd(input, weight, bias, parameters, epilogue, output);
   }
   onednn::convolution(input, weight, bias, parameters, epilogue, output);
 }

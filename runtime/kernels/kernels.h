@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-#include "common/integer_rows.h"
+#include "common/quantised.h"
 #include "common/tensor.h"
 #include "common/windows.h"
 

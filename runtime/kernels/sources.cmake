@@ -8,11 +8,11 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT MENAGERIE_PORTABLE_KERN
   set(kernel_sources
       kernels/dispatch.cpp
       kernels/panels.cpp
-      kernels/winograd.cpp
       kernels/onednn/convolution.cpp
       kernels/onednn/kernel.cpp
       kernels/onednn/matrix_product.cpp
       kernels/onednn/support.cpp
+      kernels/onednn/winograd.cpp
       kernels/simd/convolutions.cpp
       kernels/simd/depthwise.cpp
       kernels/simd/expanders.cpp

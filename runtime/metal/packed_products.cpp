@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "common/integer_rows.h"
+#include "common/quantised.h"
 #include "common/shim_support.h"
 #include "metal/operands.h"
 

@@ -19,9 +19,21 @@
 namespace menagerie::metal {
 namespace {
 
+// For a GPU to be busy: four groups for each of the eight cores of an M1.
+constexpr int64_t kEnoughGroups = 32;
 constexpr uint64_t kThreads = 128;  // of a group
 // A large tile reads its operands less often, a small one leaves less of itself empty.
-constexpr int64_t kLarge = 64, kSmall = kSmallTile;
+constexpr int64_t kLarge = 64, kSmall = 32;
+
+// How many tiles of that side [batch, m, n] is, and a group of threads for each.
+int64_t tiles_of(const ProductExtents& p, int64_t batch, int64_t tile) {
+  return static_cast<int64_t>(quotient(p.m, tile) * quotient(p.n, tile)) * batch;
+}
+
+Grid grid_of_tiles(const ProductExtents& p, int64_t batch, int64_t tile) {
+  return {{quotient(p.n, tile) * kThreads, quotient(p.m, tile), static_cast<uint64_t>(batch)},
+          {kThreads, 1, 1}};
+}
 
 int64_t tile_of(const ProductExtents& p, int64_t batch) {
   if (p.m <= kSmall || p.n <= kSmall) return kSmall;
@@ -33,15 +45,6 @@ int64_t tile_of(const ProductExtents& p, int64_t batch) {
 MatrixStrides strides_of(const Tensor& matrices) {
   const auto along = [&](int axis) { return matrices.size[axis] == 1 ? 0 : matrices.stride[axis]; };
   return {along(0), along(1), along(2)};
-}
-
-int64_t tiles_of(const ProductExtents& p, int64_t batch, int64_t tile) {
-  return static_cast<int64_t>(quotient(p.m, tile) * quotient(p.n, tile)) * batch;
-}
-
-Grid grid_of_tiles(const ProductExtents& p, int64_t batch, int64_t tile) {
-  return {{quotient(p.n, tile) * kThreads, quotient(p.m, tile), static_cast<uint64_t>(batch)},
-          {kThreads, 1, 1}};
 }
 
 void dispatch_tiles(const std::string& file, const std::string& function,
@@ -158,7 +161,7 @@ struct Parts {
 
 // One part where the tiles alone are groups enough, or the terms too few.
 Parts parts_of(const ProductExtents& p, int64_t batch) {
-  const int64_t count = std::min(kEnoughGroups / tiles_of(p, batch, kSmallTile), p.k / kFewest);
+  const int64_t count = std::min(kEnoughGroups / tiles_of(p, batch, kSmall), p.k / kFewest);
   if (count < 2) return {1, p.k};
   const int64_t length = static_cast<int64_t>(quotient(p.k, count * kBlock)) * kBlock;
   return {static_cast<int64_t>(quotient(p.k, length)), length};
@@ -174,7 +177,7 @@ void split_product(const Tensor& out, const Tensor& a, const Tensor& b, const Pr
   Arguments multiplied;
   multiplied.add(sums).add(a).add(b).add(p).add(strides_of(a)).add(strides_of(b)).add(parts);
   dispatch("split_product", "multiply_parts_" + type, multiplied,
-           grid_of_tiles(p, batch * parts.count, kSmallTile));
+           grid_of_tiles(p, batch * parts.count, kSmall));
   Arguments added;
   added.add(out).add(sums).add(addend_or(terms, a));
   added.add(p).add(strides_of_addend(terms)).add(parts);

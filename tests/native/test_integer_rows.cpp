@@ -1,5 +1,5 @@
 // What is rounded to eight bits when it is known, and products in which both sides are: by the
-// arithmetic of common/integer_rows.h, in double.
+// arithmetic of common/quantised.h, in double.
 #include <cmath>
 #include <limits>
 #include <numeric>

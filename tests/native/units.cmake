@@ -8,7 +8,6 @@ set(units
     common/context.cpp
     common/copy.cpp
     common/error.cpp
-    common/integer_rows.cpp
     common/json.cpp
     common/manifest.cpp
     common/mapped_file.cpp

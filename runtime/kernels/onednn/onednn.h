@@ -18,6 +18,18 @@ bool rounded_convolution(const Tensor& input, const Tensor& weight, const Intege
                          const Tensor* bias, const ConvolutionParameters& parameters,
                          const kernels::Epilogue& epilogue, const Tensor& output);
 
+// Whether `winograd` computes this convolution, and is likely to be faster than the direct kernel.
+bool winograd_pays(const Tensor& input, const Tensor& weight,
+                   const ConvolutionParameters& parameters, const kernels::Epilogue& epilogue,
+                   const Tensor& output);
+
+// output = activation(input[N, C, H, W] * weight[O, C, 3, 3] + bias[O]), input and output
+// channels-last, by the algorithm F(4 x 4, 3 x 3) of Lavin and Gray (arXiv:1509.09308): 36
+// multiplications for 16 results, where there are 144 products.
+void winograd(const Tensor& input, const Tensor& weight, const Tensor* bias,
+              const ConvolutionParameters& parameters, const kernels::Epilogue& epilogue,
+              const Tensor& output);
+
 // The same elements with definite strides along axes of one element, which else could read as a
 // leading dimension that is too small.
 Tensor with_definite_strides(Tensor tensor);

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "metal/emulated/library.h"
 #include "metal/emulated/memory.h"
 #include "metal/emulated/stream.h"
 #include "metal/emulated/toolchain.h"

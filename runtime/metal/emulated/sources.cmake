@@ -27,10 +27,8 @@ set_source_files_properties(
 set(metal_device_sources
     metal/emulated/device.cpp
     metal/emulated/fibers.cpp
-    metal/emulated/library.cpp
     metal/emulated/memory.cpp
     metal/emulated/products.cpp
-    metal/emulated/report.cpp
     metal/emulated/source.cpp
     metal/emulated/stream.cpp
     metal/emulated/tokens.cpp

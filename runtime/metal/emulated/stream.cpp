@@ -13,10 +13,9 @@
 #include "common/error.h"
 #include "common/platform/threads.h"
 #include "metal/device.h"
-#include "metal/emulated/library.h"
 #include "metal/emulated/memory.h"
 #include "metal/emulated/prelude/abi.h"
-#include "metal/emulated/report.h"
+#include "metal/emulated/toolchain.h"
 #include "metal/emulated/worker.h"
 
 namespace menagerie::metal::emulated {

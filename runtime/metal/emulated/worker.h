@@ -2,8 +2,11 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "metal/emulated/fibers.h"
@@ -63,5 +66,10 @@ class Worker : private menagerie::emulated::Group {
   unsigned waiting_ = 0;
   Finding finding_;
 };
+
+// One line naming the kernel, the thread and the fact. `indices` are the arguments that the group's
+// ranges belong to.
+std::string describe(const Finding& finding, const menagerie::emulated::KernelEntry& kernel,
+                     const menagerie::emulated::Group& group, std::span<const uint32_t> indices);
 
 }  // namespace menagerie::metal::emulated

@@ -1,7 +1,6 @@
 // F(4 x 4, 3 x 3): tiles of 6 x 6 input values are transformed, multiplied with the transformed
 // weights place by place, which is 36 matrix products over the channels, and transformed back to
 // tiles of 4 x 4 results. The matrices are those of Lavin and Gray (arXiv:1509.09308), section 4.1.
-#include "kernels/winograd.h"
 
 #include <immintrin.h>
 
@@ -13,12 +12,13 @@
 #include "common/copy.h"
 #include "common/platform/threads.h"
 #include "kernels/onednn/kernel.h"
+#include "kernels/onednn/onednn.h"
 #include "kernels/panels.h"
 
-namespace menagerie::kernels {
+namespace menagerie::onednn {
 namespace {
 
-using namespace menagerie::onednn;  // whose products it multiplies by
+using kernels::Epilogue;
 
 constexpr int64_t kTile = 4;   // results along an axis
 constexpr int64_t kPatch = 6;  // input values that they are made of
@@ -102,8 +102,9 @@ void transform_channels(const Tensor& weight, int64_t o, const PanelForm& form, 
                         float* to) {
   const int64_t in = weight.size[1], count = std::min(kLine, weight.size[0] - o);
   const auto g = std::make_unique_for_overwrite<float[]>(kWindow * kWindow * in * count);
-  pack_panel({weight.data<float>() + o * weight.stride[0], weight.stride[1], weight.stride[0]}, in,
-             count, count, g.get(), {kWindow * kWindow, weight.stride[3], in * count});
+  kernels::pack_panel(
+      {weight.data<float>() + o * weight.stride[0], weight.stride[1], weight.stride[0]}, in, count,
+      count, g.get(), {kWindow * kWindow, weight.stride[3], in * count});
   for (int64_t c = 0; c < in; ++c) {
     Windows windows[kLine / kLanes];
     for (int64_t i = 0; i < count; i += kLanes) {
@@ -273,7 +274,7 @@ bool winograd_pays(const Tensor& input, const Tensor& weight, const ConvolutionP
   const bool plain = p.spatial == 2 && !p.transposed && p.groups == 1 && p.stride[0] == 1 &&
                      p.stride[1] == 1 && p.dilation[0] == 1 && p.dilation[1] == 1;
   return plain && weight.size[2] == 3 && weight.size[3] == 3 && weight.storage->is_constant() &&
-         epilogue.binary == Binary::kNone && has_dense_channels(input) &&
+         epilogue.binary == kernels::Binary::kNone && has_dense_channels(input) &&
          has_dense_channels(output) && Tiling(input, output, p).count() >= kFewestTiles &&
          output.elements() * weight.size[1] * kWindow * kWindow >= kFewestProducts;
 }
@@ -290,7 +291,7 @@ void winograd(const Tensor& input, const Tensor& weight, const Tensor* bias,
   const int64_t left_sizes[] = {kPlaces, tiles, in}, result_sizes[] = {kPlaces, tiles, out};
   const Tensor left = empty_contiguous(Dtype::kFloat32, left_sizes);
   const Tensor result = empty_contiguous(Dtype::kFloat32, result_sizes);
-  const bool relu = epilogue.activation == Activation::kRelu;
+  const bool relu = epilogue.activation == kernels::Activation::kRelu;
   const float* added = bias == nullptr ? nullptr : bias->data<float>();
   for (int64_t first = 0; first < all; first += tiles) {
     const int64_t now = std::min(tiles, all - first);
@@ -305,4 +306,4 @@ void winograd(const Tensor& input, const Tensor& weight, const Tensor* bias,
   if (!relu) activate(epilogue, output);
 }
 
-}  // namespace menagerie::kernels
+}  // namespace menagerie::onednn
