@@ -7,7 +7,7 @@
 #include "common/context.h"
 #include "common/copy.h"
 #include "common/error.h"
-#include "metal/copy.h"
+#include "metal/operands.h"
 #include "metal/state.h"
 
 namespace menagerie::backend {

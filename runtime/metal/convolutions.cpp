@@ -1,14 +1,11 @@
 // Convolutions: how each operand lies in memory, and whether a kernel of ours or the device's graph
 // computes.
-#include "metal/convolutions.h"
-
 #include <algorithm>
 #include <array>
 #include <limits>
 
 #include "common/copy.h"
 #include "common/operators.h"
-#include "metal/copy.h"
 #include "metal/operands.h"
 #include "metal/products.h"
 

@@ -8,7 +8,6 @@
 #include "common/operators.h"
 #include "common/shim_support.h"
 #include "common/windows.h"
-#include "metal/convolutions.h"
 #include "metal/operands.h"
 #include "metal/products.h"
 

@@ -1,7 +1,5 @@
 // Products with weights that the bundle keeps as integers, and torchao's linear layer with four
 // bits a number: torchao::_linear_fp_act_4bit_weight (pytorch/ao, torchao/experimental/ops/mps).
-#include "metal/packed_products.h"
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -11,6 +9,7 @@
 #include "common/quantised.h"
 #include "common/shim_support.h"
 #include "metal/operands.h"
+#include "metal/products.h"
 
 namespace menagerie::metal {
 namespace {

@@ -12,9 +12,7 @@
 #include "common/dtype.h"
 #include "common/error.h"
 #include "common/operators.h"
-#include "metal/copy.h"
 #include "metal/operands.h"
-#include "metal/packed_products.h"
 
 namespace menagerie::metal {
 namespace {

@@ -1,12 +1,13 @@
-// Products by kernels of our own, for what MPSGraph computes wrong and for what it is slow at, tile
-// by tile (kernels/tiles.h), and by the device's own graphs.
+// Matrix products and convolutions with what follows them: by kernels of our own, for what MPSGraph
+// computes wrong and for what it is slow at, tile by tile (kernels/tiles.h), else by the device's
+// graphs.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "common/tensor.h"
-#include "metal/device.h"
+#include "common/windows.h"
 #include "metal/epilogue.h"
 
 namespace menagerie::metal {
@@ -50,5 +51,34 @@ void product(const Tensor& out, const Tensor& a, const Tensor& b, const ProductT
 // elements. `self` broadcasts to out; null: zero.
 void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor* self, float beta,
               float alpha, const Finishing& finishing);
+
+// output = finish(factor input * weight + bias), none of them empty. The factor [N or 1, C, 1, 1],
+// which only images have, and the bias may be null.
+void convolve(const Tensor& input, const Tensor* factor, const Tensor& weight, const Tensor* bias,
+              const ConvolutionParameters& parameters, const Tensor& output,
+              const Finishing& finishing);
+
+// An image of one axis, [N, C, W], as [N, C, 1, W].
+Tensor as_image(const Tensor& tensor);
+
+// A weight that the bundle keeps as integers, as packed_product.metal takes it: these are
+// multiplied as they are, and no floats are made of them.
+struct PackedWeight {
+  enum class Form { kEight, kFour, kAbove };  // as there
+  Form form = Form::kEight;
+  Region integers, scales, offsets;  // offsets: only of kAbove
+  int64_t rows = 0, columns = 0;
+  int64_t row_bytes = 0;  // of the integers
+  int64_t groups = 0;     // of a row: all of it, or each of a power of two of numbers
+};
+
+// out[B, M, N] = finish(alpha * x[B, M, K] * weight^T + beta * addend), where out is contiguous and
+// not empty; x lies as it will, and may be one for all of the batch.
+void multiply_packed(const Tensor& out, const Tensor& x, const PackedWeight& weight,
+                     const ProductTerms& terms);
+
+// The same of a or b, whichever stands for such integers; false: neither does, and nothing is done.
+bool multiply_if_packed(const Tensor& out, const Tensor& a, const Tensor& b,
+                        const ProductTerms& terms);
 
 }  // namespace menagerie::metal

@@ -8,7 +8,7 @@
 #include "common/context.h"
 #include "common/error.h"
 #include "common/shim_support.h"
-#include "metal/copy.h"
+#include "metal/operands.h"
 
 namespace menagerie::metal {
 namespace {

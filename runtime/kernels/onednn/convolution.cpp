@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "common/copy.h"
-#include "kernels/kernels.h"
 #include "kernels/onednn/kernel.h"
 #include "kernels/onednn/onednn.h"
 

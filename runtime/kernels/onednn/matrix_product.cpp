@@ -2,7 +2,6 @@
 
 #include "common/copy.h"
 #include "common/platform/threads.h"
-#include "kernels/kernels.h"
 #include "kernels/onednn/kernel.h"
 #include "kernels/onednn/onednn.h"
 

@@ -7,7 +7,6 @@
 
 #include "common/caches.h"
 #include "common/tensor.h"
-#include "kernels/kernels.h"
 #include "kernels/simd/kernels.h"
 
 namespace menagerie::simd {

@@ -5,7 +5,6 @@
 #include <span>
 #include <vector>
 
-#include "kernels/kernels.h"
 #include "kernels/simd/kernels.h"
 #include "kernels/simd/products.h"
 

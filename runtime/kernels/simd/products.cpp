@@ -6,7 +6,6 @@
 
 #include "common/context.h"
 #include "common/platform/threads.h"
-#include "kernels/kernels.h"
 #include "kernels/panels.h"
 #include "kernels/simd/kernels.h"
 

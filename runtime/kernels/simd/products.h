@@ -9,7 +9,6 @@
 
 #include "common/caches.h"
 #include "common/tensor.h"
-#include "kernels/kernels.h"
 #include "kernels/panels.h"
 #include "kernels/simd/kernels.h"
 
