@@ -1,7 +1,7 @@
 // The blocked product that matrix products and convolutions share: they differ in how the left
-// operand is packed and in where the result's rows are stored. The scheme is that of Goto and van de
-// Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34 (2008); vector extensions
-// serve AVX2 and NEON with one text.
+// operand is packed and in where the result's rows are stored. The scheme is Goto's and van de
+// Geijn's, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34 (2008); vector
+// extensions serve AVX2 and NEON with one text.
 #pragma once
 
 #include <cstdint>
