@@ -238,12 +238,12 @@ class BundleProgram:
 
     def _check_state(self, state: State) -> None:
         if len(set(state.constants)) != len(state.constants):
-            raise ValueError("state.constants: one comes twice")
+            raise ValueError("state.constants: one is a duplicate")
         if unknown := sorted(set(state.constants) - self.constants.keys()):
             raise ValueError(f"state.constants: there is no constant {unknown[0]!r}")
         if self.golden_cases % state.calls:
-            fact = f"{self.golden_cases} golden cases are no runs of {state.calls} calls"
-            raise ValueError(f"state.calls: {fact}")
+            fact = f"must be a multiple of state.calls ({state.calls})"
+            raise ValueError(f"golden_cases ({self.golden_cases}) {fact}")
 
     @property
     def library(self) -> FileEntry:
