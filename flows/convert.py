@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 from prefect import State, flow
@@ -24,16 +24,17 @@ from flows.outcome.results import ModelResult, RunResult, results_markdown
 from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan, sort_out, unplanned_row
 from flows.planning.costs import known_seconds, remember_seconds
-from flows.run_names import own_name
 from flows.runs import (
     NOTHING_KEPT,
     Runs,
     failed,
+    first_of,
     leave_row,
     rows_left_before,
+    run_name,
+    tag_run,
     this_run,
 )
-from flows.schedules import give_way_to_later
 from flows.services import Recorder, services
 from tasks.retries import patiently
 from zoo.errors import MenagerieError
@@ -41,7 +42,7 @@ from zoo.errors import MenagerieError
 
 @flow(
     name=FlowName.CONVERT_BATCH.value,
-    flow_run_name=own_name(FlowName.CONVERT_BATCH),
+    flow_run_name=run_name(lambda asked: f"{first_of(asked['models'])} for {asked['target']}"),
     **NOTHING_KEPT,
 )
 def convert_batch(
@@ -61,6 +62,7 @@ def convert_batch(
         options: The same for every model.
         build_keys: What was planned: builds that the store lacks, by model. None: it is to be.
     """
+    tag_run([*models, target])
     recorder = _RowLeaver(this_run(), rows_left_before())
     rest = [model for model in models if (model, target) not in recorder.rows]
     planned = _planned(rest, target, options, build_keys, recorder)
@@ -103,9 +105,16 @@ class _RowLeaver(Recorder):
         leave_row(result, self._run)
 
 
+def _conversion_name(asked: Mapping[str, Any]) -> str:
+    """E.g. `convert resnet18 and 3 more for metal`."""
+    models = [*asked["models"], *(f"tag {tag}" for tag in asked["selected_tags"])]
+    targets = ", ".join(map(str, asked["targets"])) or "all targets"
+    return f"convert {first_of(models) or 'the default models'} for {targets}"
+
+
 @flow(
     name=FlowName.CONVERT_ZOO.value,
-    flow_run_name=own_name(FlowName.CONVERT_ZOO),
+    flow_run_name=run_name(_conversion_name),
     **NOTHING_KEPT,
 )
 def convert_zoo(
@@ -130,8 +139,6 @@ def convert_zoo(
         limits: How long the run waits for what.
         jobs: Models converted at a time where there are no workers.
     """
-    if (skipped := give_way_to_later()) is not None:
-        return skipped
     began = time.perf_counter()
     try:
         planned = list(services().planned.values()) or patiently(
@@ -139,6 +146,7 @@ def convert_zoo(
         )
     except MenagerieError as error:  # raised, it would be a traceback in the run's log
         return Failed(message=str(error), data=error)
+    tag_run({name for one in planned for name in (one.model, one.target)})
     results = [
         _with_page(row, options.store_url) for row in _convert_all(planned, options, limits, jobs)
     ]

@@ -34,6 +34,8 @@ from flows.runs import (
     failed,
     give_way,
     leave_row,
+    run_name,
+    tag_run,
     this_run,
     without_tags,
 )
@@ -279,7 +281,11 @@ def _outcome(error: Exception) -> Outcome:
     return Outcome.FAILED if judged else Outcome.CRASHED
 
 
-@flow(name=FlowName.CONVERT_MODEL.value, flow_run_name="{model} for {target}", **NOTHING_KEPT)
+@flow(
+    name=FlowName.CONVERT_MODEL.value,
+    flow_run_name=run_name("{model} for {target}"),
+    **NOTHING_KEPT,
+)
 def convert_model(
     model: ModelChoice,
     target: TargetChoice = "cpu",
@@ -296,6 +302,7 @@ def convert_model(
         target: Where the artifact is to run.
         options: How it is converted.
     """
+    tag_run([model, target])
     result = _judged(model, target, options)
     leave_row(result, this_run())
     return result if result.succeeded else failed(_why(result), result)

@@ -22,7 +22,7 @@ from flows.connection import FlowName
 from flows.dispatch.clock import Clock
 from flows.outcome.results import Outcome
 from flows.plan import crashed_row, found_row, timed_out_row
-from flows.runs import Phase
+from flows.runs import Phase, Trigger, first_of
 from tasks.failures import explain
 from transforms.targets import all_targets, target_named
 from zoo.base_models import Frozen
@@ -123,9 +123,7 @@ class Batch:
     @property
     def name(self) -> str:
         """What the run is called, e.g. `resnet18 and 3 more for cpu`."""
-        rest = len(self.models) - 1
-        more = f" and {rest} more" if rest else ""
-        return f"{self.models[0].model}{more} for {self.target}"
+        return f"{first_of([one.model for one in self.models])} for {self.target}"
 
 
 def share_out(
@@ -391,7 +389,7 @@ class Submission:
                 deployment,
                 {**models, "target": batch.target, "options": options},
                 name=batch.name,
-                tags=[*names[:3], batch.target],
+                tags=[*names, batch.target, Trigger.CONVERT_ZOO],
                 key=f"{batch.key}-{attempt}",
                 linked=True,
             )

@@ -1,4 +1,4 @@
-"""Runs on a Prefect server: how ours are declared, asked for, followed and found again.
+"""Runs on a Prefect server: how ours are declared, named, asked for, followed and found again.
 
 Products go to our own store. What travels between runs is rows: an artifact of a run is small JSON
 in the server's database, there as soon as its model is done, without the pickles that Prefect's
@@ -7,15 +7,19 @@ results are by default.
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 from uuid import UUID
 
+import coolname
 import httpx
+from coolname.loader import load_config
 from prefect import State, Task
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactCreate
@@ -31,7 +35,7 @@ from prefect.client.schemas.filters import (
     FlowRunFilterParentFlowRunId,
 )
 from prefect.client.schemas.objects import StateType
-from prefect.context import TagsContext
+from prefect.context import FlowRunContext, TagsContext
 from prefect.exceptions import Abort, ObjectNotFound, PrefectHTTPStatusError
 from prefect.logging import get_logger, get_run_logger
 from prefect.runtime import flow_run
@@ -45,7 +49,7 @@ from tasks.failures import explain
 from zoo.errors import MenagerieError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from prefect import State
     from prefect.client.orchestration import SyncPrefectClient
@@ -91,6 +95,80 @@ class _ResultOptions(TypedDict):
 # Products go to our own store, by content. What Prefect writes all the same (an exception that a
 # flow raised) is JSON and not its default, a pickle.
 NOTHING_KEPT: _ResultOptions = {"persist_result": False, "result_serializer": "json"}
+
+
+def run_name(said: str | Callable[[Mapping[str, Any]], str]) -> Callable[[], str]:
+    """A flow's `flow_run_name`: what a person called the run, else what it does.
+
+    Args:
+        said: of a run's parameters, as a template for `str.format` or a function.
+    """
+
+    def name() -> str:
+        known, asked = str(flow_run.get_name()), flow_run.get_parameters()
+        if not _is_random(known):
+            return known
+        return said.format(**asked) if isinstance(said, str) else said(asked)
+
+    return name
+
+
+def _is_random(name: str) -> bool:
+    """Whether Prefect made it of two words, an adjective and an animal."""
+    return set(name.split("-")) <= _words()
+
+
+@functools.cache
+def _words() -> frozenset[str]:
+    """All words of which Prefect makes names."""
+    lists = load_config(Path(coolname.__file__).with_name("data")).values()
+    return frozenset(word for each in lists for word in each.get("words", ()))
+
+
+def first_of(names: Sequence[str]) -> str:
+    """The first name and how many more, e.g. `resnet18 and 3 more`; empty where there is none."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{more}" if names else ""
+
+
+class Trigger(StrEnum):
+    """What began a run, as its tag says it."""
+
+    SCHEDULE = "scheduled"
+    CONVERT_ZOO = "by convert-zoo"
+    DEPLOYMENT = "on demand"  # in the UI, or by the API
+    COMMAND = "command line"
+
+
+_SCHEDULERS_TAG = "auto-scheduled"  # Prefect's own, of runs that a schedule made
+
+
+def tag_run(names: Iterable[str]) -> None:
+    """Give the run at work a tag for each model and target, and one for what began it.
+
+    However it began, it is found by the same tags; those that a person gave it stay. Where the
+    server does not take them, a warning.
+    """
+    context = FlowRunContext.get()
+    run = context.flow_run if context is not None else None
+    if run is None:
+        return
+    wanted = {*run.tags, *names, _trigger(run)} - {_SCHEDULERS_TAG}
+    if wanted == set(run.tags):
+        return
+    try:
+        with get_client(sync_client=True) as client:
+            client.update_flow_run(run.id, tags=sorted(wanted))
+    except Exception as error:  # noqa: BLE001 - Prefect's API can fail in any way
+        get_run_logger().warning("The run could not be tagged: %s", error)
+
+
+def _trigger(run: FlowRun) -> Trigger:
+    if run.created_by is not None and run.created_by.type == "SCHEDULE":
+        return Trigger.SCHEDULE
+    if run.parent_task_run_id is not None:
+        return Trigger.CONVERT_ZOO
+    return Trigger.COMMAND if run.deployment_id is None else Trigger.DEPLOYMENT
 
 
 class RunFailed(MenagerieError):

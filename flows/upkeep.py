@@ -25,9 +25,16 @@ from flows.proofs import (
     verification_markdown,
     verify_all,
 )
-from flows.run_names import own_name
-from flows.runs import NOTHING_KEPT, Runs, failed, leave_row, this_run
-from flows.schedules import give_way_to_later
+from flows.runs import (
+    NOTHING_KEPT,
+    Runs,
+    failed,
+    first_of,
+    leave_row,
+    run_name,
+    tag_run,
+    this_run,
+)
 from flows.services import services
 from flows.work import Collected, collect, new_work_folder
 from menagerie.format.bundle_manifest import ReleaseState
@@ -42,7 +49,7 @@ from zoo.store import KeepRule, Release, open_store
 
 @flow(
     name=FlowName.VERIFY_RELEASES.value,
-    flow_run_name=own_name(FlowName.VERIFY_RELEASES),
+    flow_run_name=run_name(lambda asked: f"verify {first_of(asked['models']) or 'all releases'}"),
     **NOTHING_KEPT,
 )
 def verify_releases(
@@ -66,8 +73,7 @@ def verify_releases(
         threads: Threads to run with.
         store: Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
     """
-    if (skipped := give_way_to_later()) is not None:
-        return skipped
+    tag_run([*models, *targets])
     place = allowed_store(store)
     judge = services().judge
 
@@ -123,7 +129,7 @@ def _found(store: str, model: str, target: str, build_key: str) -> Release:
 
 @flow(
     name=FlowName.CONFIRM_RELEASE.value,
-    flow_run_name="{model} for {target}: confirm",
+    flow_run_name=run_name("{model} for {target}: confirm"),
     **NOTHING_KEPT,
 )
 def confirm_release(
@@ -142,6 +148,7 @@ def confirm_release(
         build_key: Which build. Empty: the latest.
         store: Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
     """
+    tag_run([model, target])
     place = allowed_store(store)
     try:
         release = patiently(lambda: _found(place, model, target, build_key))
@@ -209,7 +216,9 @@ def _failed(
 
 @flow(
     name=FlowName.REBUILD_RELEASE.value,
-    flow_run_name=own_name(FlowName.REBUILD_RELEASE),
+    flow_run_name=run_name(
+        lambda asked: f"rebuild {first_of(asked['models']) or 'the release of the day'}"
+    ),
     **NOTHING_KEPT,
 )
 def rebuild_release(
@@ -228,8 +237,6 @@ def rebuild_release(
         targets: Only for these. None: all.
         store: Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
     """
-    if (skipped := give_way_to_later()) is not None:
-        return skipped
     place = allowed_store(store)
     release = turn_of_the_day(
         open_store(place), models, targets, datetime.now(UTC).date().toordinal()
@@ -238,6 +245,7 @@ def rebuild_release(
         text = "Nothing that is published was made by the code of this worker.\n"
         leave_artifact("rebuild-release", "Nothing to rebuild", lambda: text)
         return None
+    tag_run([release.model, release.target])
     found = rebuild(release, ConversionOptions(store=store), services().hold)
     summary = f"{found.model} for {found.target}: {found.outcome}"
     leave_artifact("rebuild-release", f"Rebuilt: {summary}", lambda: rebuild_markdown(found))
@@ -248,7 +256,7 @@ def rebuild_release(
 
 @flow(
     name=FlowName.COLLECT_GARBAGE.value,
-    flow_run_name=own_name(FlowName.COLLECT_GARBAGE),
+    flow_run_name=run_name(lambda asked: "list garbage" if asked["dry_run"] else "collect garbage"),
     **NOTHING_KEPT,
 )
 def collect_garbage(
@@ -264,8 +272,7 @@ def collect_garbage(
         dry_run: Only say what would be removed.
         store: Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
     """
-    if (skipped := give_way_to_later()) is not None:
-        return skipped
+    tag_run([])
     try:
         collected = collect(allowed_store(store), keep, dry_run=dry_run)
     except MenagerieError as error:

@@ -12,7 +12,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -25,7 +24,6 @@ from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 from pydantic import SecretStr
 
-from flows.schedules import name_waiting
 from infra.wanted import NOTIFY, TIME_ZONE, PoolType, load_wanted, time_zone
 from tasks.failures import explain
 from zoo.errors import MenagerieError, UsageError
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
 
 _COMMAND = "python -m flows.prefect_api run"
 _NOTIFICATIONS = "menagerie-notify"  # the block, as automations.yaml names it
-_SCHEDULER_SECONDS = 15.0  # it looks for new deployments every 5 s
-_LOOK_SECONDS = 0.5
 
 
 def main() -> int:
@@ -57,7 +53,6 @@ def main() -> int:
             for automation in wanted.automations:
                 if (complete := _with_block(automation, block)) is not None:
                     _apply_automation(client, complete)
-            _name_scheduled(client, wanted)
     except MenagerieError as error:
         print(error, file=sys.stderr)  # noqa: T201 - this is a program
         return error.exit_code
@@ -162,17 +157,6 @@ def _reason(said: str) -> str:
     lines = said.splitlines() or ["it said nothing"]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b: ", line)]
     return (errors or lines)[-1]
-
-
-def _name_scheduled(client: SyncPrefectClient, wanted: Wanted) -> None:
-    """Name the runs of schedules, which the server makes within seconds of being told of them.
-
-    Where nothing schedules, on a server whose services are down, there is nothing to wait for: the
-    first of them to run names the others.
-    """
-    end = time.monotonic() + _SCHEDULER_SECONDS
-    while not wanted.scheduled <= name_waiting(client) and time.monotonic() < end:
-        time.sleep(_LOOK_SECONDS)
 
 
 def _notification_block() -> str | None:

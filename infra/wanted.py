@@ -113,15 +113,6 @@ class Wanted:
         )
 
     @cached_property
-    def scheduled(self) -> set[str]:
-        """The flows that run by a schedule."""
-        return {
-            name.flow
-            for name, each in zip(self.deployments, self._deployed, strict=True)
-            if each.get("schedules")
-        }
-
-    @cached_property
     def _deployed(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = _read(self.deployment_file)["deployments"]
         return found

@@ -24,10 +24,8 @@ from flows import convert as zoo
 from flows import convert_model as modelling
 from flows import plan as planning
 from flows import upkeep
-from flows.connection import FlowName
 from flows.parameters import ConversionOptions, RunLimits
-from flows.run_names import own_name
-from flows.runs import NOTHING_KEPT
+from flows.runs import NOTHING_KEPT, run_name
 from flows.services import Services, use_services
 from menagerie.store import s3
 from tasks.job import Job, StageRecords
@@ -83,7 +81,7 @@ def convert_model(
         return modelling.convert_model.fn(model, target, options)  # type: ignore[no-any-return]
 
 
-@flow(name="convert-batch", flow_run_name=own_name(FlowName.CONVERT_BATCH), **NOTHING_KEPT)
+@flow(name="convert-batch", flow_run_name=run_name("{models} for {target}"), **NOTHING_KEPT)
 def convert_batch(
     models: list[str],
     target: str = "cpu",

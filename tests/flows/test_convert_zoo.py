@@ -253,10 +253,13 @@ def test_the_run_bears_tables_tags_and_names(options: ConversionOptions) -> None
     many(toy_services(), options)
     EventsWorker.drain_all(timeout=30)
     with get_client(sync_client=True) as client:
+        runs = client.read_flow_runs()
         artifacts = {a.key: a for a in client.read_latest_artifacts()}
         ends = Counter((task.name, task.state_type) for task in client.read_task_runs())
     assert ends["bee for cpu", StateType.COMPLETED] >= 1  # of other tests, too
     assert ends["lower: ant for cpu", StateType.COMPLETED] >= 1
+    name, tags = "convert the default models for all targets", {"ant", "bee", "cpu", "command line"}
+    assert (name, tags) in [(run.name, set(run.tags)) for run in runs]
     assert "| bee | cpu | published |" in artifacts["convert-zoo"].data
     assert "ant" in artifacts["ant-cpu"].data
 

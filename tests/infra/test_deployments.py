@@ -121,6 +121,9 @@ def test_the_server_hears_of_the_zone(
             for name in SCHEDULED:
                 known = client.read_deployment_by_name(f"{name}/{name}")
                 assert {s.schedule.timezone for s in known.schedules} == {"Asia/Kathmandu"}
+                limited = known.concurrency_options
+                assert (limited is None) == (name == "convert-zoo")
+                assert limited is None or limited.collision_strategy == "CANCEL_NEW"
         finally:  # other tests' runs would wait for workers of these pools
             for each in told.deployments:
                 client.delete_deployment(client.read_deployment_by_name(str(each)).id)
@@ -144,7 +147,6 @@ def test_automations_are_prefects(wanted: Wanted) -> None:
             "Paused",
             "Running",
             "Scheduled",
-            "Skipped",  # by flows.schedules
             "Suspended",
             "With failures",  # by flows.convert
         )

@@ -218,19 +218,6 @@ def test_schedules_are_in_the_scheduler(cluster: Cluster) -> None:
     eventually(lambda: scheduled() >= wanted, 120)
 
 
-def test_what_waits_says_what_it_will_do(cluster: Cluster) -> None:
-    """From `zoo up` on, and not by two words of chance as the server calls runs of schedules."""
-    cluster.json("up")
-    waiting = {"flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}}}
-    runs = cluster.ask("/flow_runs/filter", waiting)
-    assert {run["name"] for run in runs if run["auto_scheduled"]} == {
-        "convert the default models",
-        "verify all releases",
-        "rebuild the release whose turn it is",
-        "collect garbage",
-    }
-
-
 def test_a_schedule_of_one_minute_converts_and_publishes(cluster: Cluster) -> None:
     """The scheduler starts it, a worker does it, and the release is in the store."""
     deployment = cluster.ask("/deployments/name/convert-model/convert-model")["id"]
