@@ -6,8 +6,8 @@ seconds for each model and target, and the memory of server and parent. Writes a
 beside what was measured before with other sizes or the other database.
 
 `--sizes 10,100` takes fewer; of sizes beyond `--convert-up-to` releases are put into the store
-beforehand, and what is measured is the run that finds them and asks for their confirmation, and the
-one after it, when nothing has changed. `--database postgresql://user@host/name` has
+beforehand, and what is measured is the run that finds them, and the one after it, when
+nothing has changed. `--database postgresql://user@host/name` has
 the server use an empty database there, as a team's would; without it, SQLite, as `zoo up` does.
 """
 
@@ -40,8 +40,8 @@ class Kind(StrEnum):
     """What a run had to do."""
 
     FIRST = "first"  # all was converted
-    FOUND = "found"  # all was in the store; for Metal a device was asked to confirm it
-    UNCHANGED = "unchanged"  # all was in the store, and asked for
+    FOUND = "found"  # all was in the store
+    UNCHANGED = "unchanged"  # once more
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def _computed(process: psutil.Process) -> float:
 
 
 def _flow_runs(cluster: ToyCluster) -> int:
-    """How many runs of our flows began on the server, confirmations left out."""
+    """How many runs of our flows began on the server."""
     flows = ["convert-zoo", "convert-batch", "convert-model"]
     began = {"state": {"type": {"not_any_": ["SCHEDULED"]}}}
     asked = {"flows": {"name": {"any_": flows}}, "flow_runs": began}

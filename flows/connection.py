@@ -35,7 +35,7 @@ class FlowName(StrEnum):
     CONVERT_ZOO = "convert-zoo"
     CONVERT_BATCH = "convert-batch"
     CONVERT_MODEL = "convert-model"
-    CONFIRM_RELEASE = "confirm-release"
+    CONFIRM_RELEASES = "confirm-releases"
     VERIFY_RELEASES = "verify-releases"
     REBUILD_RELEASE = "rebuild-release"
     COLLECT_GARBAGE = "collect-garbage"

@@ -13,8 +13,6 @@ from pydantic import Field
 
 from flows.connection import FlowName
 from flows.convert_model import ModelChoice, TagChoice, TargetChoice
-from flows.dispatch.clock import Clock
-from flows.dispatch.confirmations import Confirmations
 from flows.fan_out import Conversions, load_placement
 from flows.in_process import convert_here
 from flows.outcome.artifacts import leave_artifact
@@ -23,7 +21,6 @@ from flows.outcome.reports import refresh_index
 from flows.outcome.results import ModelResult, RunResult, results_markdown
 from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan, sort_out, unplanned_row
-from flows.planning.costs import known_seconds, remember_seconds
 from flows.runs import (
     NOTHING_KEPT,
     Runs,
@@ -108,8 +105,9 @@ class _RowLeaver(Recorder):
 def _conversion_name(asked: Mapping[str, Any]) -> str:
     """E.g. `convert resnet18 and 3 more for metal`."""
     models = [*asked["models"], *(f"tag {tag}" for tag in asked["selected_tags"])]
-    targets = ", ".join(map(str, asked["targets"])) or "all targets"
-    return f"convert {first_of(models) or 'the default models'} for {targets}"
+    what = f"convert {first_of(models) or 'the default models'}"
+    targets = ", ".join(map(str, asked["targets"]))
+    return f"{what} for {targets}" if targets else what
 
 
 @flow(
@@ -150,7 +148,6 @@ def convert_zoo(
     results = [
         _with_page(row, options.store_url) for row in _convert_all(planned, options, limits, jobs)
     ]
-    remember_seconds(results)
     page = refresh_index()
     run = RunResult(
         results=tuple(results),
@@ -172,32 +169,21 @@ def _convert_all(
     """Rows for all models in the planned order; what is in the store gets no run of its own."""
     recorder = Recorder(services().listener)
     work = sort_out(planned, recorder.model_ended)
+    until = time.monotonic() + limits.hours * 3600
     with get_client(sync_client=True) as client:
-        runs, placement, clock = Runs(client, this_run()), load_placement(), Clock()
-        until = clock.now() + limits.hours * 3600
-        workers = bool(runs.deployments(FlowName.CONVERT_BATCH))
-        asking = Confirmations(runs, placement, limits, options.store, clock)
-        if work and workers:
+        runs = Runs(client, this_run())
+        if work and runs.deployments(FlowName.CONVERT_BATCH):
             Conversions(
                 runs,
-                placement=placement,
+                placement=load_placement(),
                 limits=limits,
                 options=options,
                 recorder=recorder,
-                clock=clock,
-                confirm=asking.ask,  # a device need not wait for the last model
                 attended=deployment.get_id() is None,
-            ).convert(work, known_seconds(), until)
+            ).convert(work, until)
         else:
             convert_here(work, options, recorder, jobs, until)
-        rows = [recorder.rows[one.model, one.target] for one in planned]
-        if not workers:
-            return rows
-        confirmed = asking.confirm(rows, until)
-    for before, after in zip(rows, confirmed, strict=True):
-        if after != before:
-            recorder.model_ended(after)
-    return confirmed
+    return [recorder.rows[one.model, one.target] for one in planned]
 
 
 def _with_page(row: ModelResult, store: str) -> ModelResult:

@@ -46,7 +46,7 @@ class VerifyResult(Frozen):
     def summary(self) -> str:
         """One line, e.g. `12 proven, 1 refuted`."""
         counts = {o: sum(p.outcome is o for p in self.proofs) for o in ProofOutcome}
-        return ", ".join(f"{n} {o}" for o, n in counts.items() if n) or "nothing is published"
+        return ", ".join(f"{n} {o}" for o, n in counts.items() if n) or "nothing to prove"
 
 
 def verify_all(
@@ -69,9 +69,10 @@ def verify_all(
     Raises:
         StoreError: the store cannot be asked what it holds.
     """
-    chosen = _chosen(open_store(store), models, targets, every_build=every_build)
+    opened = open_store(store)
+    found = opened.releases() if every_build else _latest(opened)
     result = VerifyResult(
-        proofs=tuple(_proof(release, prove) for release in chosen),
+        proofs=tuple(_proof(each, prove) for each in found if _asked_for(each, models, targets)),
         store=store,
         when=datetime.now(UTC).isoformat(timespec="seconds"),
     )
@@ -79,36 +80,41 @@ def verify_all(
     return result
 
 
-def awaiting_device(store: Store) -> list[Release]:
-    """The latest releases that were only emulated, and that no verification has refuted since.
+def confirm_all(
+    store: str, models: Sequence[str], targets: Sequence[str], prove: Callable[[Release], Proof]
+) -> VerifyResult:
+    """Prove on this machine's device what was only emulated, releases and candidates.
 
-    The store alone says so: a server that was made anew has forgotten what it was asked.
+    The store alone says what waits: what no device has run, and no verification has refuted since.
+
+    Args:
+        store: the store's address.
+        models: only these; none: all.
+        targets: only for these; none: all.
+        prove: pulls a build, runs it, and publishes it as validated if it holds.
 
     Raises:
         StoreError: the store cannot be asked what it holds.
     """
-    found = []
-    for release in _latest(store, store.releases()):
-        if release.manifest.state is ReleaseState.EMULATED:
-            verdict = store.verdict(release)
-            if verdict is None or verdict.passed:
-                found.append(release)
-    return found
+    opened = open_store(store, allow_unsigned=True)  # candidates are signed by nobody yet
+    builds = {each.names: each for each in [*opened.candidates(), *_latest(opened)]}
+    proofs = []
+    for release in builds.values():
+        verdict = opened.verdict(release)
+        emulated = release.manifest.state is ReleaseState.EMULATED
+        if _asked_for(release, models, targets) and emulated and (not verdict or verdict.passed):
+            proofs.append(_proof(release, prove))
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    return VerifyResult(proofs=tuple(proofs), store=store, when=when)
 
 
-def _chosen(
-    store: Store, models: Sequence[str], targets: Sequence[str], *, every_build: bool
-) -> list[Release]:
-    releases = [
-        release
-        for release in store.releases()
-        if (not models or release.model in models) and (not targets or release.target in targets)
-    ]
-    return releases if every_build else _latest(store, releases)
+def _asked_for(release: Release, models: Sequence[str], targets: Sequence[str]) -> bool:
+    return (not models or release.model in models) and (not targets or release.target in targets)
 
 
-def _latest(store: Store, releases: Sequence[Release]) -> list[Release]:
-    places = dict.fromkeys((each.model, each.target, each.platform) for each in releases)
+def _latest(store: Store) -> list[Release]:
+    """The latest release of each model, target and platform."""
+    places = dict.fromkeys((each.model, each.target, each.platform) for each in store.releases())
     return [store.find(model, target, platform=platform) for model, target, platform in places]
 
 
@@ -188,12 +194,7 @@ def turn_of_the_day(
     Returns:
         A release of the code that is installed here; None where there is none.
     """
-    places = dict.fromkeys(
-        (each.model, each.target, each.platform)
-        for each in store.releases()
-        if (not models or each.model in models) and (not targets or each.target in targets)
-    )
-    latest = [store.find(model, target, platform=platform) for model, target, platform in places]
+    latest = [each for each in _latest(store) if _asked_for(each, models, targets)]
     for place in range(len(latest)):
         release = latest[(day + place) % len(latest)]
         try:

@@ -31,7 +31,6 @@ from prefect.client.schemas.filters import (
     FlowFilterName,
     FlowRunFilter,
     FlowRunFilterId,
-    FlowRunFilterIdempotencyKey,
     FlowRunFilterParentFlowRunId,
 )
 from prefect.client.schemas.objects import StateType
@@ -341,11 +340,6 @@ class Run:
         """Whether it crashed and is to be run again."""
         return self.phase is Phase.CRASHED and 0 < self.attempts < MOST_ATTEMPTS
 
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more is to come of it."""
-        return self.phase.is_final and not self.may_be_revived
-
 
 class Runs:
     """The runs that one parent run has on a server.
@@ -390,30 +384,27 @@ class Runs:
         name: str,
         tags: Sequence[str],
         key: str,
-        linked: bool,
     ) -> Run:
-        """Submit a run; the same key never makes a second one.
+        """Submit a run below the parent; the same key never makes a second one.
 
         Args:
             deployment: of what.
             parameters: JSON.
             name: what the run is called.
             tags: for finding it in the UI.
-            key: the run's identity among those of its flow.
-            linked: whether it is a child of the parent run, and `key` counts among its children.
+            key: the run's identity among the parent's children.
 
         Raises:
             MenagerieError: the server refuses the parameters.
         """
-        placeholder = self._placeholder(key, name) if linked else None
         try:
             found = self._client.create_flow_run_from_deployment(
                 deployment,
                 parameters=parameters,
                 name=name,
                 tags=list(tags),
-                idempotency_key=f"{self._parent}-{key}" if linked else key,
-                parent_task_run_id=placeholder,
+                idempotency_key=f"{self._parent}-{key}",
+                parent_task_run_id=self._placeholder(key, name),
             )
         except PrefectHTTPStatusError as error:
             if error.response.status_code not in _REFUSALS:
@@ -421,16 +412,6 @@ class Runs:
             fact = f"refuses the run ({' '.join(error.response.text.split())[:300]})"
             raise MenagerieError("Prefect", fact) from error
         return _run(found)
-
-    def known(self, keys: Sequence[str]) -> dict[str, Run]:
-        """The runs that were submitted under these keys and are not linked, by key."""
-        found = {}
-        for start in range(0, len(keys), _CHUNK):
-            some = list(keys[start : start + _CHUNK])
-            wanted = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=some))
-            for each in self._client.read_flow_runs(flow_run_filter=wanted, limit=_PAGE):
-                found[each.idempotency_key or ""] = _run(each)
-        return found
 
     def look(self, ids: Sequence[UUID]) -> dict[UUID, Run]:
         """The runs as they are now; one that was deleted is missing."""

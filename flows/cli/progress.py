@@ -83,8 +83,8 @@ class LiveDisplay(Listener):
         text = f"[{style}]{result.outcome}[/{style}]"
         if result.stage is not None:
             text += f" in {result.stage}"
-        if result.confirmation is not None:
-            text += f", {result.remark or result.confirmation}"
+        elif result.proof is ReleaseState.EMULATED:
+            text += f", {result.remark}"
         if not self._live:
             self._console.print(f"{result.model} for {result.target}: {text}")
             return

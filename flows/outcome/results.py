@@ -36,15 +36,6 @@ class Step(StrEnum):
     PLAN = "plan"  # before anything ran
     RUN = "run"  # the run that was to convert it took too long, or never began
     FLOW = "flow"  # that run ended, and left no word about the model
-    CONFIRM = "confirm"  # on a device
-
-
-class Confirmation(StrEnum):
-    """What a device said of a release that was published as emulated."""
-
-    WAITING = "waiting"  # for a worker that has one
-    CONFIRMED = "confirmed"
-    FAILED = "failed"  # it could not, or came to other results
 
 
 class ModelResult(Frozen):
@@ -70,8 +61,6 @@ class ModelResult(Frozen):
     page: str | None = None  # address of that page, good for a week
     proof: ReleaseState | None = None  # of the release in the store
     kept: str | None = None  # when that one was made, if it was not replaced by what was converted
-    confirmation: Confirmation | None = None  # asked for where the proof is an emulation
-    confirmation_detail: str | None = None  # why it failed
 
     def with_report(self, report: ConversionReport, folder: Path) -> Self:
         """This row with the figures of `report`, which lies in `folder`."""
@@ -91,9 +80,7 @@ class ModelResult(Frozen):
 
     @property
     def succeeded(self) -> bool:
-        """Whether what was asked for is now in the store, and no device contradicts it."""
-        if self.confirmation is Confirmation.FAILED:
-            return False
+        """Whether what was asked for is now in the store."""
         return self.outcome in (Outcome.PUBLISHED, Outcome.PROVEN, Outcome.SKIPPED)
 
     @property
@@ -101,13 +88,11 @@ class ModelResult(Frozen):
         """Why it failed, or what is still to come: one line, or empty."""
         if self.stage is not None:
             return f"{self.stage}: {self.reason}"
-        if self.confirmation is Confirmation.WAITING:
-            return f"emulated, waiting for a device of {self.target} to confirm it"
-        if self.confirmation is Confirmation.FAILED:
-            return f"emulated, but not confirmed: {self.confirmation_detail}"
         if self.kept is not None:
             return f"the store keeps its release of {self.kept}"
-        return "emulated" if self.proof is ReleaseState.EMULATED else ""
+        if self.proof is ReleaseState.EMULATED:
+            return f"emulated, waiting for a device of {self.target} to confirm it"
+        return ""
 
 
 class RunResult(Frozen):

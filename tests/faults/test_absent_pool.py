@@ -17,36 +17,26 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.faults
 
 
-def test_confirmations_wait_for_a_mac_and_then_run_by_themselves(cluster: ToyCluster) -> None:
-    """Parents end, both targets published, and ask once; a worker of the Macs' pool validates."""
+def test_what_was_emulated_waits_in_the_store_for_a_mac(cluster: ToyCluster) -> None:
+    """Parents end, both targets published; a worker of the Macs' pool asks the store."""
     cluster.write_manifest(ant_metal="fine", bee="fine")
     cluster.convert()
     rows = cluster.table()
-    assert {
-        key: (row["outcome"], row["proof"], row["confirmation"]) for key, row in rows.items()
-    } == {
-        "ant_metal cpu": ("published", "validated", None),
-        "ant_metal metal": ("published", "emulated", "waiting"),
-        "bee cpu": ("published", "validated", None),
+    assert {key: (row["outcome"], row["proof"]) for key, row in rows.items()} == {
+        "ant_metal cpu": ("published", "validated"),
+        "ant_metal metal": ("published", "emulated"),
+        "bee cpu": ("published", "validated"),
     }
-    cluster.convert()
-    assert cluster.table()["ant_metal metal"]["confirmation"] == "waiting"
-    [waiting] = [run for run in cluster.runs("confirm-release") if run["state_type"] == "SCHEDULED"]
-    asked = [run["id"] for run in cluster.runs("confirm-release")]
+    run = cluster.submit("confirm-releases/confirm-releases", {"store": cluster.store})
     cluster.start_worker("mac", pool="macos-metal")
-    cluster.wait_for(lambda: cluster.state(waiting["id"]) == "Completed", "it is confirmed")
+    cluster.wait_for(lambda: cluster.state(run) == "Completed", "it is confirmed")
     key = rows["ant_metal metal"]["build_key"]
     held = open_store(cluster.store).held("ant_metal", "metal", key)
     assert held is not None
     assert held.state is ReleaseState.VALIDATED
     cluster.convert()
     again = cluster.table()["ant_metal metal"]
-    assert (again["outcome"], again["proof"], again["confirmation"]) == (
-        "skipped",
-        "validated",
-        None,
-    )
-    assert [run["id"] for run in cluster.runs("confirm-release")] == asked
+    assert (again["outcome"], again["proof"]) == ("skipped", "validated")
 
 
 def test_a_pool_that_nobody_serves_ends_in_rows(cluster: ToyCluster) -> None:

@@ -67,7 +67,7 @@ class ToyCluster:
         self.placement = folder / "placement.toml"
         ours = (files("flows") / "placement.toml").read_text()
         # Toys take no time, known or not: all of a test share a run.
-        self.placement.write_text(ours.replace("unknown_seconds = 60", "unknown_seconds = 1"))
+        self.placement.write_text(ours.replace("most = 8", "most = 64"))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.changes: dict[str, str] = {}  # of the environment of what starts from now on
         self.prefix: tuple[str, ...] = ()  # words before the command of what starts from now on
@@ -130,7 +130,7 @@ class ToyCluster:
         hurried = automations.replace("within: 600", f"within: {CLAIM_SECONDS}")
         (folder / "infra" / "automations.yaml").write_text(hurried)
         text = (INFRA.parent / "prefect.yaml").read_text()
-        for flow in ("convert_zoo", "convert_model", "convert_batch", "confirm_release"):
+        for flow in ("convert_zoo", "convert_model", "convert_batch", "confirm_releases"):
             text, found = re.subn(rf"\bflows\.\w+\.{flow}\b", f"toy_flows.{flow}", text)
             assert found, f"no deployment of {flow}"
         (folder / "prefect.yaml").write_text(text)
@@ -246,7 +246,7 @@ class ToyCluster:
 
     def end_runs(self) -> None:
         """Cancel what a test left behind, so that the next one finds the workers free."""
-        for flow in ("convert-zoo", "convert-batch", "convert-model", "confirm-release"):
+        for flow in ("convert-zoo", "convert-batch", "convert-model", "confirm-releases"):
             for run in self.runs(flow):
                 if run["state_type"] not in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED"):
                     state = {"state": {"type": "CANCELLED", "name": "Cancelled"}, "force": True}

@@ -93,13 +93,13 @@ def convert_batch(
         return zoo.convert_batch.fn(models, target, options, build_keys)  # type: ignore[no-any-return]
 
 
-@flow(name="confirm-release", **NOTHING_KEPT)
-def confirm_release(
-    model: str, target: str = "metal", build_key: str = "", store: str = ""
+@flow(name="confirm-releases", **NOTHING_KEPT)
+def confirm_releases(
+    models: list[str] = [], targets: list[str] = [], store: str = ""
 ) -> State[Any]:
     """See `flows.upkeep`."""
     with use_services(place()):
-        return upkeep.confirm_release.fn(model, target, build_key, store)  # type: ignore[no-any-return]
+        return upkeep.confirm_releases.fn(models, targets, store=store)  # type: ignore[no-any-return]
 
 
 @flow(name="convert-zoo", **NOTHING_KEPT)

@@ -8,17 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from prefect.client.orchestration import get_client
-from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
 from toy_zoo import toy_bundle, toy_job, toy_judgement, toy_records
 
 import tasks.retries
 import zoo.store
-from flows.outcome.results import Confirmation, ModelResult
 from flows.runs import result_of
 from flows.services import Services, use_services
-from flows.upkeep import collect_garbage, confirm_release, verify_releases
+from flows.upkeep import collect_garbage, confirm_releases, verify_releases
 from flows.work import collect, new_work_folder
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.store.layout import verdict_key
@@ -77,13 +73,13 @@ def verified(place: Services, store: Store, **arguments: Any) -> VerifyResult:
     return result
 
 
-def confirmed(place: Services, store: Store) -> ModelResult:
-    """The row of a confirmation of ant."""
+def confirmed(place: Services, store: Store) -> VerifyResult:
+    """The result of a confirmation, whose state must say whether it succeeded."""
     with use_services(place):
-        state = confirm_release("ant", "cpu", store=store.url, return_state=True)
-    row: ModelResult = result_of(state)
-    assert state.is_completed() == row.succeeded
-    return row
+        state = confirm_releases(store=store.url, return_state=True)
+    result: VerifyResult = result_of(state)
+    assert state.is_completed() == result.succeeded
+    return result
 
 
 @pytest.mark.usefixtures("prefect_server")
@@ -148,101 +144,71 @@ def test_a_device_validates_what_was_emulated(store: Store, tmp_path: Path) -> N
     """The release's state and report change; a second confirmation has nothing to do."""
     publish(tmp_path, "ant", emulated=True)
     assert store.find("ant", "cpu").manifest.state is ReleaseState.EMULATED
-    row = confirmed(judging(machine="a device"), store)
-    assert (row.confirmation, row.proof) == (Confirmation.CONFIRMED, ReleaseState.VALIDATED)
+    [proof] = confirmed(judging(machine="a device"), store).proofs
+    assert (proof.outcome, proof.state) == (ProofOutcome.PROVEN, ReleaseState.VALIDATED)
     release = store.find("ant", "cpu")
     assert release.manifest.state is ReleaseState.VALIDATED
     bundle = store.pull(release, tmp_path / "out")
     assert "a_node_of_the_picture" in (bundle / "report.html").read_text()
     report = read_report(bundle)
     assert (report.validation.machine, report.validation.emulated) == ("a device", False)
-    assert confirmed(judging(passed=False), store).confirmation is Confirmation.CONFIRMED
+    assert confirmed(judging(passed=False), store).proofs == ()
 
 
 @pytest.mark.usefixtures("prefect_server")
 def test_an_emulation_confirms_nothing(store: Store, tmp_path: Path) -> None:
     """A worker without the device leaves the release as it is, and says that one is waited for."""
     publish(tmp_path, "ant", emulated=True)
-    row = confirmed(judging(emulated=True), store)
-    assert row.confirmation is Confirmation.WAITING
+    [proof] = confirmed(judging(emulated=True), store).proofs
+    assert "this worker has no device of cpu" in proof.detail
     assert store.find("ant", "cpu").manifest.state is ReleaseState.EMULATED
 
 
-PLACES = """
-[targets.cpu]
-convert = "linux-cpu"
-confirm = "phones"
-[pools]
-linux-cpu = {worker = "a worker"}
-macos-metal = {worker = "a Mac"}
-phones = {worker = "a phone"}
-[batches]
-seconds = 1
-most = 1
-unknown_seconds = 1
-"""
-
-
 @pytest.mark.usefixtures("prefect_server")
-def test_a_new_database_is_told_what_waits_for_a_device(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The store says what does: each is asked for once, also where a server forgot it all.
-
-    What was validated or refuted is not asked for.
-    """
-    (tmp_path / "placement.toml").write_text(PLACES)
-    monkeypatch.setenv("MENAGERIE_PLACEMENT", str(tmp_path / "placement.toml"))
-    publish(tmp_path, "ant", emulated=True)
-    publish(tmp_path, "bee")
-    publish(tmp_path, "cat", emulated=True)
+def test_the_store_says_what_waits_for_a_device(store: Store, tmp_path: Path) -> None:
+    """Releases and candidates; not what was validated or refuted."""
+    for model, emulated in (("ant", True), ("bee", False), ("cat", True)):
+        publish(tmp_path, model, emulated=emulated)
     refuted = store.find("cat", "cpu")
     said = {"model": "cat", "target": "cpu", "build_key": refuted.build_key, "when": "today"}
     store.note(ReleaseVerdict(passed=False, detail="off by 0.5", **said))
-    with get_client(sync_client=True) as client:
-        client.create_work_pool(WorkPoolCreate(name="phones", type="process"))
-        for _ in range(2):  # a database, and the one after it
-            deployment = client.create_deployment(
-                client.create_flow(confirm_release), "confirm", work_pool_name="phones"
-            )
-            for _ in range(2):  # nights
-                verified(judging(emulated=True), store, models=["bee"])
-            wanted = DeploymentFilter(id=DeploymentFilterId(any_=[deployment]))
-            [waiting] = client.read_flow_runs(deployment_filter=wanted)
-            assert waiting.name == "ant for cpu: confirm"
-            client.delete_flow_run(waiting.id)
-            client.delete_deployment(deployment)
+    job = toy_job(tmp_path / "dog", model="dog", build_key="d" * 64, store=store.url)
+    toy_bundle(job)
+    judged = replace(toy_judgement(), emulated=True)
+    prove(job, toy_records(), judge=lambda *_, **__: judged)
+    store.propose(job.bundle)
+    found = confirmed(judging(machine="a device"), store)
+    assert {proof.model: proof.state for proof in found.proofs} == dict.fromkeys(
+        ("ant", "dog"), ReleaseState.VALIDATED
+    )
+    assert confirmed(judging(), store).proofs == ()
 
 
 @pytest.mark.usefixtures("prefect_server")
 def test_a_store_that_is_away_says_nothing_of_a_release(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The confirmation is to be asked for again; the run of this one has failed."""
+    """The run has failed, and the next one finds the release as it was."""
     publish(tmp_path, "ant", emulated=True)
     monkeypatch.setattr(tasks.retries, "RETRY_SECONDS", [0.0])
 
     def away(*_: object) -> None:
         raise StoreUnreachable(store.url, "nobody answers")
 
-    monkeypatch.setattr(zoo.store.Store, "find", away)
-    row = confirmed(judging(), store)
-    assert (row.succeeded, row.confirmation) == (False, Confirmation.WAITING)
-    assert "nobody answers" in (row.confirmation_detail or "")
+    monkeypatch.setattr(zoo.store.Store, "pull", away)
+    [proof] = confirmed(judging(), store).proofs
+    assert proof.outcome is ProofOutcome.UNREACHABLE
+    assert "nobody answers" in proof.detail
+    assert store.verdict(store.find("ant", "cpu")) is None
 
 
 @pytest.mark.usefixtures("prefect_server")
 def test_a_device_that_disagrees_changes_nothing(store: Store, tmp_path: Path) -> None:
     """The release stays emulated, the run fails, and the verdict is noted."""
     publish(tmp_path, "ant", emulated=True)
-    row = confirmed(judging(passed=False), store)
-    assert row.confirmation is Confirmation.FAILED
-    assert "off by 0.5" in (row.confirmation_detail or "")
+    [proof] = confirmed(judging(passed=False), store).proofs
+    assert (proof.outcome, "off by 0.5" in proof.detail) == (ProofOutcome.REFUTED, True)
     assert store.find("ant", "cpu").manifest.state is ReleaseState.EMULATED
-    with use_services(judging()):
-        state = confirm_release("yak", "cpu", store=store.url, return_state=True)
-    assert state.is_failed()
-    assert "no release of yak" in (state.message or "")
 
 
 @pytest.mark.usefixtures("prefect_server")

@@ -9,7 +9,7 @@ from prefect.client.orchestration import get_client
 from prefect.flow_engine import run_flow
 from prefect.utilities.names import generate_slug
 
-from flows.upkeep import collect_garbage, confirm_release
+from flows.upkeep import collect_garbage, confirm_releases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ def test_a_run_is_tagged_with_model_target_and_trigger(
     client: SyncPrefectClient, tmp_path: Path
 ) -> None:
     """A person's own tags stay."""
-    parameters = {"model": "digits_cnn", "target": "metal", "store": str(tmp_path / "store")}
-    found = run(client, confirm_release, parameters, tags=["mine"])
+    parameters = {"models": ["digits_cnn"], "targets": ["metal"], "store": str(tmp_path / "store")}
+    found = run(client, confirm_releases, parameters, tags=["mine"])
     assert found.tags == ["digits_cnn", "metal", "mine", "on demand"]
-    assert found.name == "digits_cnn for metal: confirm"
+    assert found.name == "confirm digits_cnn"

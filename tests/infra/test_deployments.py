@@ -80,7 +80,13 @@ def test_who_waits_takes_no_place_of_what_it_waits_for(wanted: Wanted) -> None:
     assert model["work_pool"]["work_queue_name"] != own["work_pool"]["work_queue_name"]
 
 
-SCHEDULED = ["convert-zoo", "verify-releases", "rebuild-release", "collect-garbage"]
+SCHEDULED = [
+    "convert-zoo",
+    "verify-releases",
+    "confirm-releases",
+    "rebuild-release",
+    "collect-garbage",
+]
 
 
 @pytest.mark.parametrize("name", SCHEDULED)

@@ -96,7 +96,7 @@ def test_it_is_known_wherever_targets_are(capfd: pytest.CaptureFixture[str]) -> 
         target_named("plain")
     plain = register(PlainTarget())
     assert target_named("plain") is plain
-    assert load_placement().places("plain").convert == "linux-cpu"
+    assert load_placement().pool("plain") == "linux-cpu"
     assert plain.platform.startswith("plain-")
     assert {"cpu", "metal", "plain"} <= set(all_targets())
     assert invoke(["report", "digits_cnn", "--target", "fancy"]) == 2

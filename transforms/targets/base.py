@@ -56,8 +56,6 @@ class Target(ABC):
         passes: the whole compiler before code generation, in order. A model that names passes
             gets those up to `ROUND_WEIGHTS`; what follows is what code generation counts on.
         convert_pool: the work pool whose workers convert for it, unless the operator says else.
-        confirm_pool: the pool whose workers have the device that an emulated release still has to
-            be validated on; None where conversion validates.
         multiplies_integers: whether its runtime takes the precisions `int8` and `int8-static`.
     """
 
@@ -66,7 +64,6 @@ class Target(ABC):
     runtime: ClassVar[str]
     passes: ClassVar[tuple[PassItem, ...]]
     convert_pool: ClassVar[str]
-    confirm_pool: ClassVar[str | None] = None
     multiplies_integers: ClassVar[bool] = False
 
     @abstractmethod

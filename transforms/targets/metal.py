@@ -31,7 +31,6 @@ class MetalTarget(Target):
     summary = "Macs with Apple's processors, macOS 15 or newer"
     runtime = "metal"
     convert_pool = "linux-cpu"
-    confirm_pool = "macos-metal"
     # fuse_cat_linear's cost model was measured on the CPU alone. decompose_linear is for targets
     # without addmm, which Metal's runtime has.
     passes: ClassVar[tuple[PassItem, ...]] = (

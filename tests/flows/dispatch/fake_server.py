@@ -7,7 +7,6 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from flows.dispatch.clock import Clock
 from flows.runs import Phase, Run
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ class FakeRuns:
     script: Callable[[list[str]], list[Step]]
     workers: set[str] = field(default_factory=lambda: {"linux-cpu"})
     pools: tuple[str, ...] = ("linux-cpu", "macos-metal")
-    flows: tuple[str, ...] = ("convert-model", "convert-batch", "confirm-release")
+    flows: tuple[str, ...] = ("convert-model", "convert-batch")
     away: int = 0  # so many questions are not answered
     stopped: bool = False  # whether the parent is being cancelled
     obeys: bool = True  # whether a worker ends a run that is cancelled
@@ -42,13 +41,13 @@ class FakeRuns:
     names: list[str] = field(default_factory=list)
     time: float = 0.0
 
-    def clock(self) -> Clock:
-        """Time that passes only where somebody sleeps."""
+    def now(self) -> float:
+        """Time that passes only while one sleeps."""
+        return self.time
 
-        def sleep(seconds: float) -> None:
-            self.time += seconds
-
-        return Clock(now=lambda: self.time, sleep=sleep, poll_seconds=2.0)
+    def sleep(self, seconds: float) -> None:
+        """It passes."""
+        self.time += seconds
 
     def deployments(self, flow: str) -> dict[str, UUID]:
         """One in every pool."""
@@ -69,11 +68,6 @@ class FakeRuns:
             self.names.append(name)
             self.add(self.keys[key], models, parameters)
         return self.runs[self.keys[key]]
-
-    def known(self, keys: Sequence[str]) -> dict[str, Run]:
-        """What was submitted under these keys."""
-        self._answer()
-        return {key: self.runs[self.keys[key]] for key in keys if key in self.keys}
 
     def add(self, run: UUID, models: list[str], parameters: dict[str, Any]) -> None:
         """A run that waits for a worker."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import pytest
 
-from flows.fan_out import BatchRule, load_placement, share_out
+from flows.fan_out import load_placement, share_out
 from flows.parameters import ConversionOptions
 from flows.plan import PlannedModel, plan
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-RULE = BatchRule(seconds=100, most=3, unknown_seconds=60)
 
 
 @pytest.fixture
@@ -25,39 +24,28 @@ def work(manifest: Path, tmp_path: Path) -> list[PlannedModel]:
     return plan(["*"], ["cpu"], options)
 
 
-def shared(work: list[PlannedModel], seconds: dict[tuple[str, str], float]) -> list[str]:
-    """The batches as text."""
-    return [" ".join(p.model for p in b.models) for b in share_out(work, RULE, seconds)]
-
-
-def test_times_add_up(work: list[PlannedModel]) -> None:
-    """Until the next one would be too much; what is unknown counts for a minute."""
-    assert shared(work, {}) == ["ant", "bee", "cat"]
-    assert shared(work, {("ant", "cpu"): 5.0, ("cat", "cpu"): 5.0}) == ["ant bee cat"]
-    assert shared(work, {("ant", "cpu"): 900.0, ("bee", "cpu"): 1.0}) == ["ant", "bee cat"]
-    assert shared([], {}) == []
-
-
-def test_a_batch_is_bounded(work: list[PlannedModel]) -> None:
-    """However small its models are."""
-    tiny = {(p.model, "cpu"): 0.1 for p in work}
-    assert [len(b.models) for b in share_out(work * 2, RULE, tiny)] == [3, 3]
+def test_models_of_one_target_share_a_run(work: list[PlannedModel]) -> None:
+    """As many as the placement allows, in the order of the table."""
+    shared = [" ".join(one.model for one in batch.models) for batch in share_out(work, 2)]
+    assert shared == ["ant bee", "cat"]
+    others = [dataclasses.replace(one, target="metal") for one in work[:1]]
+    batches = share_out([*others, *work], 3)
+    assert [(batch.target, len(batch.models)) for batch in batches] == [("metal", 1), ("cpu", 3)]
+    assert share_out([], 3) == []
 
 
 def test_a_batch_has_a_name_and_a_key(work: list[PlannedModel]) -> None:
     """The key says which builds, in whatever order; the name says it to a person."""
-    one, other = share_out(work, RULE, {(p.model, "cpu"): 0.1 for p in work})[0], work[::-1]
+    [one], [again] = share_out(work, 3), share_out(work[::-1], 3)
     assert one.name == "ant and 2 more for cpu"
-    again = share_out(other, RULE, {(p.model, "cpu"): 0.1 for p in work})[0]
     assert again.key == one.key
-    assert share_out(work[:1], RULE, {})[0].key != one.key
+    assert share_out(work[:1], 3)[0].key != one.key
 
 
 def test_our_own_placement_is_sound() -> None:
-    """Linux converts for both targets, and Macs confirm."""
+    """Linux converts for both targets."""
     placement = load_placement()
-    assert [placement.places(t).convert for t in ("cpu", "metal")] == ["linux-cpu"] * 2
-    assert placement.places("metal").confirm == "macos-metal"
+    assert [placement.pool(target) for target in ("cpu", "metal")] == ["linux-cpu"] * 2
 
 
 def test_the_operator_may_place_a_target_elsewhere(
@@ -69,9 +57,7 @@ def test_the_operator_may_place_a_target_elsewhere(
     own.write_text(f'{text}\n[targets.metal]\nconvert = "macos-metal"\n')
     monkeypatch.setenv("MENAGERIE_PLACEMENT", str(own))
     placement = load_placement()
-    assert placement.places("metal").convert == "macos-metal"
-    assert placement.places("metal").confirm is None
-    assert placement.places("cpu").convert == "linux-cpu"
+    assert [placement.pool(target) for target in ("cpu", "metal")] == ["linux-cpu", "macos-metal"]
 
 
 @pytest.mark.parametrize(
@@ -82,9 +68,9 @@ def test_the_operator_may_place_a_target_elsewhere(
             ("[batches]", '[targets.cpu]\nconvert = "nowhere"\n\n[batches]'),
             "unknown pool 'nowhere'",
         ),
-        (("[pools.macos-metal]", "[pools.macs]"), "unknown pool 'macos-metal'"),
+        (("[pools.linux-cpu]", "[pools.linux]"), "unknown pool 'linux-cpu'"),
         (("[batches]", "[batches"), "is no TOML"),
-        (("most = 64", "most = 0"), "batches.most"),
+        (("most = 8", "most = 0"), "batches.most"),
     ],
 )
 def test_a_placement_that_cannot_be_is_misuse(

@@ -9,7 +9,7 @@ import pytest
 from fake_server import FakeRuns
 from toy_zoo import toy_bundle, toy_job, toy_judgement, toy_records
 
-from flows.fan_out import Conversions, load_placement
+from flows.fan_out import Batches, Conversions, load_placement
 from flows.outcome.results import Listener, ModelResult, Outcome
 from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan
@@ -19,11 +19,9 @@ from tasks.prove import prove
 from tasks.publish import publish_bundle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-TINY = {(name, "cpu"): 1.0 for name in ("ant", "bee", "cat")}
-ALONE: dict[tuple[str, str], float] = {(name, "cpu"): 999.0 for name in ("ant", "bee", "cat")}
+ALONE = 1  # models in a run
 
 
 def row(model: str, outcome: Outcome = Outcome.PUBLISHED, **more: Any) -> ModelResult:
@@ -57,24 +55,24 @@ def dispatch(
     server: FakeRuns,
     work: list[PlannedModel],
     options: ConversionOptions,
-    seconds: dict[tuple[str, str], float] | None = None,
+    most: int = 8,
     *,
     attended: bool = False,
-    confirm: Callable[[Sequence[ModelResult]], None] | None = None,
     **limits: int,
 ) -> dict[str, ModelResult]:
     """The rows by model after a run."""
     recorder, allowed = Recorder(Listener()), RunLimits(**limits)
+    placement = load_placement().model_copy(update={"batches": Batches(most=most)})
     Conversions(
         server,  # type: ignore[arg-type]
-        placement=load_placement(),
+        placement=placement,
         limits=allowed,
         options=options,
         recorder=recorder,
-        clock=server.clock(),
-        confirm=confirm,
         attended=attended,
-    ).convert(work, seconds or TINY, server.time + allowed.hours * 3600)
+        now=server.now,
+        sleep=server.sleep,
+    ).convert(work, server.time + allowed.hours * 3600)
     return {model: each for (model, _), each in recorder.rows.items()}
 
 
@@ -92,18 +90,6 @@ def test_small_models_share_a_run(work: list[PlannedModel], options: ConversionO
     server = FakeRuns(well)
     dispatch(server, work, options, ALONE)
     assert server.names == ["ant for cpu", "bee for cpu", "cat for cpu"]
-
-
-def test_devices_confirm_while_others_are_converted(
-    work: list[PlannedModel], options: ConversionOptions
-) -> None:
-    """Each row is handed on at the look after the one that brought it, and once."""
-    asked: list[list[str]] = []
-    rows = dispatch(
-        FakeRuns(well), work, options, confirm=lambda rows: asked.append([r.model for r in rows])
-    )
-    assert set(rows) == {"ant", "bee", "cat"}
-    assert [models for models in asked if models] == [["ant"], ["bee"]]  # cat's ended the run
 
 
 def test_failures_are_rows_of_their_models(

@@ -13,10 +13,10 @@ from prefect.exceptions import PrefectHTTPStatusError
 from flows.convert import convert_batch, convert_zoo
 from flows.convert_model import convert_model
 from flows.parameters import ConversionOptions
-from flows.upkeep import collect_garbage, confirm_release, verify_releases
+from flows.upkeep import collect_garbage, confirm_releases, verify_releases
 from zoo.manifest import load_manifest
 
-FLOWS = (convert_zoo, convert_model, confirm_release, verify_releases, collect_garbage)
+FLOWS = (convert_zoo, convert_model, confirm_releases, verify_releases, collect_garbage)
 
 
 def form(flow: Any) -> dict[str, Any]:

@@ -215,6 +215,7 @@ def test_schedules_are_in_the_scheduler(cluster: Cluster) -> None:
         return {flows[run["flow_id"]] for run in runs}
 
     wanted = {"convert-zoo", "verify-releases", "collect-garbage", "rebuild-release"}
+    wanted |= {"confirm-releases"}
     eventually(lambda: scheduled() >= wanted, 120)
 
 
@@ -272,10 +273,10 @@ def test_what_only_a_mac_can_confirm_waits_until_one_comes(
     The worker that comes here is no Mac: it emulates, so the release stays *emulated*.
     """
     table = cluster.json("convert", MODEL, "--target", "cpu", "--target", "metal")
-    proofs = {row["target"]: (row["proof"], row["confirmation"]) for row in table["results"]}
-    assert proofs == {"cpu": ("validated", None), "metal": ("emulated", "waiting")}
-    deployment = cluster.ask("/deployments/name/confirm-release/confirm-release")["id"]
-    [waiting] = runs_of(cluster, deployment, "SCHEDULED")
+    proofs = {row["target"]: row["proof"] for row in table["results"]}
+    assert proofs == {"cpu": "validated", "metal": "emulated"}
+    deployment = cluster.ask("/deployments/name/confirm-releases/confirm-releases")["id"]
+    waiting = cluster.ask(f"/deployments/{deployment}/create_flow_run", {})
     monkeypatch.setenv("MENAGERIE_HOME", str(cluster.home))
     state, secrets = ClusterState.load(), Credentials.load()
     assert state is not None
