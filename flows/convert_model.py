@@ -15,9 +15,7 @@ from prefect.logging import get_run_logger
 from pydantic import WithJsonSchema
 
 from flows.connection import EventKind, FlowName
-from flows.outcome.events import Event, model_event, record
-from flows.outcome.pages import Ended, leave_pages
-from flows.outcome.results import ModelResult, Outcome
+from flows.pages import Ended, Event, ProgressBar, leave_pages, model_event, record
 from flows.parameters import ConversionOptions
 from flows.plan import (
     PlannedModel,
@@ -28,6 +26,7 @@ from flows.plan import (
     skipped_row,
     unplanned_row,
 )
+from flows.results import ModelResult, Outcome
 from flows.runs import (
     NOTHING_KEPT,
     RunFailed,
@@ -131,6 +130,7 @@ class Conversion:
         self._report: ConversionReport | None = None
         self._model: ModelHolder | None = None
         self._began = time.perf_counter()
+        self._bar = ProgressBar(f"{job.model}-{job.target}-progress", len(Stage) - 1)
 
     def run(self) -> tuple[ModelResult, ConversionReport]:
         """Convert, prove and publish; the working folder is gone afterwards.
@@ -149,6 +149,7 @@ class Conversion:
                 report = self._prove(model, records)
                 self._model = None
             published = self._judged(PUBLISH, records)
+            self._bar.show(len(self._times), "published")
         finally:
             shutil.rmtree(self._job.folder, ignore_errors=True)
         row = self._row(Outcome.PUBLISHED if published.kept is None else Outcome.PROVEN)
@@ -211,6 +212,7 @@ class Conversion:
         """Do a stage as a Prefect task: timed, told to the listener, and judged if it fails."""
         listener, stage = self._given.listener, kind.stage
         listener.stage_began(self._job.model, self._job.target, stage)
+        self._bar.show(len(self._times), stage.value)
         began, spent = time.perf_counter(), self._spent()
         try:
             name = f"{stage}: {self._job.model} for {self._job.target}"

@@ -20,8 +20,8 @@ from prefect.logging import get_logger
 from pydantic import Field, ValidationError, model_validator
 
 from flows.connection import FlowName
-from flows.outcome.results import Outcome
 from flows.plan import crashed_row, found_row, timed_out_row
+from flows.results import Outcome
 from flows.runs import Phase, Trigger, first_of
 from tasks.failures import explain
 from transforms.targets import all_targets, target_named
@@ -32,9 +32,9 @@ from zoo.store import open_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from flows.outcome.results import ModelResult
     from flows.parameters import ConversionOptions, RunLimits
     from flows.plan import PlannedModel
+    from flows.results import ModelResult
     from flows.runs import Run, Runs
     from flows.services import Recorder
 

@@ -12,10 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from flows.outcome.failures import conversion_log
-from flows.outcome.reports import known_report, report_folder
-from flows.outcome.results import ModelResult, Outcome, Step
 from flows.parameters import factories_allowed, manifest_folder
+from flows.reports import conversion_log, known_report, report_folder
+from flows.results import ModelResult, Outcome, Step
 from flows.work import new_work_folder
 from menagerie.compilers import find_host_compiler
 from menagerie.host import RUNTIME_ABI

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ from prefect.states import AwaitingRetry, Cancelled, Cancelling, Failed, Pending
 from pydantic import ValidationError
 
 from flows.connection import MOST_ATTEMPTS
-from flows.outcome.results import ModelResult
+from flows.results import ModelResult
 from tasks.failures import explain
 from zoo.errors import MenagerieError
 
@@ -168,6 +169,17 @@ def _trigger(run: FlowRun) -> Trigger:
     if run.parent_task_run_id is not None:
         return Trigger.CONVERT_ZOO
     return Trigger.COMMAND if run.deployment_id is None else Trigger.DEPLOYMENT
+
+
+class _WithoutStates(logging.Filter):
+    """Leaves out *Finished in state Completed()* and the like: a run's page shows its state."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith("Finished in state")
+
+
+for _logger in ("prefect.flow_runs", "prefect.task_runs"):  # of Prefect's engine
+    logging.getLogger(_logger).addFilter(_WithoutStates())
 
 
 class RunFailed(MenagerieError):

@@ -11,15 +11,15 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from flows.outcome.results import Listener
+from flows.results import Listener
 from menagerie.validation import validate as run_goldens
 from tasks.model_process import ModelProcess, load_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from flows.outcome.results import ModelResult
     from flows.plan import PlannedModel
+    from flows.results import ModelResult
     from tasks.job import Job, StageRecords
     from tasks.stages import Hold, ModelHolder
     from transforms.stages import Stage

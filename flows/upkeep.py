@@ -10,7 +10,7 @@ from pydantic import Field
 
 from flows.connection import FlowName
 from flows.convert_model import ModelChoice, TargetChoice
-from flows.outcome.artifacts import leave_artifact
+from flows.pages import leave_artifact
 from flows.parameters import ConversionOptions, allowed_store
 from flows.proofs import (
     VerifyResult,

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from flows.connection import Connection
-    from flows.outcome.results import ModelResult, RunResult
     from flows.parameters import ConversionOptions
     from flows.plan import PlannedModel
+    from flows.results import ModelResult, RunResult
     from zoo.errors import MenagerieError
 
 
@@ -135,7 +135,7 @@ def _tell_of_candidates(
     result: "RunResult", options: "ConversionOptions", cluster: "Connection | None"
 ) -> None:
     """What workers without keys have proposed waits; `zoo up`'s own worker signs for its store."""
-    from flows.outcome.results import Outcome
+    from flows.results import Outcome
 
     made = [row for row in result.results if row.outcome is Outcome.PUBLISHED]
     if cluster is None or not made:
@@ -210,10 +210,9 @@ def _convert(
     planned: "Sequence[PlannedModel]", options: "ConversionOptions", jobs: int
 ) -> "RunResult":
     """Rows for what needs no run, and one Prefect run for the rest, in the planned order."""
-    from flows.outcome.failures import failure_report, with_failure_page
-    from flows.outcome.reports import index_page
-    from flows.outcome.results import RunResult
     from flows.plan import sort_out
+    from flows.reports import failure_report, index_page, with_failure_page
+    from flows.results import RunResult
 
     rows: dict[tuple[str, str], ModelResult] = {}
 

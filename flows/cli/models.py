@@ -293,7 +293,7 @@ def _page(folder: Path) -> Path:
 
 def _folder(what: str, target: str, store: str) -> Path:
     """The folder that holds report.json and report.html."""
-    from flows.outcome.reports import report_folder
+    from flows.reports import report_folder
     from menagerie.cli import model_name
 
     if Path(what).is_dir():

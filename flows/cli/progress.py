@@ -12,7 +12,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from flows.cli.output import figure, messages, results, table
-from flows.outcome.results import Listener, Outcome
+from flows.results import Listener, Outcome
 from menagerie.figures import decibels, error, milliseconds, seconds, size, speed
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.paths import home
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from rich.progress import TaskID
 
-    from flows.outcome.results import ModelResult, RunResult
     from flows.plan import PlannedModel
+    from flows.results import ModelResult, RunResult
 
 _STYLES = {
     Outcome.PUBLISHED: "green",

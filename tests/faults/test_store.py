@@ -21,8 +21,8 @@ from toy_cluster import ENTRY
 from toy_zoo import ToyModel, toy_judgement
 
 from flows.convert import convert_zoo
-from flows.outcome.results import Listener
 from flows.parameters import ConversionOptions
+from flows.results import Listener
 from flows.services import Recorder, Services, use_services
 from tasks.prove import prove
 from transforms.stages import Stage
@@ -33,7 +33,7 @@ from zoo.store.s3 import S3Objects
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flows.outcome.results import ModelResult
+    from flows.results import ModelResult
     from tasks.job import Job, StageRecords
     from transforms.stages import LowerRecord
     from zoo.records import ConversionReport

@@ -17,16 +17,16 @@ from prefect.client.schemas.objects import StateType
 from prefect.states import Cancelled, Completed, Failed
 from toy_zoo import ToyModel, toy_judgement
 
+import flows.pages
 import tasks.retries
 import zoo.store
 from flows.cli import invoke
 from flows.cli.progress import print_results
-from flows.convert import convert_batch, convert_zoo
+from flows.convert import convert_batch, convert_here, convert_zoo
 from flows.convert_model import convert_model
-from flows.in_process import convert_here
-from flows.outcome.results import ModelResult, Outcome, RunResult
 from flows.parameters import ConversionOptions
 from flows.plan import plan
+from flows.results import ModelResult, Outcome, RunResult
 from flows.runs import state_error
 from flows.services import Recorder, Services, use_services
 from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE
@@ -134,6 +134,25 @@ def test_one_model_goes_all_the_way(options: ConversionOptions, own_home: Path) 
     assert release.manifest.random_weights == 0
     assert result.report == str(own_home / "reports" / "ant" / "cpu" / "report.html")
     assert list((own_home / "work").iterdir()) == []
+
+
+def test_a_long_conversion_has_a_bar(
+    options: ConversionOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It moves with the stages, to its end; a short one has none, which is most of what it costs."""
+    from prefect.client.orchestration import get_client
+
+    def bar() -> list[Any]:
+        with get_client(sync_client=True) as client:
+            return [a for a in client.read_latest_artifacts() if a.key == "bee-cpu-progress"]
+
+    one(toy_services(), "bee", options)
+    assert bar() == []
+    monkeypatch.setattr(flows.pages, "_LONG_SECONDS", 0.0)
+    one(toy_services(), "bee", options.model_copy(update={"force": True}))
+    [shown] = bar()
+    assert (shown.type, shown.data) == ("progress", 100.0)
+    assert shown.description == "published: 6 of 6 stages done"
 
 
 def test_every_model_gets_its_row(options: ConversionOptions) -> None:

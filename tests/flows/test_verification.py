@@ -8,8 +8,8 @@ import pytest
 from markdown_it import MarkdownIt
 from toy_zoo import make_bundle
 
-from flows.outcome.links import Links
 from flows.proofs import VerifyResult, verification_markdown, verify_all
+from flows.reports import Links
 from menagerie.format.bundle_manifest import ReleaseState
 from tasks.verify import Proof, ProofOutcome
 from zoo.store import Release, open_store

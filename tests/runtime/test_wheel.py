@@ -21,7 +21,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from flows.cli import invoke
-from flows.outcome.links import release_links
+from flows.reports import release_links
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.format.folder import open_bundle, seal
 from tasks.publish import publish_bundle

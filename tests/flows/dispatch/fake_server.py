@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from uuid import UUID
 
-    from flows.outcome.results import ModelResult
+    from flows.results import ModelResult
 
 Step = tuple[Phase, list["ModelResult"]]
 

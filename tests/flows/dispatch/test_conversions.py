@@ -10,9 +10,9 @@ from fake_server import FakeRuns
 from toy_zoo import toy_bundle, toy_job, toy_judgement, toy_records
 
 from flows.fan_out import Batches, Conversions, load_placement
-from flows.outcome.results import Listener, ModelResult, Outcome
 from flows.parameters import ConversionOptions, RunLimits
 from flows.plan import PlannedModel, plan
+from flows.results import Listener, ModelResult, Outcome
 from flows.runs import Phase
 from flows.services import Recorder
 from tasks.prove import prove

@@ -10,7 +10,7 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.states import AwaitingRetry, Crashed, Failed, Pending, Running, Scheduled
 
-from flows.outcome.results import ModelResult, Outcome
+from flows.results import ModelResult, Outcome
 from flows.runs import Runs, leave_row, rows_left_before
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from prefect.client.orchestration import get_client
 from toy_zoo import measured, toy_bundle, toy_job, toy_judgement, toy_records
 
 from flows.cli import invoke
-from flows.outcome.failures import conversion_log, failure_report, link_report, with_failure_page
-from flows.outcome.pages import Ended, leave_pages
-from flows.outcome.results import ModelResult, Outcome, results_markdown
+from flows.pages import Ended, leave_pages
+from flows.reports import conversion_log, failure_report, link_report, with_failure_page
+from flows.results import ModelResult, Outcome, results_markdown
 from flows.runs import NOTHING_KEPT
 from tasks.prove import prove
 from tasks.publish import publish_bundle

@@ -1,22 +1,153 @@
-"""Links from a run to what it made: the report page and the artifact's files."""
+"""The reports of conversions made on this machine, what they say of failures, and links to them.
+
+Prefect is not imported: the command line writes the page of a failure before any server is there.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
+import platform
 import shlex
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from menagerie.figures import size
 from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE
-from zoo.errors import StoreError
-from zoo.report import plain_text
+from menagerie.paths import home
+from zoo.errors import ArtifactError, MenagerieError, StoreError
+from zoo.records import FailureReport
+from zoo.report import log_end, plain_text, read_report, write_failure, write_index
 from zoo.store import open_store
 from zoo.store.base import LINK_SECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flows.results import ModelResult
+    from zoo.records import ConversionReport
     from zoo.store import Release
+
+_log = logging.getLogger(__name__)
+
+
+def report_folder(model: str, target: str) -> Path:
+    """Where the report of the last conversion of `model` for `target` lies, if there was one."""
+    return home() / "reports" / model / target
+
+
+def index_page() -> Path | None:
+    """The page over all reports, if there is one."""
+    page = home() / "reports" / "index.html"
+    return page if page.is_file() else None
+
+
+def known_report(model: str, target: str, build_key: str) -> ConversionReport | None:
+    """The report of this very build, if it was converted here last."""
+    try:
+        report = read_report(report_folder(model, target))
+    except ArtifactError:
+        return None
+    return report if report.build_key == build_key else None
+
+
+def refresh_index() -> Path | None:
+    """Write the page over the last report of every model and target.
+
+    Returns:
+        The page; where it cannot be written, the one that was there before, if any.
+    """
+    found = dict(_all_reports())
+    pages = {report.build_key: folder / "report.html" for folder, report in found.items()}
+    try:
+        return write_index(list(found.values()), home() / "reports", pages=pages)
+    except Exception:  # noqa: BLE001 - whatever it is, the models are published
+        _log.warning("The page over all reports could not be written", exc_info=True)
+        return index_page()
+
+
+def _all_reports() -> Iterator[tuple[Path, ConversionReport]]:
+    for document in sorted((home() / "reports").glob("*/*/report.json")):
+        try:
+            yield document.parent, read_report(document.parent)
+        except ArtifactError:
+            continue  # of another version of Menagerie
+
+
+_LOG_BYTES = 64 * 1024  # of a log's end, of which the page shows some lines
+
+
+def conversion_log(model: str, target: str, build_key: str) -> Path:
+    """What the process of a conversion says; of two builds of one model each has its own."""
+    return home() / "logs" / f"{model}-{target}-{build_key[:8]}.log"
+
+
+def failure_report(
+    row: ModelResult, error: MenagerieError | None = None, summary: str = ""
+) -> FailureReport:
+    """What is known of a failure.
+
+    Args:
+        row: of the model that failed.
+        error: why, where that is known here; its model's process then wrote its log here as well.
+        summary: of the model.
+    """
+    log, said = None, ""
+    if error is not None and row.build_key:
+        log = conversion_log(row.model, row.target, row.build_key)
+        said = _end_of(log)
+    return FailureReport(
+        model=row.model,
+        target=row.target,
+        outcome=row.outcome.value,
+        stage=str(row.stage or "plan"),
+        place=error.place if error is not None else row.model,
+        fact=error.fact if error is not None else row.reason or "no reason was given",
+        next_step=error.next_step if error is not None else "",
+        summary=summary,
+        build_key=row.build_key,
+        random_weights=row.random_weights,
+        stages=row.stages,
+        log=said,
+        log_path=str(log) if said else "",
+        machine=platform.node(),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def with_failure_page(row: ModelResult, report: FailureReport) -> ModelResult:
+    """The row with the path of its page, which is written; where it cannot be, a warning."""
+    try:
+        page = write_failure(report, report_folder(row.model, row.target))
+    except MenagerieError as error:
+        _log.warning("The page of a failure could not be written: %s", error)
+        return row
+    return row.model_copy(update={"report": str(page)})
+
+
+def link_report(row: ModelResult, store: str) -> ModelResult:
+    """The row with an address of its page, if it has one here and the store gives addresses."""
+    if row.report is None:
+        return row
+    name = f"{row.model}-{row.target}-report"
+    try:
+        address = link_page(store, Path(row.report).read_bytes(), name)
+    except (MenagerieError, OSError) as error:
+        _log.warning("The report of %s for %s cannot be linked: %s", row.model, row.target, error)
+        return row
+    return row.model_copy(update={"page": address})
+
+
+def _end_of(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _LOG_BYTES))
+            return log_end(file.read().decode(errors="replace"))
+    except OSError:  # it failed before there was one
+        return ""
+
 
 _REPORT = "report.html"
 _ENDPOINT = "AWS_ENDPOINT_URL_S3"  # no secret; without it the address means AWS

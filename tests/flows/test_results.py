@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from flows.cli.output import figure
-from flows.outcome.results import ModelResult, Outcome, RunResult, results_markdown
+from flows.results import ModelResult, Outcome, RunResult, results_markdown
 from menagerie.figures import milliseconds
 
 

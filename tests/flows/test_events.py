@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
+from prefect.logging import get_run_logger
+from prefect.logging.handlers import APILogWorker
+
 from flows.connection import EventKind
-from flows.outcome.events import Event, model_event, record
-from flows.outcome.results import ModelResult, Outcome
+from flows.pages import Event, model_event, record
+from flows.results import ModelResult, Outcome
+from tasks.retries import run_as_task
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 def stage(name: str, seconds: float) -> Event:
@@ -61,6 +67,32 @@ def test_an_event_is_a_line(own_home: Path) -> None:
         }.items()
     )
     assert lines[1].items() >= {"event": "model", "outcome": "failed", "reason": "no"}.items()
+
+
+def test_a_log_has_sentences(own_home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What a person reads is no JSON."""
+    with caplog.at_level("INFO"):
+        for event in (stage("pull", 1.5), failed("ant")):
+            record(event)
+    said = ["pull: done in 1.5 s", "ant for cpu: failed after 3 s in lower (no)"]
+    assert [line.getMessage() for line in caplog.records] == said
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_log_names_no_state_of_prefects_engine() -> None:
+    """A run's page shows how it ended, and its lines say of what."""
+
+    @flow
+    def quiet() -> None:
+        run_as_task("nothing", lambda: get_run_logger().info("one line"), retried=False)
+
+    state = quiet(return_state=True)
+    APILogWorker.drain_all()
+    wanted = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[state.state_details.flow_run_id]))
+    with get_client(sync_client=True) as client:
+        lines = [log.message for log in client.read_logs(log_filter=wanted)]
+    assert "one line" in lines
+    assert not any("Finished in state" in line for line in lines)
 
 
 def test_a_disk_that_is_full_costs_only_the_line(

@@ -11,7 +11,7 @@ from toy_zoo import measured, toy_judgement
 
 from flows.cli import invoke
 from flows.cli.progress import print_results
-from flows.outcome.results import ModelResult, Outcome, RunResult, results_markdown
+from flows.results import ModelResult, Outcome, RunResult, results_markdown
 from zoo.records import ConversionReport, StageTime
 from zoo.report import markdown
 from zoo.report.page import IndexRow, render_index, render_report

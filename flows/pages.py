@@ -1,0 +1,242 @@
+"""What a person finds on a run: its pages, links to them, lines in its log.
+
+Every conversion has a report page, whatever became of it. A release holds its own; that of a
+failure, or of a build that was proven anew while the store keeps the release that it has, goes into
+the store by itself, so that the run's page and the page behind its link say the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from prefect.artifacts import (
+    create_link_artifact,
+    create_markdown_artifact,
+    create_progress_artifact,
+    update_progress_artifact,
+)
+from prefect.exceptions import MissingContextError
+from prefect.logging import get_run_logger
+
+from flows.connection import EventKind
+from flows.reports import Links, failure_report, link_report, release_links, with_failure_page
+from flows.results import ModelResult, Outcome
+from menagerie.figures import seconds, shown_json
+from menagerie.paths import home
+from zoo.base_models import Frozen
+from zoo.errors import MenagerieError
+from zoo.report import failure_markdown, markdown, plain_text
+from zoo.store.base import LINK_DAYS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from uuid import UUID
+
+    from zoo.records import ConversionReport
+
+
+_LONG_SECONDS = 15.0  # from which on a conversion has a bar
+
+
+def leave_artifact(name: str, description: str, write: Callable[[], str]) -> None:
+    """Leave a Markdown page on the current run; where that fails, a warning in the run's log.
+
+    Args:
+        name: what the page is called from run to run; underscores become hyphens.
+        description: one line above the page.
+        write: makes the page.
+    """
+    try:
+        create_markdown_artifact(write(), key=name.replace("_", "-"), description=description)
+    except Exception:  # noqa: BLE001 - whatever it is, the model is published
+        get_run_logger().warning("The page %s could not be left", name, exc_info=True)
+
+
+def leave_link(name: str, description: str, text: str, address: str) -> None:
+    """Leave a link on the current run; where that fails, a warning in the run's log.
+
+    Args:
+        name: what the link is called from run to run; underscores become hyphens.
+        description: one line above it.
+        text: what is clicked.
+        address: where it leads.
+    """
+    try:
+        key = name.replace("_", "-")
+        create_link_artifact(address, link_text=text, key=key, description=description)
+    except Exception:  # noqa: BLE001 - whatever it is, the model is published
+        get_run_logger().warning("The link %s could not be left", name, exc_info=True)
+
+
+class ProgressBar:
+    """A bar on the run of a conversion that takes long; a short one has none.
+
+    Args:
+        name: what the bar is called from run to run; underscores become hyphens.
+        parts: so many are done when all is.
+    """
+
+    def __init__(self, name: str, parts: int) -> None:
+        self._name = name.replace("_", "-")
+        self._parts = parts
+        self._began = time.monotonic()
+        self._bar: UUID | None = None
+
+    def show(self, done: int, now: str) -> None:
+        """Move the bar; where that fails, a warning in the run's log.
+
+        Args:
+            done: parts that are done.
+            now: what is at work.
+        """
+        if time.monotonic() - self._began < _LONG_SECONDS:
+            return
+        said = f"{now}: {done} of {self._parts} stages done"
+        percent = 100.0 * done / self._parts
+        try:
+            if self._bar is None:
+                self._bar = create_progress_artifact(percent, key=self._name, description=said)
+            else:
+                update_progress_artifact(self._bar, progress=percent, description=said)
+        except Exception:  # noqa: BLE001 - whatever it is, the model is being converted
+            get_run_logger().warning("The progress bar could not be moved", exc_info=True)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a conversion ended.
+
+    Attributes:
+        row: for the table.
+        report: if it came as far as a verdict.
+        error: why it failed.
+        summary: of the model, if that could be found out.
+    """
+
+    row: ModelResult
+    report: ConversionReport | None = None
+    error: MenagerieError | None = None
+    summary: str = ""
+
+
+def leave_pages(ended: Ended, store: str) -> ModelResult:
+    """Leave the report on the current run, how to get the artifact, and a link to the page in full.
+
+    Where something of it fails, a warning in the run's log: the model is done already.
+
+    Returns:
+        The row, which says where the page lies.
+    """
+    row, parts, links = ended.row, [], None
+    if row.succeeded:
+        links = _links(row, store)
+        if ended.report is not None:
+            parts.append(_proven_anew(row) + markdown(ended.report))
+    elif ended.report is not None:
+        parts.append(markdown(ended.report))
+    else:
+        failure = failure_report(row, ended.error, ended.summary)
+        row = with_failure_page(row, failure)
+        parts.append(failure_markdown(failure))
+    if links is not None and row.outcome is not Outcome.PROVEN:
+        row = row.model_copy(update={"page": links.report})
+    elif not row.succeeded or ended.report is not None:
+        row = link_report(row, store)
+    if links is not None:
+        parts.append(links.markdown())
+    name = f"{row.model}-{row.target}"
+    if parts:
+        title = f"{row.model} for {row.target}: {row.outcome}"
+        leave_artifact(name, title, lambda: "\n".join(parts))
+    if row.page is not None:
+        text = f"Report of {row.model} for {row.target}"
+        leave_link(f"{name}-report", f"The page in full, for {LINK_DAYS} days", text, row.page)
+    return row
+
+
+def _links(row: ModelResult, store: str) -> Links | None:
+    if row.build_key is None:
+        return None
+    try:
+        return release_links(store, row.model, row.target, row.build_key)
+    except MenagerieError as error:
+        get_run_logger().warning("The release cannot be linked: %s", error)
+        return None
+
+
+def _proven_anew(row: ModelResult) -> str:
+    if row.kept is None:
+        return ""
+    return (
+        "> **Proven anew.** What stands here is of this run. The store keeps its release of "
+        f"{plain_text(row.kept)}, whose files are those below, with the report of its own proof."
+        "\n\n"
+    )
+
+
+_log = logging.getLogger(__name__)
+
+
+class Event(Frozen):
+    """The end of a stage, or of a model's conversion."""
+
+    event: EventKind
+    model: str
+    target: str
+    build_key: str | None
+    outcome: str  # of a stage: `done`, else as of a model
+    seconds: float
+    processor_seconds: float | None = None  # of a stage, with the processes that it started
+    stage: str | None = None
+    reason: str | None = None
+    time: str = ""  # ISO 8601, UTC; filled in when it is recorded
+
+    @property
+    def sentence(self) -> str:
+        """E.g. `lower: done in 3.2 s`, or `resnet18 for cpu: failed after 8 s in lower (why)`."""
+        subject = self.stage if self.event is EventKind.STAGE else f"{self.model} for {self.target}"
+        if self.reason is None:
+            return f"{subject}: {self.outcome} in {seconds(self.seconds)}"
+        where = f" in {self.stage}" if self.event is EventKind.MODEL else ""
+        return f"{subject}: {self.outcome} after {seconds(self.seconds)}{where} ({self.reason})"
+
+
+def model_event(row: ModelResult) -> Event:
+    """The event that a row stands for."""
+    return Event(
+        event=EventKind.MODEL,
+        model=row.model,
+        target=row.target,
+        build_key=row.build_key,
+        outcome=row.outcome.value,
+        seconds=round(row.seconds, 3),
+        stage=row.stage,
+        reason=row.reason,
+    )
+
+
+def record(event: Event) -> None:
+    """Write an event down; where that fails, a warning: nothing depends on it."""
+    now = datetime.now(UTC)
+    event = event.model_copy(update={"time": now.isoformat(timespec="milliseconds")})
+    try:
+        get_run_logger().info("%s", event.sentence)
+    except MissingContextError:
+        _log.info("%s", event.sentence)
+    line = shown_json(event.model_dump_json(exclude_none=True))
+    try:
+        folder = home() / "logs"
+        folder.mkdir(exist_ok=True)
+        path = folder / f"events-{now:%Y-%m}.jsonl"
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(descriptor, line.encode() + b"\n")
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        _log.warning("An event could not be written: %s", error)
