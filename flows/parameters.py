@@ -1,7 +1,7 @@
-"""What a conversion can be asked for, as Prefect's UI shows it in a form, and who may ask for what.
+"""Options of a conversion, as Prefect's UI shows them in a form, and who may set which.
 
-The models are Menagerie's own, a folder's, or a submission's: named by digest, `sha256:` and 64
-hexadecimal digits, that comes from the run's store, so that no worker needs a folder of others.
+The models are Menagerie's own, a folder's, or a submission's: `sha256:` and the digest of files in
+the run's store, so that no worker needs the folder of another machine.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 STORES_VARIABLE = "MENAGERIE_ALLOWED_STORES"
 
-_USUAL = ("random_weights", "force", "store")  # what is asked for most
+_USUAL = ("random_weights", "force", "store")  # set most often
 
 
 def _for_forms(schema: dict[str, Any]) -> None:
-    """What may be empty is a field that may be left empty, and not one of a type *None*.
+    """An optional field may be left empty, instead of being given a type *None*.
 
-    The manifest is no field: models of one's own are submitted, and named through the API.
+    The manifest is no field: custom models are submitted, and named through the API.
     """
     for entry in schema["properties"].values():
         if {"type": "null"} in entry.get("anyOf", ()):
@@ -67,7 +67,7 @@ def _fold(schema: dict[str, Any], usual: tuple[str, ...]) -> None:
 class ConversionOptions(BaseModel):
     """How models are converted; the same for every model of a run.
 
-    A form shows the fields in this order, at first only those that are asked for most.
+    A form shows the fields in this order, at first only those that are set most often.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_for_forms)
@@ -77,53 +77,60 @@ class ConversionOptions(BaseModel):
         ge=0,
         lt=2**32,
         title="Random weights",
-        description="Seed of random weights in place of fetched ones. Empty: fetch the real ones.",
+        description="Seed of random weights to use instead of the published ones. "
+        "Empty: download the published weights.",
     )
     force: bool = Field(
         default=False,
         title="Convert again",
-        description="Convert and prove even what the store already holds under the same build key. "
-        "The store keeps the release that it has.",
+        description="Convert and prove also what the store already holds unchanged. "
+        "The store keeps its release.",
     )
     store: str = Field(
         default="",
         title="Store",
-        description="Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.",
+        description="A folder, file:// or s3://bucket/prefix. Empty: the worker's default store.",
     )
     allow_factories: bool = Field(
         default=False,
         title="Allow factories",
-        description="Run the model-building code that entries of kind factory name.",
+        description="Run the model-building code named by entries of kind factory.",
     )
     threads: int = Field(
-        default=1, ge=1, le=256, title="Threads", description="Threads for measuring latencies."
+        default=1,
+        ge=1,
+        le=256,
+        title="Threads",
+        description="Number of threads for measuring latency.",
     )
     stage_minutes: int = Field(
         default=60,
         ge=1,
         le=24 * 60,
-        title="Minutes a stage",
-        description="A stage that takes longer is ended, its model timed out; publishing is not.",
+        title="Minutes per stage",
+        description="A stage that takes longer is stopped, and its model counts as timed out. "
+        "Publishing is never stopped.",
     )
     memory_gib: int | None = Field(
         default=None,
         ge=1,
         le=4096,
         title="Memory in GiB",
-        description="A conversion that takes more is ended. Empty: most of the machine's memory.",
+        description="A conversion that needs more is stopped. Empty: most of the machine's memory.",
     )
     search_minutes: int = Field(
         default=10,
         ge=0,
         le=24 * 60,
-        title="Minutes for a search",
-        description="How long the cause of a failed validation is looked for. 0: not at all.",
+        title="Minutes to search for a cause",
+        description="Minutes to search for the first wrong node after a failed validation. "
+        "0: do not search.",
     )
     manifest: str = Field(
         default="",
         title="Manifest",
-        description="Whose models: sha256:… of what `zoo submit` put into the store, or a folder "
-        "that the worker sees. Empty: those that come with Menagerie.",
+        description="Source of the models: sha256:… as printed by `zoo submit`, or a folder on the "
+        "worker. Empty: Menagerie's own models.",
     )
 
     @model_serializer(mode="wrap")
@@ -134,48 +141,48 @@ class ConversionOptions(BaseModel):
 
     @property
     def store_url(self) -> str:
-        """The store that is meant."""
+        """The address of the store: the given one, else the default."""
         return allowed_store(self.store)
 
 
 class RunLimits(Frozen):
-    """How long a run waits for what before it goes on without it."""
+    """Time limits of a run."""
 
     hours: int = Field(
         default=24,
         ge=1,
         le=24 * 14,
-        title="Hours in all",
-        description="After these, what is not done is given up and the table is written.",
+        title="Hours in total",
+        description="When they are over, unfinished models count as timed out and the run ends.",
     )
     minutes_per_model: int = Field(
         default=120,
         ge=1,
         le=24 * 60,
-        title="Minutes a model",
-        description="A run on a worker that takes longer is cancelled.",
+        title="Minutes per model",
+        description="Minutes that a worker may take for one model before its run is cancelled.",
     )
     minutes_without_worker: int = Field(
         default=10,
         ge=0,
         le=24 * 60,
         title="Minutes without a worker",
-        description="How long to wait for a worker to appear in a pool that has none.",
+        description="Minutes to wait for a worker in a work pool that has none.",
     )
     minutes_without_server: int = Field(
         default=10,
         ge=1,
         le=24 * 60,
-        title="Minutes without an answer",
-        description="How long to bear with a Prefect server that does not answer.",
+        title="Minutes without a server",
+        description="Minutes to tolerate an unresponsive Prefect server.",
     )
 
 
 def allowed_store(asked: str) -> str:
-    """The store that a run means, if it may name it; empty: the default one.
+    """The store that a run asks for, if it may; empty: the default one.
 
     On a worker that is its own store, or one of those that its operator lists, with commas, in
-    `MENAGERIE_ALLOWED_STORES`: who may fill in a form may not have a worker read or write folders.
+    `MENAGERIE_ALLOWED_STORES`: filling in a form must not make a worker read or write folders.
 
     Raises:
         UsageError: it may not.
@@ -197,7 +204,7 @@ _NAME = re.compile(r"sha256:([0-9a-f]{64})")
 
 
 def submission_name(digest: str) -> str:
-    """What a run says to mean a submission."""
+    """The name of a submission in a run's options."""
     return f"sha256:{digest}"
 
 
@@ -208,7 +215,7 @@ def submission_digest(manifest: str) -> str | None:
 
 
 def manifest_folder(options: ConversionOptions) -> Path | None:
-    """The folder of the manifest that is meant, fetched where it is a submission; None: our own.
+    """The folder of the manifest, fetched where it is a submission; None: Menagerie's own.
 
     Raises:
         NotInStore: there is no such submission.

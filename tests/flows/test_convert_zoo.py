@@ -139,7 +139,7 @@ def test_one_model_goes_all_the_way(options: ConversionOptions, own_home: Path) 
 def test_a_long_conversion_has_a_bar(
     options: ConversionOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It moves with the stages, to its end; a short one has none, which is most of what it costs."""
+    """It moves with the stages, to its end; a short one has none."""
     from prefect.client.orchestration import get_client
 
     def bar() -> list[Any]:
