@@ -68,9 +68,9 @@ def convert_batch(
 
     Args:
         models: Names of models in the manifest.
-        target: For which target.
+        target: The target to convert for.
         options: The same for every model.
-        build_keys: What was planned: builds that the store lacks, by model. None: it is to be.
+        build_keys: Planned builds that the store lacks, by model. Empty: they are planned here.
     """
     tag_run([*models, target])
     recorder = _RowLeaver(this_run(), rows_left_before())
@@ -143,12 +143,12 @@ def convert_zoo(
     failed if any model did, and holds the table all the same: call it with `return_state`.
 
     Args:
-        models: Models to convert. None, and no tags: those with the tag default.
-        selected_tags: All models with one of these tags, too.
-        targets: For which targets. None: all that a model supports.
+        models: Models to convert. Empty, and no tags: those with the tag default.
+        selected_tags: Also all models with one of these tags.
+        targets: Targets to convert for. Empty: all that a model supports.
         options: The same for every model.
-        limits: How long the run waits for what.
-        jobs: Models converted at a time where there are no workers.
+        limits: Time limits of the run.
+        jobs: Number of models to convert at a time where there are no workers.
     """
     began = time.perf_counter()
     try:

@@ -56,11 +56,11 @@ def verify_releases(
     one does not hold. What is for another kind of machine is named and passed over.
 
     Args:
-        models: Only these. None: all that is published.
-        targets: Only for these. None: all.
-        every_build: Not only the latest release of each model and target, but all of them.
-        threads: Threads to run with.
-        store: Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
+        models: Only these models. Empty: all that are published.
+        targets: Only these targets. Empty: all.
+        every_build: All releases of each model and target, and not only the latest.
+        threads: Number of threads to run with.
+        store: A folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
     """
     tag_run([*models, *targets])
     place = allowed_store(store)
@@ -101,9 +101,9 @@ def confirm_releases(
     does not hold.
 
     Args:
-        models: Only these. None: all that waits.
-        targets: Only for these. None: all.
-        store: Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
+        models: Only these models. Empty: all that wait.
+        targets: Only these targets. Empty: all.
+        store: A folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
     """
     tag_run([*models, *targets])
     place = allowed_store(store)
@@ -147,9 +147,9 @@ def rebuild_release(
     made again. Of all that was made by the code that this worker has, another one every day.
 
     Args:
-        models: Only these. None: all that is published.
-        targets: Only for these. None: all.
-        store: Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
+        models: Only these models. Empty: all that are published.
+        targets: Only these targets. Empty: all.
+        store: A folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
     """
     place = allowed_store(store)
     release = turn_of_the_day(
@@ -182,9 +182,9 @@ def collect_garbage(
     """Remove superseded releases and files that no release names; others may publish meanwhile.
 
     Args:
-        keep: What stays in any case.
+        keep: What is kept in any case.
         dry_run: Only say what would be removed.
-        store: Folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
+        store: A folder, file:// or s3://bucket/prefix. Empty: the worker's default store.
     """
     tag_run([])
     try:
