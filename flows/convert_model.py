@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from prefect import State, flow
 from prefect.logging import get_run_logger
+from prefect.states import Failed
 from pydantic import WithJsonSchema
 
 from flows.connection import EventKind, FlowName
@@ -319,10 +320,11 @@ def convert_in_task(planned: PlannedModel, options: ConversionOptions) -> None:
     """
     name = f"{planned.model} for {planned.target}"
 
-    def work() -> None:
+    def work() -> State[Any] | None:  # returned and not raised: Prefect would log a traceback
         result = _judged(planned.model, planned.target, options)
-        if not result.succeeded:
-            raise RunFailed(name, _why(result), result)
+        if result.succeeded:
+            return None
+        return Failed(message=_why(result), data=RunFailed(name, _why(result), result))
 
     with without_tags():
         run_as_task(FlowName.CONVERT_MODEL, work, retried=False, run_name=name)

@@ -171,15 +171,21 @@ def _trigger(run: FlowRun) -> Trigger:
     return Trigger.COMMAND if run.deployment_id is None else Trigger.DEPLOYMENT
 
 
-class _WithoutStates(logging.Filter):
-    """Leaves out *Finished in state Completed()* and the like: a run's page shows its state."""
+class _Sentences(logging.Filter):
+    """Keeps states and tracebacks of our own errors out of the logs of runs.
+
+    A run's page shows its state, and an error of ours says place, fact and next step.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, MenagerieError):
+            record.msg, record.args, record.exc_info = "%s", (error,), None
         return not record.getMessage().startswith("Finished in state")
 
 
 for _logger in ("prefect.flow_runs", "prefect.task_runs"):  # of Prefect's engine
-    logging.getLogger(_logger).addFilter(_WithoutStates())
+    logging.getLogger(_logger).addFilter(_Sentences())
 
 
 class RunFailed(MenagerieError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,7 @@ from flows.connection import EventKind
 from flows.pages import Event, model_event, record
 from flows.results import ModelResult, Outcome
 from tasks.retries import run_as_task
+from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,19 +82,24 @@ def test_a_log_has_sentences(own_home: Path, caplog: pytest.LogCaptureFixture) -
 
 @pytest.mark.usefixtures("prefect_server")
 def test_a_log_names_no_state_of_prefects_engine() -> None:
-    """A run's page shows how it ended, and its lines say of what."""
+    """Nor a traceback of an error of ours: a run's page shows how it ended, its lines say why."""
+
+    def fails() -> None:
+        raise UsageError("the toy", "is broken", "Mend it")
 
     @flow
     def quiet() -> None:
         run_as_task("nothing", lambda: get_run_logger().info("one line"), retried=False)
+        with suppress(UsageError):
+            run_as_task("broken", fails, retried=False)
 
     state = quiet(return_state=True)
     APILogWorker.drain_all()
     wanted = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[state.state_details.flow_run_id]))
     with get_client(sync_client=True) as client:
         lines = [log.message for log in client.read_logs(log_filter=wanted)]
-    assert "one line" in lines
-    assert not any("Finished in state" in line for line in lines)
+    assert {"one line", "the toy: is broken. Mend it"} <= set(lines)
+    assert not any("Finished in state" in line or "Traceback" in line for line in lines)
 
 
 def test_a_disk_that_is_full_costs_only_the_line(
