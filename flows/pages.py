@@ -12,7 +12,7 @@ import os
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from prefect.artifacts import (
     create_link_artifact,
@@ -100,7 +100,8 @@ class ProgressBar:
         percent = 100.0 * done / self._parts
         try:
             if self._bar is None:
-                self._bar = create_progress_artifact(percent, key=self._name, description=said)
+                made = create_progress_artifact(percent, key=self._name, description=said)
+                self._bar = cast("UUID", made)  # in a loop of asyncio it would be a coroutine
             else:
                 update_progress_artifact(self._bar, progress=percent, description=said)
         except Exception:  # noqa: BLE001 - whatever it is, the model is being converted

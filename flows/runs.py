@@ -121,8 +121,8 @@ def _is_random(name: str) -> bool:
 @functools.cache
 def _words() -> frozenset[str]:
     """All words of which Prefect makes names."""
-    lists = load_config(Path(coolname.__file__).with_name("data")).values()
-    return frozenset(word for each in lists for word in each.get("words", ()))
+    lists: Any = load_config(Path(coolname.__file__).with_name("data"))
+    return frozenset(word for each in lists.values() for word in each.get("words", ()))
 
 
 def first_of(names: Sequence[str]) -> str:
