@@ -115,7 +115,8 @@ def run_name(said: str | Callable[[Mapping[str, Any]], str]) -> Callable[[], str
 
 def _is_random(name: str) -> bool:
     """Whether Prefect made it of two words, an adjective and an animal."""
-    return set(name.split("-")) <= _words()
+    words = name.split("-")
+    return len(words) == 2 and _words().issuperset(words)  # noqa: PLR2004 - as it says
 
 
 @functools.cache

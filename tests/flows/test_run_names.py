@@ -47,7 +47,7 @@ def test_a_run_says_what_it_does(client: SyncPrefectClient, tmp_path: Path) -> N
         assert run(client, collect_garbage, parameters, name=name).name == "list garbage"
 
 
-@pytest.mark.parametrize("name", ["before the holidays", "nightly-check", "list"])
+@pytest.mark.parametrize("name", ["before the holidays", "nightly-check", "ant"])
 def test_a_name_that_a_person_typed_is_kept(
     client: SyncPrefectClient, tmp_path: Path, name: str
 ) -> None:
