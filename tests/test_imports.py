@@ -117,19 +117,6 @@ def test_each_folder_of_kernels_is_read_alone() -> None:
     assert breaches == []
 
 
-def test_the_rooms_of_the_flows_form_no_circle() -> None:
-    """Among the folders of flows/ imports point one way as well."""
-    rooms: dict[str, set[str]] = {}
-    for path, _, module in all_imports():
-        here, there = path.split("/")[:-1], module.split(".")
-        if len(here) > 1 and len(there) > 2 and here[0] == there[0] == "flows":
-            rooms.setdefault(here[1], set()).add(there[1])
-    for room, used in rooms.items():
-        used.discard(room)
-    assert "outcome" in rooms["dispatch"]  # the walk sees them
-    TopologicalSorter(rooms).prepare()  # raises CycleError
-
-
 def files_used(file: Path, known: Collection[str]) -> Iterator[str]:
     """The modules among `known` that a file imports when it runs, lazily too."""
     tree = ast.parse(file.read_text())
