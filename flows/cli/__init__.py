@@ -10,6 +10,7 @@ import importlib.metadata
 import os
 import sys
 from collections import UserDict
+from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +23,7 @@ from flows.cli.output import complain, messages
 from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["app", "invoke", "keep_off_proxies", "main"]
 
@@ -43,7 +44,7 @@ _RELEASE = {
     "catalog": "releases:catalog",
     "gc": "releases:gc",
 }
-_CLUSTER = {name: f"mounted:{name}" for name in ("up", "down", "status")}
+_CLUSTER = {name: f"infra.local.commands:{name}" for name in ("up", "down", "status")}
 _DEBUG = {"explain": "debug:explain", "bisect": "debug:bisect", "schema": "models:schema"}
 _TOP = {
     "list": "models:list_models",
@@ -76,9 +77,24 @@ class _OnDemand(UserDict[str, Any]):
             program.add_typer(place)
         else:
             settings = _AS_GIVEN if place.startswith("mounted:") else None
-            found = resolve_name(f"{__name__}.{place}")
-            program.command(name, context_settings=settings)(found)
+            program.command(name, context_settings=settings)(_found(place))
         return typer.main.get_group(program).commands[name]
+
+
+def _found(place: str) -> Callable[..., None]:
+    """A command; those of the local cluster are not part of what is installed from a wheel."""
+    if not place.startswith("infra."):
+        place = f"{__name__}.{place}"
+    elif find_spec("infra") is None:
+        return _no_cluster
+    found: Callable[..., None] = resolve_name(place)
+    return found
+
+
+def _no_cluster() -> None:
+    """Only from a checkout."""
+    fact = "needs the files of the local cluster, and they are not there"
+    raise UsageError("zoo cluster", fact, "Run from a checkout, `make setup`")
 
 
 def _group(
@@ -152,13 +168,11 @@ def main() -> None:
     sys.exit(invoke(sys.argv[1:]))
 
 
-def invoke(arguments: Sequence[str], program: typer.Typer = app, name: str = "zoo") -> int:
+def invoke(arguments: Sequence[str]) -> int:
     """Run one command line.
 
     Args:
         arguments: the command and its options.
-        program: what has the commands.
-        name: how its user calls it.
 
     Returns:
         The exit code: 0 all done, 1 a model failed, 2 misuse, 130 interrupted.
@@ -168,7 +182,7 @@ def invoke(arguments: Sequence[str], program: typer.Typer = app, name: str = "zo
         return UsageError.exit_code
     try:
         try:
-            code = program(args=list(arguments), prog_name=name, standalone_mode=False) or 0
+            code = app(args=list(arguments), prog_name="zoo", standalone_mode=False) or 0
         except SystemExit as finished:  # of a command that is another program's
             code = finished.code or 0
         if code == INTERRUPTED:
@@ -177,7 +191,7 @@ def invoke(arguments: Sequence[str], program: typer.Typer = app, name: str = "zo
     except _Misuse as misuse:
         if isinstance(misuse, _NoArguments):  # its help has been shown
             return UsageError.exit_code
-        path = name if misuse.ctx is None else misuse.ctx.command_path
+        path = "zoo" if misuse.ctx is None else misuse.ctx.command_path
         fact = misuse.format_message().strip().rstrip(".?")
         complain(UsageError(path, fact[:1].lower() + fact[1:], f"See `{path} --help`"))
         return UsageError.exit_code

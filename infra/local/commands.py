@@ -1,22 +1,14 @@
-"""`zoo cluster up`, `down` and `status`, as `python -m infra.local` has them."""
+"""`zoo cluster up`, `down` and `status`, which `zoo` mounts where it runs from a checkout."""
 
 import os
-import sys
 from typing import Annotated
 
 import typer
 
-from flows.cli import invoke
 from flows.cli.options import JsonOption
 from flows.cli.output import answer, emit, messages, results, show_check
 
-_HELP = {"help_option_names": ["-h", "--help"]}
-app = typer.Typer(
-    pretty_exceptions_enable=False, rich_markup_mode="markdown", context_settings=_HELP
-)
 
-
-@app.command()
 def up(
     *,
     port: Annotated[
@@ -68,7 +60,6 @@ def up(
         said.print(f"PREFECT_API_URL is set: other commands use {other}", markup=False)
 
 
-@app.command()
 def down(*, as_json: JsonOption = False) -> None:
     """End the local cluster; its data, ports and secrets stay for the next `zoo cluster up`.
 
@@ -86,7 +77,6 @@ def down(*, as_json: JsonOption = False) -> None:
     answer({"ended": ended}, text, as_json=as_json)
 
 
-@app.command()
 def status(*, as_json: JsonOption = False) -> None:
     """Say whether the local cluster is well, and what to do where it is not.
 
@@ -106,7 +96,3 @@ def status(*, as_json: JsonOption = False) -> None:
             show_check(check)
     if not found.healthy:
         raise typer.Exit(1)
-
-
-if __name__ == "__main__":
-    sys.exit(invoke(sys.argv[1:], app, "zoo cluster"))
