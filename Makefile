@@ -35,6 +35,12 @@ $(VENV)/.ready: $(VENV)/.locked pyproject.toml runtime/pyproject.toml $(RUNTIME_
 # torch's wheel brings a libgomp that does the same.
 wheel: dist/.built ## the small package for those who only run artifacts, in dist/
 
+ifeq ($(shell uname),Darwin)
+dist/.built: $(VENV)/.ready $(RUNTIME_SOURCES) $(shell find runtime -name '*.py') runtime/pyproject.toml
+	rm -rf dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist ./runtime
+	touch $@
+else
 dist/.built: $(VENV)/.ready $(RUNTIME_SOURCES) $(shell find runtime -name '*.py') runtime/portable.cmake runtime/pyproject.toml
 	rm -rf dist build/plain
 	PATH="$(CURDIR)/$(BIN):$$PATH" ZIG_GLOBAL_CACHE_DIR="$(CURDIR)/build/zig" ZIG_LOCAL_CACHE_DIR="$(CURDIR)/build/zig" \
@@ -44,6 +50,7 @@ dist/.built: $(VENV)/.ready $(RUNTIME_SOURCES) $(shell find runtime -name '*.py'
 	  ./runtime
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --only-plat --plat manylinux_2_28_x86_64 --wheel-dir dist build/plain/menagerie-*.whl
 	touch $@
+endif
 
 convert: setup ## convert, prove and publish the default models
 	$(BIN)/zoo convert --random-weights 0
