@@ -8,9 +8,13 @@ import os
 import re
 import socket
 import subprocess
+import sys
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 
 import pytest
 from cluster_settings import program
@@ -35,7 +39,6 @@ from zoo.errors import MenagerieError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 PORTS = {"api": 4200, "worker": 1, "s3": 2}
 
