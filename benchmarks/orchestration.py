@@ -26,7 +26,8 @@ import psutil
 from log_plot import log_plot
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
-sys.path.insert(0, str(TESTS / "faults"))
+for _folder in ("faults", "servers"):
+    sys.path.insert(0, str(TESTS / _folder))
 
 from toy_cluster import ToyCluster  # noqa: E402
 
