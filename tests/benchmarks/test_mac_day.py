@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.mac_borders import border
-from benchmarks.mac_day import GRAPH_FROM, Step, empty, run, run_all, steps
+from benchmarks.mac_day import GRAPH_FROM, ON_THE_GPU, Step, empty, run, run_all, steps
 
+ROOT = Path(__file__).parents[2]
 _MODELS = ("mobilenet_v3_small", "parakeet_tdt_small")
 
 
@@ -66,6 +69,43 @@ def test_every_command_exists(tmp_path: Path) -> None:
         said = subprocess.run([zoo, command, "--help"], capture_output=True, text=True, check=True)
         for _, option in (each for each in asked if each[0] == command):
             assert option in said.stdout, (command, option)
+
+
+_FAKE_MAC = """
+import platform, sys
+import torch  # a Mac's would look for other libraries
+
+platform.system = lambda: "Darwin"
+
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "ziglang":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Hidden())
+"""
+
+
+def test_the_macs_operators_need_nothing_of_linux(tmp_path: Path) -> None:
+    """They are collected where the system is a Mac and zig is missing.
+
+    Collected alone: no library of a Mac runs here.
+    """
+    (tmp_path / "fake_mac.py").write_text(_FAKE_MAC)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "fake_mac", "-n0", "--collect-only", *ON_THE_GPU],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    sources = [ROOT / path for path in ON_THE_GPU]
+    files = [file for path in sources for file in ([path] if path.is_file() else path.glob("*.py"))]
+    needs = [
+        f.name for f in files if re.search(r"emulated_device|ziglang|metal_bundles", f.read_text())
+    ]
+    assert needs == []
 
 
 def test_a_border_is_where_the_second_way_begins_to_win() -> None:
