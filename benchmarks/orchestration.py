@@ -2,7 +2,7 @@
 
 `python benchmarks/orchestration.py`: a simulated zoo of 10, 100 and 1,000 models for two targets is
 converted by a real Prefect server and one worker, then again with nothing changed. Measured are the
-seconds for each model and target, and the memory of server and parent. Writes a table and a plot,
+seconds for each model and target, and the memory of server and parent. Writes a table,
 beside what was measured before with other sizes or the other database.
 
 `--sizes 10,100` takes fewer; of sizes beyond `--convert-up-to` releases are put into the store
@@ -23,7 +23,6 @@ from enum import StrEnum
 from pathlib import Path
 
 import psutil
-from log_plot import log_plot
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 for _folder in ("faults", "servers"):
@@ -214,16 +213,6 @@ def _table(found: list[Figures]) -> str:
 def _write(found: list[Figures], folder: Path) -> None:
     (folder / "orchestration.json").write_text(json.dumps([asdict(f) for f in found], indent=1))
     (folder / "orchestration.md").write_text(_table(found) + "\n")
-    (folder / "orchestration.svg").write_text(_plot(found))
-
-
-def _plot(found: list[Figures]) -> str:
-    """Seconds of the whole command over models x targets."""
-    series: dict[str, list[tuple[float, float]]] = {}
-    for each in found:
-        points = series.setdefault(f"{each.database}, {each.kind}", [])
-        points.append((each.entries, each.seconds))
-    return log_plot(series, across="models x targets", up="seconds")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.peers.comparison import Conversion, convert, latencies, start, start_command
 from benchmarks.peers.environments import OWN, Contender
-from benchmarks.peers.figures import conversions_table, latency_table, peers_plot, start_table
+from benchmarks.peers.figures import conversions_table, latency_table, start_table
 from benchmarks.peers.task import Task
 from menagerie.errors import MenagerieError
 from menagerie.paths import home
@@ -52,7 +52,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--convert", action="store_true", help="also print conversion times")
     parser.add_argument("--store", default=str(home() / "store"))
     parser.add_argument("--json", type=Path, help="keep all figures in this file")
-    parser.add_argument("--plot", type=Path, help="draw the first number of threads as SVG here")
     return parser.parse_args()
 
 
@@ -87,8 +86,6 @@ def main() -> None:
         kept = {"latency": times, "start": starts, "conversion": made}
         plain = {name: [asdict(row) for row in rows] for name, rows in kept.items()}
         wish.json.write_text(json.dumps(plain, indent=1) + "\n")
-    if wish.plot is not None:
-        wish.plot.write_text(peers_plot([t for t in times if t.threads == wish.threads[0]]))
 
 
 def _check(times: list[Latency]) -> None:
