@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from transforms.lowering.mach_toolchain import mach_compiler
+from transforms.lowering.mach import mach_compiler
 from transforms.lowering.toolchain import Compiler, find_compiler, kept_object, precompiled_header
 
 if TYPE_CHECKING:

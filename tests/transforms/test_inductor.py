@@ -22,6 +22,7 @@ from torch.utils import _cpp_embed_headers
 
 from transforms.lowering import inductor
 from transforms.lowering.coverage import check_kernels
+from transforms.lowering.cpp_codegen import interface
 from transforms.lowering.cpu import BACKEND
 from transforms.lowering.inductor import (
     generate_code,
@@ -29,7 +30,6 @@ from transforms.lowering.inductor import (
     metal_on_any_host,
     stride_in_range,
 )
-from transforms.lowering.interface import interface
 from zoo.errors import UnsupportedKernels
 
 _OPTIONS = {"aot_inductor.package": True, "cpp.vec_isa_ok": True, "cpp.simdlen": 256}

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING
 
 from menagerie.library import library_path
 from transforms.graph.guards import dynamic_sizes_kept
-from transforms.lowering.checked_loops import FAULTS, CheckedScheduling
 from transforms.lowering.coverage import check_kernels, check_library, own_shims
+from transforms.lowering.cpp_codegen import (
+    FAULTS,
+    HEADER,
+    NO_CONSTANTS,
+    CheckedScheduling,
+    TimedWrapper,
+    interface,
+)
 from transforms.lowering.inductor import Backend, generate_code
-from transforms.lowering.interface import HEADER, interface
-from transforms.lowering.portable_link import link_model_library
-from transforms.lowering.timed_kernels import TimedWrapper
-from transforms.lowering.toolchain import Compiler, Source, find_compiler
+from transforms.lowering.toolchain import Compiler, Source, find_compiler, link_model_library
 from transforms.targets.base import LoweredProgram
 from zoo.errors import LoweringError
 from zoo.records import LoweringRecord
@@ -28,9 +32,6 @@ if TYPE_CHECKING:
 BACKEND = Backend("cpu", CheckedScheduling, TimedWrapper)
 
 _OPTIONS: dict[str, object] = {
-    "aot_inductor.package": True,
-    "aot_inductor.package_constants_in_so": False,
-    "aot_inductor.link_libtorch": False,
     # The runtime packs weights at load for the machine at hand (infra/adr/0002).
     "cpp.weight_prepack": False,
     # Not this machine's thread count: decide loops' parallelism for eight, run with any number.
@@ -47,10 +48,6 @@ _FLAGS = (
     "-DTORCH_INDUCTOR_CPP_WRAPPER", "-DSTANDALONE_TORCH_HEADER",
     "-DC10_USING_CUSTOM_GENERATED_MACROS",
 )  # fmt: skip
-
-# Inductor asks for this symbol even when no constant is embedded.
-_NO_CONSTANTS = 'extern "C" { unsigned char _binary_constants_bin_start[64]; \
-unsigned char _binary_constants_bin_end[1]; }\n'
 
 
 @dataclass(frozen=True)
@@ -114,7 +111,7 @@ def lower(
         # The wrapper runs once a call and only calls: -O1 compiles it three times as fast.
         Source("wrapper", code.wrapper, (*flags, "-O1"), header=HEADER),
         Source("interface", interface(), (*flags, "-O1"), kept=True),
-        Source("constants", _NO_CONSTANTS, flags),
+        Source("constants", NO_CONSTANTS, flags),
     ]
     # The shim functions bear libtorch's names; naming their library makes a model find ours also
     # where both are loaded. It is in the process before the model is.

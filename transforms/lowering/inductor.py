@@ -1,7 +1,7 @@
 """Asks TorchInductor for the C++ of a program, and keeps it from compiling anything itself.
 
-What it writes is changed by subclasses of its code generators (fallback_kernels.py,
-checked_loops.py, metal_codegen.py). They are registered for a device by Inductor's own
+What it writes is changed by subclasses of its code generators (cpp_codegen.py,
+metal_codegen.py). They are registered for a device by Inductor's own
 `register_backend_for_device`, here, while code is generated and no longer.
 
 The rest is private to TorchInductor, and each part is named here with its reason:
@@ -19,7 +19,7 @@ The rest is private to TorchInductor, and each part is named here with its reaso
   its variable in the wrapper, which for a parameter of the model itself is what the model calls it:
   `operator`, or `buf0` like one of the wrapper's own. Ours begin with `constant_`.
 - `CppWrapperCpu._write_aoti_interface_header`: writes AOTInductor's interface into each wrapper. On
-  the CPU it is compiled once instead (interface.py).
+  the CPU it is compiled once instead (cpp_codegen.py).
 - `GraphLowering.get_attr`: gives a constant without axes as a bare number, of which there are no
   views. Where it meets more than pointwise operators, it is a tensor like any other.
 - `torch.utils._pytree.treespec_dumps`: gives the text of a result's structure, which the library
@@ -70,7 +70,7 @@ from torch.utils import _pytree as pytree
 from transforms.export.state import state_of
 from transforms.graph.guards import number_questions_remembered
 from transforms.graph.record import origin
-from transforms.lowering.eager_numbers import numbers_as_eager
+from transforms.lowering.cpp_codegen import numbers_as_eager
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
@@ -84,6 +84,12 @@ if TYPE_CHECKING:
 _SYMBOL = re.compile(r"\baoti_torch_\w+")
 _PROXY = "aoti_torch_proxy_executor_call_function"
 
+# Code alone, its weights left outside, for a runtime that is not libtorch.
+_ALWAYS = {
+    "aot_inductor.package": True,
+    "aot_inductor.package_constants_in_so": False,
+    "aot_inductor.link_libtorch": False,
+}
 # Decides how reductions are split; a GPU of the smaller kind.
 _CORES = 16
 # All that Inductor's Metal kernels may include, in the order in which they stand in our header.
@@ -151,8 +157,9 @@ def generate_code(
         LoweringError: if Inductor cannot generate code for the program.
     """
     arguments, keywords = program.example_inputs
+    options = {**_ALWAYS, **options}
     if state_of(program):
-        options = {**options, "joint_graph_constant_folding": False}
+        options["joint_graph_constant_folding"] = False
     module = program.module(check_guards=False)
     try:
         with (
@@ -169,7 +176,7 @@ def generate_code(
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")  # torch's own deprecations, of no use to our reader
-            torch._inductor.aot_compile(module, arguments, keywords, options=dict(options))
+            torch._inductor.aot_compile(module, arguments, keywords, options=options)
     except _Captured as captured:
         return captured.code
     except Exception as error:

@@ -16,13 +16,13 @@ from menagerie.format.bundle_manifest import Role
 from menagerie.shims import kernel_symbols
 from transforms.graph.editor import copied
 from transforms.graph.guards import dynamic_sizes_kept
-from transforms.lowering import mach_toolchain
 from transforms.lowering.coverage import check_imports, check_kernels, check_library, own_shims
+from transforms.lowering.cpp_codegen import NO_CONSTANTS
 from transforms.lowering.inductor import Backend, generate_code, metal_on_any_host
+from transforms.lowering.mach import link_mach_library
 from transforms.lowering.metal_codegen import MetalScheduling, MetalWrapper, metal_code
 from transforms.lowering.mps_host import provide_mps
-from transforms.lowering.portable_link import link_model_library
-from transforms.lowering.toolchain import Source, find_compiler
+from transforms.lowering.toolchain import Source, find_compiler, link_model_library
 from transforms.targets.base import LoweredFile, LoweredProgram
 from transforms.targets.cpu import host_requirements
 from zoo.errors import LoweringError
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from transforms.lowering.metal_codegen import MetalCode
 
 _OPTIONS: dict[str, object] = {
-    "aot_inductor.package": True,
-    "aot_inductor.package_constants_in_so": False,
-    "aot_inductor.link_libtorch": False,
     # On, it makes convolutions channels-last and adds a transposing kernel before most of them.
     "layout_optimization": False,
     # Torch's Welford for Metal has each thread of a group read all values one after another: for a
@@ -60,10 +57,6 @@ _FOREIGN_DTYPES = (torch.float64, torch.complex64, torch.complex128)
 
 # With the index: the graph's guards compare with it.
 _DEVICE = "mps:0"
-
-# Inductor asks for this symbol even when no constant is embedded.
-_NO_CONSTANTS = 'extern "C" { unsigned char _binary_constants_bin_start[64]; \
-unsigned char _binary_constants_bin_end[1]; }\n'
 
 
 def emulation_name() -> str | None:
@@ -149,13 +142,13 @@ def _explained(place: str, program: ExportedProgram, error: LoweringError) -> Lo
 def _sources(metal: MetalCode) -> list[Source]:
     return [
         Source("wrapper", metal.wrapper, _FLAGS, header=_HEADER),
-        Source("constants", _NO_CONSTANTS, _FLAGS),
+        Source("constants", NO_CONSTANTS, _FLAGS),
     ]
 
 
 def _mach_library(place: str, metal: MetalCode, folder: Path) -> tuple[Path, tuple[str, ...]]:
     library = folder / "model.dylib"
-    found = mach_toolchain.link_mach_library(place, _sources(metal), library, "metal")
+    found = link_mach_library(place, _sources(metal), library, "metal")
     return library, check_imports(place, found.imports, "metal")
 
 

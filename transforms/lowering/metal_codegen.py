@@ -11,7 +11,6 @@ import hashlib
 import re
 import textwrap
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from unittest.mock import patch
 
@@ -21,9 +20,7 @@ from torch._inductor.codegen.cpp_wrapper_mps import CppWrapperMps
 from torch._inductor.codegen.mps_device_op_overrides import MPSDeviceOpOverrides
 from torch._inductor.virtualized import V
 
-from transforms.lowering.eager_numbers import OUTSIDE, fault_place, quoted
-from transforms.lowering.fallback_kernels import CheckedWrapper, inserted
-from transforms.lowering.metal_functions import MetalFunctions
+from transforms.lowering.cpp_codegen import OUTSIDE, CheckedWrapper, fault_place, inserted, quoted
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:
@@ -31,6 +28,143 @@ if TYPE_CHECKING:
 
     import sympy
     from torch._inductor.codegen.common import CSEVariable
+
+
+class MetalFunctions(mps.MetalOverrides):
+    """Torch's own, and some more; each gives the expression of its result."""
+
+    @staticmethod
+    def sinh(x: CSEVariable) -> str:
+        """The hyperbolic sine."""
+        return _in_float("sinh", x)
+
+    @staticmethod
+    def cosh(x: CSEVariable) -> str:
+        """The hyperbolic cosine."""
+        return _in_float("cosh", x)
+
+    @staticmethod
+    def asinh(x: CSEVariable) -> str:
+        """The inverse of the hyperbolic sine."""
+        return _in_float("asinh", x)
+
+    @staticmethod
+    def acosh(x: CSEVariable) -> str:
+        """The inverse of the hyperbolic cosine."""
+        return _in_float("acosh", x)
+
+    @staticmethod
+    def copysign(x: CSEVariable, sign: CSEVariable) -> str:
+        """The magnitude of one number with the sign of another."""
+        return _in_float("copysign", x, sign)
+
+    @staticmethod
+    def sign(x: Any) -> str:
+        """-1, 0 or 1; 0 for -0 and NaN."""
+        return f"static_cast<decltype({x})>(({x} > 0) - ({x} < 0))"
+
+    @staticmethod
+    def expm1(x: Any) -> str:
+        """exp(x) - 1, also for small ones."""
+        return f"menagerie::expm1({x})"
+
+    @staticmethod
+    def log1p(x: Any) -> str:
+        """log(1 + x), also for small ones."""
+        return f"c10::metal::log1p(static_cast<float>({x}))"
+
+    @staticmethod
+    def erfc(x: Any) -> str:
+        """1 - erf(x), also for large ones."""
+        return f"menagerie::erfc({x})"
+
+    @staticmethod
+    def erfcx(x: Any) -> str:
+        """erfc(x) * exp(x * x)."""
+        return f"c10::metal::erfcx(static_cast<float>({x}))"
+
+    @staticmethod
+    def lgamma(x: Any) -> str:
+        """The logarithm of the gamma function's size."""
+        return f"menagerie::lgamma({x})"
+
+    @staticmethod
+    def ndtri(x: Any) -> str:
+        """The normal distribution's quantile."""
+        return f"menagerie::ndtri({x})"
+
+    @staticmethod
+    def hypot(x: CSEVariable, y: CSEVariable) -> str:
+        """The length of a vector of two numbers."""
+        return f"menagerie::hypot({x}, {y})"
+
+    @staticmethod
+    def nextafter(x: CSEVariable, towards: CSEVariable) -> str:
+        """The number beside another."""
+        return _in_float("nextafter", x, towards)
+
+    @staticmethod
+    def ldexp(x: CSEVariable, exponent: CSEVariable) -> str:
+        """A number times a power of two."""
+        return f"metal::ldexp(static_cast<float>({x}), static_cast<int>({exponent}))"
+
+    @staticmethod
+    def frexp(x: CSEVariable) -> tuple[CSEVariable, CSEVariable]:
+        """A number's fraction and exponent."""
+        cse, keys = V.kernel.cse, (f"frexp({x})[0]", f"frexp({x})[1]")
+        if cse.try_get(keys[0]) is None:
+            fraction, exponent = cse.newvar(dtype=torch.float32), cse.newvar(dtype=torch.int32)
+            V.kernel.compute.writelines(
+                [
+                    f"int {exponent};",
+                    f"float {fraction} = metal::frexp(static_cast<float>({x}), {exponent});",
+                ]
+            )
+            for key, variable in zip(keys, (fraction, exponent), strict=True):
+                cse.put(key, variable)
+        return cse.get(keys[0]), cse.get(keys[1])
+
+    @staticmethod
+    def truncdiv(a: CSEVariable, b: CSEVariable) -> str:
+        """An integer divided by another, towards zero."""
+        return _divided("kTruncated", a, b)
+
+    @staticmethod
+    def floordiv(a: CSEVariable, b: CSEVariable) -> str:
+        """An integer divided by another, downwards."""
+        return _divided("kFloored", a, b)
+
+    @staticmethod
+    def mod(a: CSEVariable, b: CSEVariable) -> str:
+        """What an integer's division towards zero leaves."""
+        return _divided("kModulus", a, b)
+
+    @staticmethod
+    def remainder(a: Any, b: Any) -> str:
+        """What a division downwards leaves."""
+        if a.dtype.is_floating_point or b.dtype.is_floating_point:
+            return f"menagerie::remainder({a}, {b})"
+        return _divided("kRemainder", a, b)
+
+    @staticmethod
+    def logical_xor(a: CSEVariable, b: CSEVariable) -> str:
+        """Whether just one of two numbers is not nought."""
+        return f"(static_cast<bool>({a}) != static_cast<bool>({b}))"
+
+
+def _divided(division: str, a: Any, b: Any) -> str:
+    kind = mps.DTYPE_TO_METAL[torch.promote_types(a.dtype, b.dtype)]
+    operands = f"static_cast<{kind}>({a}), static_cast<{kind}>({b})"
+    if not (b.bounds.is_singleton() and b.bounds.lower != 0):
+        fault = V.kernel.fault(f"an integer is divided by zero: {fault_place()}")
+        operands += f", fault, {fault}"
+    return f"menagerie::divided<menagerie::Division::{division}>({operands})"
+
+
+def _in_float(function: str, *operands: CSEVariable) -> str:
+    """A call in single precision, in which shaders compute what is stored in halves."""
+    return f"metal::{function}({', '.join(f'static_cast<float>({each})' for each in operands)})"
+
 
 # What the wrapper calls its shaders when it asks the runtime for them; see FORMAT.md, rule 10.
 SHADER_SCHEME = "menagerie"
@@ -90,7 +224,7 @@ class MetalWrapper(CheckedWrapper, CppWrapperMps):
         self.device_codegen = _NoDriver()
         super().write_header()
         if not V.graph.is_const_graph:
-            self.header.splice(inserted(Path(__file__).with_suffix(".h")))
+            self.header.splice(inserted("metal_codegen.h"))
 
     def shader(self, source: str) -> str:
         """The name of the kernel with a source, under which it is added where it is new."""

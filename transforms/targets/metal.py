@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from menagerie.compilers import zig_environment, zig_version
 from menagerie.format.bundle_manifest import Requirements
 from menagerie.host import RUNTIME_ABI
-from transforms.lowering.mach_o import DEPLOYMENT_TARGET
+from transforms.lowering.mach import DEPLOYMENT_TARGET
 from transforms.targets.base import ROUND_WEIGHTS, PassItem, Target
 from transforms.targets.cpu import CpuTarget
 from zoo.errors import Check, Health

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from menagerie.session import Session
 from transforms import convert
+from transforms.lowering.cpp_codegen import CheckedWrapper
 from transforms.lowering.cpu import BACKEND
-from transforms.lowering.fallback_kernels import CheckedWrapper
 from transforms.lowering.inductor import Backend, generate_code
 from zoo.errors import SessionError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from transforms.lowering.constant_calls import with_constants_described_by_calls
+from transforms.lowering.cpp_codegen import with_constants_described_by_calls
 
 _FIELDS = {
     "name": '"constant_a"',

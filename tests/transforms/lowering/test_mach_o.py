@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from transforms.lowering.mach_o import read_library
+from transforms.lowering.mach import read_library
 from zoo.errors import LoweringError
 
 if TYPE_CHECKING:

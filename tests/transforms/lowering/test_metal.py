@@ -15,7 +15,7 @@ from torch import nn
 from transforms import run_passes
 from transforms.lowering import metal
 from transforms.lowering.inductor import metal_header
-from transforms.lowering.mach_o import read_library
+from transforms.lowering.mach import read_library
 from transforms.targets import target_named
 from transforms.targets.cpu import host_requirements
 from zoo.errors import LoweringError, UnsupportedKernels

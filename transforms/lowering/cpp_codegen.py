@@ -1,0 +1,412 @@
+"""How Inductor writes a program's C++: loops, their numbers, and the wrapper that calls them.
+
+By subclasses of torch's own classes, which `inductor.generate_code` registers while it runs:
+
+- **Numbers as eager PyTorch computes them**, where Inductor's own differ. It takes the functions of
+  numbers from classes that know which of them are for vectors by their own dictionaries, so ours
+  are put in their place while code is generated. docs/special-values.md lists what still differs.
+- **Loops whose wrong index or divisor fails the run**, where it ended the process: Inductor checks
+  indices that come from data where it uses them, and throws, and OpenMP allows no exception to
+  leave a loop's body. What a body throws is kept, and thrown at the end of its function
+  (checked_loops.h). Torch's own note of a division by zero is one variable for all runs of a
+  process: it is left out.
+- **A wrapper that checks each fallback kernel's result and error code.** Kernels lay out their
+  results by rules of their own, which Inductor only compares if an environment variable asks for
+  it, and two kinds of kernels are called without a look at what they return (cpp_wrapper.h).
+- **Constants described by a call each**: eleven assignments of each are two thirds of a
+  transformer's wrapper and a third of its compiler's time.
+- **On the CPU, timed kernels and no interface**: the runtime learns when a generated kernel begins
+  and ends (timed_kernels.h); AOTInductor's C interface, the same for every model and three fifths
+  of the compiler's time, is compiled once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+from unittest.mock import patch
+
+import sympy
+import torch
+from torch._inductor import codegen, ir, lowering
+from torch._inductor.codegen.common import BracesBuffer
+from torch._inductor.codegen.cpp import (
+    CppKernel,
+    CppKernelProxy,
+    CppOverrides,
+    CppScheduling,
+    CppTile2DKernel,
+    CppVecKernel,
+    CppVecOverrides,
+    KernelGroup,
+)
+from torch._inductor.codegen.cpp_utils import cexpr, cexpr_index
+from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+from torch._inductor.utils import IndentedBuffer
+from torch._inductor.virtualized import V, ops
+
+from transforms.graph.record import origin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+
+# What a check of an index says, before the place.
+OUTSIDE: Final = "an index is out of range"
+
+# What of an operator's name shows that it indexes by values or divides integers.
+_CAN_FAIL = ("embedding", "gather", "index", "take", "scatter", "div", "mod", "remainder", "assert")
+# By Inductor's name, the name in checked_loops.h.
+_DIVISIONS = {
+    "truncdiv": "kTruncated",
+    "floordiv": "kFloored",
+    "mod": "kModulus",
+    "remainder": "kRemainder",
+}
+
+
+def fault_place() -> str:
+    """The nodes of the loop that is being generated that can fail, with module, file and line."""
+    current = V.kernel.current_node
+    nodes = sorted(current.node.get_origins() if current else (), key=lambda node: node.name)
+    likely = [node for node in nodes if any(word in str(node.target) for word in _CAN_FAIL)]
+    return " or ".join(f"{node.name}, {origin(node)}" for node in likely or nodes)
+
+
+def quoted(text: str) -> str:
+    """A literal of C++."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+@contextmanager
+def numbers_as_eager() -> Iterator[None]:
+    """Let Inductor write our functions inside the block."""
+    make = lowering.make_pointwise
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(lowering, "_div_rn", make(_floor_of_quotient)))
+        for name, division in _DIVISIONS.items():
+            scalar = _scalar_division(division, getattr(CppOverrides, name))
+            stack.enter_context(patch.object(CppOverrides, name, staticmethod(scalar)))
+            vector = _vector_division(division)
+            vector.__name__ = name  # by which a vector's function finds that of scalars
+            stack.enter_context(patch.object(CppVecOverrides, name, staticmethod(vector)))
+        yield
+
+
+def _scalar_division(division: str, of_floats: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def divide(a: Any, b: Any) -> Any:
+        if a.dtype.is_floating_point or b.dtype.is_floating_point:
+            return of_floats(a, b)
+        return f"divided<Division::{division}>({a}, {b}, loop_fault, {quoted(fault_place())})"
+
+    return divide
+
+
+def _vector_division(division: str) -> Callable[..., str]:
+    def divide(a: Any, b: Any) -> str:
+        if a.dtype.is_floating_point:
+            return _float_remainder(a, b)
+        divisor = str(b)
+        if V.kernel._load_mask is not None:  # lanes that it hides may hold anything
+            one = V.kernel.broadcast(ops.constant(1, b.dtype).value)
+            divisor = CppVecOverrides.where(V.kernel._load_mask, b, one)  # type: ignore[no-untyped-call]
+        count = cexpr_index(V.kernel.num_elems)  # type: ignore[no-untyped-call]
+        place = quoted(fault_place())
+        return f"divided<Division::{division}>({a}, {divisor}, {count}, loop_fault, {place})"
+
+    return divide
+
+
+def _float_remainder(a: Any, b: Any) -> str:
+    rest, zero = f"{a}.fmod({b})", f"decltype({a})(0)"
+    return (
+        f"[&]() {{ const auto rest = {rest}; const auto turned = (rest != {zero}) & "
+        f"(({b} < {zero}) ^ (rest < {zero})); "
+        f"return decltype({a})::blendv(rest, rest + {b}, turned); }}()"
+    )
+
+
+def _floor_of_quotient(a: Any, b: Any) -> Any:
+    """The whole number below a / b, not the rounded quotient's (c10's `div_floor_floating`)."""
+    plain, zero = ops.truediv(a, b), ops.constant(0.0, torch.float32)
+    overflown = ops.logical_and(ops.isinf(plain), ops.logical_not(ops.isinf(a)))
+    rest = ops.where(overflown, zero, ops.fmod(a, b))
+    quotient = ops.truediv(ops.sub(a, rest), b)
+    turned = ops.logical_and(ops.ne(rest, zero), ops.ne(ops.lt(b, zero), ops.lt(rest, zero)))
+    one = ops.constant(1.0, torch.float32)
+    quotient = ops.where(turned, ops.sub(quotient, one), quotient)
+    floor = ops.floor(quotient)
+    half = ops.constant(0.5, torch.float32)
+    floor = ops.where(ops.gt(ops.sub(quotient, floor), half), ops.add(floor, one), floor)
+    signed_zero = ops.mul(plain, zero)
+    floor = ops.where(ops.eq(quotient, zero), signed_zero, floor)
+    return ops.where(ops.eq(b, zero), plain, floor)
+
+
+def inserted(header: str) -> str:
+    """The text of a header beside this file, to be part of generated code."""
+    return Path(__file__).with_name(header).read_text().replace("#pragma once\n", "")
+
+
+# Inductor asks for this symbol even when no constant is embedded.
+NO_CONSTANTS: Final = 'extern "C" { unsigned char _binary_constants_bin_start[64]; \
+unsigned char _binary_constants_bin_end[1]; }\n'
+# What generated kernels with checks need in front of them.
+FAULTS: Final = inserted("checked_loops.h")
+
+_TORCHS_NOTE = "inductor_cpu_integer_div_error"
+
+
+class _Function(KernelGroup):
+    """One C++ function; it throws behind its loops what they have kept."""
+
+    def codegen_group(self, name: str | None = None) -> str:
+        """The function's text."""
+        self.stack.close()  # the loops are complete: no parallel region is open any more
+        if "loop_fault" in self.loops_code.getvalue():
+            loops, self.loops_code = self.loops_code, BracesBuffer()
+            self.loops_code.writeline("LoopFault loop_fault;")
+            self.loops_code.splice(loops)
+            self.loops_code.writeline("loop_fault.rethrow();")
+        lines = super().codegen_group(name).splitlines(keepends=True)
+        return "".join(line for line in lines if _TORCHS_NOTE not in line)
+
+
+class _Checked(CppKernel):
+    """Loops of a kind; a body with a check keeps what it throws, and names the model's line."""
+
+    def indirect_assert(self, var: Any, lower: Any, upper: Any, mask: Any = None) -> str:
+        """The check of an index."""
+        check: str = super().indirect_assert(var, lower, upper, mask)
+        condition = check.partition(', "index out of bounds')[0]
+        return f"{condition}, {quoted(f'{OUTSIDE}: {fault_place()}')})"
+
+    def gen_body(self, code: BracesBuffer | None = None) -> BracesBuffer:
+        """The innermost loop's body."""
+        return self._keeping(super().gen_body(code))
+
+    @contextmanager
+    def write_to_suffix(self) -> Iterator[None]:
+        """Let what is computed with a reduction's result be written behind its loop."""
+        before, self.reduction_suffix = self.reduction_suffix, BracesBuffer()
+        with super().write_to_suffix():
+            yield
+        before.splice(self._keeping(self.reduction_suffix))
+        self.reduction_suffix = before
+
+    def _keeping(self, body: BracesBuffer) -> BracesBuffer:
+        if f"{self.assert_function}(" not in body.getvalue():
+            return body
+        code = BracesBuffer()
+        code.writeline("try")
+        with code.indent():
+            code.splice(body)
+        code.writeline("catch (...) { loop_fault.keep(); }")
+        return code
+
+
+class _Scalars(_Checked):
+    pass
+
+
+class _Vectors(_Checked, CppVecKernel):
+    pass
+
+
+class _Tiles(_Vectors, CppTile2DKernel):
+    pass
+
+
+class _Loops(CppKernelProxy):
+    kernel_cls = _Scalars
+    vec_kernel_cls = _Vectors
+    tile2d_kernel_cls = _Tiles
+
+
+class CheckedScheduling(CppScheduling):
+    """Torch's own generation of C++ loops, but for their faults."""
+
+    kernel_proxy_cls = _Loops
+
+    def reset_kernel_group(self) -> None:
+        """Begin a function."""
+        self.kernel_group = _Function()  # type: ignore[no-untyped-call]
+
+
+_FIELD = re.compile(r"\s*constants_info_\[(\d+)\]\.(\w+) = (.*);")
+# In the order of the arguments of `describe` in cpp_wrapper.h.
+_ARGUMENTS = (
+    "name",
+    "dtype",
+    "device_type",
+    "offset",
+    "data_size",
+    "from_folded",
+    "type",
+    "shape",
+    "stride",
+    "layout",
+    "original_fqn",
+)
+
+
+def with_constants_described_by_calls(constructor: str) -> str:
+    """The constructor of a model with a call in place of the assignments to each constant.
+
+    What it does not know it leaves: a constant with a field more keeps its assignments.
+
+    Args:
+        constructor: C++ as Inductor writes it, a statement a line.
+    """
+    lines = [(line, _FIELD.fullmatch(line)) for line in constructor.splitlines()]
+    fields: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for _, found in lines:
+        if found is not None:
+            number, name, value = found.groups()
+            fields[number][name] = value
+    described = {number for number, values in fields.items() if set(values) == set(_ARGUMENTS)}
+    written: list[str] = []
+    for line, found in lines:
+        if found is None or found[1] not in described:
+            written.append(line)
+        elif found[2] == _ARGUMENTS[0]:
+            arguments = ", ".join(fields[found[1]][name] for name in _ARGUMENTS)
+            written.append(f"    describe(constants_info_[{found[1]}], {arguments});")
+    return "\n".join(written)
+
+
+class CheckedWrapper(CppWrapperCpu):
+    """Torch's own C++ wrapper but for what fallback kernels return, and how constants are told.
+
+    See cpp_wrapper.h.
+    """
+
+    @classmethod
+    def create(cls, *_args: Any, **_keywords: Any) -> Self:
+        """What Inductor makes a wrapper by; torch's own would make one of torch's class."""
+        return cls()
+
+    def write_header(self) -> None:
+        """Torch's includes, and ours behind them."""
+        super().write_header()  # type: ignore[no-untyped-call]
+        if not V.graph.is_const_graph:
+            self.header.splice(inserted("cpp_wrapper.h"))
+
+    def codegen_model_constructor(self) -> None:
+        """The model's constructor, shorter."""
+        before, self.prefix = self.prefix, IndentedBuffer()
+        super().codegen_model_constructor()  # type: ignore[no-untyped-call]
+        before.splice(with_constants_described_by_calls(self.prefix.getvalue()))
+        self.prefix = before
+
+    def generate_c_shim_extern_kernel_alloc(
+        self, extern_kernel: ir.ExternKernelAlloc, args: list[str]
+    ) -> None:
+        """The call of a kernel with one result."""
+        super().generate_c_shim_extern_kernel_alloc(extern_kernel, args)
+        operator = extern_kernel.op_overload
+        in_place = isinstance(operator, torch._ops.OpOverload) and (
+            torch.Tag.inplace_view in operator.tags
+        )
+        if not in_place:
+            self._lay_out(extern_kernel)
+
+    def generate_c_shim_fallback_kernel(
+        self, fallback_kernel: ir.FallbackKernel, args: list[str]
+    ) -> None:
+        """The call of a kernel with several results."""
+        super().generate_c_shim_fallback_kernel(fallback_kernel, args)
+        for output in fallback_kernel.outputs:
+            if isinstance(output, ir.MultiOutput):
+                self._lay_out(output)
+
+    def _lay_out(self, result: ir.ExternKernel) -> None:
+        if isinstance(result.layout, ir.Layout):
+            write: Callable[[str], None] = self.writeline
+            sizes = self.codegen_shape_tuple(result.get_size())
+            strides = self.codegen_shape_tuple(result.get_stride())
+            write(f'lay_out({result.get_name()}, {sizes}, {strides}, "{result.get_op_name()}");')
+
+    def _codegen_assert_size_stride(
+        self, code: Any, name: str, size: str, stride: str, op_name: str
+    ) -> None:
+        """Torch's optional comparison; results of kernels need none any more."""
+        if not name.startswith("buf"):
+            super()._codegen_assert_size_stride(code, name, size, stride, op_name)
+
+    def _generate_scatter_fallback(self, *args: Any, **keywords: Any) -> None:
+        with self._checking():
+            super()._generate_scatter_fallback(*args, **keywords)  # type: ignore[no-untyped-call]
+
+    def _generate_index_put_fallback(self, *args: Any, **keywords: Any) -> None:
+        with self._checking():
+            super()._generate_index_put_fallback(*args, **keywords)  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def _checking(self) -> Iterator[None]:
+        """Let the one call that is written inside have its error code checked."""
+        write: Callable[[str], None] = self.writeline
+
+        def checked(call: str) -> None:
+            write(f"AOTI_TORCH_ERROR_CODE_CHECK({call.removesuffix(';')});")
+
+        with self.set_writeline(self.wrapper_call, checked):
+            yield
+
+
+class TimedWrapper(CheckedWrapper):
+    """A wrapper whose generated kernels have a name in a profile."""
+
+    _operands = "0"  # bytes, a C++ expression, of the call that is being written
+
+    def write_header(self) -> None:
+        """Torch's includes, and ours behind them."""
+        super().write_header()
+        if not V.graph.is_const_graph:
+            self.header.splice(inserted("timed_kernels.h"))
+
+    def _write_aoti_interface_header(self) -> None:
+        """No interface: it is compiled apart (`interface`)."""
+        self.header.splice(DECLARED_ELSEWHERE)
+
+    def _generate_kernel_call_helper(
+        self, kernel_name: str, call_args: Sequence[Any], **keywords: Any
+    ) -> None:
+        self._operands = _bytes_of(call_args)
+        super()._generate_kernel_call_helper(kernel_name, call_args, **keywords)
+
+    def wrap_kernel_call(self, name: str, call_args: Sequence[str]) -> str:
+        """The call, timed."""
+        call = f"{name}({', '.join(call_args)});"
+        return f'{{ TimedKernel timed("{name}", {self._operands}); {call} }}'
+
+
+def _bytes_of(call_args: Sequence[Any]) -> str:
+    """What the tensors among the arguments hold, each once, as a C++ expression."""
+    total: sympy.Expr = sympy.Integer(0)
+    for name in dict.fromkeys(str(argument) for argument in call_args):
+        buffer = V.graph.try_get_buffer(name)
+        if buffer is not None:
+            total += sympy.sympify(buffer.get_numel()) * buffer.get_dtype().itemsize
+    text: str = cexpr(V.graph.sizevars.simplify(total))
+    return text
+
+
+HEADER = "torch/csrc/inductor/aoti_include/cpu.h"
+
+_BASE = (
+    "template class torch::aot_inductor::AOTInductorModelBase"
+    "<torch::aot_inductor::AOTInductorModel>;\n"
+)
+DECLARED_ELSEWHERE = f"#include <torch/csrc/inductor/aoti_runtime/model.h>\nextern {_BASE}"
+
+
+def interface() -> str:
+    """The C++ of torch's own file, with the base class of all models behind it."""
+    [folder] = codegen.__path__
+    text = Path(folder, "aoti_runtime", "interface.cpp").read_text()
+    return f"#include <{HEADER}>\n{text}\n{_BASE}"
