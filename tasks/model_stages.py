@@ -9,9 +9,9 @@ from tasks.stages import ModelHolder
 from transforms.accuracy import eager_accuracy
 from transforms.bisect import diagnose
 from transforms.bundle import Gate
-from transforms.calibration import samples
 from transforms.export.prepare import Prepared, prepare
-from transforms.goldens.real_samples import real_sample
+from transforms.goldens.entry import real_sample
+from transforms.quantisation import samples
 from transforms.speech_parts import speech_parts
 from transforms.stages import LowerRecord, TransformRecord, lower, transform
 from transforms.targets import target_named
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tasks.job import Job, Suspect
-    from transforms.calibration import Call
+    from transforms.quantisation import Call
     from transforms.speech_parts import SpeechParts
     from zoo.records import Diagnosis
     from zoo.sources import LoadedModel
@@ -37,7 +37,7 @@ class ModelStages(ModelHolder):
 
     Args:
         job: what to convert.
-        forks: whether this process may be forked (`transforms.export.beside`).
+        forks: whether this process may be forked (`transforms.export.prepare`).
     """
 
     def __init__(self, job: Job, *, forks: bool = False) -> None:

@@ -175,7 +175,7 @@ def _check_goldens(
     kept = {k: v for k, v in os.environ.items() if not k.startswith(_SECRETS)}
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "transforms.goldens.check"],
+            [sys.executable, "-m", "transforms.goldens.entry"],
             input=json.dumps(order),
             env=kept | {ROLE: WORKER},
             capture_output=True,

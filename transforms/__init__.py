@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transforms.converter import ConvertedBundle, convert
-    from transforms.export.program import Program
+    from transforms.export.prepare import Program
     from transforms.pipeline import available_passes, run_passes
 
 __all__ = ["ConvertedBundle", "Program", "available_passes", "convert", "run_passes"]
 
 _HOMES = {
     "ConvertedBundle": "transforms.converter",
-    "Program": "transforms.export.program",
+    "Program": "transforms.export.prepare",
     "available_passes": "transforms.pipeline",
     "convert": "transforms.converter",
     "run_passes": "transforms.pipeline",

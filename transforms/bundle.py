@@ -29,7 +29,7 @@ from menagerie.typed_json import document
 from transforms.export.trace import WRAPPER_PREFIX
 from transforms.lowering.toolchain import find_compiler
 from transforms.passes.round_weights import may_narrow, may_quantise
-from transforms.quantised import Quantised, Scheme, quantised, scheme_of
+from transforms.quantisation import Quantised, Scheme, quantised, scheme_of
 from transforms.sbom import SBOM_FILE, sbom_document
 from transforms.targets.base import LoweredFile
 from zoo.spec import DEFAULT_TOLERANCES
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from transforms.calibration import Range
     from transforms.export.prepare import Prepared
     from transforms.goldens.cases import GoldenCase
+    from transforms.quantisation import Range
     from transforms.speech_parts import SpeechParts
     from transforms.stages import Identity
     from transforms.targets import Target

@@ -23,8 +23,8 @@ from menagerie.validation import Limits
 from menagerie.validation.findings import Verdict
 from transforms.bisect import diagnose
 from transforms.bundle import content_digest
-from transforms.export.program import Program, prepare_own
-from transforms.quantised import INTEGERS
+from transforms.export.prepare import Program, prepare_own
+from transforms.quantisation import INTEGERS
 from transforms.stages import Identity, Stage, lower, prove, seal, transform
 from transforms.targets import target_named
 from zoo.build_key import code_digest

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from menagerie.tensor_files import read_array
-from transforms.export.program import Program
+from transforms.export.prepare import Program
 from zoo.errors import SourceError, SourceRefused, UsageError
 from zoo.spec import Dtype
 

@@ -37,7 +37,7 @@ from transforms.passes.turn_pointwise_sequences import (
     TurnPointwiseSequencesBothWays,
 )
 from transforms.passes.unpad_relative_shift import UnpadRelativeShift
-from transforms.quantised import INTEGERS
+from transforms.quantisation import INTEGERS
 from transforms.targets import PassGroup, PassItem, Target, target_named
 from zoo.errors import UsageError
 from zoo.precision import Precision, WeightPrecision

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from menagerie.format.bundle_manifest import BundleManifest
     from transforms.bundle import Gate
-    from transforms.calibration import Call, Range
     from transforms.export.prepare import Prepared
+    from transforms.quantisation import Call, Range
     from transforms.speech_parts import SpeechParts
     from transforms.targets import PassItem, Target
     from zoo.spec import Dtype, Tolerance
@@ -162,9 +162,8 @@ def _rewritten(
     calibration: Iterable[Call],
 ) -> tuple[ExportedProgram, PassLog, dict[str, Range]]:
     """Run the whole list; where weights are rounded, also what that costs and what they meet."""
-    from transforms.calibration import fitting_calls, operand_ranges
     from transforms.pipeline import passes_in, rounding_passes, run_passes
-    from transforms.rounding_costs import rounding_costs
+    from transforms.quantisation import fitting_calls, operand_ranges, rounding_costs
 
     run = functools.partial(run_passes, target=target, name=prepared.name)
     before = prepared.exported.program

@@ -213,7 +213,7 @@ def prepare_model(
         ExportError: if a program cannot be exported.
     """
     from transforms.export.prepare import prepare
-    from transforms.goldens.real_samples import real_sample
+    from transforms.goldens.entry import real_sample
     from transforms.targets import all_targets
     from zoo import sources
     from zoo.manifest import load_manifest

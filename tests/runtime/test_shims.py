@@ -17,7 +17,7 @@ import menagerie
 from menagerie.host import RUNTIME_ABI
 from menagerie.library import library, library_path
 from menagerie.shims import SHIMS_FILE, header, kernel_symbols, load, main, supported_symbols, table
-from transforms.export.packed_linear import declare_packed_linear
+from transforms.export.trace import declare_packed_linear
 from transforms.pipeline import make_passes
 
 ROOT = SHIMS_FILE.parents[1]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from transforms import available_passes, run_passes
-from transforms.bisect.comparing import difference
+from transforms.bisect.pieces import difference
 from transforms.export.prepare import Prepared, prepare
 from transforms.pipeline import passes_in
 from transforms.targets import PassItem, all_targets

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.passes.axis_provenance import (
+from transforms.passes.axes import (
     Axes,
     Digit,
     identity_axes,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from transforms.export.beside import beside
+from transforms.export.prepare import beside
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
 
@@ -70,7 +70,7 @@ def test_a_thread_that_reads_standard_input_is_no_hindrance() -> None:
     """As the one of a model's process does, which holds that file as it waits."""
     program = """
 import sys, threading
-from transforms.export.beside import beside
+from transforms.export.prepare import beside
 reading = threading.Thread(target=sys.stdin.readline)
 reading.start()
 print(beside(lambda: 7, [])(), flush=True)
@@ -85,7 +85,7 @@ def test_it_does_not_outlive_the_process_that_asked_for_it() -> None:
     """Whoever waits for that one's pipes would wait for the fork as well."""
     program = """
 import signal
-from transforms.export.beside import beside
+from transforms.export.prepare import beside
 def wait():
     print("begun", flush=True)
     signal.pause()

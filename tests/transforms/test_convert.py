@@ -18,7 +18,7 @@ from menagerie.paths import home
 from menagerie.session import Session
 from menagerie.validation.findings import ValidationReport, Verdict
 from transforms import Program, convert, converter
-from transforms.export.program import prepare_own
+from transforms.export.prepare import prepare_own
 from transforms.goldens.examples import resized
 from transforms.targets import target_named
 from zoo.errors import ExportError, UsageError, ValidationError

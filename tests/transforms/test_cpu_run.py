@@ -14,7 +14,7 @@ from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.numerics import Dtype
 from menagerie.tensor_files import read_inputs, readable, write_outputs
 from transforms.bisect import locate
-from transforms.bisect.piece import run_bundle, run_piece
+from transforms.bisect.reproducer import run_bundle, run_piece
 from zoo.errors import SessionError
 
 

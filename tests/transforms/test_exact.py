@@ -11,8 +11,7 @@ from torch import nn
 
 from menagerie.validation.findings import CaseKind
 from transforms.export.prepare import called_as
-from transforms.goldens.cases import make_goldens
-from transforms.goldens.exact import exact_outputs
+from transforms.goldens.cases import exact_outputs, make_goldens
 from zoo.spec import ProgramSpec
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from transforms import Program, run_passes
-from transforms.bisect.piece import run_piece
-from transforms.export.program import prepare_own
+from transforms.bisect.reproducer import run_piece
+from transforms.export.prepare import prepare_own
 from zoo.errors import ExportError
 
 

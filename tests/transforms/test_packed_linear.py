@@ -13,7 +13,7 @@ from torch import nn
 
 from menagerie.session import Session
 from transforms import convert
-from transforms.export.packed_linear import declare_packed_linear
+from transforms.export.trace import declare_packed_linear
 from zoo.errors import UnsupportedKernels
 
 if TYPE_CHECKING:

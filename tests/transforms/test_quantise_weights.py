@@ -21,7 +21,7 @@ from menagerie.format.folder import seal
 from menagerie.session import Session
 from transforms import convert
 from transforms.pipeline import run_passes
-from transforms.quantised import INTEGERS, Scheme, quantised
+from transforms.quantisation import INTEGERS, Scheme, quantised
 from zoo.errors import UsageError
 from zoo.precision import Precision
 from zoo.spec import PassChoice

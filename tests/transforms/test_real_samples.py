@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from menagerie.validation.findings import CaseKind
 from transforms.goldens.cases import planned_cases
-from transforms.goldens.real_samples import real_sample
+from transforms.goldens.entry import real_sample
 from zoo.manifest import load_manifest
 from zoo.precision import Precision
 from zoo.sources.context import Context

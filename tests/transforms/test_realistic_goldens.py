@@ -11,7 +11,7 @@ import torch
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.numerics import Dtype
 from menagerie.validation.findings import CaseKind
-from transforms.export.program import Program, prepare_own
+from transforms.export.prepare import Program, prepare_own
 from transforms.goldens.cases import make_goldens, planned_cases
 from transforms.goldens.realistic import Content, Values, content_of, draw
 from zoo.spec import ProgramSpec

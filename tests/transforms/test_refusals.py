@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from transforms.export.program import Program, prepare_own
+from transforms.export.prepare import Program, prepare_own
 from transforms.export.state import state_of
 from transforms.export.trace import trace
 from zoo.errors import ExportError

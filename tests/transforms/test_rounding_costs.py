@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from transforms import convert, rounding_costs
-from transforms.export.program import Program, prepare_own
-from transforms.quantised import INTEGERS, quantised
-from transforms.rounding_costs import to_eight_bits
+from transforms import convert, quantisation
+from transforms.export.prepare import Program, prepare_own
+from transforms.quantisation import INTEGERS, quantised, to_eight_bits
 from transforms.stages import transform
 from transforms.targets import target_named
 from zoo.precision import Precision, WeightPrecision
@@ -151,7 +150,7 @@ def test_eight_bits_keep_nought_and_the_ends() -> None:
 
 def test_of_a_large_program_no_layer_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its layers' own results still tell."""
-    monkeypatch.setattr(rounding_costs, "_MOST_PARAMETERS", 1000)
+    monkeypatch.setattr(quantisation, "_MOST_PARAMETERS", 1000)
     costs = _costs(_Net(), _x(), Precision.INT8_WEIGHT_ONLY)
     assert [cost.output_snr_db for cost in costs] == [None, None]
     assert all(math.isfinite(cost.result_snr_db) for cost in costs)

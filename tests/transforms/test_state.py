@@ -18,8 +18,7 @@ from menagerie.library import native_tool
 from menagerie.session import Session
 from transforms import Program, convert
 from transforms.bisect import diagnose
-from transforms.export.prepare import prepare
-from transforms.export.program import prepare_own
+from transforms.export.prepare import prepare, prepare_own
 from transforms.export.state import state_of
 from transforms.targets import target_named
 from zoo.errors import ExportError, SessionError, UsageError

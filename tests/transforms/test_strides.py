@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from menagerie.session import Session
 from transforms import Program, convert
 from transforms.export import trace
-from transforms.export.program import prepare_own
+from transforms.export.prepare import prepare_own
 from transforms.goldens.examples import rows_apart
 from zoo.errors import ExportError, ValidationError
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from transforms.bisect.comparing import (
+from transforms.bisect.pieces import (
     Difference,
+    Piece,
     Tolerances,
     comparable,
     difference,
     divergence_at,
+    extract,
     is_probe,
+    with_outputs,
 )
-from transforms.bisect.cutting import Piece, extract, with_outputs
 from transforms.graph.interpret import capture, output_nodes
 from zoo.errors import LoweringError, MenagerieError
 from zoo.records import Divergence, DivergenceStage
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-    from transforms.bisect.comparing import Deadline, Runner
+    from transforms.bisect.pieces import Deadline, Runner
 
 _PROBES = 8  # inner nodes looked at in one lowering
 _MOST_PIECES = 12  # lowerings spent on a smaller reproducer

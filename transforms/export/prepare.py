@@ -1,32 +1,97 @@
-"""A program made ready for the passes: golden cases from eager, then the export."""
+"""A program made ready for the passes: golden cases from eager, then the export.
+
+It is one of a manifest's entry (`prepare`), or a module as a PyTorch engineer has it, with what it
+is called with and its dynamic sizes (`Program`, `prepare_own`).
+"""
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
+import torch
+from torch.export import ExportedProgram
+from torch.utils._pytree import tree_leaves, tree_unflatten
+
+from menagerie import process
 from menagerie.validation.findings import CaseKind
-from transforms.export.beside import beside
-from transforms.export.state import from_first_state
-from transforms.export.trace import CallableProgram, Exported, export_program, without_fast_path
+from transforms.export.signature import named_sizes, output_names, signature_of
+from transforms.export.state import FirstState, from_first_state, state_of
+from transforms.export.trace import (
+    CallableProgram,
+    Exported,
+    export_program,
+    trace,
+    with_plain_inputs,
+    without_fast_path,
+)
 from transforms.goldens.cases import (
     GoldenCase,
     check_shapes,
+    exact_outputs,
     first_inputs,
     make_goldens,
     model_dtype,
 )
-from transforms.goldens.exact import exact_outputs
+from transforms.goldens.examples import example_goldens
+from zoo.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    import torch
-
-    from transforms.calibration import Range
+    from transforms.quantisation import Range
     from zoo.spec import ProgramSpec
 
+
 T = TypeVar("T")
+
+
+def beside(work: Callable[[], T], classes: Sequence[type]) -> Callable[[], T]:
+    """Begin `work` in a fork of this process; the function returned waits for what it gives.
+
+    A process and not a thread, since torch.export changes `nn.Module` for all threads as it traces.
+    This one must not have computed with several threads: a fork has only the one that calls it.
+
+    Args:
+        work: what it changes in memory, it changes in the fork alone. Where it raises, or its
+            process dies, it is done again in this process, to the same end.
+        classes: of objects in its result, besides tensors, numbers, text, lists and dictionaries.
+    """
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - open until the result is read
+    caller = os.getpid()
+    process = os.fork()
+    if process == 0:
+        _write(work, file, caller)
+
+    def result() -> T:
+        with file:
+            if os.waitpid(process, 0)[1] != 0:
+                return work()
+            file.seek(0)
+            with torch.serialization.safe_globals(list(classes)):
+                found: T = torch.load(file, weights_only=True)
+            return found
+
+    return result
+
+
+def _write(work: Callable[[], object], file: IO[bytes], caller: int) -> NoReturn:
+    """The fork's own end: nothing else of this process is closed or flushed in it.
+
+    As `multiprocessing` would: it closes standard input, which a thread that is not here may hold.
+    """
+    code = 1
+    try:
+        # Else it would keep the pipes open by which others see that its parent was killed.
+        process.end_with(caller)
+        torch.save(work(), file)
+        file.flush()
+        code = 0
+    finally:
+        os._exit(code)
 
 
 @dataclass(frozen=True)
@@ -72,7 +137,7 @@ def prepare(
         model: the whole model, in eval mode; float inputs take the dtype of its parameters.
         spec: the program.
         real: inputs of the last golden case, where the entry has samples.
-        forks: make the golden cases in a fork while it is exported; see `transforms.export.beside`.
+        forks: make the golden cases in a fork while it is exported; see `beside`.
 
     Raises:
         ExportError: if eager fails on a case or the program cannot be exported.
@@ -100,3 +165,170 @@ def prepare(
 def _at_once(work: Callable[[], T]) -> Callable[[], T]:
     done = work()
     return lambda: done
+
+
+_MOST_CALLS = 64
+_FLAT = "Wrap the module in one that takes tensors, by position or by name"
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program of a bundle, in torch.export's own terms.
+
+    Attributes:
+        module: in eval mode; or a program that is exported already.
+        inputs: example tensors by position, on the CPU; a mapping is taken as `kwargs`. Left out:
+            those that an exported program has of its own.
+        kwargs: example tensors by name.
+        dynamic_shapes: as torch.export has it; every range needs a largest size.
+        names: `{"inputs": [...], "outputs": [...]}` in the graph's order; left out: what forward
+            calls its inputs, and the result's keys, or `output` and its positions.
+        calls: of a module that keeps state in buffers: how many calls, one after another, each
+            golden case is, from the buffers as they are now. The first takes `inputs`.
+        calibration: for the precision `int8-static`: samples, each the inputs of a call in the
+            graph's order, positions before names.
+    """
+
+    module: torch.nn.Module | ExportedProgram
+    inputs: Sequence[torch.Tensor] | Mapping[str, torch.Tensor] = ()
+    kwargs: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    dynamic_shapes: Any = None
+    names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    calls: int = field(default=4, kw_only=True)
+    calibration: Sequence[Sequence[torch.Tensor]] = field(default=(), kw_only=True)
+
+
+@without_fast_path()
+def prepare_own(name: str, program: Program) -> Prepared:
+    """Export a program and make its golden cases; see `example_goldens` for these.
+
+    Args:
+        name: the program's name in the bundle.
+        program: what to export.
+
+    Raises:
+        UsageError: inputs or names are not what a bundle can have.
+        ExportError: torch.export or eager fails, or the program needs what no target has.
+    """
+    place = f"program {name}"
+    if not isinstance(program.calls, int) or not 1 <= program.calls <= _MOST_CALLS:
+        fact = f"its golden cases cannot be {program.calls!r} calls"
+        raise UsageError(place, fact, f"Give `calls` from 1 to {_MOST_CALLS}")
+    arguments, keywords = _example(place, program)
+    module = program.module
+    if isinstance(module, ExportedProgram):
+        module = with_plain_inputs(module)
+    exported = trace(place, module, arguments, keywords, program.dynamic_shapes)
+    call = _Call(place, exported)
+    inputs = _names(place, program.names, "inputs", call.names)
+    outputs = _names(place, program.names, "outputs", output_names(exported))
+    shapes, dimensions = named_sizes(place, exported, call.names, program.dynamic_shapes)
+    renamed = dict(zip(inputs, shapes.values(), strict=True))
+    signature = signature_of(exported, renamed, outputs, dimensions)
+    example = dict(zip(inputs, call.flat(arguments, keywords), strict=True))
+    original = _original(module)
+    eager = _eager(original, call, outputs)
+    if not state_of(exported):
+        goldens = example_goldens(place, signature, example, eager)
+        exact = exact_outputs(original, goldens, lambda wide: _eager(wide, call, outputs))
+        return Prepared(name, Exported(exported, signature), goldens, eager, exact=exact)
+    first = FirstState(original)
+    goldens = example_goldens(
+        place, signature, example, eager, calls=program.calls, restore=first.restore
+    )
+    again = from_first_state(original, eager)
+    return Prepared(name, Exported(exported, signature), goldens, again, program.calls)
+
+
+def _original(module: torch.nn.Module | ExportedProgram) -> torch.nn.Module:
+    if isinstance(module, ExportedProgram):
+        return module.module(check_guards=False)
+    return module
+
+
+def _eager(
+    original: torch.nn.Module, call: _Call, outputs: Sequence[str]
+) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
+    def eager(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        arguments, keywords = call.arguments(list(inputs.values()))
+        return dict(zip(outputs, tree_leaves(original(*arguments, **keywords)), strict=True))
+
+    return eager
+
+
+class _Call:
+    """How positions in a program's graph and the arguments of its call belong together."""
+
+    def __init__(self, place: str, program: ExportedProgram) -> None:
+        self._place = place
+        self._spec = program.call_spec.in_spec
+        self.names = tuple(str(name) for name in program.graph_signature.user_inputs)
+
+    def arguments(self, tensors: Sequence[torch.Tensor]) -> tuple[list[Any], dict[str, Any]]:
+        """What to call the module with, of tensors in the graph's order."""
+        arguments, keywords = tree_unflatten(list(tensors), self._spec)
+        return list(arguments), dict(keywords)
+
+    def flat(
+        self, arguments: Sequence[torch.Tensor], keywords: Mapping[str, torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """Tensors in the graph's order, of what the module is called with.
+
+        Raises:
+            UsageError: the program was exported with other arguments.
+        """
+        slots, named = self.arguments(range(len(self.names)))  # type: ignore[arg-type]
+        if len(slots) != len(arguments) or named.keys() != keywords.keys():
+            wanted = f"{len(slots)} by position" + "".join(f", {name}=" for name in named)
+            raise UsageError(
+                self._place,
+                f"was exported with {wanted}",
+                "Give its inputs in the same way",
+            )
+        pairs = [*zip(slots, arguments, strict=True), *((named[n], keywords[n]) for n in named)]
+        return [tensor for _, tensor in sorted(pairs, key=lambda pair: pair[0])]
+
+
+def _example(
+    place: str, program: Program
+) -> tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
+    """The tensors to call the program with, laid out as they were given.
+
+    Raises:
+        UsageError: there are none, or other things among them.
+    """
+    arguments: Any = program.inputs
+    keywords: dict[str, Any] = dict(program.kwargs)
+    if isinstance(arguments, torch.Tensor):
+        raise UsageError(place, "its inputs are a tensor", "Give a tuple of tensors: (x,)")
+    if isinstance(arguments, Mapping):
+        arguments, keywords = (), {**arguments, **keywords}
+    if not arguments and not keywords and isinstance(program.module, ExportedProgram):
+        arguments, keywords = program.module.example_inputs or ((), {})
+    for what, value in [*((f"input {i}", v) for i, v in enumerate(arguments)), *keywords.items()]:
+        if not isinstance(value, torch.Tensor):
+            raise UsageError(place, f"{what} is a {type(value).__name__}, not a tensor", _FLAT)
+        if value.device.type != "cpu":
+            raise UsageError(
+                place, f"{what} is on {value.device}", "Move it, and the module: .cpu()"
+            )
+    if not arguments and not keywords:
+        raise UsageError(place, "there are no inputs to call it with", "Give example tensors")
+    return tuple(arguments), keywords
+
+
+def _names(
+    place: str, wanted: Mapping[str, Sequence[str]], kind: str, own: Sequence[str]
+) -> tuple[str, ...]:
+    """The names that the user wants, else the program's own; each once.
+
+    Raises:
+        UsageError: there are too many or too few, or one comes twice.
+    """
+    if strange := sorted(set(wanted) - {"inputs", "outputs"}):
+        raise UsageError(place, f"names has {strange[0]!r}", 'It holds "inputs" and "outputs"')
+    names = tuple(wanted.get(kind) or own)
+    if len(names) != len(own) or len(set(names)) != len(names):
+        fact = f"has {len(own)} {kind} ({', '.join(own)}), but the names are {', '.join(names)}"
+        raise UsageError(place, fact, "Name each of them, once")
+    return names

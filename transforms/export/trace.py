@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import keyword
 import re
 import warnings
@@ -11,15 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 from torch._dynamo.exc import UserError
 from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.utils._pytree import tree_map
 
-from transforms.export.assertions import without_assertions
-from transforms.export.packed_linear import declare_packed_linear
-from transforms.export.refusals import refuse_unsupported
+from transforms.export.refusals import refuse_unsupported, without_assertions
 from transforms.export.signature import Signature, output_names, signature_of
 from transforms.export.state import assigned_in_place, state_of, with_own_state
 from transforms.graph.editor import ProgramEditor
@@ -34,6 +34,56 @@ if TYPE_CHECKING:
     from torch.export import Dim
 
     from zoo.spec import ProgramSpec
+
+
+# torchao's experimental quantisation for Metal makes this operator of a linear layer (pytorch/ao,
+# torchao/experimental: quant_api.py, kernels/mps/src/packing.h), by a library of Macs alone. It is
+# declared here where it is missing, with a CPU kernel that golden values are computed with; of our
+# runtimes Metal's alone has it.
+_NAME = "torchao::_linear_fp_act_4bit_weight"
+_SIGNATURE = "(Tensor A, Tensor B, int group_size, Tensor S, Tensor Z) -> Tensor"
+
+
+def packed_linear(A: Tensor, B: Tensor, group_size: int, S: Tensor, Z: Tensor) -> Tensor:  # noqa: N803
+    """A times a transposed weight of S q + Z, summed up in float32.
+
+    Args:
+        A: (M, K), floating.
+        B: (N, K / 2), uint8: two numbers q of 0 to 15 a byte, the first in its lower half.
+        group_size: numbers of a row that share a scale; divides K.
+        S: (N, K / group_size), scales.
+        Z: (N, K / group_size), what is added to each product of a scale: minus the whole number
+            that stands for nought, times the scale.
+
+    Returns:
+        (M, N), of A's dtype.
+    """
+    numbers = torch.stack((B & 15, B >> 4), -1).flatten(1).float()
+    scales, offsets = (t.float().repeat_interleave(group_size, 1) for t in (S, Z))
+    return (A.float() @ (numbers * scales + offsets).t()).to(A.dtype)
+
+
+def _shape_only(A: Tensor, B: Tensor, *_: object) -> Tensor:  # noqa: N803
+    return A.new_empty(A.shape[0], B.shape[0])
+
+
+@functools.cache
+def declare_packed_linear() -> torch.library.Library:
+    """See to it that the operator can be called on the CPU and traced, for the rest of the process.
+
+    Who has torchao's own library for Metal imports that first.
+
+    Returns:
+        What holds the declarations, kept alive by this cache.
+    """
+    library = torch.library.Library("torchao", "FRAGMENT")  # type: ignore[no-untyped-call]
+    if not torch._C._dispatch_has_kernel(_NAME):
+        library.define(_NAME.removeprefix("torchao::") + _SIGNATURE)  # type: ignore[no-untyped-call]
+    for key, body in (("CPU", packed_linear), ("Meta", _shape_only)):
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(_NAME, key):
+            library.impl(_NAME, body, key)  # type: ignore[no-untyped-call]
+    return library
+
 
 declare_packed_linear()  # before a model is called, or a program of a file is read
 

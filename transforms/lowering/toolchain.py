@@ -24,8 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torch.utils import cpp_extension
-
 from menagerie.compilers import find_host_compiler, zig_environment, zig_program, zig_version
 from menagerie.paths import home
 from zoo.errors import LoweringError
@@ -151,6 +149,8 @@ def find_compiler() -> Compiler:
 
 @functools.cache
 def _include_flags() -> tuple[str, ...]:
+    from torch.utils import cpp_extension
+
     # -isystem: warnings in torch's headers are not ours to mend
     flags: list[str] = []
     for path in cpp_extension.include_paths("cpu"):

@@ -20,7 +20,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_file
 
 from transforms.graph.graph_pass import Journal
 from transforms.passes import fuse_cat_linear
-from transforms.passes.axis_provenance import sizes_of
+from transforms.passes.axes import sizes_of
 from transforms.passes.fuse_cat_linear import Shape, checked_gate, denial, least
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import torch
 from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.schemas import bound_arguments, is_elementwise
-from transforms.passes.axis_provenance import sizes_of
-from transforms.passes.pointwise_steps import Affine, read_step
+from transforms.passes.axes import sizes_of
+from transforms.passes.pointwise_chains import Affine, read_step
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:

@@ -13,17 +13,26 @@ from torch.utils._pytree import tree_map
 from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.layouts import Unfit, downstream_values, same_layout
-from transforms.passes.axis_provenance import (
+from transforms.passes.axes import (
     Digit,
     flat,
     in_frame_order,
+    is_dtype_assertion,
     is_row_major,
+    pinned_nodes,
     plain,
     sizes_of,
 )
-from transforms.passes.layout_operators import is_dtype_assertion, pinned_nodes
-from transforms.passes.pointwise_plan import Chain, Placed, Plan, relaid
-from transforms.passes.pointwise_steps import Affine, ChannelNorm, Elementwise, weight_name
+from transforms.passes.pointwise_chains import (
+    Affine,
+    Chain,
+    ChannelNorm,
+    Elementwise,
+    Placed,
+    Plan,
+    relaid,
+    weight_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +40,7 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
     from transforms.graph.editor import ProgramEditor
-    from transforms.passes.axis_provenance import Size
+    from transforms.passes.axes import Size
 
 aten = torch.ops.aten
 

@@ -15,7 +15,7 @@ from transforms.graph.schemas import (
     qualified_name,
     schema_of,
 )
-from transforms.passes.layout_operators import axis_order
+from transforms.passes.axes import axis_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

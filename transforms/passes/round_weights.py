@@ -8,8 +8,8 @@ import torch
 
 from transforms.export.trace import WRAPPER_PREFIX
 from transforms.graph.graph_pass import GraphPass, Journal
-from transforms.passes.layout_operators import is_layout
-from transforms.quantised import INTEGERS, quantised, scheme_of
+from transforms.passes.axes import is_layout
+from transforms.quantisation import INTEGERS, quantised, scheme_of
 from zoo.errors import UsageError
 from zoo.precision import Precision, WeightPrecision
 
@@ -49,7 +49,7 @@ class QuantiseWeights(GraphPass):
     CPU's runtime multiplies them once when it loads, and a run takes what it takes in float32;
     Metal's products read the integers themselves. With `int8` and `int8-static` the CPU's runtime
     rounds the other operand of a linear layer, a product or a convolution when it is known, too,
-    and multiplies integers (`runtime/kernels/kernels.h`). `transforms.quantised` says how is
+    and multiplies integers (`runtime/kernels/kernels.h`). `transforms.quantisation` says how is
     rounded.
 
     Rounded are parameters that linear layers, products, convolutions and embeddings read, with at

@@ -13,7 +13,7 @@ from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.speech.recipe import Recipe, Vocabulary
 from menagerie.speech.recogniser import AttentionRecogniser
 from menagerie.speech.recogniser import Program as Running
-from transforms.export.program import Program
+from transforms.export.prepare import Program
 from zoo.models.builders.speech import Moonshine
 
 if TYPE_CHECKING:

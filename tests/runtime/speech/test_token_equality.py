@@ -19,7 +19,7 @@ from menagerie.speech.recipe import CtcHead, Recipe, TransducerHead, Vocabulary
 from menagerie.speech.recogniser import Program as Running
 from menagerie.speech.recogniser import Recogniser
 from transforms import convert
-from transforms.export.program import Program
+from transforms.export.prepare import Program
 from zoo.models.builders.parakeet import SpeechEncoder, TransducerStep
 from zoo.models.torchvision_operators import torchvision_operators
 

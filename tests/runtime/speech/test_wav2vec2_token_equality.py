@@ -15,7 +15,7 @@ from menagerie.speech.recipe import CtcHead, Recipe, Vocabulary
 from menagerie.speech.recogniser import Program as Running
 from menagerie.speech.recogniser import Recogniser
 from transforms import convert
-from transforms.export.program import Program
+from transforms.export.prepare import Program
 from zoo.models.builders.speech import Wav2Vec2
 from zoo.models.torchvision_operators import torchvision_operators
 

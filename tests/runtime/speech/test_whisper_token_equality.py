@@ -12,7 +12,7 @@ from small_whisper import END, HEAD, NO_TIMESTAMPS, SECONDS, small_whisper
 from utterances import FEW, RATE, TIE, UTTERANCES, Recorder, converted, in_eager
 
 from menagerie.speech.decoding import greedy_whisper
-from transforms.export.program import Program
+from transforms.export.prepare import Program
 from zoo.models.builders.speech import Whisper
 from zoo.models.torchvision_operators import torchvision_operators
 

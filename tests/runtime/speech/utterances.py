@@ -16,7 +16,7 @@ from transforms import convert
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from transforms.export.program import Program
+    from transforms.export.prepare import Program
 
     Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
     Runs = dict[str, Run]

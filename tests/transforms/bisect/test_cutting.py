@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from transforms.bisect.cutting import extract, with_outputs
+from transforms.bisect.pieces import extract, with_outputs
 from transforms.graph.graph_pass import check_program
 from transforms.graph.interpret import capture, output_nodes
 

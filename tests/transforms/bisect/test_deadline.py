@@ -9,7 +9,7 @@ import torch
 from corrupt_target import DropsBias, Net, Runner, computing, export, wrong_at
 
 from transforms.bisect import locate
-from transforms.bisect.comparing import Deadline
+from transforms.bisect.pieces import Deadline
 from transforms.bisect.reproducer import rerun
 from zoo.errors import MenagerieError
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from transforms.bisect.piece import run_piece
+from transforms.bisect.reproducer import run_piece
 from transforms.lowering import cpu
 from zoo.errors import UnsupportedKernels
 from zoo.models.torchvision_operators import (

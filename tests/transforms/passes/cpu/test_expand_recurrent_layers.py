@@ -12,8 +12,8 @@ from torch.utils._pytree import tree_leaves
 
 from menagerie.session import Session
 from transforms import Program, convert, run_passes
-from transforms.bisect.piece import run_piece
-from transforms.export.program import prepare_own
+from transforms.bisect.reproducer import run_piece
+from transforms.export.prepare import prepare_own
 from transforms.passes.cpu.expand_recurrent_layers import ExpandRecurrentLayers
 from zoo.errors import ExportError, LoweringError
 

@@ -1,0 +1,203 @@
+"""Golden cases of a manifest's entry: its real samples, and the check of a candidate's cases.
+
+`tasks.publish` starts the check as ``python -m transforms.goldens.entry``, a process of its own
+without keys, with the order as JSON on standard input: it runs the model's own Python.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+from menagerie.format.folder import open_bundle
+from menagerie.validation.compare import compare
+from menagerie.validation.goldens import GoldenCases
+from transforms.goldens.cases import make_goldens, model_dtype
+from transforms.quantisation import samples
+from zoo import sources
+from zoo.errors import MenagerieError, ValidationError
+from zoo.manifest import load_manifest
+from zoo.sources.context import Context, resolve_inside
+from zoo.speech import held_out
+
+if TYPE_CHECKING:
+    from zoo.spec import ModelSpec, ProgramSpec
+    from zoo.spec_speech import SpeechSpec, WordGate
+
+
+_FULL = 2.0**15  # a sample of 16 bits is a fraction of this
+
+
+def real_sample(
+    spec: ModelSpec, program: ProgramSpec, context: Context
+) -> dict[str, torch.Tensor] | None:
+    """Inputs of one call: as few samples as the program takes, or the shortest recording.
+
+    Args:
+        spec: the entry.
+        program: of it.
+        context: where the entry stands.
+
+    Returns:
+        A tensor for each input; None where the entry has no samples that fit.
+
+    Raises:
+        SourceError: its data cannot be read.
+    """
+    if spec.accuracy is not None and spec.accuracy.program == program.name:
+        found = load_file(resolve_inside(spec.accuracy.data, context))
+        return _fewest(program, {i.name: found[i.name] for i in program.inputs if i.name in found})
+    if spec.calibration:
+        data = resolve_inside(spec.calibration, context)
+        call = next(iter(samples(program, data, alone=len(spec.programs) == 1)))
+        names = (i.name for i in program.inputs)
+        return _fewest(program, dict(zip(names, call, strict=True)))
+    if spec.speech is not None and spec.speech.gate is not None:
+        return _recording(program, spec.speech, spec.speech.gate, context)
+    return None
+
+
+def _fewest(
+    program: ProgramSpec, tensors: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor] | None:
+    """The first samples, as many as a call needs; None where they do not fit."""
+    found, sizes = dict[str, torch.Tensor](), dict[str, int]()
+    for spec in program.inputs:
+        given = tensors.get(spec.name)
+        if given is None or given.dim() != len(spec.shape) or not spec.shape:
+            return None
+        first = spec.shape[0]
+        few = given[: first if isinstance(first, int) else program.dimensions[first].low]
+        for named, size in zip(spec.shape, few.shape, strict=True):
+            expected = sizes.setdefault(named, size) if isinstance(named, str) else named
+            if size != expected:
+                return None
+        found[spec.name] = few.contiguous()
+    bounds = ((size, program.dimensions[name]) for name, size in sizes.items())
+    return (
+        found if all(d.low <= n <= d.high and n % d.multiple_of == 0 for n, d in bounds) else None
+    )
+
+
+def _recording(
+    program: ProgramSpec, speech: SpeechSpec, gate: WordGate, context: Context
+) -> dict[str, torch.Tensor] | None:
+    """The shortest recording, padded to a size that `listen` takes; None for other programs."""
+    inputs = {spec.name: spec for spec in program.inputs}
+    if not {"samples"} <= inputs.keys() <= {"samples", "lengths"}:
+        return None
+    known = held_out(resolve_inside(gate.folder, context), speech.rate)
+    number = int(known.lengths.argmin())
+    start, length = int(known.lengths[:number].sum()), int(known.lengths[number])
+    size = inputs["samples"].shape[-1]
+    if isinstance(size, str):
+        step, low = program.dimensions[size].multiple_of, program.dimensions[size].low
+        high, size = program.dimensions[size].high, max(-(-length // step) * step, low)
+    else:
+        high = size
+    if max(length, size) > high:
+        return None
+    padded = np.zeros((1, size), np.float32)
+    padded[0, :length] = known.samples[start : start + length] / _FULL
+    lengths = torch.tensor([length], dtype=torch.int64)
+    found = {"samples": torch.from_numpy(padded), "lengths": lengths}
+    return {name: found[name] for name in inputs}
+
+
+def main() -> int:
+    """Checks what the order names; says on standard error what is wrong."""
+    order = json.load(sys.stdin)
+    try:
+        folder = Path(order["manifest"]) if order["manifest"] else None
+        manifest = load_manifest(folder)
+        check_goldens(
+            order["model"],
+            manifest.spec(order["model"]),
+            manifest.origin(order["model"]).file,
+            Path(order["bundle"]),
+            allow_factories=order["allow_factories"],
+        )
+    except MenagerieError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+def check_goldens(
+    name: str, spec: ModelSpec, origin: Path, folder: Path, *, allow_factories: bool
+) -> None:
+    """Returns if a bundle's golden cases are those of its model.
+
+    Args:
+        name: of the model.
+        spec: its entry.
+        origin: the manifest file that the entry stands in.
+        folder: the bundle's.
+        allow_factories: whether builders from outside Menagerie may run.
+
+    Raises:
+        ValidationError: inputs are others than the entry's seeds give, or an output is farther from
+            eager's than the entry's tolerance.
+        SourceError: the model cannot be had here.
+    """
+    bundle = open_bundle(folder)
+    seed = bundle.manifest.random_weights
+    loaded = sources.load(
+        name, spec, origin=origin, random_weights=seed, allow_factories=allow_factories
+    )
+    listed = {program.name: program for program in bundle.manifest.programs}
+    for program in spec.programs:
+        entry = listed[program.name]
+        calls = program.calls if entry.state else 1
+        cases = make_goldens(
+            loaded.module,
+            program,
+            dtype=model_dtype(loaded.module),
+            calls=calls,
+            real=real_sample(spec, program, Context(name, origin.parent)),
+        )
+        found = GoldenCases(bundle.file(entry.golden.path), entry)
+        if len(found) != len(cases):
+            raise _differs(name, f"{program.name} has {len(found)} cases, not {len(cases)}")
+        for number, case in enumerate(cases):
+            place = f"{program.name}, case {number}"
+            theirs = found.inputs(number)
+            for each, tensor in case.inputs.items():
+                ours = _array(tensor)
+                if each not in theirs or theirs[each].tobytes() != ours.tobytes():
+                    raise _differs(name, f"{place}: input {each} is not the one of its seed")
+            outputs = found.outputs(number)
+            for output in entry.outputs:
+                expected = _array(case.outputs[output.name])
+                result = compare(
+                    expected,
+                    outputs[output.name],
+                    output.dtype,
+                    spec.tolerance(output.dtype),
+                    case=number,
+                    name=output.name,
+                )
+                if not result.passed:
+                    raise _differs(name, f"{place}: golden output {output.name}: {result.fact}")
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """As a golden file has it: bfloat16 as its bits."""
+    plain = tensor.detach().contiguous()
+    return (plain.view(torch.uint16) if plain.dtype is torch.bfloat16 else plain).numpy()
+
+
+def _differs(name: str, fact: str) -> ValidationError:
+    return ValidationError(
+        name, f"its golden cases are not those of the model: {fact}", "Do not promote it"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,503 @@
+"""Weights as integers of eight or four bits: how they are rounded, on what, and at which cost.
+
+Symmetric: q = clamp(round(w / s), -m, m) with m = 127 or 7, and w' = q s; some of a group are
+rounded the other way, so that its sum stays. A scale, one for each group of a row's numbers, is the
+group's largest magnitude over m, cut to bfloat16. So q s is exact in float32 (16 bits of 24), the
+largest magnitude is m s, and quantising w' once more gives q and s again: who writes a bundle need
+not be told which weights were rounded. Where a scale is a whole row's, products of the row and
+another operand can be summed up in integers: precisions `int8` and `int8-static`. The latter is
+calibrated: samples say how large what each rounded weight meets becomes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import load_file
+
+from menagerie.validation.compare import measure
+from transforms.export.trace import WRAPPER_PREFIX
+from transforms.goldens.cases import input_dtype
+from transforms.graph.interpret import Recorder, output_nodes
+from transforms.graph.record import origin
+from transforms.passes.axes import is_layout
+from zoo.errors import SourceError, UsageError
+from zoo.precision import Precision, WeightPrecision
+from zoo.records import LayerCost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+    from zoo.spec import InputSpec, ProgramSpec
+
+
+_UPPER_HALF = -(1 << 16)  # of a float32's bits: what bfloat16 keeps of them
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How many bits a number takes, and how many of a row share a scale."""
+
+    bits: int  # 8 or 4
+    group: int | None  # a row that is no multiple of it has one scale; None: every row
+
+    @property
+    def most(self) -> int:
+        """The largest integer; the smallest is its negative."""
+        return (1 << (self.bits - 1)) - 1
+
+
+INTEGERS = {
+    Precision.INT8: Scheme(bits=8, group=None),
+    Precision.INT8_STATIC: Scheme(bits=8, group=None),
+    Precision.INT8_WEIGHT_ONLY: Scheme(bits=8, group=128),
+    Precision.INT4_WEIGHT_ONLY: Scheme(bits=4, group=32),
+}
+
+
+def scheme_of(kept: WeightPrecision) -> Scheme | None:
+    """How weights that are kept so are rounded; None where they are no integers."""
+    scheme = INTEGERS.get(kept.precision)
+    if scheme is None or kept.group is None:
+        return scheme
+    return replace(scheme, group=kept.group)
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """A weight of `shape`; its rows are along its first axis, all else is one row."""
+
+    shape: tuple[int, ...]
+    values: torch.Tensor  # int8 (rows, columns)
+    scales: torch.Tensor  # bfloat16 (rows, groups); (rows,) where the scheme has no groups
+
+    def wide(self) -> torch.Tensor:
+        """The float32 tensor that this stands for."""
+        values = self.values.reshape(*self.scales.shape, -1).float()
+        return (values * self.scales.float()[..., None]).reshape(self.shape)
+
+    def packed(self) -> torch.Tensor:
+        """Two values a byte, each plus 8, the first in the lower half: uint8, rows rounded up."""
+        shifted = (self.values + 8).to(torch.uint8)
+        if shifted.shape[1] % 2:
+            shifted = torch.nn.functional.pad(shifted, (0, 1))
+        return shifted[:, 0::2] | (shifted[:, 1::2] << 4)
+
+
+def quantised(weight: torch.Tensor, scheme: Scheme) -> Quantised | None:
+    """The nearest weight of the scheme; None for one with NaN, an infinity or nothing in it.
+
+    Args:
+        weight: float32, of two axes or more.
+        scheme: bits, and numbers that share a scale.
+    """
+    if weight.numel() == 0 or not bool(torch.isfinite(weight).all()):
+        return None
+    rows = weight.detach().reshape(weight.shape[0], -1)
+    columns = rows.shape[1]
+    group = scheme.group or columns
+    group = group if columns % group == 0 else columns
+    grouped = rows.reshape(rows.shape[0], -1, group)
+    scales = _cut(grouped.abs().amax(-1) / scheme.most)
+    divisors = torch.where(scales == 0, torch.ones_like(scales), scales)[..., None]
+    exact = torch.where(scales[..., None] == 0, torch.zeros_like(grouped), grouped / divisors)
+    values = _balanced(exact, scheme.most).to(torch.int8).reshape(rows.shape)
+    scales = scales[:, 0] if scheme.group is None else scales
+    return Quantised(tuple(weight.shape), values, scales.bfloat16())
+
+
+def _balanced(exact: torch.Tensor, most: int) -> torch.Tensor:
+    """The nearest integers, some rounded the other way so that a group's sum stays.
+
+    What a layer adds up has a mean, and behind a norm or a ReLU a large one: an error of the sum
+    shifts every output by it. Those go the other way that were nearest to a half: little is lost.
+    """
+    nearest = exact.round().clamp(-most, most)
+    error = exact - nearest
+    total = error.sum(-1, keepdim=True).round()
+    up = total.sign()
+    room = (nearest + up).abs() <= most
+    urge = torch.where(room, error * up, torch.full_like(error, -1.0))
+    rank = urge.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
+    return torch.where((rank < total.abs()) & room & (urge > 0), nearest + up, nearest)
+
+
+def _cut(values: torch.Tensor) -> torch.Tensor:
+    """Towards nought, to what bfloat16 holds."""
+    return (values.contiguous().view(torch.int32) & _UPPER_HALF).view(torch.float32)
+
+
+Call = Sequence[torch.Tensor]  # a tensor for each input, in order
+Range = tuple[float, float]  # from the smallest to the largest, nought between them
+
+
+_MOST_CARRIED = 8  # layers whose rounding is followed to the outputs
+_MOST_PARAMETERS = 200_000_000  # beyond it each of those runs takes seconds
+_STEPS = 255  # between the smallest and the largest of eight bits
+
+
+def rounding_costs(
+    before: ExportedProgram,
+    after: ExportedProgram,
+    inputs: Sequence[torch.Tensor],
+    *,
+    integers: bool,
+    ranges: Mapping[str, Range] | None = None,
+) -> tuple[LayerCost, ...]:
+    """How far rounding one layer at a time moves its result, and the outputs.
+
+    Every rounded layer is computed twice from exact operands, with its weights whole and rounded.
+    The eight that this moves most are then rounded one at a time, all others whole, and the
+    program is run to its end; of a program with more than 200 million parameters none is.
+
+    Args:
+        before: with whole weights.
+        after: the same graph with rounded ones.
+        inputs: a golden case's, in order.
+        integers: whether the other operand is rounded too.
+        ranges: by parameter, of that operand; left out: what each slice of it holds.
+
+    Returns:
+        A cost for every rounded parameter that a product reads, the dearest first.
+    """
+    layers, names = changed_weights(before, after), before.graph_signature.inputs_to_parameters
+    by_node = {node: (ranges or {}).get(names[node.name]) for node in layers}
+    alone = _Alone(before, layers, by_node, integers=integers)
+    exact = alone.record(inputs)
+    order = sorted(layers, key=lambda node: alone.snr_db.get(node, math.inf))
+    small = sum(p.numel() for p in before.parameters()) <= _MOST_PARAMETERS
+    costs = []
+    for place, node in enumerate(order):
+        reached = None
+        if small and place < _MOST_CARRIED:
+            carried = _Carried(before, {node: layers[node]}, by_node, integers=integers)
+            reached = _lowest(exact, carried.record(inputs))
+        name = names[node.name].removeprefix(WRAPPER_PREFIX)
+        result = alone.snr_db.get(node, math.inf)
+        costs.append(LayerCost(parameter=name, result_snr_db=result, output_snr_db=reached))
+    return tuple(sorted(costs, key=_dearest))
+
+
+def to_eight_bits(
+    operand: torch.Tensor, axes: tuple[int, ...], ends: Range | None = None
+) -> torch.Tensor:
+    """What eight bits keep of each slice: 255 steps from its smallest to its largest, nought exact.
+
+    The same as `round_slices` of the runtime (`runtime/common/quantised.h`).
+
+    Args:
+        operand: float32.
+        axes: those within a slice.
+        ends: the smallest and the largest, instead of each slice's own; what is beyond is cut.
+    """
+    if ends is None:
+        low = operand.amin(axes, keepdim=True).clamp(max=0)
+        high = operand.amax(axes, keepdim=True).clamp(min=0)
+    else:
+        low, high = (torch.tensor(end, dtype=operand.dtype) for end in ends)
+    scale = high / _STEPS - low / _STEPS
+    step = torch.where(scale > 0, scale, 1)
+    zero = (-low / step + 0.5).floor()
+    whole = (operand / step + zero + 0.5).floor().clamp(0, _STEPS)
+    return torch.where(scale > 0, (whole - zero) * step, 0)
+
+
+class ProductRun(Recorder):
+    """Runs a program and calls `product` for each operator that reads one of some weights.
+
+    Operators that only rearrange a weight belong to it: `weights` has what they make of another
+    tensor in its place.
+
+    Args:
+        program: whose graph is run; its weights and buffers stay as they are.
+        weights: by placeholder, a tensor that may stand in a weight's place.
+    """
+
+    def __init__(self, program: ExportedProgram, weights: Mapping[Node, torch.Tensor]) -> None:
+        super().__init__(program, [node.name for node in output_nodes(program)])
+        self.weights = dict(weights)
+        self.origin = {node: node for node in weights}  # the placeholder behind each
+
+    def product(self, node: Node, value: Any, weights: Sequence[Node]) -> Any:
+        """What the node is to give, which gives `value` and reads `weights`."""
+        raise NotImplementedError
+
+    def with_weight(self, node: Node, weight: Node) -> Any:
+        """The node's result with the other tensor in a weight's place."""
+        args, kwargs = self.arguments(node, weight)
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+
+    def arguments(self, node: Node, weight: Node) -> tuple[Any, Any]:
+        """Of a call with the other tensor in a weight's place."""
+
+        def of(each: Node) -> Any:
+            return self.weights[each] if each is weight else self.env[each]
+
+        return torch.fx.map_arg(node.args, of), torch.fx.map_arg(node.kwargs, of)
+
+    def compute(self, node: Node) -> Any:
+        """A node's value, of a product what `product` says."""
+        value = super().compute(node)
+        weights = [each for each in node.all_input_nodes if each in self.weights]
+        if not weights or node.op != "call_function":
+            return value
+        if not is_layout(node):
+            return self.product(node, value, weights)
+        self.weights[node] = self.with_weight(node, weights[0])
+        self.origin[node] = self.origin[weights[0]]
+        return value
+
+
+class _Rounded(ProductRun):
+    """Knows what a product gives with its weight rounded and, in integers, its other operand."""
+
+    def __init__(
+        self,
+        program: ExportedProgram,
+        layers: Mapping[Node, torch.Tensor],
+        ranges: Mapping[Node, Range | None],
+        *,
+        integers: bool,
+    ) -> None:
+        super().__init__(program, layers)
+        self._ranges, self._integers = ranges, integers
+
+    def rounded(self, node: Node, weight: Node) -> Any:
+        args, kwargs = self.arguments(node, weight)
+        found = other_operand(node, weight) if self._integers else None
+        if found is not None:
+            other, axes = found
+            operand = to_eight_bits(args[other], axes, self._ranges[self.origin[weight]])
+            args = (*args[:other], operand, *args[other + 1 :])
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+
+
+class _Alone(_Rounded):
+    """Exact throughout; beside it each product once more with its weight rounded."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.snr_db: dict[Node, float] = {}
+
+    def product(self, node: Node, value: Any, weights: Sequence[Node]) -> Any:
+        for weight in weights if isinstance(value, torch.Tensor) else []:
+            layer, found = self.origin[weight], _snr_db(value, self.rounded(node, weight))
+            self.snr_db[layer] = min(found, self.snr_db.get(layer, math.inf))
+        return value
+
+
+class _Carried(_Rounded):
+    """With one layer rounded, to the end."""
+
+    def product(self, node: Node, value: Any, weights: Sequence[Node]) -> Any:  # noqa: ARG002
+        return self.rounded(node, weights[0])
+
+
+def _lowest(exact: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor]) -> float:
+    floats = [name for name, value in exact.items() if value.is_floating_point()]
+    return min((_snr_db(exact[name], found[name]) for name in floats), default=math.inf)
+
+
+def _snr_db(exact: torch.Tensor, found: torch.Tensor) -> float:
+    return measure(exact.double().numpy(), found.double().numpy()).snr_db
+
+
+def _dearest(cost: LayerCost) -> tuple[bool, float]:
+    reached = cost.output_snr_db
+    return (reached is None, cost.result_snr_db if reached is None else reached)
+
+
+aten = torch.ops.aten
+
+_ROWS = frozenset({aten.linear.default, aten.mm.default, aten.addmm.default, aten.matmul.default})
+_IMAGES = frozenset({
+    aten.convolution.default, aten.conv1d.default, aten.conv2d.default, aten.conv3d.default,
+    aten.conv1d.padding, aten.conv2d.padding,
+})  # fmt: skip
+
+
+def changed_weights(before: ExportedProgram, after: ExportedProgram) -> dict[Node, torch.Tensor]:
+    """By placeholder of `before`: what `after`, the same graph, has in place of a parameter."""
+    parameters = before.graph_signature.inputs_to_parameters
+    changed = {
+        name: after.state_dict[name]
+        for name in after.graph_signature.inputs_to_parameters.values()
+        if name in before.state_dict and after.state_dict[name] is not before.state_dict[name]
+    }
+    return {
+        node: changed[parameters[node.name]]
+        for node in before.graph.nodes
+        if node.op == "placeholder" and parameters.get(node.name) in changed
+    }
+
+
+def other_operand(product: Node, weight: Node) -> tuple[int, tuple[int, ...]] | None:
+    """Which argument meets a weight, and the axes of its slices; see `Precision.INT8`.
+
+    None where the runtime does not round it: of convolutions in groups or transposed, of matrices
+    that are no linear layer's, of other operators. The slices are rows, or whole images.
+    """
+    if product.target in _IMAGES and product.args[1] is weight:
+        image, kernel = _value(product, 0), _value(product, 1)
+        in_groups = kernel.shape[1] != image.shape[1]
+        is_transposed = product.target is aten.convolution.default and product.args[6]
+        return None if in_groups or is_transposed else (0, tuple(range(1, image.dim())))
+    if product.target is aten.linear.default and product.args[1] is weight:
+        return 0, (-1,)
+    if product.target not in _ROWS:
+        return None
+    right = 2 if product.target is aten.addmm.default else 1
+    if product.args[right] is not weight or not _lies_in_columns(_value(product, right)):
+        return None
+    if product.target is aten.addmm.default and _value(product, 0).dim() != 1:
+        return None
+    return right - 1, (-1,)
+
+
+def _value(product: Node, place: int) -> torch.Tensor:
+    value: torch.Tensor = product.args[place].meta["val"]  # type: ignore[union-attr]
+    return value
+
+
+def _lies_in_columns(matrix: torch.Tensor) -> bool:
+    """Whether it is the transposed of rows: those of a linear layer's weight."""
+    return matrix.dim() == 2 and matrix.stride() == (1, matrix.shape[0])  # noqa: PLR2004
+
+
+def operand_ranges(
+    before: ExportedProgram, after: ExportedProgram, calls: Iterable[Call]
+) -> dict[str, Range]:
+    """The range of what meets each rounded weight in products, over all calls in float32.
+
+    Args:
+        before: the program with whole weights.
+        after: the same graph with rounded ones.
+        calls: one for each sample, or several of them.
+
+    Returns:
+        By the parameter's name in the program; those alone whose products the runtime computes in
+        integers.
+
+    Raises:
+        UsageError: a sample makes numbers that are not finite.
+    """
+    watched = _Watched(before, changed_weights(before, after))
+    for inputs in calls:
+        watched.record(inputs)
+    names = before.graph_signature.inputs_to_parameters
+    return {names[node.name]: ends for node, ends in watched.ranges.items()}
+
+
+def fitting_calls(place: str, calls: Iterable[Call], example: Call) -> Iterator[Call]:
+    """The calls, each checked against an example's tensors.
+
+    Raises:
+        UsageError: one has another number of inputs, or one of another dtype or number of axes.
+    """
+    wanted = [_form(tensor) for tensor in example]
+    for call in calls:
+        is_list = isinstance(call, (list, tuple))
+        if not is_list or [_form(each) for each in call] != wanted:
+            found = ", ".join(_form(each) for each in call) if is_list else _form(call)
+            fact = f"a sample is {found}, the program takes {', '.join(wanted)}"
+            raise UsageError(place, fact, "Give for each sample a tuple of all inputs, in order")
+        yield [tensor.contiguous() for tensor in call]
+
+
+def _form(value: object) -> str:
+    if not isinstance(value, torch.Tensor):
+        return f"a {type(value).__name__}"
+    return f"{value.dtype} of {value.dim()} axes".removeprefix("torch.")
+
+
+def samples(program: ProgramSpec, data: Path, *, alone: bool) -> Iterator[Call]:
+    """The calls that a file of samples makes for a program.
+
+    Args:
+        program: of the entry.
+        data: safetensors; of each input as many slices along the first axis as there are samples.
+        alone: whether it is the only program, so that its inputs are there by their own names;
+            else as `<program>/<input>`.
+
+    Raises:
+        SourceError: the file lacks an input, or has too few samples of one for a call, or of a
+            shape or dtype that the program does not take; or inputs' first axes differ.
+    """
+    tensors = load_file(data)
+    names = [spec.name if alone else f"{program.name}/{spec.name}" for spec in program.inputs]
+    if missing := [name for name in names if name not in tensors]:
+        raise SourceError(data.name, f"the samples for calibration lack {missing[0]!r}")
+    found = [
+        _fitting(data.name, name, tensors[name], spec)
+        for name, spec in zip(names, program.inputs, strict=True)
+    ]
+    count = min(len(tensor) for tensor in found)
+    if count == 0 or any(len(tensor) != count for tensor in found):
+        sizes = ", ".join(f"{n}: {len(t)}" for n, t in zip(names, found, strict=True))
+        raise SourceError(data.name, f"needs as many samples of each input, and one: {sizes}")
+    least, most = _samples_a_call(data.name, program, count)
+    for start in range(0, count, most):
+        if count - start >= least:
+            yield [tensor[start : start + most] for tensor in found]
+
+
+def _samples_a_call(place: str, program: ProgramSpec, count: int) -> tuple[int, int]:
+    """The fewest and the most."""
+    firsts = {spec.shape[0] for spec in program.inputs}
+    if len(firsts) > 1:
+        fact = f"the first axes of program {program.name}'s inputs differ, so are no samples"
+        raise SourceError(place, fact)
+    (first,) = firsts
+    if isinstance(first, int):
+        least = most = first
+    else:
+        least, most = program.dimensions[first].low, program.dimensions[first].high
+    if count < least:
+        raise SourceError(
+            place, f"has {count} samples, program {program.name} takes {least} a call"
+        )
+    return least, most
+
+
+def _fitting(place: str, name: str, tensor: torch.Tensor, spec: InputSpec) -> torch.Tensor:
+    wanted = input_dtype(spec, torch.float32)
+    fits = tensor.dim() == len(spec.shape) > 0 and all(
+        not isinstance(size, int) or size == found
+        for size, found in zip(spec.shape[1:], tensor.shape[1:], strict=True)
+    )
+    if not fits or tensor.dtype is not wanted:
+        fact = f"{name!r} has {list(tensor.shape)} of {tensor.dtype}, the program takes"
+        fact = f"{fact} {list(spec.shape)} of {wanted}".replace("torch.", "")
+        raise SourceError(place, fact, "Give samples along the first axis")
+    return tensor
+
+
+class _Watched(ProductRun):
+    """Exact throughout; remembers what it saw."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.ranges: dict[Node, Range] = {}
+
+    def product(self, node: Node, value: Any, weights: Sequence[Node]) -> Any:
+        for weight in weights:
+            if (found := other_operand(node, weight)) is None:
+                continue
+            operand = self.arguments(node, weight)[0][found[0]]
+            if operand.numel() == 0:
+                continue
+            if not bool(operand.isfinite().all()):
+                fact = "a sample makes numbers that are not finite"
+                raise UsageError(f"calibration of {origin(node)}", fact, "Leave the sample out")
+            low, high = self.ranges.get(self.origin[weight], (0.0, 0.0))
+            ends = min(low, float(operand.min())), max(high, float(operand.max()))
+            self.ranges[self.origin[weight]] = ends
+        return value
