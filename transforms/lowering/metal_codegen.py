@@ -30,78 +30,43 @@ if TYPE_CHECKING:
     from torch._inductor.codegen.common import CSEVariable
 
 
+def _called(function: str, *, single: bool = False) -> Any:
+    """What writes a call of a function of Metal's, or of metal_functions.h.
+
+    Args:
+        function: its name.
+        single: convert the operands, so that what is stored in halves is computed in float.
+    """
+
+    def call(*operands: CSEVariable) -> str:
+        given = (f"static_cast<float>({each})" if single else str(each) for each in operands)
+        return f"{function}({', '.join(given)})"
+
+    return staticmethod(call)
+
+
+def _divided_as(division: str) -> Any:
+    """What writes an integer division, which fails the run where it divides by zero."""
+    return staticmethod(lambda a, b: _divided(division, a, b))
+
+
 class MetalFunctions(mps.MetalOverrides):
-    """Torch's own, and some more; each gives the expression of its result."""
+    """Torch's own, and some that Metal has and torch lacks; each gives its result's expression."""
 
-    @staticmethod
-    def sinh(x: CSEVariable) -> str:
-        """The hyperbolic sine."""
-        return _in_float("sinh", x)
-
-    @staticmethod
-    def cosh(x: CSEVariable) -> str:
-        """The hyperbolic cosine."""
-        return _in_float("cosh", x)
-
-    @staticmethod
-    def asinh(x: CSEVariable) -> str:
-        """The inverse of the hyperbolic sine."""
-        return _in_float("asinh", x)
-
-    @staticmethod
-    def acosh(x: CSEVariable) -> str:
-        """The inverse of the hyperbolic cosine."""
-        return _in_float("acosh", x)
-
-    @staticmethod
-    def copysign(x: CSEVariable, sign: CSEVariable) -> str:
-        """The magnitude of one number with the sign of another."""
-        return _in_float("copysign", x, sign)
+    sinh, cosh, asinh, acosh, copysign, nextafter = (
+        _called(f"metal::{name}", single=True)
+        for name in ("sinh", "cosh", "asinh", "acosh", "copysign", "nextafter")
+    )
+    log1p, erfcx = (_called(f"c10::metal::{name}", single=True) for name in ("log1p", "erfcx"))
+    expm1, erfc, lgamma, ndtri, hypot = (
+        _called(f"menagerie::{name}") for name in ("expm1", "erfc", "lgamma", "ndtri", "hypot")
+    )
+    truncdiv, floordiv, mod = map(_divided_as, ("kTruncated", "kFloored", "kModulus"))
 
     @staticmethod
     def sign(x: Any) -> str:
         """-1, 0 or 1; 0 for -0 and NaN."""
         return f"static_cast<decltype({x})>(({x} > 0) - ({x} < 0))"
-
-    @staticmethod
-    def expm1(x: Any) -> str:
-        """exp(x) - 1, also for small ones."""
-        return f"menagerie::expm1({x})"
-
-    @staticmethod
-    def log1p(x: Any) -> str:
-        """log(1 + x), also for small ones."""
-        return f"c10::metal::log1p(static_cast<float>({x}))"
-
-    @staticmethod
-    def erfc(x: Any) -> str:
-        """1 - erf(x), also for large ones."""
-        return f"menagerie::erfc({x})"
-
-    @staticmethod
-    def erfcx(x: Any) -> str:
-        """erfc(x) * exp(x * x)."""
-        return f"c10::metal::erfcx(static_cast<float>({x}))"
-
-    @staticmethod
-    def lgamma(x: Any) -> str:
-        """The logarithm of the gamma function's size."""
-        return f"menagerie::lgamma({x})"
-
-    @staticmethod
-    def ndtri(x: Any) -> str:
-        """The normal distribution's quantile."""
-        return f"menagerie::ndtri({x})"
-
-    @staticmethod
-    def hypot(x: CSEVariable, y: CSEVariable) -> str:
-        """The length of a vector of two numbers."""
-        return f"menagerie::hypot({x}, {y})"
-
-    @staticmethod
-    def nextafter(x: CSEVariable, towards: CSEVariable) -> str:
-        """The number beside another."""
-        return _in_float("nextafter", x, towards)
 
     @staticmethod
     def ldexp(x: CSEVariable, exponent: CSEVariable) -> str:
@@ -125,21 +90,6 @@ class MetalFunctions(mps.MetalOverrides):
         return cse.get(keys[0]), cse.get(keys[1])
 
     @staticmethod
-    def truncdiv(a: CSEVariable, b: CSEVariable) -> str:
-        """An integer divided by another, towards zero."""
-        return _divided("kTruncated", a, b)
-
-    @staticmethod
-    def floordiv(a: CSEVariable, b: CSEVariable) -> str:
-        """An integer divided by another, downwards."""
-        return _divided("kFloored", a, b)
-
-    @staticmethod
-    def mod(a: CSEVariable, b: CSEVariable) -> str:
-        """What an integer's division towards zero leaves."""
-        return _divided("kModulus", a, b)
-
-    @staticmethod
     def remainder(a: Any, b: Any) -> str:
         """What a division downwards leaves."""
         if a.dtype.is_floating_point or b.dtype.is_floating_point:
@@ -148,7 +98,7 @@ class MetalFunctions(mps.MetalOverrides):
 
     @staticmethod
     def logical_xor(a: CSEVariable, b: CSEVariable) -> str:
-        """Whether just one of two numbers is not nought."""
+        """Whether just one of two numbers is not zero."""
         return f"(static_cast<bool>({a}) != static_cast<bool>({b}))"
 
 
@@ -159,11 +109,6 @@ def _divided(division: str, a: Any, b: Any) -> str:
         fault = V.kernel.fault(f"an integer is divided by zero: {fault_place()}")
         operands += f", fault, {fault}"
     return f"menagerie::divided<menagerie::Division::{division}>({operands})"
-
-
-def _in_float(function: str, *operands: CSEVariable) -> str:
-    """A call in single precision, in which shaders compute what is stored in halves."""
-    return f"metal::{function}({', '.join(f'static_cast<float>({each})' for each in operands)})"
 
 
 # What the wrapper calls its shaders when it asks the runtime for them; see FORMAT.md, rule 10.
