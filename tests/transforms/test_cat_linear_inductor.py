@@ -9,7 +9,7 @@ import torch
 import torch._inductor.config
 from torch.nn import functional as F
 
-from transforms.passes.cat_linear_inductor import CatLinearPreGradPass, cat_linear_pre_grad_pass
+from transforms.passes.fuse_cat_linear import CatLinearPreGradPass, cat_linear_pre_grad_pass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
