@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 from tasks.job import ExportedProgramSize, ExportRecord, PullRecord
 from tasks.stages import ModelHolder
-from transforms.accuracy import eager_accuracy
 from transforms.bisect import diagnose
 from transforms.bundle import Gate
+from transforms.eager import eager_accuracy, speech_parts
 from transforms.export.prepare import Prepared, prepare
 from transforms.goldens.entry import real_sample
 from transforms.quantisation import samples
-from transforms.speech_parts import speech_parts
 from transforms.stages import LowerRecord, TransformRecord, lower, transform
 from transforms.targets import target_named
 from zoo import sources
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tasks.job import Job, Suspect
+    from transforms.eager import SpeechParts
     from transforms.quantisation import Call
-    from transforms.speech_parts import SpeechParts
     from zoo.records import Diagnosis
     from zoo.sources import LoadedModel
     from zoo.spec import ProgramSpec

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from transforms.eager import SpeechParts
     from transforms.export.prepare import Prepared
     from transforms.goldens.cases import GoldenCase
     from transforms.quantisation import Range
-    from transforms.speech_parts import SpeechParts
     from transforms.stages import Identity
     from transforms.targets import Target
     from transforms.targets.base import LoweredProgram

@@ -1,4 +1,4 @@
-"""The whole compiler before code generation: the passes there are, and running a list of them.
+"""The whole compiler before code generation: the passes there are, running and explaining a list.
 
 A target says which it takes, in what order and why (`transforms/targets/`).
 """
@@ -6,7 +6,8 @@ A target says which it takes, in what order and why (`transforms/targets/`).
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.graph_pass import check_program
@@ -39,6 +40,7 @@ from transforms.passes.turn_pointwise_sequences import (
 from transforms.passes.unpad_relative_shift import UnpadRelativeShift
 from transforms.quantisation import INTEGERS
 from transforms.targets import PassGroup, PassItem, Target, target_named
+from zoo.base_models import Frozen
 from zoo.errors import UsageError
 from zoo.precision import Precision, WeightPrecision
 from zoo.records import PassLog, PassRecord
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from transforms.graph.graph_pass import GraphPass
+
 
 # Which a model may choose, in the order that all targets have, then those of lowering.
 _PASSES: tuple[type[GraphPass], ...] = (
@@ -197,3 +200,97 @@ def _make(choice: str | PassChoice) -> GraphPass:
     made: GraphPass = known[choice.name](**choice.options)
     made.options = choice.options
     return made
+
+
+class OperatorCount(Frozen):
+    """How many calls of one operator there are before and after."""
+
+    operator: str  # as torch names it, e.g. "aten.conv2d.default"
+    before: int
+    after: int
+
+
+class PassExplanation(Frozen):
+    """One pass over one program: its record, and the operators it made or removed."""
+
+    summary: str  # e.g. "Replaces BatchNorm(Conv(x)) with Conv(x)"
+    record: PassRecord
+    operators: tuple[OperatorCount, ...]  # those whose number changed, largest change first
+
+
+class ProgramExplanation(Frozen):
+    """All passes over one program, in order."""
+
+    program: str
+    nodes_before: int
+    nodes_after: int
+    passes: tuple[PassExplanation, ...]
+    operators: tuple[OperatorCount, ...]  # all of the program's, most frequent first
+
+
+class Explanation(Frozen):
+    """All programs of one model."""
+
+    model: str
+    target: str
+    programs: tuple[ProgramExplanation, ...]
+
+
+def explain_program(
+    name: str,
+    program: ExportedProgram,
+    passes: Sequence[PassItem] | None = None,
+    *,
+    target: Target | str = "cpu",
+) -> tuple[ExportedProgram, ProgramExplanation]:
+    """Run the passes over one program and say what they did.
+
+    Args:
+        name: of the program.
+        program: exported, before any pass; never changed.
+        passes: as `run_passes` takes them; None for all of the target's.
+        target: whose list to take.
+
+    Returns:
+        What became of the program, and why.
+
+    Raises:
+        UsageError: for a pass that does not exist or an option it does not take.
+        PassError: if a pass broke its contract.
+    """
+    items = passes_in(WeightPrecision(), None, target) if passes is None else passes
+    editor = ProgramEditor(program, f"program {name}")
+    first = before = _histogram(program)
+    steps = []
+    for graph_pass in make_passes(items):
+        record = graph_pass.run(editor)
+        after = _histogram(editor.program)
+        counts = (c for c in _counts(before, after) if c.before != c.after)
+        changed = sorted(counts, key=lambda c: (-abs(c.after - c.before), c.operator))
+        steps.append(
+            PassExplanation(summary=graph_pass.summary, record=record, operators=tuple(changed))
+        )
+        before = after
+    return editor.program, ProgramExplanation(
+        program=name,
+        nodes_before=len(program.graph.nodes),
+        nodes_after=len(editor.program.graph.nodes),
+        passes=tuple(steps),
+        operators=_counts(first, before),
+    )
+
+
+def _counts(before: Counter[str], after: Counter[str]) -> tuple[OperatorCount, ...]:
+    """The calls of every operator, most frequent first, then by name."""
+    names = before | after
+    counts = [OperatorCount(operator=n, before=before[n], after=after[n]) for n in names]
+    return tuple(sorted(counts, key=lambda c: (-max(c.before, c.after), c.operator)))
+
+
+def _histogram(program: ExportedProgram) -> Counter[str]:
+    return Counter(_operator(n.target) for n in program.graph.nodes if n.op == "call_function")
+
+
+def _operator(target: Any) -> str:
+    """An operator's own name; a Python function's (getitem, sym_size arithmetic) likewise."""
+    return str(target) if hasattr(target, "_schema") else str(getattr(target, "__name__", target))

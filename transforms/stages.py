@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
     from menagerie.format.bundle_manifest import BundleManifest
     from transforms.bundle import Gate
+    from transforms.eager import SpeechParts
     from transforms.export.prepare import Prepared
     from transforms.quantisation import Call, Range
-    from transforms.speech_parts import SpeechParts
     from transforms.targets import PassItem, Target
     from zoo.spec import Dtype, Tolerance
 
@@ -212,7 +212,7 @@ def lower(
         LoweringError: if code generation or a compiler fails.
     """
     from transforms.bundle import ProgramParts, write_bundle
-    from transforms.latency import measure_beside_eager
+    from transforms.eager import measure_beside_eager
 
     parts = [
         ProgramParts(each, identity.target.lower(each.exported.program, folder, name=each.name))

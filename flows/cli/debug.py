@@ -20,8 +20,8 @@ from flows.cli.output import emit, messages, results, table
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:
-    from transforms.explain import PassExplanation, ProgramExplanation
     from transforms.export.prepare import Prepared
+    from transforms.pipeline import PassExplanation, ProgramExplanation
     from zoo.records import Diagnosis, Divergence
     from zoo.spec import ModelSpec
 
@@ -46,8 +46,7 @@ def explain(
     - `zoo debug explain convnext_tiny --random-weights 0 --picture graph.html`
     """
     with messages().status(f"exporting {model}"):
-        from transforms.explain import Explanation, explain_program
-        from transforms.pipeline import passes_in
+        from transforms.pipeline import Explanation, explain_program, passes_in
 
         prepared = prepare_model(model, manifest, random_weights, allow_factories=allow_factories)
         passes = passes_in(prepared.spec.kept, prepared.spec.passes, target)

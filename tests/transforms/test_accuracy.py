@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from menagerie.format.bundle_manifest import AccuracyData, BundleProgram, TensorSpec, unsealed
 from menagerie.validation.checks import LoadedProgram, accuracy
-from transforms.accuracy import eager_accuracy
+from transforms.eager import eager_accuracy
 from zoo.errors import ArtifactError, ExportError, SourceError
 from zoo.spec import AccuracyGate, Dtype, Licence, ModelSpec, ProgramSpec, TorchvisionSource
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from transforms import run_passes
-from transforms.explain import Explanation, OperatorCount, explain_program
 from transforms.passes.fold_batch_norm import FoldBatchNorm
+from transforms.pipeline import Explanation, OperatorCount, explain_program
 from zoo.errors import UsageError
 from zoo.spec import PassChoice
 

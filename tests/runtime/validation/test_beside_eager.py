@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from transforms.eager import measure_beside_eager
 from transforms.goldens.cases import GoldenCase
-from transforms.latency import measure_beside_eager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

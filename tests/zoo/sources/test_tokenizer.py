@@ -19,7 +19,7 @@ from small_parakeet import TRANSDUCER, balance, lively
 
 from menagerie.speech.recogniser import Recogniser
 from menagerie.speech.transcript import Speller
-from transforms.speech_parts import eager_program
+from transforms.eager import eager_program
 from zoo.errors import SourceError
 from zoo.manifest import load_manifest
 from zoo.models.torchvision_operators import torchvision_operators

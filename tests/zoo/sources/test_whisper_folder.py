@@ -20,7 +20,7 @@ from utterances import RATE, UTTERANCES
 from menagerie.speech.recipe import WhisperHead
 from menagerie.speech.recogniser import WhisperRecogniser, recogniser_of
 from menagerie.speech.transcript import Speller
-from transforms.speech_parts import eager_program
+from transforms.eager import eager_program
 from zoo.errors import SourceError
 from zoo.manifest import load_manifest
 from zoo.models.torchvision_operators import torchvision_operators
