@@ -1,6 +1,6 @@
 """What changes a program's form: export, graph passes, lowering; `convert` does it all.
 
-Names are imported when they are asked for: whoever wants the targets alone needs no torch.
+Names are imported when they are asked for: the targets alone need no torch.
 """
 
 import warnings

@@ -124,7 +124,7 @@ def write_bundle(
 
 
 class _Weights:
-    """The model's weights file in the making: equal tensors are stored once, whoever uses them."""
+    """The model's weights file in the making: equal tensors are stored once."""
 
     def __init__(self, kept: WeightPrecision) -> None:
         self._scheme = scheme_of(kept)

@@ -136,7 +136,7 @@ def _exported(path: Path, *, unpickle: bool) -> torch.export.ExportedProgram:
         raise SourceRefused(
             str(path),
             "is not opened: torch unpickles parts of a .pt2 file, which can run any code",
-            "Give --unpickle if you trust whoever made it",
+            "Give --unpickle if you trust its author",
         )
     try:
         return torch.export.load(path)

@@ -42,7 +42,7 @@ from transforms.quantisation import INTEGERS
 from transforms.targets import PassGroup, PassItem, Target, target_named
 from zoo.base_models import Frozen
 from zoo.errors import UsageError
-from zoo.precision import Precision, WeightPrecision
+from zoo.precision import FLOATS, Precision, WeightPrecision
 from zoo.records import PassLog, PassRecord
 from zoo.spec import PassChoice
 
@@ -114,7 +114,7 @@ def run_passes(
     """
     place = f"program {name}"
     check_program(program, "before the passes")
-    items = passes_in(WeightPrecision(), None, target) if passes is None else passes
+    items = passes_in(FLOATS, None, target) if passes is None else passes
     with dynamic_sizes_kept(place, program):
         editor = ProgramEditor(program, place)
         records = tuple(_run(editor, items))
@@ -258,7 +258,7 @@ def explain_program(
         UsageError: for a pass that does not exist or an option it does not take.
         PassError: if a pass broke its contract.
     """
-    items = passes_in(WeightPrecision(), None, target) if passes is None else passes
+    items = passes_in(FLOATS, None, target) if passes is None else passes
     editor = ProgramEditor(program, f"program {name}")
     first = before = _histogram(program)
     steps = []

@@ -4,7 +4,7 @@ Symmetric: q = clamp(round(w / s), -m, m) with m = 127 or 7, and w' = q s; some 
 rounded the other way, so that its sum stays. A scale, one for each group of a row's numbers, is the
 group's largest magnitude over m, cut to bfloat16. So q s is exact in float32 (16 bits of 24), the
 largest magnitude is m s, and quantising w' once more gives q and s again: who writes a bundle need
-not be told which weights were rounded. Where a scale is a whole row's, products of the row and
+not know which weights were rounded. Where a scale is a whole row's, products of the row and
 another operand can be summed up in integers: precisions `int8` and `int8-static`. The latter is
 calibrated: samples say how large what each rounded weight meets becomes.
 """
@@ -131,12 +131,12 @@ def _balanced(exact: torch.Tensor, most: int) -> torch.Tensor:
 
 
 def _cut(values: torch.Tensor) -> torch.Tensor:
-    """Towards nought, to what bfloat16 holds."""
+    """Towards zero, to what bfloat16 holds."""
     return (values.contiguous().view(torch.int32) & _UPPER_HALF).view(torch.float32)
 
 
 Call = Sequence[torch.Tensor]  # a tensor for each input, in order
-Range = tuple[float, float]  # from the smallest to the largest, nought between them
+Range = tuple[float, float]  # from the smallest to the largest, zero between them
 
 
 _MOST_CARRIED = 8  # layers whose rounding is followed to the outputs
@@ -189,7 +189,7 @@ def rounding_costs(
 def to_eight_bits(
     operand: torch.Tensor, axes: tuple[int, ...], ends: Range | None = None
 ) -> torch.Tensor:
-    """What eight bits keep of each slice: 255 steps from its smallest to its largest, nought exact.
+    """What eight bits keep of each slice: 255 steps from its smallest to its largest, zero exact.
 
     The same as `round_slices` of the runtime (`runtime/common/quantised.h`).
 

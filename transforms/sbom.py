@@ -119,8 +119,8 @@ def _inside(draft: BundleManifest) -> tuple[Part, ...]:
     compiler = draft.versions.get("compiler", "")
     if draft.requires.system == "darwin":  # whose own libc++ it loads
         parts.append(Part("libc++", compiler, "Apache-2.0 WITH LLVM-exception", "headers"))
-    twins = any(program.emulation for program in draft.programs)
-    if (draft.requires.system == "linux" or twins) and "clang" not in compiler:
+    emulated = any(program.emulation for program in draft.programs)
+    if (draft.requires.system == "linux" or emulated) and "clang" not in compiler:
         parts.append(Part("libstdc++", compiler, _GCC, "static"))
     return tuple(parts)
 

@@ -18,7 +18,7 @@ from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.validation import Limits, validate
 from zoo.base_models import Frozen
 from zoo.bundle_differences import reseal
-from zoo.precision import Precision, WeightPrecision
+from zoo.precision import FLOATS, Precision, WeightPrecision
 from zoo.records import (
     ConversionReport,
     LoweringRecord,
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from transforms.quantisation import Call, Range
     from transforms.targets import PassItem, Target
     from zoo.spec import Dtype, Tolerance
-
-_FLOATS = WeightPrecision()
 
 
 class Stage(StrEnum):
@@ -118,7 +116,7 @@ def transform(
     passes: Sequence[PassItem] | None,
     target: Target,
     *,
-    kept: WeightPrecision = _FLOATS,
+    kept: WeightPrecision = FLOATS,
     calibration: Mapping[str, Iterable[Call]] | None = None,
 ) -> Transformed:
     """Run the graph passes over every program, and round weights to a precision.
@@ -190,7 +188,7 @@ def lower(
     tolerances: Mapping[Dtype, Tolerance] | None = None,
     gate: Gate | None = None,
     speech: SpeechParts | None = None,
-    kept: WeightPrecision = _FLOATS,
+    kept: WeightPrecision = FLOATS,
     threads: int = 1,
     seconds: float = 1.0,
 ) -> LowerRecord:

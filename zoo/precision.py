@@ -51,3 +51,6 @@ class WeightPrecision:
     precision: Precision = Precision.FLOAT32
     keep: tuple[str, ...] = ()
     group: int | None = None
+
+
+FLOATS = WeightPrecision()  # all of them in float32

@@ -103,7 +103,7 @@ class LoweredSearch:
         return wrong, distance, True
 
     def _suspects(self, wrong: Node, good: set[Node]) -> list[Node]:
-        """The producers of a wrong node that no right node vouches for, in graph order.
+        """The producers of a wrong node that no right node clears, in graph order.
 
         When none is left, those that feed it directly and were not looked at themselves: a node in
         between can hide a fault (a normalisation hides a wrong scale).
@@ -111,7 +111,7 @@ class LoweredSearch:
         cleared = set(good)
         for node in good:
             behind = _producers(node)
-            if wrong not in behind:  # else the fault was masked on the way, and it vouches for none
+            if wrong not in behind:  # else the fault was masked on the way, and it clears none
                 cleared |= behind
         suspects = {n for n in _producers(wrong) - cleared if is_probe(n)}
         return self._sorted(suspects or _nearest_probes(wrong) - good)

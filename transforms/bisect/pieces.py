@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
@@ -26,6 +25,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from menagerie.validation.compare import compare
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.interpret import capture
+from transforms.graph.layouts import as_array
 from transforms.graph.record import module_path, source_line
 from zoo.errors import MenagerieError
 from zoo.records import Divergence, DivergenceStage
@@ -66,17 +66,9 @@ def difference(expected: torch.Tensor, actual: torch.Tensor, tolerances: Toleran
     if expected.dtype != actual.dtype:
         return Difference(float("inf"), float("-inf"), passed=False)
     parity = compare(
-        to_numpy(expected), to_numpy(actual), dtype, tolerances(dtype), case=0, name="output"
+        as_array(expected), as_array(actual), dtype, tolerances(dtype), case=0, name="output"
     )
     return Difference(parity.max_abs, parity.snr_db, parity.passed)
-
-
-def to_numpy(value: torch.Tensor) -> np.ndarray[Any, Any]:
-    """The tensor as a dense array; bfloat16, which numpy lacks, as its bits in uint16."""
-    value = value.detach().cpu().contiguous()
-    if value.dtype is torch.bfloat16:
-        return value.view(torch.int16).numpy().view(np.uint16)
-    return value.numpy()
 
 
 def _dtype_name(value: torch.Tensor) -> str:

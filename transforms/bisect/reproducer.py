@@ -6,8 +6,8 @@ divergence.json        what was found, and the tolerances it was judged by
 README.md              the same for a person, with the command
 
 torch unpickles parts of a .pt2 file, which can run any code. So a program is opened only if it is,
-to the byte, one that was written here, which is known by its digest under our home; or if whoever
-runs it says that a stranger's may be.
+to the byte, one that was written here, which is known by its digest under our home; or if the
+caller says that a stranger's may be.
 """
 
 from __future__ import annotations
@@ -304,7 +304,7 @@ def read_program(file: Path, *, unpickle: bool) -> ExportedProgram:
         raise SourceRefused(
             str(file),
             "is not opened: it was not written here, and torch unpickles parts of it",
-            "Give --unpickle if you trust whoever made it",
+            "Give --unpickle if you trust its author",
         )
     program = torch.export.load(io.BytesIO(content))
     for node in reversed(program.graph.nodes):  # torch adds results of calls that nobody reads
@@ -418,7 +418,7 @@ Run it again (exit code 0: the fault is gone, 1: it is still there):
 
     {found.command}
 
-On another machine add `--unpickle`, if you trust whoever wrote it: torch unpickles parts of
+On another machine add `--unpickle`, if you trust its author: torch unpickles parts of
 {_PROGRAM}, which can run any code.
 
 Written with torch {facts.torch}, Python {sys.version.split()[0]}.

@@ -23,7 +23,7 @@ from transforms.graph.interpret import capture, output_nodes
 from transforms.pipeline import make_passes, passes_in
 from transforms.targets import target_named
 from zoo.errors import MenagerieError, UsageError
-from zoo.precision import WeightPrecision
+from zoo.precision import FLOATS, WeightPrecision
 from zoo.records import Diagnosis, Divergence, DivergenceStage
 
 if TYPE_CHECKING:
@@ -137,8 +137,6 @@ def _search(
     return None if located is None else (*located, {})
 
 
-_FLOATS = WeightPrecision()
-
 _NOTHING_FOUND = (
     "Lowered and run by itself, each suspected program agrees with eager: the fault lies in the "
     "bundle, in how often or beside what it is run, or in inputs that were not tried"
@@ -157,7 +155,7 @@ def diagnose(
     passes: Sequence[PassItem] | None,
     *,
     target: Target,
-    kept: WeightPrecision = _FLOATS,
+    kept: WeightPrecision = FLOATS,
     tolerances: Callable[[Dtype], Tolerance | None],
     folder: Path,
     seconds: float,

@@ -46,7 +46,7 @@ def signature_of(
 ) -> Signature:
     """The signature of a program whose inputs are called and shaped so, and whose outputs are.
 
-    An output's axis bears the name of a dimension where it equals one, `?` where it depends on one
+    An output's axis has the name of a dimension where it equals one, `?` where it depends on one
     in another way.
     """
     symbols: dict[str, str] = {}
@@ -118,7 +118,7 @@ def named_sizes(
 ) -> tuple[Shapes, Dimensions]:
     """Every input's shape with names for its dynamic axes, and the ranges of these.
 
-    A dimension bears the name of its `torch.export.Dim`, else its input's and axis's.
+    A dimension has the name of its `torch.export.Dim`, else its input's and axis's.
 
     Args:
         place: the program, in errors.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from menagerie.format.folder import open_bundle
 from menagerie.validation.compare import compare
 from menagerie.validation.goldens import GoldenCases
 from transforms.goldens.cases import make_goldens, model_dtype
+from transforms.graph.layouts import as_array
 from transforms.quantisation import samples
 from zoo import sources
 from zoo.errors import MenagerieError, ValidationError
@@ -169,12 +170,12 @@ def check_goldens(
             place = f"{program.name}, case {number}"
             theirs = found.inputs(number)
             for each, tensor in case.inputs.items():
-                ours = _array(tensor)
+                ours = as_array(tensor)
                 if each not in theirs or theirs[each].tobytes() != ours.tobytes():
                     raise _differs(name, f"{place}: input {each} is not the one of its seed")
             outputs = found.outputs(number)
             for output in entry.outputs:
-                expected = _array(case.outputs[output.name])
+                expected = as_array(case.outputs[output.name])
                 result = compare(
                     expected,
                     outputs[output.name],
@@ -185,12 +186,6 @@ def check_goldens(
                 )
                 if not result.passed:
                     raise _differs(name, f"{place}: golden output {output.name}: {result.fact}")
-
-
-def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """As a golden file has it: bfloat16 as its bits."""
-    plain = tensor.detach().contiguous()
-    return (plain.view(torch.uint16) if plain.dtype is torch.bfloat16 else plain).numpy()
 
 
 def _differs(name: str, fact: str) -> ValidationError:

@@ -215,6 +215,12 @@ class ProgramEditor:
             node.meta["val"] = node.target(*args, **kwargs)  # type: ignore[operator]
         node.meta.pop("tensor_meta", None)
 
+    def set_values(self, values: Mapping[Node, Any]) -> None:
+        """Give nodes new fake values, as `downstream_values` of layouts.py finds them."""
+        for node, value in values.items():
+            node.meta["val"] = value
+            node.meta.pop("tensor_meta", None)
+
     def is_parameter(self, node: Node) -> bool:
         """Whether the constant behind a placeholder was learned, or made of such a one."""
         return self._by_name[node.name].kind is InputKind.PARAMETER

@@ -14,8 +14,9 @@ from transforms.graph.guards import no_new_guards
 from transforms.graph.schemas import is_functional, nodes_in, qualified_name, schema_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
+    import numpy as np
     from torch.fx import Node
 
     from transforms.graph.editor import ProgramEditor
@@ -35,6 +36,12 @@ def plain(value: torch.Tensor) -> torch.Tensor:
     """The same numbers, row after row, in memory of their own; sparse tensors as they are."""
     dense = value.layout is torch.strided
     return value.detach().clone(memory_format=torch.contiguous_format) if dense else value
+
+
+def as_array(value: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The tensor as a dense array; bfloat16, which numpy lacks, as its bits in uint16."""
+    dense = value.detach().cpu().contiguous()
+    return (dense.view(torch.uint16) if dense.dtype is torch.bfloat16 else dense).numpy()
 
 
 def layout(value: Any) -> tuple[Any, ...]:
@@ -98,6 +105,14 @@ def downstream_values(editor: ProgramEditor, fresh: Mapping[Node, Any]) -> dict[
             values[node] = value
             changed.add(node)
     return {**fresh, **values}
+
+
+def moved_output(returned: Collection[Node], values: Mapping[Node, Any]) -> str | None:
+    """Why nodes that are returned may not take new values; None: all are laid out as before."""
+    for node in returned:
+        if not same_layout(values.get(node, node.meta["val"]), node.meta["val"]):
+            return f"{node.name} is returned and would be laid out otherwise"
+    return None
 
 
 def _check_indifferent(node: Node) -> None:

@@ -79,7 +79,7 @@ _NAMESPACES = ("menagerie", "torchao")
 
 
 def own_shims(program: ExportedProgram, device: str) -> dict[torch._ops.OpOverload, list[str]]:
-    """Each such operator with the C declaration of its function, as Inductor is told of them.
+    """Each such operator with the C declaration of its function, as Inductor takes them.
 
     Args:
         program: what is lowered.

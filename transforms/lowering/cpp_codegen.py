@@ -280,7 +280,7 @@ def with_constants_described_by_calls(constructor: str) -> str:
 
 
 class CheckedWrapper(CppWrapperCpu):
-    """Torch's own C++ wrapper but for what fallback kernels return, and how constants are told.
+    """Torch's own C++ wrapper but for results of fallback kernels, and how constants are described.
 
     See cpp_wrapper.h.
     """

@@ -59,7 +59,7 @@ class _Baseline:
 
 
 def _vector_macros(capability: str) -> tuple[str, ...]:
-    """What torch's vector headers are told about the instruction set they may use."""
+    """For torch's vector headers: the instruction set that they may use."""
     return (
         f"-DCPU_CAPABILITY={capability}",
         f"-DCPU_CAPABILITY_{capability}",

@@ -237,7 +237,7 @@ def metal_on_any_host() -> Iterator[None]:
 def metal_header() -> str:
     """What stands before generated Metal kernels: torch's headers for them, flattened, and ours.
 
-    The same for every program, so that whoever compiles kernels can keep it compiled.
+    The same for every program, so that a compiler of kernels can keep it compiled.
     """
     lines = [f"#include <c10/metal/{name}.h>\n" for name in _METAL_HEADERS]
     folder = Path(torch.__file__).parent / "include"
@@ -288,7 +288,7 @@ def _kernel_uses(graph: GraphLowering, wrapper: str) -> dict[str, tuple[str, ...
 
 
 def _match(symbol: str, sites: Mapping[str, list[str]]) -> list[str]:
-    # Inductor may append a version to the name that the operation bears: foo_v2 for foo.
+    # Inductor may append a version to the name of the operation: foo_v2 for foo.
     return sites.get(symbol) or sites.get(re.sub(r"_v\d+$", "", symbol)) or []
 
 

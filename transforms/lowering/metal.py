@@ -1,4 +1,4 @@
-"""Lowers a program to Metal on any host: a Mach-O library, shaders, and a twin to emulate it."""
+"""Lowers a program to Metal on any host: a Mach-O library, shaders, and a library to emulate it."""
 
 from __future__ import annotations
 
@@ -91,10 +91,10 @@ def lower(program: ExportedProgram, folder: Path, *, name: str = "main") -> Lowe
     if metal.shaders:
         shaders.write_text(metal.shaders)
         files[Role.SHADERS] = LoweredFile(shaders)
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        twin = beside.submit(_emulation, place, metal, own)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        emulated = pool.submit(_emulation, place, metal, own)
         library, symbols = _mach_library(place, metal, own)
-        if (emulation := twin.result()) is not None:
+        if (emulation := emulated.result()) is not None:
             files[Role.EMULATION] = LoweredFile(emulation, metal.sha256, host_requirements())
     return LoweredProgram(
         library=library,

@@ -7,7 +7,7 @@ what one gets of an index by dividing and taking the remainder: of axis `axis` w
 split a digit); a permutation reorders the groups. So two axes of the same size never look alike,
 and sizes may be symbols: they are compared as expressions, and no guard is ever put on one.
 
-Axes of size 1 carry no digit, since nothing can be told from them.
+Axes of size 1 carry no digit, since they say nothing.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def regrouped(axes: Axes, sizes: Sequence[Size]) -> Axes | None:
     """The axes after a view to `sizes`; None where they are not products of digits.
 
     A view to (3, 2) of axes (2, 3) is legal in torch, but its axes mix the old ones. Nor is a
-    symbolic axis split into two symbolic digits: whoever builds that view could not name its sizes.
+    symbolic axis split into two symbolic digits: the sizes of that view could not be named.
     """
     digits = list(_merged(flat(axes)))
     groups = []

@@ -166,8 +166,7 @@ def _store(editor: ProgramEditor, folding: _Folding, value: torch.Tensor) -> Non
     sources = {n for inner in folding.cone for n in inner.all_input_nodes if n.op == "placeholder"}
     learned = any(editor.is_parameter(n) for n in sources)
     editor.replace(node, editor.add_constant(f"{node.name}_folded", value, learned=learned))
-    for stale, fresh in changed.items():
-        stale.meta["val"] = fresh
+    editor.set_values(changed)
     for spent in reversed(list(editor.graph.nodes)):
         if spent in folding.cone and not spent.users:
             editor.graph.erase_node(spent)

@@ -122,13 +122,13 @@ def _listed(nodes: list[Node]) -> str:
 
 
 class _Writer:
-    """Writes the twins of one chain into the graph and hands their values to the chain's users."""
+    """Writes the counterparts of one chain into the graph; the chain's users read their values."""
 
     def __init__(self, editor: ProgramEditor, chain: Chain) -> None:
         self._editor, self._chain, self._plan = editor, chain, chain.plan
         self._call = editor.call
-        self._twins: dict[Node, Node] = {}
-        self._returned: set[Node] = set()  # steps whose twin's storage a caller gets
+        self._counterparts: dict[Node, Node] = {}
+        self._returned: set[Node] = set()  # steps whose counterpart's storage a caller gets
 
     def write(self) -> None:
         """Replace the chain.
@@ -143,21 +143,20 @@ class _Writer:
         try:
             values = downstream_values(editor, stays | {n: fake_value(made[n]) for n in made})
         except Unfit:
-            editor.graph.eliminate_dead_code()  # the twins, of which nobody knows yet
+            editor.graph.eliminate_dead_code()  # the counterparts, which nothing reads yet
             editor.drop_unused_constants()
             raise
-        for node in values.keys() - old.keys():
-            node.meta["val"] = values[node]
+        editor.set_values({node: value for node, value in values.items() if node not in old})
         self._hand_over(old, made)
 
     def _make(self) -> dict[Node, Node]:
-        """The twins of all steps; and by each node that others use, what takes its place."""
+        """The counterparts of all steps; and by each node that others use, what takes its place."""
         editor, members, exits = self._editor, set(self._chain.members), set(self._chain.exits)
         made: dict[Node, Node] = {}
         for node, place in self._plan.placed.items():
             with editor.graph.inserting_before(node):
                 if node in members and node not in self._plan.joined:
-                    self._twins[node] = self._twin(node)
+                    self._counterparts[node] = self._counterpart(node)
                 if node in exits:
                     made[node] = self._arranged(place, node)
         return made
@@ -175,7 +174,7 @@ class _Writer:
                 graph.erase_node(node)
         graph.eliminate_dead_code()
 
-    def _twin(self, node: Node) -> Node:
+    def _counterpart(self, node: Node) -> Node:
         step = self._plan.steps[node]
         if isinstance(step, Elementwise):
             return self._elementwise(node, step)
@@ -189,7 +188,7 @@ class _Writer:
         return self._channel_norm(node, step, frame, axis)  # type: ignore[arg-type]
 
     def _frame(self, place: Placed) -> Node:
-        return self._twins.get(place.anchor, place.anchor)
+        return self._counterparts.get(place.anchor, place.anchor)
 
     def _constant(self, name: str, value: torch.Tensor) -> Node:
         return self._editor.add_constant(name, value.clone(memory_format=torch.contiguous_format))
@@ -248,7 +247,7 @@ class _Writer:
         return y if wide == dtype else call(aten._to_copy.default, y, dtype=dtype)
 
     def _arranged(self, place: Placed, node: Node) -> Node:
-        """The value of `node`, made of the twin that is its frame."""
+        """The value of `node`, made of the counterpart that is its frame."""
         value = self._frame(place)
         if not is_row_major(place.axes):
             order = in_frame_order(place.axes)

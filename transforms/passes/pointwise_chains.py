@@ -221,7 +221,7 @@ _IMAGES = (4, 5)  # ranks: batch, channels, two or three axes of positions
 
 @dataclass(frozen=True)
 class Placed:
-    """A value as an arrangement of its frame: the tensor `anchor`, or the twin of step `anchor`."""
+    """A value as an arrangement of its frame: tensor `anchor`, or step `anchor`'s counterpart."""
 
     anchor: Node
     sizes: tuple[Size, ...]  # of the frame
@@ -286,7 +286,7 @@ class Plan:
             if any(place and not is_row_major(place.axes) for place in operands):
                 self.refusals[node] = step
             return
-        place = None if step is None else self._twin(node, step)
+        place = None if step is None else self._counterpart(node, step)
         if isinstance(place, str):
             self.refusals[node] = place
         elif step is not None and place is not None:
@@ -305,7 +305,7 @@ class Plan:
         """Whether a step on this value may belong to a chain; else it would start a frame."""
         return place.axes != identity_axes(place.sizes) or place.anchor in self.steps
 
-    def _twin(self, node: Node, step: Step) -> Placed | str | None:
+    def _counterpart(self, node: Node, step: Step) -> Placed | str | None:
         """The place of a step's result; a reason, or None where there is nothing to say."""
         if isinstance(step, Elementwise):
             return self._elementwise(node, step)

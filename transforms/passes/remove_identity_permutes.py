@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from transforms.graph.graph_pass import GraphPass, Journal
-from transforms.graph.layouts import Unfit, downstream_values, layout, same_layout
+from transforms.graph.layouts import Unfit, downstream_values, layout, moved_output, same_layout
 from transforms.graph.schemas import (
     bound_arguments,
     is_elementwise,
@@ -209,8 +209,8 @@ def _bypass(work: _Work, node: Node, step: _Step) -> bool:
     except Unfit as fault:
         reason: str | None = str(fault)
     else:
-        reason = next(_refusals(aliasing, node, step), None) or _moved_output(
-            aliasing, node, values
+        reason = next(_refusals(aliasing, node, step), None) or moved_output(
+            aliasing.returned(node), values
         )
     if reason:
         if all(r.node != node.name for r in journal.refusals):
@@ -218,7 +218,7 @@ def _bypass(work: _Work, node: Node, step: _Step) -> bool:
         return False
     aliasing.merge(node, source)
     editor.replace(node, source)
-    _commit(values)
+    editor.set_values(values)
     _prune(step.chain)
     journal.changed(f"{node.name} is {source.name}")
     return True
@@ -237,19 +237,6 @@ def _refusals(aliasing: Aliasing, node: Node, step: _Step) -> Iterator[str]:
         yield "it is returned and would share memory with an input or a weight"
     if returned and len({*returned, *aliasing.returned(source)}) > 1:
         yield "it is returned and would share memory with another output"
-
-
-def _moved_output(aliasing: Aliasing, node: Node, values: dict[Node, Any]) -> str | None:
-    for output in aliasing.returned(node):
-        if not same_layout(values.get(output, output.meta["val"]), output.meta["val"]):
-            return f"{output.name} is returned and would be laid out otherwise"
-    return None
-
-
-def _commit(values: dict[Node, Any]) -> None:
-    for node, value in values.items():
-        node.meta["val"] = value
-        node.meta.pop("tensor_meta", None)
 
 
 def _prune(nodes: Iterable[Node]) -> None:
@@ -302,7 +289,7 @@ def _cancel_around_pointwise(work: _Work, node: Node) -> bool:
         made.insert(0, source)
     try:
         values = downstream_values(editor, {node: source.meta["val"]})
-        reason = _moved_output(aliasing, node, values)
+        reason = moved_output(aliasing.returned(node), values)
     except Unfit as fault:
         reason = str(fault)
     if reason:
@@ -310,7 +297,7 @@ def _cancel_around_pointwise(work: _Work, node: Node) -> bool:
         return False
     aliasing.merge(node, source)
     editor.replace(node, source)
-    _commit(values)
+    editor.set_values(values)
     _prune([node, *chain, first])
     journal.changed(f"{first.name} and {node.name} cancel around {len(chain)} pointwise calls")
     return True

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from transforms.graph.graph_pass import GraphPass, Journal
-from transforms.graph.layouts import Unfit, downstream_values, evaluate, same_layout
+from transforms.graph.layouts import Unfit, downstream_values, evaluate, moved_output
 from transforms.graph.schemas import bound_arguments, qualified_name, schema_of, underlying
 
 if TYPE_CHECKING:
@@ -87,9 +87,7 @@ def _replace(editor: ProgramEditor, aliasing: Aliasing, journal: Journal, node: 
         return str(fault)
     journal.changed(f"{node.name}: {node.target} is now {view.target}")
     node.target, node.args, node.kwargs = view
-    for stale, value in values.items():
-        stale.meta["val"] = value
-        stale.meta.pop("tensor_meta", None)
+    editor.set_values(values)
     aliasing.merge(node, source)
     return None
 
@@ -149,9 +147,8 @@ def _trial(editor: ProgramEditor, aliasing: Aliasing, node: Node) -> tuple[_View
         values = downstream_values(editor, {node: value})
     finally:
         node.target, node.args, node.kwargs = before
-    for output in aliasing.returned(node):
-        if not same_layout(values.get(output, output.meta["val"]), output.meta["val"]):
-            raise Unfit(f"{output.name} is returned and would be laid out otherwise")
+    if moved := moved_output(aliasing.returned(node), values):
+        raise Unfit(moved)
     return view, values
 
 

@@ -118,7 +118,7 @@ class QuantiseWeights(GraphPass):
 
 
 def _naming(parameter: str, names: tuple[str, ...]) -> set[str]:
-    """Those of the names that the parameter bears, or its layer."""
+    """Those of the names of the parameter, or of its layer."""
     return {n for n in names if f"{parameter}.".startswith((f"{n}.", f"{n}_"))}
 
 

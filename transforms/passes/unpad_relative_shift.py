@@ -57,7 +57,7 @@ class UnpadRelativeShift(GraphPass):
     """Replaces Slice(View(Slice(View(Pad(x))))) with Copy(Slice(View(Slice(View(x))))).
 
     The shift of relative positions, as Transformer-XL, Conformer and Parakeet have it, read from
-    places that are linear in the indices. As it is written in models, whoever generates code for it
+    places that are linear in the indices. As it is written in models, generated code for it
     with dynamic sizes has to divide for every element, and to divide polynomials of the sizes to
     find out by what.
 
@@ -184,9 +184,7 @@ def _replace(editor: ProgramEditor, aliasing: Aliasing, shift: _Shift) -> str | 
             editor.graph.erase_node(node)
         return str(fault).strip().splitlines()[0]
     aliasing.adopt(fresh, columns, shares=False)
-    for node, value in values.items():
-        node.meta["val"] = value
-        node.meta.pop("tensor_meta", None)
+    editor.set_values(values)
     editor.replace(columns, fresh)
     return None
 

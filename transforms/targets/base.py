@@ -1,6 +1,6 @@
 """What a target is: all that is special to it, in one object.
 
-Whoever converts, plans, places or checks asks the object; nobody asks which target it is. Modules
+Callers that convert, plan, place or check ask the object; none asks which target it is. Modules
 here are imported where torch is not: what lowers is imported by the method that lowers.
 """
 

@@ -50,7 +50,7 @@ class Step(enum.IntEnum):
     """
 
     RELU = 0
-    LEAKY_RELU = 1  # low: the slope below nought
+    LEAKY_RELU = 1  # low: the slope below zero
     CLAMP = 2  # from low to high
     GELU = 3
     GELU_TANH = 4
@@ -427,7 +427,7 @@ def _sizes(editor: ProgramEditor, node: Node) -> list[int | Node]:
 
 
 def _other(editor: ProgramEditor, chain: _Chain) -> Node | None:
-    """The operand that the calls read, in the product's dtype: a mask as noughts and ones."""
+    """The operand that the calls read, in the product's dtype: a mask as zeros and ones."""
     other, dtype = chain.other, fake_value(chain.product).dtype
     if other is None or fake_value(other).dtype == dtype:
         return other
