@@ -33,7 +33,7 @@ off. It takes a buffer of one element, such as a count of calls, for a constant 
 For Metal, on any host, while code is generated and no longer:
 
 - `torch.mps.is_available`, `torch.backends.mps.is_available`: Inductor generates Metal code only
-  where they say that there is a device; on Linux `mps_host` gives it one.
+  where they say that there is a device; on Linux `mps_host.cpp` gives it one.
 - `torch.backends.mps.get_core_count`: a fixed answer, so that every host generates the same code.
 - `torch._inductor.utils.get_gpu_type`: keeps its first answer, which may be of before.
 - `codegen.mps._embed_headers`, replaced in metal_codegen.py: would put the flattened headers,

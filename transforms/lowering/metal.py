@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import platform
 import tempfile
 import time
@@ -13,6 +15,7 @@ import torch
 from torch.export.passes import move_to_device_pass
 
 from menagerie.format.bundle_manifest import Role
+from menagerie.paths import home
 from menagerie.shims import kernel_symbols
 from transforms.graph.editor import copied
 from transforms.graph.guards import dynamic_sizes_kept
@@ -21,7 +24,6 @@ from transforms.lowering.cpp_codegen import NO_CONSTANTS
 from transforms.lowering.inductor import Backend, generate_code, metal_on_any_host
 from transforms.lowering.mach import link_mach_library
 from transforms.lowering.metal_codegen import MetalScheduling, MetalWrapper, metal_code
-from transforms.lowering.mps_host import provide_mps
 from transforms.lowering.toolchain import Source, find_compiler, link_model_library
 from transforms.targets.base import LoweredFile, LoweredProgram
 from transforms.targets.cpu import host_requirements
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from transforms.lowering.inductor import GeneratedCode
     from transforms.lowering.metal_codegen import MetalCode
+
 
 _OPTIONS: dict[str, object] = {
     # On, it makes convolutions channels-last and adds a transposing kernel before most of them.
@@ -163,4 +166,34 @@ def _emulation(place: str, metal: MetalCode, folder: Path) -> Path | None:
         compiler.link_library([Source("stub", "", ("-fPIC",))], stub, [f"-Wl,-soname,{_RUNTIME}"])
         link_model_library(compiler, _sources(metal), library, stub)
     check_library(place, library, "metal")
+    return library
+
+
+_HOST_FLAGS = ("-std=c++20", "-O1", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-w")
+
+
+@functools.cache
+def provide_mps() -> None:
+    """See to it that tensors can live on the device `mps`, for the rest of this process.
+
+    On Linux the device is in host memory and computes on the CPU; a Mac has the real one.
+
+    Raises:
+        LoweringError: if the device cannot be compiled.
+    """
+    if not torch.backends.mps.is_built():
+        torch.ops.load_library(str(_compiled_mps()))  # type: ignore[no-untyped-call]
+
+
+def _compiled_mps() -> Path:
+    text = Path(__file__).with_name("mps_host.cpp").read_text()
+    compiler = find_compiler()
+    made_of = "\0".join([text, torch.__version__, compiler.version, *_HOST_FLAGS])
+    folder = home() / "host-devices" / hashlib.sha256(made_of.encode()).hexdigest()[:32]
+    library = folder / "mps_host.so"
+    if not library.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        torch_libraries = Path(torch.__file__).parent / "lib"
+        flags = [f"-L{torch_libraries}", "-lc10", "-ltorch_cpu"]
+        compiler.link_library([Source("device", text, _HOST_FLAGS)], library, flags)
     return library

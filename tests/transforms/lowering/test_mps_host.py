@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from transforms.lowering.mps_host import provide_mps
+from transforms.lowering.metal import provide_mps
 
 
 @pytest.fixture(autouse=True, scope="module")
