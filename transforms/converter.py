@@ -23,7 +23,7 @@ from menagerie.validation import Limits
 from menagerie.validation.findings import Verdict
 from transforms.bisect import diagnose
 from transforms.bundle import content_digest
-from transforms.export.prepare import Program, prepare_own
+from transforms.export.prepare import Program, prepare_module
 from transforms.quantisation import INTEGERS
 from transforms.stages import Identity, Stage, lower, prove, seal, transform
 from transforms.targets import target_named
@@ -198,7 +198,7 @@ def _convert(
         ValidationError: the artifact differs from eager; the fault was looked for.
     """
     clock = _Clock()
-    originals = [prepare_own(name, program) for name, program in programs.items()]
+    originals = [prepare_module(name, program) for name, program in programs.items()]
     clock.ended(Stage.EXPORT)
     samples = {name: program.calibration for name, program in programs.items()}
     target, kept = request.target, request.kept

@@ -18,7 +18,7 @@ from menagerie.paths import home
 from menagerie.session import Session
 from menagerie.validation.findings import ValidationReport, Verdict
 from transforms import Program, convert, converter
-from transforms.export.prepare import prepare_own
+from transforms.export.prepare import prepare_module
 from transforms.goldens.examples import resized
 from transforms.targets import target_named
 from zoo.errors import ExportError, UsageError, ValidationError
@@ -122,10 +122,10 @@ def test_one_tensor_given_twice_makes_two_inputs() -> None:
 
     zeros = torch.zeros(2, 3)
     hidden, cell = torch.ones(2, 3), torch.full((2, 3), 5.0)
-    exported = prepare_own("main", Program(Difference(), (zeros, zeros))).exported.program
+    exported = prepare_module("main", Program(Difference(), (zeros, zeros))).exported.program
     assert exported.module()(hidden, cell).tolist() == [[-9.0] * 3] * 2
     program = Program(Difference(), (zeros,), {"cell": zeros})
-    exported = prepare_own("main", program).exported.program
+    exported = prepare_module("main", program).exported.program
     assert exported.module()(hidden, cell=cell).tolist() == [[-9.0] * 3] * 2
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from transforms import Program, run_passes
 from transforms.bisect.reproducer import run_piece
-from transforms.export.prepare import prepare_own
+from transforms.export.prepare import prepare_module
 from zoo.errors import ExportError
 
 
@@ -92,7 +92,7 @@ def test_words_of_cpp(target: str) -> None:
     words = [w for w in [*_WORDS, *_OF_THE_WRAPPER] if not keyword.iskeyword(w)]
     module = _Reserved([w for w in words if not hasattr(nn.Module, w)]).eval()
     inputs = {"operator": torch.randn(3, 4), "template": torch.randn(3, 4)}
-    prepared = prepare_own("main", Program(module, inputs))
+    prepared = prepare_module("main", Program(module, inputs))
     assert prepared.exported.input_names == ("operator", "template")
     program, _ = run_passes(prepared.exported.program, target=target)
     with torch.no_grad():
@@ -108,5 +108,5 @@ def test_words_of_python(word: str) -> None:
     module = nn.Sequential()
     module.add_module(word, nn.Linear(4, 4))
     with pytest.raises(ExportError, match=rf"has {word}\.weight.*{word!r}.*Rename") as raised:
-        prepare_own("main", Program(module.eval(), (torch.randn(2, 4),)))
+        prepare_module("main", Program(module.eval(), (torch.randn(2, 4),)))
     assert raised.value.place == "program main"

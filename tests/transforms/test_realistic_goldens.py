@@ -11,7 +11,7 @@ import torch
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.numerics import Dtype
 from menagerie.validation.findings import CaseKind
-from transforms.export.prepare import Program, prepare_own
+from transforms.export.prepare import Program, prepare_module
 from transforms.goldens.cases import make_goldens, planned_cases
 from transforms.goldens.realistic import Content, Values, content_of, draw
 from zoo.spec import ProgramSpec
@@ -167,7 +167,7 @@ def test_speech_lasts_for_half_a_second_and_no_mask_hides_it() -> None:
 def test_own_modules_meet_pictures_within_the_values_given() -> None:
     """Behind the inputs given: their mean and deviation, nothing beyond their ends."""
     given = torch.rand(2, 3, 16, 16) * 3.0 + 1.0
-    first, last = prepare_own("main", Program(torch.nn.Conv2d(3, 2, 3), (given,))).goldens
+    first, last = prepare_module("main", Program(torch.nn.Conv2d(3, 2, 3), (given,))).goldens
     assert (first.kind, last.kind) == (CaseKind.GIVEN, CaseKind.PICTURE)
     [picture] = last.inputs.values()
     assert picture.shape == given.shape
@@ -178,4 +178,4 @@ def test_own_modules_meet_pictures_within_the_values_given() -> None:
 def test_examples_of_one_value_tell_nothing_of_others() -> None:
     """Zeros alone: what else the program takes is unknown."""
     program = Program(torch.nn.Conv2d(3, 2, 3), (torch.zeros(1, 3, 16, 16),))
-    assert [case.kind for case in prepare_own("main", program).goldens] == [CaseKind.GIVEN]
+    assert [case.kind for case in prepare_module("main", program).goldens] == [CaseKind.GIVEN]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from transforms.export.prepare import Program, prepare_own
+from transforms.export.prepare import Program, prepare_module
 from transforms.export.state import state_of
 from transforms.export.trace import trace
 from zoo.errors import ExportError
@@ -132,7 +132,7 @@ def test_noise_that_is_given_is_no_fault() -> None:
         r"Pass the noise as an input",
         refusal(Holder(Masked())),
     )
-    given = prepare_own("main", Program(Masked(), (X,), {"noise": torch.rand(3, 4)}))
+    given = prepare_module("main", Program(Masked(), (X,), {"noise": torch.rand(3, 4)}))
     assert given.exported.input_names == ("x", "noise")
 
 
@@ -198,4 +198,4 @@ def test_programs_that_were_exported_elsewhere_are_looked_at_too() -> None:
     """An ExportedProgram that writes its input, as a person hands it over."""
     program = torch.export.export(module_of(lambda x: x.add_(1)), (X,), strict=False)
     with pytest.raises(ExportError, match="input 'x' is written"):
-        prepare_own("main", Program(program))
+        prepare_module("main", Program(program))

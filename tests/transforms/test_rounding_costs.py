@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from transforms import convert, quantisation
-from transforms.export.prepare import Program, prepare_own
+from transforms.export.prepare import Program, prepare_module
 from transforms.quantisation import INTEGERS, quantised, to_eight_bits
 from transforms.stages import transform
 from transforms.targets import target_named
@@ -47,7 +47,7 @@ def _x() -> torch.Tensor:
 
 
 def _costs(module: nn.Module, x: torch.Tensor, precision: Precision) -> tuple[LayerCost, ...]:
-    prepared = prepare_own("main", Program(module.eval(), (x,)))
+    prepared = prepare_module("main", Program(module.eval(), (x,)))
     [log] = transform(
         [prepared], None, target_named("cpu"), kept=WeightPrecision(precision)
     ).record.passes
@@ -126,7 +126,7 @@ def test_other_operands_stay_as_they_are() -> None:
     """In integers as in weights alone: the same cost, whatever reads the weight."""
     costs = []
     for precision in (Precision.INT8, Precision.INT8_WEIGHT_ONLY):
-        prepared = prepare_own("main", Program(_Odd().eval(), (_x(),)))
+        prepared = prepare_module("main", Program(_Odd().eval(), (_x(),)))
         done = transform([prepared], [], target_named("cpu"), kept=WeightPrecision(precision))
         costs.append(
             {cost.parameter: cost.result_snr_db for cost in done.record.passes[0].rounding}

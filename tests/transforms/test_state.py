@@ -18,7 +18,7 @@ from menagerie.library import native_tool
 from menagerie.session import Session
 from transforms import Program, convert
 from transforms.bisect import diagnose
-from transforms.export.prepare import prepare, prepare_own
+from transforms.export.prepare import prepare, prepare_module
 from transforms.export.state import state_of
 from transforms.targets import target_named
 from zoo.errors import ExportError, SessionError, UsageError
@@ -223,7 +223,7 @@ def test_chunks_of_a_stream_are_the_whole(target: str, tmp_path: Path) -> None:
 def test_an_exported_program_keeps_its_state_too() -> None:
     """Exported elsewhere, with its own buffers; those that it is given stay as they are."""
     exported = torch.export.export(Stream().eval(), (torch.randn(1, 2, 5),))
-    prepared = prepare_own("main", Program(exported, calls=2))
+    prepared = prepare_module("main", Program(exported, calls=2))
     assert state_of(prepared.exported.program) == ("context",)
     assert prepared.calls == 2
     first, second = prepared.goldens
@@ -262,7 +262,7 @@ def test_an_entrys_program_is_called_as_often_as_it_says() -> None:
 
 def test_the_search_for_a_wrong_node_says_what_it_cannot_search(tmp_path: Path) -> None:
     """It runs calls from the first state alone: of a fault in a later call it says just that."""
-    prepared = prepare_own("main", Program(Cache().eval(), (torch.randn(1, 8),)))
+    prepared = prepare_module("main", Program(Cache().eval(), (torch.randn(1, 8),)))
     found = diagnose(
         {"main": prepared}, [("main", 1), ("main", 3)], None,
         target=target_named("cpu"), tolerances=DEFAULT_TOLERANCES.get,
@@ -299,7 +299,9 @@ def test_what_is_assigned_deep_inside_is_kept() -> None:
             return self.one * 2
 
     inner = Exchanged().eval()
-    prepared = prepare_own("main", Program(nn.Sequential(inner).eval(), (torch.ones(3),), calls=3))
+    prepared = prepare_module(
+        "main", Program(nn.Sequential(inner).eval(), (torch.ones(3),), calls=3)
+    )
     program = prepared.exported.program
     assert set(state_of(program)) == {"0.one", "0.two"}
     assert "forward" not in vars(inner)
@@ -326,7 +328,7 @@ def test_a_buffer_that_was_none_is_refused() -> None:
             return self.cache
 
     with pytest.raises(ExportError, match=r"buffer 'cache' is assigned a tensor.*Register it with"):
-        prepare_own("main", Program(Late().eval(), (torch.ones(3),)))
+        prepare_module("main", Program(Late().eval(), (torch.ones(3),)))
 
 
 def test_memory_under_two_names_is_refused() -> None:
@@ -346,4 +348,4 @@ def test_memory_under_two_names_is_refused() -> None:
             return self.part * 2
 
     with pytest.raises(ExportError, match="one memory with another: register the memory once"):
-        prepare_own("main", Program(Twice().eval(), (torch.ones(4, 2),)))
+        prepare_module("main", Program(Twice().eval(), (torch.ones(4, 2),)))

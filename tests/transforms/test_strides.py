@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from menagerie.session import Session
 from transforms import Program, convert
 from transforms.export import trace
-from transforms.export.prepare import prepare_own
+from transforms.export.prepare import prepare_module
 from transforms.goldens.examples import rows_apart
 from zoo.errors import ExportError, ValidationError
 
@@ -205,7 +205,7 @@ def _first_inputs(prepared: Prepared) -> list[torch.Tensor]:
 )
 def test_rows_of_an_expanded_example_differ_in_a_golden_case(example: torch.Tensor) -> None:
     """The first case is what was given; the last has some of its values, and a mask as many."""
-    first, last = _first_inputs(prepare_own("main", Program(_RowSums(), (example,))))
+    first, last = _first_inputs(prepare_module("main", Program(_RowSums(), (example,))))
     assert torch.equal(first, example)
     assert first.is_contiguous()
     repeated = example.stride().index(0)

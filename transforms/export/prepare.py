@@ -1,7 +1,7 @@
 """A program made ready for the passes: golden cases from eager, then the export.
 
 It is one of a manifest's entry (`prepare`), or a module as a PyTorch engineer has it, with what it
-is called with and its dynamic sizes (`Program`, `prepare_own`).
+is called with and its dynamic sizes (`Program`, `prepare_module`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def beside(work: Callable[[], T], classes: Sequence[type]) -> Callable[[], T]:
+def in_fork(work: Callable[[], T], classes: Sequence[type]) -> Callable[[], T]:
     """Begin `work` in a fork of this process; the function returned waits for what it gives.
 
     A process and not a thread, since torch.export changes `nn.Module` for all threads as it traces.
@@ -137,7 +137,7 @@ def prepare(
         model: the whole model, in eval mode; float inputs take the dtype of its parameters.
         spec: the program.
         real: inputs of the last golden case, where the entry has samples.
-        forks: make the golden cases in a fork while it is exported; see `beside`.
+        forks: make the golden cases in a fork while it is exported; see `in_fork`.
 
     Raises:
         ExportError: if eager fails on a case or the program cannot be exported.
@@ -148,7 +148,7 @@ def prepare(
         cases = make_goldens(model, spec, dtype=dtype, real=real)
         return cases, exact_outputs(model, cases, lambda wide: called_as(wide, spec))
 
-    made = beside(goldens, (GoldenCase, CaseKind)) if forks else _at_once(goldens)
+    made = in_fork(goldens, (GoldenCase, CaseKind)) if forks else _at_once(goldens)
     try:
         exported = export_program(model, spec, first_inputs(spec, dtype, real))
     finally:
@@ -157,9 +157,8 @@ def prepare(
     if not exported.state:
         return Prepared(spec.name, exported, cases, called_as(model, spec), exact=exact)
     cases = make_goldens(model, spec, dtype=dtype, calls=spec.calls)
-    module = CallableProgram(model, spec)
-    eager = from_first_state(module, module)
-    return Prepared(spec.name, exported, cases, lambda inputs: eager(*inputs.values()), spec.calls)
+    eager = from_first_state(model, called_as(model, spec))
+    return Prepared(spec.name, exported, cases, eager, spec.calls)
 
 
 def _at_once(work: Callable[[], T]) -> Callable[[], T]:
@@ -199,7 +198,7 @@ class Program:
 
 
 @without_fast_path()
-def prepare_own(name: str, program: Program) -> Prepared:
+def prepare_module(name: str, program: Program) -> Prepared:
     """Export a program and make its golden cases; see `example_goldens` for these.
 
     Args:

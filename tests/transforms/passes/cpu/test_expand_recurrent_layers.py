@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from menagerie.session import Session
 from transforms import Program, convert, run_passes
 from transforms.bisect.reproducer import run_piece
-from transforms.export.prepare import prepare_own
+from transforms.export.prepare import prepare_module
 from transforms.passes.cpu.expand_recurrent_layers import ExpandRecurrentLayers
 from zoo.errors import ExportError, LoweringError
 
@@ -111,7 +111,7 @@ def test_dropout_that_is_on_is_refused(tmp_path: Path) -> None:
     layer = nn.LSTM(4, 5, 2, dropout=0.2).train()
     with pytest.raises(ExportError, match=r"random numbers are drawn by .*aten\.lstm\.input.*eval"):
         convert(layer, (torch.randn(3, 2, 4),), out=tmp_path / "made")
-    prepare_own("main", Program(nn.LSTM(4, 5, 2).train(), (torch.randn(3, 2, 4),)))
+    prepare_module("main", Program(nn.LSTM(4, 5, 2).train(), (torch.randn(3, 2, 4),)))
 
 
 def _export(
