@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from transforms.bisect.pieces import (
+    MOST_PIECES,
     Difference,
     Piece,
     Tolerances,
@@ -12,6 +13,7 @@ from transforms.bisect.pieces import (
     difference,
     divergence_at,
     extract,
+    grown,
     is_probe,
     with_outputs,
 )
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from transforms.bisect.pieces import Deadline, Runner
 
 _PROBES = 8  # inner nodes looked at in one lowering
-_MOST_PIECES = 12  # lowerings spent on a smaller reproducer
 _CRASHED = Difference(float("inf"), float("-inf"), passed=False)
 
 
@@ -118,53 +119,44 @@ class LoweredSearch:
 
     def _shrink(self, node: Node) -> tuple[Piece, Node, Difference | None]:
         """The smallest piece ending in `node` that is wrong, and the node to blame in it."""
-        chosen = [node]
-        for _ in range(_MOST_PIECES):
-            if self._deadline.passed:
-                break
-            piece, distance = self._alone(chosen)
-            if distance is not None:
-                return self._without_needless(piece, chosen, node, distance)
-            layer = {m for n in chosen for m in n.all_input_nodes if m.op == "call_function"} - set(
-                chosen
-            )
-            if not layer:
-                break
-            chosen = self._sorted([*layer, *chosen])
-        whole = with_outputs(self._program, [node.name])
-        return Piece(whole, tuple(self._inputs)), node, None
-
-    def _without_needless(
-        self, piece: Piece, chosen: list[Node], node: Node, distance: Difference
-    ) -> tuple[Piece, Node, Difference]:
-        """Drop producers, nearest to the input first, while the rest still goes wrong."""
-        for candidate in [n for n in chosen if n is not node][:_MOST_PIECES]:
-            if self._deadline.passed:
+        found = grown(
+            self._program,
+            self._inputs,
+            [node],
+            around=lambda each: each.all_input_nodes,
+            wrong=self._wrong,
+            deadline=self._deadline,
+        )
+        if found is None:
+            whole = with_outputs(self._program, [node.name])
+            return Piece(whole, tuple(self._inputs)), node, None
+        piece, chosen, distance = found
+        for candidate in [n for n in chosen if n is not node][:MOST_PIECES]:
+            if self._deadline.passed:  # those nearest to the input are dropped first
                 break
             fewer = [n for n in chosen if n is not candidate]
-            smaller, seen = self._alone(fewer)
+            smaller = extract(self._program, {n.name for n in fewer}, self._inputs)
+            seen = self._wrong(smaller)
             if seen is not None:
                 chosen, piece, distance = fewer, smaller, seen
         return piece, chosen[0] if len(chosen) == 1 else node, distance
 
-    def _alone(self, chosen: Sequence[Node]) -> tuple[Piece, Difference | None]:
-        """Lower only these nodes, on eager's values; how wrong they are; None: they are not."""
-        piece = extract(self._program, {n.name for n in chosen}, self._inputs)
+    def _wrong(self, piece: Piece) -> Difference | None:
+        """How wrong a piece is, lowered alone, on eager's values; None: it is not."""
         names = [n.name for n in output_nodes(piece.program)]
         expected = capture(piece.program, piece.inputs, names)
         try:
             results = self._run(piece.program, piece.inputs)
         except LoweringError:
-            return piece, None  # a piece may be one that the compiler does not take
+            return None  # a piece may be one that the compiler does not take
         except MenagerieError:
-            return piece, _CRASHED
+            return _CRASHED
         seen = [
             difference(expected[name], result, self._tolerances)
             for name, result in zip(names, results, strict=True)
             if comparable(expected[name])
         ]
-        wrong = [d for d in seen if not d.passed]
-        return piece, wrong[-1] if wrong else None
+        return next((d for d in reversed(seen) if not d.passed), None)
 
 
 def _producers(node: Node) -> set[Node]:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -32,11 +32,12 @@ from zoo.records import Divergence, DivergenceStage
 from zoo.spec import DEFAULT_TOLERANCES, Dtype, Tolerance
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from torch.export import ExportedProgram
 
 
+T = TypeVar("T")
 Tolerances = Callable[[Dtype], Tolerance | None]
 _NAMES = frozenset(str(d) for d in Dtype)
 
@@ -180,6 +181,45 @@ def extract(
         feeding = _feeding(chosen)
     values = capture(program, inputs, [n.name for n in feeding])
     return _Extraction(program, values).build(feeding, chosen)
+
+
+MOST_PIECES = 12  # tried on the way to a small one
+
+
+def grown(
+    program: ExportedProgram,
+    inputs: Sequence[torch.Tensor],
+    chosen: Sequence[Node],
+    *,
+    around: Callable[[Node], Iterable[Node]],
+    wrong: Callable[[Piece], T | None],
+    deadline: Deadline,
+) -> tuple[Piece, list[Node], T] | None:
+    """The first piece of a program that is wrong, of some nodes and ever more around them.
+
+    Args:
+        program: where the nodes are.
+        inputs: a tensor for each of its user inputs, in order.
+        chosen: the nodes to begin with.
+        around: those that a node's piece grows by.
+        wrong: what is wrong with a piece; None: nothing.
+        deadline: when to give up.
+
+    Returns:
+        The piece, its nodes in graph order and what is wrong with it; None where none was found.
+    """
+    nodes = list(chosen)
+    for _ in range(MOST_PIECES):
+        if not nodes or deadline.passed:
+            break
+        piece = extract(program, {n.name for n in nodes}, inputs)
+        if (found := wrong(piece)) is not None:
+            return piece, nodes, found
+        layer = {m for n in nodes for m in around(n) if m.op == "call_function"} - set(nodes)
+        if not layer:
+            break
+        nodes = [n for n in program.graph.nodes if n in layer or n in nodes]
+    return None
 
 
 def _feeding(chosen: Sequence[Node]) -> list[Node]:

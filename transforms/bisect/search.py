@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from transforms.bisect.pieces import (
     default_tolerances,
     difference,
     divergence_at,
-    extract,
+    grown,
     is_probe,
 )
 from transforms.bisect.reproducer import Origin, runner, save
@@ -198,9 +199,6 @@ def diagnose(
     return Diagnosis(detail=_NOTHING_FOUND)
 
 
-_MOST_ROUNDS = 12  # of growing a piece
-
-
 def compare_programs(
     before: ExportedProgram,
     after: ExportedProgram,
@@ -257,35 +255,26 @@ def smallest_for_pass(
 ) -> Piece:
     """A small part of `before` that the pass makes wrong; all of it where none is found in time."""
     kept = {n.name: n for n in after.graph.nodes}
-    calls = _calls(before)
+    calls = [n for n in before.graph.nodes if n.op == "call_function"]
     gone = [n for n in calls if n.name not in kept]
-    chosen = dict.fromkeys(gone or [n for n in calls if not _is_same(n, kept[n.name])])
-    for _ in range(_MOST_ROUNDS):
-        if not chosen or deadline.passed:
-            break
-        piece = extract(before, {n.name for n in chosen}, inputs)
-        if _goes_wrong(piece, graph_pass, tolerances):
-            return piece
-        around = [m for n in chosen for m in (*n.all_input_nodes, *n.users)]
-        grown = dict.fromkeys([*chosen, *(m for m in around if m.op == "call_function")])
-        if len(grown) == len(chosen):
-            break
-        chosen = grown
-    return Piece(before, tuple(inputs))
+    found = grown(
+        before,
+        inputs,
+        gone or [n for n in calls if not _is_same(n, kept[n.name])],
+        around=lambda each: (*each.all_input_nodes, *each.users),
+        wrong=functools.partial(_wrong_after, graph_pass, tolerances),
+        deadline=deadline,
+    )
+    return Piece(before, tuple(inputs)) if found is None else found[0]
 
 
 def _is_same(before: Node, after: Node) -> bool:
     return after.target == before.target and str(after.args) == str(before.args)
 
 
-def _goes_wrong(piece: Piece, graph_pass: GraphPass, tolerances: Tolerances) -> bool:
+def _wrong_after(graph_pass: GraphPass, tolerances: Tolerances, piece: Piece) -> Divergence | None:
     try:
         rewritten, _ = graph_pass(piece.program)
     except MenagerieError:
-        return False
-    found = compare_programs(piece.program, rewritten, piece.inputs, tolerances)
-    return found is not None
-
-
-def _calls(program: ExportedProgram) -> list[Node]:
-    return [n for n in program.graph.nodes if n.op == "call_function"]
+        return None
+    return compare_programs(piece.program, rewritten, piece.inputs, tolerances)
