@@ -80,11 +80,11 @@ def counted(command: Sequence[str], folder: Path) -> int:
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
     valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
-    told = subprocess.run(
+    printed = subprocess.run(
         [*valgrind, *command], check=True, env=environment, text=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     ).stderr  # fmt: skip
-    [count] = _COUNT.findall(told)
+    [count] = _COUNT.findall(printed)
     return int(count)
 
 
@@ -99,7 +99,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--record", action="store_true", help="keep these counts")
-    wish = parser.parse_args()
+    options = parser.parse_args()
     if shutil.which("valgrind") is None:
         sys.exit("apt install valgrind")
     with tempfile.TemporaryDirectory() as scratch:
@@ -109,7 +109,7 @@ def main() -> None:
     for name, count in found.items():
         more = f", {change(count, before[name]):+.2%}" if name in before else ""
         print(f"{name}: {count:,} instructions{more}")
-    if wish.record:
+    if options.record:
         kept = json.loads(_RECORD.read_text()) | {kind(): found}
         _RECORD.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
 

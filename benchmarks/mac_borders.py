@@ -188,9 +188,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     only = {"ours": ours, "torch": of_torch, "mlx": of_mlx}
     parser.add_argument("--only", choices=only, help="print these milliseconds as JSON")
-    wish = parser.parse_args()
-    if wish.only:
-        print(json.dumps(only[wish.only]()))
+    options = parser.parse_args()
+    if options.only:
+        print(json.dumps(only[options.only]()))
         return
     columns = {way: _in_a_process("ours", graph_from) for way, graph_from in WAYS.items()}
     if torch.backends.mps.is_available():

@@ -94,10 +94,10 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("bundle", type=Path)
     parser.add_argument("--alone", action="store_true", help="the artifact without PyTorch")
-    wish = parser.parse_args()
+    options = parser.parse_args()
     print("| program | contender | ms |\n|---|---|---:|")
-    for program, contender, took in rows(wish.model, wish.bundle, alone=wish.alone):
-        print(f"| {wish.model}/{program} | {contender} | {took:.3f} |", flush=True)
+    for program, contender, took in rows(options.model, options.bundle, alone=options.alone):
+        print(f"| {options.model}/{program} | {contender} | {took:.3f} |", flush=True)
 
 
 if __name__ == "__main__":

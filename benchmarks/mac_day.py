@@ -110,13 +110,13 @@ def _counts(python: str, models: Sequence[str]) -> tuple[Step, ...]:
 def run(step: Step, folder: Path, limit: float = LIMIT) -> str:
     """A line of the report, of a step that may take so many seconds."""
     begun = time.monotonic()
-    told, code = _told(step, limit)
-    (folder / f"{step.name}.txt").write_text(f"$ {' '.join(step.command)}\n{told}")
+    said, code = _output(step, limit)
+    (folder / f"{step.name}.txt").write_text(f"$ {' '.join(step.command)}\n{said}")
     outcome = "passed" if code == 0 else f"FAILED with {code}"
     return f"| {step.name} | {outcome} | {time.monotonic() - begun:.0f} s |"
 
 
-def _told(step: Step, limit: float) -> tuple[str, int]:
+def _output(step: Step, limit: float) -> tuple[str, int]:
     """What a command says, whatever bytes that is, and its exit code: the shell's if it is none."""
     given = {"MENAGERIE_METAL_GRAPH_FROM": step.graph_from} if step.graph_from else {}
     try:
@@ -128,8 +128,8 @@ def _told(step: Step, limit: float) -> tuple[str, int]:
     except OSError as error:
         return f"{error}\n", 127
     except subprocess.TimeoutExpired as late:
-        told = (late.stdout or b"").decode(errors="replace")
-        return f"{told}\nended after {limit:.0f} s\n", _TIMED_OUT
+        said = (late.stdout or b"").decode(errors="replace")
+        return f"{said}\nended after {limit:.0f} s\n", _TIMED_OUT
     return done.stdout, done.returncode
 
 

@@ -122,11 +122,11 @@ HEAD = (
 )  # fmt: skip
 
 
-def _zoo(*words: object, told: bool = True) -> bool:
-    """Whether a command succeeds; `told`: with what it says of it."""
+def _zoo(*words: object, shown: bool = True) -> bool:
+    """Whether a command succeeds; `shown`: with what it prints."""
     done = subprocess.run(
         [Path(sys.executable).with_name("zoo"), *map(str, words)],
-        stdout=subprocess.DEVNULL, stderr=None if told else subprocess.DEVNULL, check=False,
+        stdout=subprocess.DEVNULL, stderr=None if shown else subprocess.DEVNULL, check=False,
     )  # fmt: skip
     return done.returncode == 0
 
@@ -140,7 +140,7 @@ def fetch(model: str, folder: Path) -> Path:
     if Path(model).is_dir():
         return Path(model)
     words = ("pull", model, "--target", "metal", "--platform", "metal-macos-arm64", "-o", folder)
-    if not _zoo(*words, told=False):
+    if not _zoo(*words, shown=False):
         _zoo("convert", model, "--target", "metal", "--random-weights", "0")
         if not _zoo(*words):
             raise RuntimeError("it was neither pulled nor converted")
@@ -160,8 +160,8 @@ def main() -> None:
     )
     parser.add_argument("models", nargs="*", help="names, or folders of bundles")
     parser.add_argument("--all", action="store_true", help="every model that is for Metal")
-    wish = parser.parse_args()
-    models = models_for_metal() if wish.all else wish.models
+    options = parser.parse_args()
+    models = models_for_metal() if options.all else options.models
     if not models:
         parser.error("name models, or say --all")
     print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}", flush=True)

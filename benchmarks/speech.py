@@ -170,11 +170,11 @@ def _command(kind: str, model: str, threads: int, folder: Path) -> list[str]:
 
 
 def _line(row: Row) -> str:
-    told = f"{row.tokens}" if row.as_artifact else f"{row.tokens}, others"
+    tokens = f"{row.tokens}" if row.as_artifact else f"{row.tokens}, others"
     times = f"{milliseconds(row.minimum_ms)} | {milliseconds(row.median_ms)}"
     shares = f"{row.real_time_factor:.3f} | {row.of_eager:.2f}"
     return (
-        f"| `{row.model}` | {row.threads} | {row.contender} | {told} | {times} | {shares} "
+        f"| `{row.model}` | {row.threads} | {row.contender} | {tokens} | {times} | {shares} "
         f"| {size(row.peak_bytes)} |"
     )
 

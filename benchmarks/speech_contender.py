@@ -63,7 +63,7 @@ class Task:
         )
 
     def head(self) -> Any:
-        """The release's first head; a Whisper's is told the language, and when to end."""
+        """The release's first head; a Whisper's with the language, and when to end."""
         assert self.recipe is not None
         head = next(iter(self.recipe.heads.values()))
         if isinstance(head, WhisperHead):
@@ -77,7 +77,7 @@ class Task:
             return dict(kept)
 
     def transcribe(self, runs: Mapping[str, Run]) -> Transcribe:
-        """Our decoding loop over programs, whoever runs them."""
+        """Our decoding loop over programs, run by any contender."""
         if self.recipe is None:
             [run], features, blank = runs.values(), self.features(), self.options["blank"]
             return lambda: [e.token for e in greedy_ctc(run(features)["logits"][0], blank)]

@@ -57,35 +57,35 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> None:
     """Measure, then print."""
-    wish = _arguments()
+    options = _arguments()
     times: list[Latency] = []
     starts: list[Start] = []
     made: list[Conversion] = []
-    for model in wish.models:
+    for model in options.models:
         with tempfile.TemporaryDirectory() as folder:
-            first = Task(model, wish.threads[0], Path(folder))
-            store = open_store(wish.store)
+            first = Task(model, options.threads[0], Path(folder))
+            store = open_store(options.store)
             store.pull(store.find(model, "cpu"), first.bundle)
             first.write()
-            found = [convert(first, peer) for peer in wish.against]
+            found = [convert(first, peer) for peer in options.against]
             made += found
             able = [*OWN, *(each.contender for each in found if not each.failure)]
-            for threads in wish.threads:
-                times += _timed(Task(model, threads, first.folder), able, wish.seconds)
+            for threads in options.threads:
+                times += _timed(Task(model, threads, first.folder), able, options.seconds)
             _check([each for each in times if each.model == model])
-            if wish.start:
+            if options.start:
                 kinds = [kind for kind in able if kind is not Contender.EAGER]
                 starts += [start(first, *start_command(first, kind)) for kind in [None, *kinds]]
         print(f"{model}: done", file=sys.stderr, flush=True)
     print(latency_table(times))
     if starts:
         print("\n" + start_table(starts))
-    if wish.convert or any(each.failure for each in made):
+    if options.convert or any(each.failure for each in made):
         print("\n" + conversions_table(made))
-    if wish.json is not None:
+    if options.json is not None:
         kept = {"latency": times, "start": starts, "conversion": made}
         plain = {name: [asdict(row) for row in rows] for name, rows in kept.items()}
-        wish.json.write_text(json.dumps(plain, indent=1) + "\n")
+        options.json.write_text(json.dumps(plain, indent=1) + "\n")
 
 
 def _check(times: list[Latency]) -> None:

@@ -89,8 +89,8 @@ def convert(task: Task, contender: Contender) -> Conversion:
         ended = subprocess.run(order, check=False, capture_output=True, text=True)
         if ended.returncode:
             said = [f"exit code {ended.returncode}", *ended.stderr.split("\n")]
-            told = next(line for line in reversed(said) if line.strip())[:200]
-            return Conversion(task.model, contender, time.perf_counter() - began, told)
+            reason = next(line for line in reversed(said) if line.strip())[:200]
+            return Conversion(task.model, contender, time.perf_counter() - began, reason)
     return Conversion(task.model, contender, time.perf_counter() - began)
 
 
@@ -146,8 +146,8 @@ def start(task: Task, name: str, command: Sequence[str], times: int = 5) -> Star
     found = []
     for _ in range(times):
         order = [sys.executable, "-I", "-S", str(_STARTED), *command]
-        told = subprocess.run(order, check=True, capture_output=True, text=True).stdout
-        found.append(json.loads(told))
+        printed = subprocess.run(order, check=True, capture_output=True, text=True).stdout
+        found.append(json.loads(printed))
         if found[-1]["code"] != 0:
             raise subprocess.CalledProcessError(found[-1]["code"], command)
     return Start(

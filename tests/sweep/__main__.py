@@ -48,18 +48,18 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> None:
     """Run and write."""
-    wish = _arguments()
+    options = _arguments()
     cases, results = catalogue(), Results()
-    bounds = Bounds(wish.minutes * 60, wish.gigabytes)
-    patterns = wish.models or ["*"]
+    bounds = Bounds(options.minutes * 60, options.gigabytes)
+    patterns = options.models or ["*"]
     chosen = [name for p in patterns for name in cases if fnmatch.fnmatch(name.lower(), p.lower())]
     lacking = [
         (target, name)
-        for target in ([] if wish.only_table else wish.target or ["cpu"])
+        for target in ([] if options.only_table else options.target or ["cpu"])
         for name in dict.fromkeys(chosen)
-        if _lacks(results.records.get(target, {}).get(name), again=wish.again, anew=wish.anew)
+        if _lacks(results.records.get(target, {}).get(name), again=options.again, anew=options.anew)
     ]
-    with ThreadPoolExecutor(wish.jobs) as pool:
+    with ThreadPoolExecutor(options.jobs) as pool:
         running = {
             pool.submit(run, name, target, bounds): (target, name) for target, name in lacking
         }

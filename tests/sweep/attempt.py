@@ -48,14 +48,14 @@ def attempt(case: Case, target: str, out: Path) -> Record:
     try:
         sample = _sample(case)
     except Exception as error:  # the library's own, on this machine
-        return _told(Record("does not run", exported=False), error)
+        return _failed(Record("does not run", exported=False), error)
     found = Record("failed", parameters=sum(p.numel() for p in sample.module.parameters()))
     refused: dict[str, str] = {}
     for wanted in _attempts(sample):
         try:
             made = _convert(sample, wanted, target, out)
         except Exception as error:  # what is none of ours is a row as well
-            found = _told(found, error)
+            found = _failed(found, error)
             refused.setdefault(_named(sample, wanted), found.text)
             continue
         narrowed = "; ".join(f"{names}: {_line(text)}" for names, text in refused.items())
@@ -120,7 +120,7 @@ def _exports(sample: Sample) -> bool:
     return True
 
 
-def _told(found: Record, error: Exception) -> Record:
+def _failed(found: Record, error: Exception) -> Record:
     """The record of a failure, by the kind of its error."""
     from zoo.errors import MenagerieError, UnsupportedKernels, ValidationError
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 README = Path(__file__).parents[2] / "README.md"
 TABLE = Path(__file__).with_name("TABLE.md")
 _MARK = "<!-- written by `make sweep` -->"
-_TEXT = 240  # characters of a reason; the whole stands in results.json
+_TEXT = 240  # characters of a reason; the whole is in results.json
 _HEAD = """# Which models convert
 
 Written by `make sweep` (`python -m tests.sweep --help`) from [results.json](results.json),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def test_the_readme_says_what_the_results_say() -> None:
-    """The sentence is generated; whoever edits it, or the results, runs `make sweep` again."""
+    """The sentence is generated: after an edit of it, or of the results, run `make sweep` again."""
     said = sentence(Results())
     assert with_sentence(README.read_text(), said) == README.read_text()
     assert said.partition("; its [table]")[0] in TABLE.read_text()
