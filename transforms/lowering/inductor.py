@@ -40,7 +40,7 @@ For Metal, on any host, while code is generated and no longer:
   150 KB, into every kernel. They are kept once a bundle instead.
 - `torch.utils._cpp_embed_headers._embed_headers`: flattens them, as the former would.
 
-`tests/transforms/test_inductor.py` fails with a clear message when torch changes any of them.
+`tests/transforms/lowering/test_inductor.py` fails with a clear message when torch changes one.
 """
 
 from __future__ import annotations

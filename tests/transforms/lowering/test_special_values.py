@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-DOCUMENT = Path(__file__).parents[2] / "docs/special-values.md"
+DOCUMENT = Path(__file__).parents[3] / "docs/special-values.md"
 OUTPUTS = 32  # of one program
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.uint8)

@@ -22,7 +22,7 @@ aten = torch.ops.aten
 
 _ROWS = 40000  # many enough for the gate
 _DIALECTS = ("training", "core")
-_SWEEP = Path(__file__).parents[2] / "benchmarks" / "fuse_cat_linear.md"
+_SWEEP = Path(__file__).parents[3] / "benchmarks" / "fuse_cat_linear.md"
 
 
 class _Joined(nn.Module):
