@@ -178,7 +178,7 @@ def _stored(weight: Quantised, scheme: Scheme) -> dict[str, torch.Tensor]:
 
 
 def content_digest(value: torch.Tensor) -> bytes:
-    """SHA-256 of a tensor's dtype, shape and elements, however these lie."""
+    """SHA-256 of a tensor's dtype, shape and elements, in any layout."""
     value = value.detach().cpu().contiguous()
     digest = hashlib.sha256(f"{value.dtype}{tuple(value.shape)}".encode())
     digest.update(value.reshape(-1).view(torch.uint8).numpy().data if value.numel() else b"")
@@ -190,7 +190,7 @@ def _entry(folder: Path, parts: ProgramParts, weights: _Weights) -> BundleProgra
     signature = prepared.exported.signature
     golden = parts.lowered.library.parent / "golden.safetensors"
     kinds = {str(number): case.kind.value for number, case in enumerate(prepared.goldens)}
-    save_noted(_golden_tensors(prepared.goldens) | dict(prepared.exact), golden, kinds)
+    save_with_metadata(_golden_tensors(prepared.goldens) | dict(prepared.exact), golden, kinds)
     files = {
         Role.LIBRARY: LoweredFile(parts.lowered.library),
         Role.GOLDEN: LoweredFile(golden),
@@ -264,7 +264,9 @@ def _versions(target: Target) -> dict[str, str]:
 _LENGTH = 8  # bytes before the header, which say how long it is
 
 
-def save_noted(tensors: Mapping[str, torch.Tensor], path: Path, notes: Mapping[str, str]) -> None:
+def save_with_metadata(
+    tensors: Mapping[str, torch.Tensor], path: Path, notes: Mapping[str, str]
+) -> None:
     """Write tensors, and notes in the file's `__metadata__`."""
     save_file(dict(tensors), path, metadata=dict(notes))
     with path.open("r+b") as file:

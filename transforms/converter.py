@@ -252,7 +252,7 @@ def _search(
             folder=folder,
             seconds=request.search_seconds,
         )
-    except MenagerieError as error:  # the verdict stands
+    except MenagerieError as error:  # the verdict stays
         return Diagnosis(detail=f"The search for the cause ended early: {error}")
 
 
@@ -340,7 +340,7 @@ def _programs(module: Any, single: Program) -> dict[str, Program]:
     """The bundle's programs by name; one alone is called `main`.
 
     Raises:
-        UsageError: a name or a program is none.
+        UsageError: a name or a program is not valid.
     """
     if not isinstance(module, Mapping):
         return {"main": _checked("program main", single)}
@@ -360,7 +360,7 @@ def _checked(place: str, program: Program | tuple[Any, ...]) -> Program:
     """The program, made of a tuple where it is one.
 
     Raises:
-        UsageError: it is neither, or its module is none.
+        UsageError: it is neither, or its module is not valid.
     """
     most = sum(not field.kw_only for field in dataclasses.fields(Program))
     if isinstance(program, tuple) and 0 < len(program) <= most:
@@ -380,7 +380,7 @@ def _check_time(threads: int, **seconds: float) -> None:
     """Refuse what would be found out after minutes.
 
     Raises:
-        UsageError: a number is none of threads or seconds.
+        UsageError: a number of threads or seconds is not valid.
     """
     if not isinstance(threads, int) or not 0 < threads <= _MOST_THREADS:
         fact = f"there are no {threads!r} threads"
@@ -431,7 +431,7 @@ def _model_name(wanted: str, programs: Mapping[str, Program]) -> str:
     """What the bundle calls its model: what is wanted, else the class of its only module.
 
     Raises:
-        UsageError: the wanted name is none.
+        UsageError: the wanted name is not valid.
     """
     if wanted:
         if not _NAME.fullmatch(wanted):
@@ -449,7 +449,7 @@ def _tolerances(
     """Tolerances by dtype over those that a precision has; a number is the largest absolute error.
 
     Raises:
-        UsageError: a dtype is none, or has no tolerance.
+        UsageError: a dtype is unknown, or has no tolerance.
     """
     made = usual_tolerances(precision)
     for name, tolerance in (wanted or {}).items():

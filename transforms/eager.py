@@ -59,7 +59,7 @@ def eager_accuracy(
     right = 0
     for start in range(0, len(labels), gate.batch):
         batch = slice(start, start + gate.batch)
-        with torch.no_grad(), one_thread():  # the figure stands in the manifest
+        with torch.no_grad(), one_thread():  # the figure is in the manifest
             results = module(*(tensor[batch] for tensor in inputs))
         scores = _scores(results, gate)
         right += int((scores.argmax(-1) == labels[batch]).sum())
@@ -123,10 +123,10 @@ def speech_parts(
         model: in eval mode.
         spec: what its entry says of speech.
         programs: the entry's.
-        context: where the entry stands.
+        context: where the entry is.
 
     Raises:
-        SourceError: if the recordings cannot be had, or the recipe is none.
+        SourceError: if the recordings cannot be had, or the recipe is not valid.
     """
     if spec.gate is None:
         return SpeechParts(recipe(spec), None)
@@ -174,7 +174,7 @@ def measure_beside_eager(
     """Time the programs of a bundle and eager PyTorch in turns, on the same inputs and threads.
 
     The artifact runs in a process of its own without torch, eager in this one. The golden case is
-    the stand-in (`menagerie.validation.checks`), by the times that eager took to make them.
+    a representative one (`menagerie.validation.checks`), by the times that eager took.
 
     Args:
         bundle: written, not yet proven.

@@ -79,7 +79,7 @@ def read_dynamic(text: str) -> tuple[list[tuple[str, int]], int, int]:
         text: `NAME:AXIS=LOW..HIGH`, several of the former with commas.
 
     Raises:
-        UsageError: the text is none, or names a place twice.
+        UsageError: the text is not valid, or names a place twice.
     """
     match = _DYNAMIC.fullmatch(text)
     if match is None or int(match[2]) >= int(match[3]):
@@ -100,7 +100,7 @@ def read_input(text: str) -> torch.Tensor:
     integers from LOW to HIGH, both included, by default 0 and 1.
 
     Raises:
-        UsageError: the text is neither, or its range is none of its dtype.
+        UsageError: the text is neither, or its range does not fit its dtype.
     """
     if text.endswith(".npy"):
         return torch.from_numpy(read_array(text))

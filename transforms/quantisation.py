@@ -218,7 +218,7 @@ class ProductRun(Recorder):
 
     Args:
         program: whose graph is run; its weights and buffers stay as they are.
-        weights: by placeholder, a tensor that may stand in a weight's place.
+        weights: by placeholder, a tensor that may take a weight's place.
     """
 
     def __init__(self, program: ExportedProgram, weights: Mapping[Node, torch.Tensor]) -> None:

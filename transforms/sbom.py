@@ -31,7 +31,7 @@ class Part:
     """Something of others that is inside, or that is asked for at run time.
 
     `how`: `headers` and `static` parts are inside a library, `dynamic` ones beside it; `sha256` is
-    of the source that was compiled, where it lies in this repository.
+    of the source that was compiled, where it is in this repository.
     """
 
     name: str

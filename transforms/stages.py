@@ -261,7 +261,7 @@ def prove(
         lowered: what lowering said; where that has latencies, the artifact is not timed again.
         limits: of the run.
         stages: how long each stage took, asked when the run is over.
-        judge: `menagerie.validation.validate`, or a stand-in of tests.
+        judge: `menagerie.validation.validate`, or a replacement in tests.
     """
     limits = replace(limits, measure_seconds=0.0) if lowered.artifact_latency else limits
     validation = with_latencies(judge(bundle, limits=limits), lowered.artifact_latency)

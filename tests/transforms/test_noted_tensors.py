@@ -8,7 +8,7 @@ import torch
 from safetensors import safe_open
 
 from menagerie.tensor_files import read_notes, read_tensors
-from transforms.bundle import save_noted
+from transforms.bundle import save_with_metadata
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ def test_the_same_bytes_each_time(tmp_path: Path) -> None:
     contents = set()
     for number in range(12):
         path = tmp_path / f"{number}.safetensors"
-        save_noted(tensors, path, dict(reversed(_NOTES.items())) if number % 2 else _NOTES)
+        save_with_metadata(tensors, path, dict(reversed(_NOTES.items())) if number % 2 else _NOTES)
         contents.add(path.read_bytes())
     assert len(contents) == 1
 
@@ -30,7 +30,7 @@ def test_the_same_bytes_each_time(tmp_path: Path) -> None:
 def test_it_is_a_file_of_safetensors(tmp_path: Path) -> None:
     """The library and our own reader find tensors and notes."""
     path = tmp_path / "a.safetensors"
-    save_noted({"b": torch.arange(3.0)}, path, _NOTES)
+    save_with_metadata({"b": torch.arange(3.0)}, path, _NOTES)
     with safe_open(path, "pt") as found:
         assert found.metadata() == _NOTES
         assert torch.equal(found.get_tensor("b"), torch.arange(3.0))

@@ -172,7 +172,7 @@ def _producers(node: Node) -> set[Node]:
 
 
 def _nearest_probes(node: Node) -> set[Node]:
-    """The probes that feed `node`, directly or through what is none (tuples, integers)."""
+    """The probes that feed `node`, directly or through other nodes (tuples, integers)."""
     found: set[Node] = set()
     for source in node.all_input_nodes:
         found |= {source} if is_probe(source) else _nearest_probes(source)

@@ -170,7 +170,7 @@ def extract(
     node that makes them.
 
     Args:
-        program: where the nodes stand.
+        program: where the nodes are.
         names: of the nodes.
         inputs: a tensor for each user input of `program`, in order.
     """
@@ -310,7 +310,7 @@ class _Extraction:
 
 
 def _is_needed(node: Node, chosen: Sequence[Node]) -> bool:
-    """Whether a chosen node is a tensor that is used outside, or by nobody."""
+    """Whether a chosen node is a tensor that is used outside, or not at all."""
     if not isinstance(node.meta.get("val"), torch.Tensor):
         return False
     return not node.users or any(user not in chosen for user in node.users)

@@ -192,7 +192,7 @@ _LIBRARIES = {"aten", "prims", "torchvision", "quantized_decomposed"}  # that ev
 
 _NAMED = 8  # operators in the README
 _IN_HASTE = """
-The search ran out of time: the fault lies at this node or in what feeds it.
+The search ran out of time: the fault is at this node or in what feeds it.
 """
 
 
@@ -307,7 +307,7 @@ def read_program(file: Path, *, unpickle: bool) -> ExportedProgram:
             "Give --unpickle if you trust its author",
         )
     program = torch.export.load(io.BytesIO(content))
-    for node in reversed(program.graph.nodes):  # torch adds results of calls that nobody reads
+    for node in reversed(program.graph.nodes):  # torch adds results of calls that nothing reads
         if node.target is operator.getitem and not node.users:
             program.graph.erase_node(node)
     program.graph_module.recompile()

@@ -139,7 +139,7 @@ def _search(
 
 
 _NOTHING_FOUND = (
-    "Lowered and run by itself, each suspected program agrees with eager: the fault lies in the "
+    "Lowered and run by itself, each suspected program agrees with eager: the fault is in the "
     "bundle, in how often or beside what it is run, or in inputs that were not tried"
 )
 

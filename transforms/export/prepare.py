@@ -294,7 +294,7 @@ def _example(
     """The tensors to call the program with, laid out as they were given.
 
     Raises:
-        UsageError: there are none, or other things among them.
+        UsageError: there are none, or not all are tensors.
     """
     arguments: Any = program.inputs
     keywords: dict[str, Any] = dict(program.kwargs)

@@ -92,9 +92,7 @@ def _settle(place: str, node: Node, ranges: Mapping[Any, range], axes: Mapping[A
     if math.prod(len(ranges[symbol]) for symbol in symbols) > _MOST_TRIED:
         if _holds_of_quotients(expression, ranges):
             return
-        fact = (
-            f"nobody knows whether {expression} holds for all sizes, and they are too many to try"
-        )
+        fact = f"whether {expression} holds for all sizes is unknown, and they are too many to try"
         raise ExportError(place, fact, f"Narrow the range of {_named(symbols, axes)}")
     if (
         known := _exception(expression, {symbol: ranges[symbol] for symbol in symbols})
@@ -167,7 +165,7 @@ def refuse_unsupported(
     Args:
         place: the program, in the message.
         program: as it was exported; nothing has been rewritten yet.
-        module: what it was exported from; None where nobody knows.
+        module: what it was exported from; None where it is unknown.
     """
     nodes = {node.name: node for node in program.graph.nodes}
     used = _used(program)
@@ -232,7 +230,7 @@ def _written(program: ExportedProgram, nodes: dict[str, Node]) -> Iterator[str]:
 def _written_in_training(
     program: ExportedProgram, nodes: dict[str, Node], module: torch.nn.Module | None
 ) -> Iterator[str]:
-    """Statistics that nobody meant to keep, as batch normalisation gathers them."""
+    """Statistics that are not state, as batch normalisation gathers them."""
     if module is None:
         return
     for node, name in program.graph_signature.buffers_to_mutate.items():

@@ -23,7 +23,7 @@ from transforms.export.refusals import refuse_unsupported, without_assertions
 from transforms.export.signature import Signature, output_names, signature_of
 from transforms.export.state import assigned_in_place, state_of, with_own_state
 from transforms.graph.editor import ProgramEditor
-from transforms.graph.guards import number_questions_remembered, transforms_of_any_length
+from transforms.graph.guards import is_number_cached, transforms_of_any_length
 from transforms.graph.layouts import plain, same_layout
 from zoo.errors import ExportError
 from zoo.sources.random_weights import misfit
@@ -272,7 +272,7 @@ def trace(
             no target has.
     """
     try:
-        with torch.no_grad(), transforms_of_any_length(), number_questions_remembered():
+        with torch.no_grad(), transforms_of_any_length(), is_number_cached():
             if isinstance(module, ExportedProgram):
                 program = _decomposed(module)
             else:
@@ -353,7 +353,7 @@ def _index_read(node: Node) -> Any:
 
 
 def with_plain_inputs(program: ExportedProgram) -> ExportedProgram:
-    """The same program for inputs that lie row after row, whatever strides it was exported with.
+    """The same program for row-major inputs, whatever strides it was exported with.
 
     Where these are others, it is not in inference form: that traces it anew, by what is said here.
     """

@@ -43,7 +43,7 @@ def real_sample(
     Args:
         spec: the entry.
         program: of it.
-        context: where the entry stands.
+        context: where the entry is.
 
     Returns:
         A tensor for each input; None where the entry has no samples that fit.
@@ -138,7 +138,7 @@ def check_goldens(
     Args:
         name: of the model.
         spec: its entry.
-        origin: the manifest file that the entry stands in.
+        origin: the manifest file of the entry.
         folder: the bundle's.
         allow_factories: whether builders from outside Menagerie may run.
 

@@ -132,7 +132,7 @@ def draw(content: Content, shape: Sequence[int], values: Values, *, seed: str) -
     Args:
         content: what it holds.
         shape: as `Content` says.
-        values: pictures and samples lie there; features are in the range of their front end's.
+        values: pictures and samples are there; features are in the range of their front end's.
         seed: the same gives the same tensor.
 
     Returns:

@@ -159,7 +159,7 @@ def _holds_tensor(node: Node) -> bool:
 
 
 def _shared_with(node: Node) -> list[Node]:
-    """The arguments whose memory a call's result may lie in."""
+    """The arguments whose memory a call's result may share."""
     if node.op != "call_function" or not _holds_tensor(node):
         return []
     schema = schema_of(node.target)

@@ -101,7 +101,7 @@ class ProgramEditor:
         raise ValueError("the program has no tensor")
 
     def least(self, size: Any) -> int | None:
-        """The least value of a symbol that dynamic sizes are written in; None where nobody says.
+        """The least value of a symbol that dynamic sizes are written in; None where it is unknown.
 
         torch takes a size for 2 at least where a range of its multiples, as exported, begins at 1.
         """
@@ -127,7 +127,7 @@ class ProgramEditor:
         return value if isinstance(value, torch.Tensor) else None
 
     def aliasing(self) -> Aliasing:
-        """Which nodes of the graph as it stands now may share memory, and when it is written."""
+        """Which nodes of the graph as it is now may share memory, and when it is written."""
         by_storage: dict[int, list[Node]] = {}
         for node in self.graph.nodes:
             spec = self._by_name.get(node.name) if node.op == "placeholder" else None
@@ -166,7 +166,7 @@ class ProgramEditor:
     def fingerprint(self) -> tuple[Any, ...]:
         """A value equal for two states exactly when graph, signature and constants are the same.
 
-        Constants are compared by identity of their tensors: nobody edits a weight in place.
+        Constants are compared by identity of their tensors: no weight is edited in place.
         """
         index = {node: i for i, node in enumerate(self.graph.nodes)}
 

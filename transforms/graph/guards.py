@@ -103,7 +103,7 @@ _REMEMBERED = property(lru_cache(maxsize=None)(Expr.is_number.fget))
 
 
 @contextmanager
-def number_questions_remembered() -> Iterator[None]:
+def is_number_cached() -> Iterator[None]:
     """Inside the block, sympy looks at an expression once; expressions never change."""
     with patch.object(Expr, "is_number", _REMEMBERED):
         yield

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from transforms.graph.editor import ProgramEditor
 
-# Operators whose result depends on where elements lie, not only on what they are.
+# Operators whose result depends on where elements are, not only on what they are.
 _READS_LAYOUT = ("as_strided", "sym_stride", "sym_storage_offset", "stride", "storage_offset",
                  "is_contiguous", "sym_is_contiguous", "_reshape_alias")  # fmt: skip
 # Namespaces whose operators take any strides; a custom operator may rely on the ones it was given.

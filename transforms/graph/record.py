@@ -35,7 +35,7 @@ def record_graph(program: ExportedProgram) -> GraphRecord:
     """
     users = {str(name) for name in program.graph_signature.user_inputs}
     nodes: list[GraphNode] = []
-    drawn: dict[str, str] = {}  # every node that carries data, and the drawn one it stands behind
+    drawn: dict[str, str] = {}  # every node that carries data, and the drawn one that shows it
     for node in program.graph.nodes:
         inputs = tuple(
             dict.fromkeys(drawn[n.name] for n in node.all_input_nodes if n.name in drawn)

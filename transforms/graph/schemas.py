@@ -128,7 +128,7 @@ def is_quantisation(target: Any) -> bool:
 
 
 def is_elementwise(node: Node) -> bool:
-    """Whether the call maps each element alone, wherever it lies, and does nothing else."""
+    """Whether the call maps each element alone, wherever it is, and does nothing else."""
     if torch.Tag.pointwise not in getattr(node.target, "tags", ()) and node.target not in _UNTAGGED:
         return False
     laid_out = bound_arguments(node).get("memory_format") is not None

@@ -113,7 +113,7 @@ def lower(
         Source("interface", interface(), (*flags, "-O1"), kept=True),
         Source("constants", NO_CONSTANTS, flags),
     ]
-    # The shim functions bear libtorch's names; naming their library makes a model find ours also
+    # The shim functions have libtorch's names; naming their library makes a model find ours also
     # where both are loaded. It is in the process before the model is.
     link_model_library(
         compiler or find_compiler(), sources, library, library_path(), ["libgomp.so.1"]

@@ -10,7 +10,7 @@ The rest is private to TorchInductor, and each part is named here with its reaso
   what we want; what it would do with them (its own compiler flags, its own packaging) is not.
 - `GraphLowering.operations`, `.constants`, `.allocated_constant_name`,
   `.dynamo_flat_name_to_original_fqn`: which fallback kernels the program uses and where they come
-  from, and which tensor stands behind each constant of the wrapper.
+  from, and which tensor is behind each constant of the wrapper.
 - `fx_passes.fuse_attention._sfdp_init`: registers patterns that take products around a softmax for
   attention. They match a permuted key whatever its permutation: `permute(k, [1, 2, 0])` passes for
   `k.transpose(1, 2)`, which gives wrong numbers where the sizes allow it. So they are left out, if
@@ -68,7 +68,7 @@ from torch.utils import _cpp_embed_headers
 from torch.utils import _pytree as pytree
 
 from transforms.export.state import state_of
-from transforms.graph.guards import number_questions_remembered
+from transforms.graph.guards import is_number_cached
 from transforms.graph.record import origin
 from transforms.lowering.cpp_codegen import numbers_as_eager
 from zoo.errors import LoweringError
@@ -92,7 +92,7 @@ _ALWAYS = {
 }
 # Decides how reductions are split; a GPU of the smaller kind.
 _CORES = 16
-# All that Inductor's Metal kernels may include, in the order in which they stand in our header.
+# All that Inductor's Metal kernels may include, in the order of our header.
 _METAL_HEADERS = ("utils", "reduction_utils", "special_math", "random", "atomic")
 
 
@@ -170,7 +170,7 @@ def generate_code(
             patch.object(cpp, "stride_at_vec_range", stride_in_range),
             patch.object(pytree, "treespec_dumps", _spec_text),
             patch.object(graph_module.GraphLowering, "get_attr", _constant_with_views),
-            number_questions_remembered(),
+            is_number_cached(),
             numbers_as_eager(),
             backend.registered(),
             warnings.catch_warnings(),
@@ -235,7 +235,7 @@ def metal_on_any_host() -> Iterator[None]:
 
 
 def metal_header() -> str:
-    """What stands before generated Metal kernels: torch's headers for them, flattened, and ours.
+    """What comes before generated Metal kernels: torch's headers for them, flattened, and ours.
 
     The same for every program, so that a compiler of kernels can keep it compiled.
     """

@@ -171,7 +171,7 @@ def precompiled_header(folder: Path, include: str, compile_it: Callable[[list[st
 
     Args:
         folder: one for each compiler and its flags; made when missing.
-        include: what stands between the angle brackets.
+        include: the text between the angle brackets.
         compile_it: calls the compiler with the arguments it is given.
     """
     text = f"#include <{include}>\n"
@@ -210,7 +210,7 @@ def _keep(
             stamps.write_text(json.dumps({name: _stamp(name) for name in _prerequisites(read)}))
             made.replace(compiled)
             stamps.replace(folder / _STAMPS)
-    os.utime(folder)  # used today: what lies unused for long is collected
+    os.utime(folder)  # used today: what is unused for long is collected
 
 
 def _is_current(folder: Path, compiled: Path) -> bool:

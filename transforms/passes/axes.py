@@ -123,12 +123,12 @@ def in_frame_order(axes: Axes) -> tuple[Digit, ...]:
 
 
 def is_row_major(axes: Axes) -> bool:
-    """Whether the frame's elements stand in the same order: a view of it, no transposition."""
+    """Whether the frame's elements are in the same order: a view of it, no transposition."""
     return _merged(flat(axes)) == _merged(in_frame_order(axes))
 
 
 def same_order(axes: Axes, other: Axes) -> bool:
-    """Whether the elements stand in the same row-major order in both arrangements."""
+    """Whether the elements are in the same row-major order in both arrangements."""
     return _merged(flat(axes)) == _merged(flat(other))
 
 

@@ -49,7 +49,7 @@ class _Norm(NamedTuple):
 
 
 class _Layer(NamedTuple):
-    """The layer before the norm, with its weight as it stands in memory."""
+    """The layer before the norm, with its weight as it is in memory."""
 
     node: Node
     weight: Node  # the constant itself

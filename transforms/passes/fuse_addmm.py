@@ -25,7 +25,7 @@ _MATRIX = 2
 
 
 class _Sum(NamedTuple):
-    """alpha * product + beta * bias, with the product's operands as they stand in its call."""
+    """alpha * product + beta * bias, with the product's operands as its call has them."""
 
     product: Node
     bias: Node

@@ -1,4 +1,4 @@
-"""How weights lie in memory while code is generated, and what must not depend on it."""
+"""How weights are laid out while code is generated, and what must not depend on it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BOUND_TO_STRIDES = (aten.as_strided.default, aten.as_strided_copy.default, aten
 
 
 class LayOutWeights(GraphPass):
-    """Replaces weights that lie otherwise with row-major ones.
+    """Replaces weights of another layout with row-major ones.
 
     The artifact stores them so, and generated kernels index what is stored. Views of one buffer are
     parted: a library asks for as many bytes as a weight's memory has.

@@ -221,7 +221,7 @@ class _Writer:
         return self._call(node.target, *args, like=node, **kwargs)
 
     def _last_axis_norm(self, node: Node, frame: Node) -> Node:
-        """The same operator, on the frame; a native norm stands behind the getitem `node`."""
+        """The same operator, on the frame; a native norm is behind the getitem `node`."""
         if node.target is aten.layer_norm.default:
             return self._call(node.target, frame, *node.args[1:], like=node, **node.kwargs)
         norm: Any = node.args[0]

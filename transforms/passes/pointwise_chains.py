@@ -229,7 +229,7 @@ class Placed:
 
 
 class Plan:
-    """Where every value of a graph stands, and what the steps on the placed ones are.
+    """Where every value of a graph is placed, and what the steps on the placed ones are.
 
     Args:
         editor: the program; not changed.
@@ -381,7 +381,7 @@ class Chain:
         self.added = sum(not is_row_major(plan.placed[node].axes) for node in self.exits)
 
     def useless(self) -> list[Node]:
-        """The steps that lead to no result which stands in its frame's own order; else all."""
+        """The steps that lead to no result in its frame's own order; else all."""
         places, joined = self.plan.placed, self.plan.joined
         useful = {places[n].anchor for n in self.exits if is_row_major(places[n].axes)}
         for node in reversed(self.members):
@@ -399,7 +399,7 @@ class Chain:
         )
 
     def _count_removed(self) -> int:
-        """How many transpositions nobody needs once the steps are done in their frames."""
+        """How many transpositions are needless once the steps are done in their frames."""
         plan, dead, count = self.plan, set(self._within), 0
         sources = {anchor for n in self.members for anchor in plan.anchors(n)}
         for node in reversed(plan.placed):

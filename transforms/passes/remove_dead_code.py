@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RemoveDeadCode(GraphPass):
-    """Removes calls whose results nobody reads, and the weights that only they read.
+    """Removes calls whose results nothing reads, and the weights that only they read.
 
     A write in place is dead when the memory is the program's own and no live node reads it. Kept
     are assertions, calls with effects unknown, and random operators, without which those after

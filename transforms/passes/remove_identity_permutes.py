@@ -66,7 +66,7 @@ class _Step(NamedTuple):
 
     @property
     def views(self) -> bool:
-        """Whether all of the chain certainly lies in the source's memory."""
+        """Whether all of the chain is certainly in the source's memory."""
         return all(map(_is_certain_view, self.chain))
 
 
@@ -240,14 +240,14 @@ def _refusals(aliasing: Aliasing, node: Node, step: _Step) -> Iterator[str]:
 
 
 def _prune(nodes: Iterable[Node]) -> None:
-    """Erase the calls among `nodes`, given users first, that nobody reads any more."""
+    """Erase the calls among `nodes`, given users first, that nothing reads any more."""
     for node in nodes:
         if not node.users and not node._erased and is_functional(node):
             node.graph.erase_node(node)
 
 
 def _compose(work: _Work, node: Node, steps: list[_Step]) -> bool:
-    """Make one permutation of several views in a row that nobody else reads."""
+    """Make one permutation of several views in a row that nothing else reads."""
     editor, aliasing, journal = work
     for step in reversed(steps):
         inner = step.chain[1:]

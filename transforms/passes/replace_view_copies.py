@@ -41,7 +41,7 @@ class ReplaceViewCopies(GraphPass):
     1. its memory is written, by whatever path of further views or list items;
     2. the memory it was copied from is written after the copy was taken;
     3. it is returned and as a view would share memory with an input, a weight, a buffer or another
-       output, or would lie in memory otherwise than the copy;
+       output, or would be laid out otherwise than the copy;
     4. the operand's strides allow no view, or an operator downstream cannot take the view's
        strides or relies on the copy's (`as_strided`, custom and random operators);
     5. the view would only mark its numbers as conjugated or negated, a mark that generated code

@@ -3,7 +3,7 @@
 A convolution writes channels before places. A transposition behind it, as before a layer norm, then
 leaves every kernel that follows reading across memory, and Inductor splits such a norm into five.
 A linear layer writes what the transposition would give. On the CPU it is the faster product, too,
-and what is turned in front of a convolution lies as the linear layer reads it.
+and what is turned in front of a convolution is laid out as the linear layer reads it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TurnPointwiseSequences(GraphPass):
 
 
 class TurnPointwiseSequencesBothWays(TurnPointwiseSequences):
-    """Replaces, besides, each pointwise conv1d that reads a transposition; its result lies turned.
+    """Replaces, besides, each pointwise conv1d that reads a transposition; its result is turned.
 
     A program that reads memory by strides keeps those.
     """

@@ -5,7 +5,7 @@ number in front, takes the memory for rows of another length and drops the first
 
     y[i, j] = x[i, q - 1 - i + j]    for i < q and j < k
 
-In x's own memory y[i, j] lies at i p + q - 1 - i + j = (q - 1) + i (p - 1) + j: rows of p - 1
+In x's own memory y[i, j] is at i p + q - 1 - i + j = (q - 1) + i (p - 1) + j: rows of p - 1
 numbers, of which the first k are read, from the number q - 1 on.
 """
 

@@ -23,7 +23,7 @@ _KNOWN: dict[str, Target] = {}
 
 
 def register(target: Target) -> Target:
-    """Make a target known under its name; one of the same name gives way.
+    """Make a target known under its name; one of the same name is replaced.
 
     A distribution of its own names its class under the entry points `menagerie.targets` instead.
     """

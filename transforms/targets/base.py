@@ -142,7 +142,7 @@ class Target(ABC):
 
 @dataclass(frozen=True)
 class LoweredFile:
-    """A file beside a program's library; what else is said of it stands in the manifest too.
+    """A file beside a program's library; what else is said of it is in the manifest too.
 
     Attributes:
         path: in the bundle's folder.

@@ -121,7 +121,7 @@ def host_requirements() -> Requirements:
     """What a machine must be to run libraries that are compiled for machines like this one.
 
     Raises:
-        LoweringError: nobody knows what to compile for here.
+        LoweringError: this processor is not known.
     """
     machine = platform.machine()
     if machine not in INSTRUCTIONS:

@@ -69,7 +69,7 @@ class MetalTarget(Target):
         )
 
     def shared_files(self, folder: Path) -> Mapping[str, str]:
-        """The header that stands before all shaders, if there are any."""
+        """The header in front of all shaders, if there are any."""
         from transforms.lowering.inductor import metal_header
 
         if not any(folder.glob("programs/*/*.metal")):

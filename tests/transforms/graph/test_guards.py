@@ -6,7 +6,7 @@ import pytest
 import sympy
 from sympy.core.expr import Expr
 
-from transforms.graph.guards import number_questions_remembered
+from transforms.graph.guards import is_number_cached
 
 _SIZE = sympy.Symbol("s0", integer=True, positive=True)
 
@@ -16,7 +16,7 @@ _SIZE = sympy.Symbol("s0", integer=True, positive=True)
 )
 def test_the_answer_is_sympys_own(expression: sympy.Expr) -> None:
     """It is one with no symbol in it."""
-    with number_questions_remembered():
+    with is_number_cached():
         assert expression.is_number is (not expression.free_symbols)
         assert expression.is_number is (not expression.free_symbols)
 
@@ -33,7 +33,7 @@ def test_parts_are_looked_at_once() -> None:
 
     before = Expr.__dict__["is_number"]
     whole = 3 * Part("p") + 7
-    with number_questions_remembered():
+    with is_number_cached():
         assert not whole.is_number
         found = len(looked)
         assert found

@@ -52,7 +52,7 @@ def _compute(  # noqa: PLR0917
 
 
 # Its result is (batch, places, heads, width): models join the heads of a place next, and of a
-# result that lies so, this is no copy.
+# result laid out so, this is no copy.
 declare(_SCHEMA, _shape, _compute)
 
 

@@ -2,7 +2,7 @@
 
 What a window of K places along the first axis sees are K images. Laid one behind the other as
 channels they are one image with K times the channels, and the weight, with its first two axes taken
-for one, is that image's as it lies in memory, whatever the groups:
+for one, is that image's as it is in memory, whatever the groups:
 
     (O, C / groups, K, KH, KW)  =  (O, C / groups * K, KH, KW)
 
@@ -56,7 +56,7 @@ class TurnVolumesIntoImages(GraphPass):
             with editor.graph.inserting_before(node):
                 editor.replace(node, _turned(editor, node, bound_arguments(node)))
             journal.changed(f"{node.name} became a convolution of images")
-        if turned:  # results lie window by window, of which not every shape is a view
+        if turned:  # results are laid out window by window, of which not every shape is a view
             for view in editor.calls(aten.view.default):
                 view.target = aten.reshape.default
 
