@@ -24,7 +24,7 @@ The rest is private to TorchInductor, and each part is named here with its reaso
   views. Where it meets more than pointwise operators, it is a tensor like any other.
 - `torch.utils._pytree.treespec_dumps`: gives the text of a result's structure, which the library
   carries and our runtime does not read; it knows none for named tuples, torch's own among them.
-- `codegen.cpp.stride_at_vec_range`: takes minutes for long indexes (index_strides.py).
+- `codegen.cpp.stride_at_vec_range`: takes minutes for long indexes (`stride_in_range`).
 
 One of its options is set for programs that keep state in buffers: `joint_graph_constant_folding`
 off. It takes a buffer of one element, such as a count of calls, for a constant (torch's
