@@ -16,7 +16,7 @@ from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.utils._pytree import tree_map
 
 from transforms.graph.aliasing import Aliasing, writes_of
-from transforms.graph.schemas import schema_of
+from transforms.graph.schemas import hashable, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -168,21 +168,9 @@ class ProgramEditor:
 
         Constants are compared by identity of their tensors: no weight is edited in place.
         """
-        index = {node: i for i, node in enumerate(self.graph.nodes)}
-
-        def plain(value: Any) -> Any:
-            if isinstance(value, torch.fx.Node):
-                return ("node", index[value])
-            if isinstance(value, (list, tuple)):
-                return tuple(plain(v) for v in value)
-            if isinstance(value, slice):
-                return ("slice", plain(value.start), plain(value.stop), plain(value.step))
-            if isinstance(value, dict):
-                return tuple(sorted((k, plain(v)) for k, v in value.items()))
-            return repr(value)  # numbers, dtypes, symbolic sizes; tells 1 from True and from 1.0
-
+        index = {node: ("node", i) for i, node in enumerate(self.graph.nodes)}
         nodes = tuple(
-            (n.op, str(n.target), plain(n.args), plain(n.kwargs)) for n in self.graph.nodes
+            (n.op, str(n.target), hashable((n.args, n.kwargs), index.__getitem__)) for n in index
         )
         constants = tuple((spec.kind, spec.target, id(self._value(spec))) for spec in self._specs)
         return nodes, constants

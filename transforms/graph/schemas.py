@@ -101,6 +101,26 @@ def nodes_in(value: Any) -> Iterator[Node]:
             yield from nodes_in(item)
 
 
+def hashable(value: Any, of_node: Callable[[Node], Any] = lambda node: node) -> Any:
+    """A hashable form of arguments, equal exactly where they mean the same.
+
+    1, 1.0 and True are three arguments.
+
+    Args:
+        value: arguments, or one of them.
+        of_node: what a node is taken for.
+    """
+    if isinstance(value, torch.fx.Node):
+        return of_node(value)
+    if isinstance(value, (list, tuple)):
+        return tuple(hashable(item, of_node) for item in value)
+    if isinstance(value, slice):
+        return slice, hashable((value.start, value.stop, value.step), of_node)
+    if isinstance(value, dict):
+        return tuple(sorted((key, hashable(item, of_node)) for key, item in value.items()))
+    return type(value), repr(value)
+
+
 def is_random(node: Node) -> bool:
     """Whether two calls with the same arguments may differ."""
     if qualified_name(node.target).startswith(_UNINITIALISED):

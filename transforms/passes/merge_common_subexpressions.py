@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.layouts import same_layout
-from transforms.graph.schemas import is_functional, is_quantisation
+from transforms.graph.schemas import hashable, is_functional, is_quantisation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +39,7 @@ class MergeCommonSubexpressions(GraphPass):
         for node in list(editor.graph.nodes):
             if not is_functional(node):
                 continue
-            earlier = seen.setdefault(_key(node), [])
+            earlier = seen.setdefault((node.target, hashable((node.args, node.kwargs))), [])
             reasons = [next(_refusals(aliasing, first, node), None) for first in earlier]
             if None in reasons:
                 first = earlier[reasons.index(None)]
@@ -52,23 +50,6 @@ class MergeCommonSubexpressions(GraphPass):
             if reasons and not _is_selection(node):
                 journal.refused(node, str(reasons[-1]))
             earlier.append(node)
-
-
-def _key(node: Node) -> Any:
-    return node.target, _plain(node.args), _plain(node.kwargs)
-
-
-def _plain(value: Any) -> Any:
-    """A hashable form of arguments, equal exactly where they mean the same."""
-    if isinstance(value, torch.fx.Node):
-        return value
-    if isinstance(value, (list, tuple)):
-        return tuple(map(_plain, value))
-    if isinstance(value, slice):
-        return slice, _plain((value.start, value.stop, value.step))
-    if isinstance(value, dict):
-        return tuple(sorted((k, _plain(v)) for k, v in value.items()))
-    return type(value), repr(value)
 
 
 def _is_selection(node: Node) -> bool:
