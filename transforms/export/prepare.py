@@ -21,7 +21,6 @@ from menagerie.validation.findings import CaseKind
 from transforms.export.signature import named_sizes, output_names, signature_of
 from transforms.export.state import FirstState, from_first_state, state_of
 from transforms.export.trace import (
-    CallableProgram,
     Exported,
     export_program,
     trace,
@@ -30,6 +29,7 @@ from transforms.export.trace import (
 )
 from transforms.goldens.cases import (
     GoldenCase,
+    called_as,
     check_shapes,
     exact_outputs,
     first_inputs,
@@ -108,19 +108,6 @@ class Prepared:
     calls: int = 1
     exact: dict[str, torch.Tensor] = field(default_factory=dict)  # float64, by golden tensor
     operand_ranges: dict[str, Range] = field(default_factory=dict)  # if static, by parameter
-
-
-def called_as(
-    model: torch.nn.Module, spec: ProgramSpec
-) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
-    """A program of a model as a function of its inputs, by name and in the spec's order."""
-    module = CallableProgram(model, spec)
-
-    def call(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        outputs: dict[str, torch.Tensor] = module(*inputs.values())
-        return outputs
-
-    return call
 
 
 @without_fast_path()

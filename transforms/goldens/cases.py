@@ -9,6 +9,7 @@ something; of the first where none does.
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import math
 import time
@@ -170,33 +171,58 @@ def make_goldens(
         ExportError: if eager itself fails on a case, naming its sizes; or if its outputs could
             prove nothing: there is none, or one has no finite element in any case.
     """
-    module = CallableProgram(model, spec)
-    first, cases = FirstState(module), list[GoldenCase]()
+    call, first, cases = called_as(model, spec), FirstState(model), list[GoldenCase]()
     plan = planned_cases(spec, real if calls == 1 else None)
     for seed, planned in enumerate(each for each in plan for _ in range(calls)):
         if seed % calls == 0:
             first.restore()
-        try:
-            inputs = _inputs(spec, planned, seed, dtype, real)
-            began = time.perf_counter()
-            with torch.no_grad(), one_thread():
-                results = module(*(t.clone() for t in inputs.values()))
-            seconds = time.perf_counter() - began
-            outputs = {name: value.clone() for name, value in results.items()}
-        except ExportError:
-            raise
-        except Exception as error:
-            nth = f", in call {seed % calls + 1} of {calls} after a reset" if calls > 1 else ""
-            sizes = planned.dimensions or "its fixed sizes"
-            raise ExportError(
-                f"program {spec.name}",
-                f"eager PyTorch fails at {sizes}{nth}: {error}",
-                f"Mend the inputs, arguments{', calls' if nth else ''} or ranges in the manifest",
-            ) from error
-        cases.append(GoldenCase(dict(planned.dimensions), inputs, outputs, planned.kind, seconds))
+        inputs = functools.partial(_inputs, spec, planned, seed, dtype, real)
+        nth = f", in call {seed % calls + 1} of {calls} after a reset" if calls > 1 else ""
+        at = f"{planned.dimensions or 'its fixed sizes'}{nth}"
+        step = f"Mend the inputs, arguments{', calls' if nth else ''} or ranges in the manifest"
+        cases.append(golden_case(f"program {spec.name}", planned, inputs, call, at=at, step=step))
     first.restore()
     check_outputs(f"program {spec.name}", cases)
     return cases
+
+
+def called_as(model: torch.nn.Module, spec: ProgramSpec) -> _Call:
+    """A program of a model as a function of its inputs, by name and in the spec's order."""
+    module = CallableProgram(model, spec)
+
+    def call(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        outputs: dict[str, torch.Tensor] = module(*inputs.values())
+        return outputs
+
+    return call
+
+
+def golden_case(
+    place: str,
+    planned: PlannedCase,
+    draw_inputs: Callable[[], dict[str, torch.Tensor]],
+    call: _Call,
+    *,
+    at: str,
+    step: str,
+) -> GoldenCase:
+    """What eager makes of inputs, in one thread; neither it nor what it returns changes them.
+
+    Raises:
+        ExportError: they cannot be drawn, or eager fails, `at` these sizes, with the next `step`.
+    """
+    try:
+        inputs = draw_inputs()
+        began = time.perf_counter()
+        with torch.no_grad(), one_thread():
+            results = call({name: tensor.clone() for name, tensor in inputs.items()})
+        seconds = time.perf_counter() - began
+        outputs = {name: value.clone() for name, value in results.items()}
+    except ExportError:
+        raise
+    except Exception as error:
+        raise ExportError(place, f"eager PyTorch fails at {at}: {error}", step) from error
+    return GoldenCase(dict(planned.dimensions), inputs, outputs, planned.kind, seconds)
 
 
 def _inputs(

@@ -18,7 +18,6 @@ inputs are drawn in the same way.
 from __future__ import annotations
 
 import hashlib
-import time
 from typing import TYPE_CHECKING
 
 import torch
@@ -29,12 +28,11 @@ from transforms.goldens.cases import (
     PlannedCase,
     check_outputs,
     check_shapes,
+    golden_case,
     telling_sizes,
 )
 from transforms.goldens.realistic import Values, content_of, draw, sizes_of
 from transforms.graph.layouts import plain
-from zoo.errors import ExportError
-from zoo.sources.random_weights import one_thread
 from zoo.spec import Dimension
 
 if TYPE_CHECKING:
@@ -140,23 +138,12 @@ def _case(
     eager: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]],
     nth: str,
 ) -> GoldenCase:
-    try:
-        began = time.perf_counter()
-        with torch.no_grad(), one_thread():
-            results = eager({name: tensor.clone() for name, tensor in inputs.items()})
-        seconds = time.perf_counter() - began
-        outputs = {name: value.clone() for name, value in results.items()}
-    except Exception as error:
-        given, step = "the given inputs", "Narrow the ranges, or give inputs that fit every size"
-        if planned.kind is CaseKind.REDRAWN and not planned.dimensions:
-            given = f"{given}, with rows that differ where they were expanded"
-            step = "Give them as .contiguous() where all rows have to be equal"
-        raise ExportError(
-            place,
-            f"eager PyTorch fails at {planned.dimensions or given}{nth}: {error}",
-            step + (", or fewer `calls`" if nth else ""),
-        ) from error
-    return GoldenCase(planned.dimensions, inputs, outputs, planned.kind, seconds)
+    given, step = "the given inputs", "Narrow the ranges, or give inputs that fit every size"
+    if planned.kind is CaseKind.REDRAWN and not planned.dimensions:
+        given = f"{given}, with rows that differ where they were expanded"
+        step = "Give them as .contiguous() where all rows have to be equal"
+    at, step = f"{planned.dimensions or given}{nth}", step + (", or fewer `calls`" if nth else "")
+    return golden_case(place, planned, lambda: inputs, eager, at=at, step=step)
 
 
 def resized(example: torch.Tensor, shape: Sequence[int], *, seed: str) -> torch.Tensor:

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from menagerie.validation.findings import CaseKind
-from transforms.export.prepare import called_as
-from transforms.goldens.cases import exact_outputs, make_goldens
+from transforms.goldens.cases import called_as, exact_outputs, make_goldens
 from zoo.spec import ProgramSpec
 
 if TYPE_CHECKING:
