@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 from unittest.mock import patch
 
 import torch
@@ -25,19 +23,19 @@ if TYPE_CHECKING:
 _LOUD = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
 
 
-@contextlib.contextmanager
+@contextmanager
 def no_new_guards(mode: FakeTensorMode) -> Iterator[None]:
     """Compute on fake values; raise where that would assume something new of a dynamic size."""
     env = mode.shape_env
-    guarded = contextlib.nullcontext() if env is None else env.error_on_new_guards()
+    guarded = nullcontext() if env is None else env.error_on_new_guards()
     with mode, torch.no_grad(), guarded, _quiet():
         yield
 
 
-def guards_not_noted(mode: FakeTensorMode) -> contextlib.AbstractContextManager[object]:
+def guards_not_noted(mode: FakeTensorMode) -> AbstractContextManager[object]:
     """Inside, what torch asks of a dynamic size does not narrow its range."""
     env = mode.shape_env
-    return contextlib.nullcontext() if env is None else env.suppress_guards()
+    return nullcontext() if env is None else env.suppress_guards()
 
 
 def surely_equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
@@ -45,7 +43,7 @@ def surely_equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
     return len(one) == len(other) and statically_known_true(sym_eq(tuple(one), tuple(other)))
 
 
-@contextlib.contextmanager
+@contextmanager
 def dynamic_sizes_kept(place: str, program: ExportedProgram) -> Iterator[None]:
     """Raise if what is done inside the block has assumed a value of an input's dynamic size.
 
@@ -75,17 +73,17 @@ def dynamic_sizes_kept(place: str, program: ExportedProgram) -> Iterator[None]:
             )
 
 
-def transforms_of_any_length() -> contextlib.AbstractContextManager[object]:
+def transforms_of_any_length() -> AbstractContextManager[object]:
     """Trace Fourier transforms with no assumption on how many frames there are.
 
     torch 2.13 follows the steps of the MKL kernel on fake values, where a reshape asks whether the
     number of frames divides the batch (`_exec_fft` of torch/_meta_registrations.py): an STFT would
     be fit for some lengths of a signal only. Without MKL it says the shape alone.
     """
-    return mock.patch("torch.backends.mkl.is_available", return_value=False)
+    return patch("torch.backends.mkl.is_available", return_value=False)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _quiet() -> Iterator[None]:
     """Keep torch from logging the failures that a trial is there to find."""
     loggers = [logging.getLogger(name) for name in _LOUD]
