@@ -26,6 +26,8 @@ from torch.fx import Node
 from transforms.graph.aliasing import Aliasing
 from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.graph.layouts import same_layout
+from transforms.graph.schemas import bound_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -118,16 +120,8 @@ class DecomposeStft(GraphPass):
 # Reading
 
 
-def _arguments(node: Node) -> dict[str, Any]:
-    """Every argument of a call by its name in the schema, defaults filled in."""
-    schema = node.target._schema  # type: ignore[union-attr]
-    given = dict(zip((a.name for a in schema.arguments), node.args, strict=False))
-    defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
-    return {**defaults, **given, **node.kwargs}
-
-
 def _stft_refusal(node: Node) -> str | None:
-    arguments = _arguments(node)
+    arguments = bound_arguments(node)
     if arguments["align_to_window"]:
         return "its frames are aligned to the window"
     window = arguments["window"]
@@ -137,7 +131,7 @@ def _stft_refusal(node: Node) -> str | None:
 
 
 def _rfft_refusal(node: Node) -> str | None:
-    arguments = _arguments(node)
+    arguments = bound_arguments(node)
     dims = arguments["dim"]
     if isinstance(dims, (list, tuple)) and len(dims) != 1:
         return "it transforms several axes"
@@ -155,7 +149,7 @@ def _axis(arguments: dict[str, Any]) -> int:
 
 
 def _read(node: Node) -> _Transform:
-    arguments = _arguments(node)
+    arguments = bound_arguments(node)
     if node.target in _STFT:
         length, norm = arguments["n_fft"], 1 if arguments["normalized"] else 0
         onesided = arguments["onesided"] is not False
@@ -175,7 +169,7 @@ def _read(node: Node) -> _Transform:
 
 def _stft(editor: ProgramEditor, node: Node) -> Planes:
     """Frames as a view of the signal, windowed, transformed; bins before frames in the result."""
-    arguments, transform = _arguments(node), _read(node)
+    arguments, transform = bound_arguments(node), _read(node)
     signal, length = arguments["self"], transform.length
     if arguments.get("center"):
         signal = _padded(editor, node, signal, length // 2, arguments["pad_mode"])
@@ -199,7 +193,7 @@ def _stft(editor: ProgramEditor, node: Node) -> Planes:
 
 
 def _rfft(editor: ProgramEditor, node: Node) -> Planes:
-    arguments, transform = _arguments(node), _read(node)
+    arguments, transform = bound_arguments(node), _read(node)
     frames, axis = arguments["self"], _axis(arguments)
     frames = _swap(editor, node, frames, axis, -1)
     planes = _products(editor, node, frames, _Fold.of(transform.length, None), transform)
@@ -325,16 +319,8 @@ def _refresh_strides(editor: ProgramEditor, fresh: list[Node]) -> None:
                 raise
             node.target = aten.reshape.default
             editor.refresh(node)
-        if not _same_layout(before, node.meta["val"]):
+        if not same_layout(before, node.meta["val"]):
             stale.add(node)
-
-
-def _same_layout(left: Any, right: Any) -> bool:
-    return (
-        isinstance(left, torch.Tensor)
-        and isinstance(right, torch.Tensor)
-        and str((left.shape, left.stride())) == str((right.shape, right.stride()))
-    )
 
 
 @dataclass(frozen=True)
