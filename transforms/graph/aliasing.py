@@ -20,6 +20,7 @@ from transforms.graph.schemas import (
     nodes_in,
     qualified_name,
     schema_of,
+    tensors_of,
     underlying,
     written_arguments,
 )
@@ -62,7 +63,7 @@ def writes_of(node: Node) -> list[Node]:
     if schema_of(node.target) is not None:
         return list(written_arguments(node))
     if isinstance(node.target, torch._ops.HigherOrderOperator) and not _pure_subgraphs(node):
-        return [n for n in node.all_input_nodes if _holds_tensor(n)]
+        return [n for n in node.all_input_nodes if tensors_of(n)]
     return []
 
 
@@ -152,18 +153,12 @@ class Aliasing:
         return any(self.share(n, node) for n in self._inputs)
 
 
-def _holds_tensor(node: Node) -> bool:
-    value = node.meta.get("val")
-    items = value if isinstance(value, (list, tuple)) else [value]
-    return any(isinstance(item, torch.Tensor) for item in items)
-
-
 def _shared_with(node: Node) -> list[Node]:
     """The arguments whose memory a call's result may share."""
-    if node.op != "call_function" or not _holds_tensor(node):
+    if node.op != "call_function" or not tensors_of(node):
         return []
     schema = schema_of(node.target)
-    sources = [n for n in node.all_input_nodes if _holds_tensor(n)]
+    sources = [n for n in node.all_input_nodes if tensors_of(n)]
     name = qualified_name(node.target)
     if schema is None or name in _UNDECLARED:
         return sources
@@ -172,7 +167,7 @@ def _shared_with(node: Node) -> list[Node]:
     if any(r.alias_info for r in schema.returns):
         bound = bound_arguments(node)
         marked = [bound.get(a.name) for a in schema.arguments if a.alias_info]
-        return [n for n in nodes_in(marked) if _holds_tensor(n)]
+        return [n for n in nodes_in(marked) if tensors_of(n)]
     return _probed(node, sources) if _is_composite(node.target) else []
 
 
@@ -186,19 +181,15 @@ def _probed(node: Node, sources: list[Node]) -> list[Node]:
     args, kwargs = tree_map(
         lambda a: a.meta["val"] if isinstance(a, torch.fx.Node) else a, (node.args, node.kwargs)
     )
-    tensors = [t for n in sources for t in _tensors(n.meta["val"])]
+    tensors = [t for n in sources for t in tensors_of(n)]
     try:
         with no_new_guards(cast("FakeTensor", tensors[0]).fake_mode):
             result = node.target(*args, **kwargs)  # type: ignore[operator]
     except Exception:  # noqa: BLE001 - what cannot be run may share
         return sources
-    returned = {_storage(t) for t in _tensors(result)}
-    return [n for n in sources if any(_storage(t) in returned for t in _tensors(n.meta["val"]))]
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    items = value if isinstance(value, (list, tuple)) else [value]
-    return [item for item in items if isinstance(item, torch.Tensor)]
+    results = result if isinstance(result, (list, tuple)) else [result]
+    returned = {_storage(t) for t in results if isinstance(t, torch.Tensor)}
+    return [n for n in sources if any(_storage(t) in returned for t in tensors_of(n))]
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transforms.graph.schemas import tensors_of
 from zoo.records import GraphNode, GraphRecord, NodeKind
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def _made(node: Node, users: set[str], inputs: tuple[str, ...]) -> GraphNode | N
         )
     if node.op == "output":
         return GraphNode(name="output", operator="output", kind=NodeKind.OUTPUT, inputs=inputs)
-    if node.op != "call_function" or not _has_tensor(node):
+    if node.op != "call_function" or not tensors_of(node):
         return None
     name = _short(node.target)
     stack = list((node.meta.get("nn_module_stack") or {}).values())
@@ -72,12 +73,6 @@ def _made(node: Node, users: set[str], inputs: tuple[str, ...]) -> GraphNode | N
         module=module,
         detail=_detail(node),
     )
-
-
-def _has_tensor(node: Node) -> bool:
-    value = node.meta.get("val")
-    items = value if isinstance(value, (list, tuple)) else [value]
-    return any(hasattr(item, "shape") for item in items)
 
 
 def _short(target: Any) -> str:

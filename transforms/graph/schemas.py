@@ -101,6 +101,13 @@ def nodes_in(value: Any) -> Iterator[Node]:
             yield from nodes_in(item)
 
 
+def tensors_of(node: Node) -> list[torch.Tensor]:
+    """The fake tensors that a node yields: one, those of a tuple, or none."""
+    value = node.meta.get("val")
+    items = value if isinstance(value, (list, tuple)) else [value]
+    return [item for item in items if isinstance(item, torch.Tensor)]
+
+
 def hashable(value: Any, of_node: Callable[[Node], Any] = lambda node: node) -> Any:
     """A hashable form of arguments, equal exactly where they mean the same.
 

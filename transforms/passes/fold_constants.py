@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_map
 
 from transforms.graph.graph_pass import GraphPass, Journal
 from transforms.graph.layouts import Unfit, downstream_values
-from transforms.graph.schemas import is_functional, is_quantisation, schema_of
+from transforms.graph.schemas import is_functional, is_quantisation, schema_of, tensors_of
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -130,9 +130,7 @@ def _check(aliasing: Aliasing, folding: _Folding, growth: int, room: int) -> Non
 
 
 def _bytes(node: Node) -> int:
-    value = node.meta.get("val")
-    tensors = value if isinstance(value, (list, tuple)) else [value]
-    return sum(t.numel() * t.element_size() for t in tensors if isinstance(t, torch.Tensor))
+    return sum(t.numel() * t.element_size() for t in tensors_of(node))
 
 
 def _compute(editor: ProgramEditor, folding: _Folding) -> torch.Tensor:
