@@ -48,7 +48,7 @@ std::unique_ptr<BackendState> make_state();
 
 // Fresh memory of the current context, uninitialised.
 std::shared_ptr<Storage> allocate(int32_t device_type, size_t bytes);
-// Memory of somebody else, who keeps it valid and lets nobody but the tensors made of it write it.
+// Memory of the caller, who keeps it valid and lets only the tensors made of it write it.
 std::shared_ptr<Storage> borrow(int32_t device_type, void* data, size_t bytes);
 // Mapped weights as the device sees them, made once a bundle; null where that is just the mapping.
 std::shared_ptr<DeviceMemory> lend(std::span<const std::byte> mapping,
@@ -68,7 +68,7 @@ Tensor bring_in(const Tensor& input);
 // Returns once the host may read, or overwrite, what the current context's work writes or reads;
 // fails if that work has failed.
 void finish();
-// The same for work whose results nobody wants any more; failures are forgotten.
+// The same for work whose results are not wanted any more; failures are forgotten.
 void abandon() noexcept;
 // Tells that a run has ended, so that memory can be returned which recent runs did not use.
 void end_run() noexcept;

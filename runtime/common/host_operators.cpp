@@ -127,7 +127,7 @@ Tensor masked_select(const Tensor& self, const Tensor& mask) {
 Tensor masked_scatter(const Tensor& self, const Tensor& mask, const Tensor& source) {
   const std::vector<int64_t> sizes = common_sizes(self, mask);
   const Mask chosen(mask, sizes);
-  require(self.dtype == source.dtype, "the source ", source, " has not the dtype of ", self);
+  require(self.dtype == source.dtype, "the source ", source, " does not have the dtype of ", self);
   require(source.elements() >= chosen.count, "the mask is true ", chosen.count,
           " times, the source ", source, " has fewer elements");
   Tensor out = empty_beside(self, self.dtype, sizes);

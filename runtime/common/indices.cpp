@@ -156,9 +156,9 @@ Tensor with_an_axis(const Tensor& tensor) {
 Scatter checked_scatter(const Tensor& out, const Tensor& self, int64_t dim, const Tensor& index,
                         const Tensor& source) {
   require(std::ranges::equal(out.sizes(), self.sizes()) && out.dtype == self.dtype, "the result ",
-          out, " has not the geometry of ", self);
+          out, " does not have the geometry of ", self);
   require(index.dtype == Dtype::kInt64, "the index must be int64, not ", index);
-  require(source.dtype == self.dtype, "the source ", source, " has not the dtype of ", self);
+  require(source.dtype == self.dtype, "the source ", source, " does not have the dtype of ", self);
   const int32_t axis = checked_axis(self, dim);
   Scatter scatter{with_an_axis(out), with_an_axis(self), with_an_axis(index), with_an_axis(source)};
   scatter.axis = axis;

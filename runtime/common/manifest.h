@@ -85,8 +85,7 @@ struct Manifest {
   std::vector<Tolerance> tolerances;
 
   // Reads folder/manifest.json; fails with the file and the member that breaks a rule. With
-  // `verify`, which fails unless somebody vouches for them, nothing is read out of the bytes
-  // before.
+  // `verify`, which fails unless the bytes are signed, nothing is read out of them before.
   using Verify = std::function<void(std::string_view document)>;
   static Manifest read(const std::filesystem::path& folder, const Verify& verify = {});
 

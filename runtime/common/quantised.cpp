@@ -225,7 +225,7 @@ QuantisedWeight::QuantisedWeight(const SafeTensors& file, const std::string& nam
     : packed_(file.tensor(name).dtype == Dtype::kUInt8) {
   const SafeTensors::Entry& stored = file.tensor(name);
   require(may_be(stored.dtype), name, ": is stored as ", info(stored.dtype).name,
-          ", which is no quantised weight");
+          ", which is not a quantised weight");
   shape_ = packed_ ? unpacked_shape(file, name) : stored.shape;
   require(shape_.size() > 1, name, ": a quantised weight has two axes or more");
   rows_ = shape_[0];
@@ -251,7 +251,7 @@ std::optional<Rounding> QuantisedWeight::rounding_beside(const SafeTensors& file
   if (!file.tensors().contains(range)) return std::nullopt;
   const SafeTensors::Entry& found = file.tensor(range);
   require(by_row_ && found.dtype == Dtype::kFloat32 && found.shape == std::vector<int64_t>{2}, name,
-          ": the range of its operand is no two float32 beside a scale for each row");
+          ": the range of its operand must be two float32, with a scale for each row");
   float ends[2];
   std::memcpy(ends, found.bytes.data(), sizeof ends);
   require(ends[0] <= 0 && ends[1] >= 0 && std::isfinite(ends[0]) && std::isfinite(ends[1]), name,
@@ -264,7 +264,7 @@ std::vector<int64_t> QuantisedWeight::unpacked_shape(const SafeTensors& file,
                                                      const std::string& name) const {
   const SafeTensors::Entry& shape = file.tensor(name + ".shape");
   require(shape.dtype == Dtype::kInt64 && shape.shape.size() == 1, name,
-          ": its shape is no list of int64");
+          ": its shape must be a list of int64");
   require(shape.shape[0] <= static_cast<int64_t>(kMaxAxes), name, ": has more than ", kMaxAxes,
           " axes");
   std::vector<int64_t> sizes(static_cast<size_t>(shape.shape[0]));

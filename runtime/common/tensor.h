@@ -45,9 +45,8 @@ class Storage {
   // Memory that is never written, so what is computed from it may be kept.
   static std::shared_ptr<Storage> constant(const void* data, size_t bytes,
                                            std::shared_ptr<const void> owner);
-  // Such a constant that stands for integers, made when somebody first asks where it lies: who
-  // multiplies the integers never does. `make` gives it in as many bytes, with the device or the
-  // host.
+  // A constant of floats behind integers, made when its address is first asked for: kernels that
+  // multiply the integers never ask. `make` gives it in as many bytes, with the device or the host.
   using Make = std::function<std::shared_ptr<Storage>()>;
   static std::shared_ptr<Storage> behind(std::shared_ptr<const IntegerRows> integers, size_t bytes,
                                          bool with_device, Make make);

@@ -111,7 +111,7 @@ PooledAxis sliding_axis(int64_t input, int32_t axis, int32_t axes, const Pooling
           "window ", result.window, ", stride ", result.stride, ", padding ", result.padding,
           " and dilation ", result.dilation, " do not fit together");
   require(result.padding == 0 || result.dilation <= input, "between the points of a window of ",
-          result.window, " with dilation ", result.dilation, " lies the whole input of ", input);
+          result.window, " with dilation ", result.dilation, " is the whole input of ", input);
   result.output = slide(result, given.ceil_mode);
   return result;
 }

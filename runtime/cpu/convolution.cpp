@@ -110,7 +110,7 @@ Epilogue binary_epilogue(const Tensor& other, const char* binary, const double* 
 
 void check_other(const Tensor& other, std::span<const int64_t> sizes) {
   require(std::ranges::equal(other.sizes(), sizes), "the other operand ", other,
-          " has not the sizes of the result");
+          " does not have the sizes of the result");
 }
 
 }  // namespace
@@ -205,7 +205,7 @@ Tensor factors_of_rows(const Tensor& rows, std::span<const int64_t> sizes) {
   };
   require(rows.dimensions == 4 && rows.dtype == Dtype::kFloat32 && fits(0, sizes[0]) &&
               fits(1, 1) && fits(2, sizes[2]) && fits(3, 1),
-          "the factors ", rows, " are none of rows");
+          "the factors ", rows, " must be one for each row");
   return broadcast(rows, sizes);
 }
 

@@ -149,7 +149,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor* bias,
   Tensor other;
   if (epilogue.other != nullptr) {
     require(std::ranges::equal(epilogue.other->sizes(), output.sizes()), "the other operand ",
-            *epilogue.other, " has not the sizes of the result");
+            *epilogue.other, " does not have the sizes of the result");
     other = as_rows(*epilogue.other);
     epilogue.other = &other;
   }

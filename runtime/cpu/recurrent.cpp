@@ -207,7 +207,7 @@ AOTITorchError aoti_torch_cpu_mkldnn_rnn_layer(
     int32_t batch_first, int32_t train, AtenTensorHandle* ret0, AtenTensorHandle* ret1,
     AtenTensorHandle* ret2, AtenTensorHandle* ret3) {
   return kernel(__func__, [&] {
-    require(mode >= 0 && mode <= 3, "mode ", mode, " is no recurrent layer");
+    require(mode >= 0 && mode <= 3, "mode ", mode, " is not a recurrent layer");
     require(num_layers == 1 && bidirectional == 0 && batch_first == 0 && train == 0 &&
                 numbers(batch_sizes, batch_sizes_len_).empty(),
             "one layer in one direction over a whole sequence is computed at a time");

@@ -36,7 +36,7 @@ struct PanelPlace {
   float* to;
 };
 
-// Packs weights panel by panel, in memory nobody has written to before.
+// Packs weights panel by panel, in memory that has not been written to.
 void pack_panels(const float* weights, const PanelLayout& layout,
                  std::span<const PanelPlace> places);
 

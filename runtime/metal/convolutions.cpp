@@ -155,7 +155,8 @@ Operand image_of(const Tensor& tensor) {
 // The factor of each image's channels, as the images' kernels take it.
 Factors factors_of(const Tensor* factor, const Tensor& input) {
   if (factor == nullptr) return {};
-  require(factor->dtype == input.dtype, "the factor ", *factor, " has not the dtype of ", input);
+  require(factor->dtype == input.dtype, "the factor ", *factor, " does not have the dtype of ",
+          input);
   const std::array sizes{input.size[0], input.size[1], int64_t{1}, int64_t{1}};
   const Tensor spread = broadcast(*factor, sizes);
   return {region_of(spread), spread.stride[0], spread.stride[1]};

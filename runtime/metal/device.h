@@ -26,7 +26,7 @@ class Buffer : public DeviceMemory {
   virtual std::shared_ptr<Buffer> first(size_t bytes) = 0;
 };
 
-// A place in a buffer. Views bind their parent's buffer at an offset; nobody makes a second buffer
+// A place in a buffer. Views bind their parent's buffer at an offset; there is no second buffer
 // over the same memory.
 struct Region {
   std::shared_ptr<Buffer> buffer;

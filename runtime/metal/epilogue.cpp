@@ -54,7 +54,8 @@ Finishing finishing_of(std::span<const int64_t> steps, std::span<const double> l
     finishing.finish.high[i] = static_cast<float>(high[i]);
   }
   if (other == nullptr) return finishing;
-  require(other->dtype == result.dtype, "the operand ", *other, " has not the dtype of ", result);
+  require(other->dtype == result.dtype, "the operand ", *other, " does not have the dtype of ",
+          result);
   const Tensor spread = broadcast(*other, result.sizes());
   finishing.other = region_of(spread);
   finishing.beside = beside_of(spread);

@@ -76,7 +76,7 @@ std::string bundled_source(std::string_view reference) {
 }
 
 // Libraries of this process by the hash of their text: models that ask for the same share it, and a
-// model loaded twice compiles once. One that nobody holds any more is forgotten.
+// model loaded twice compiles once. One that is not held any more is forgotten.
 std::shared_ptr<ShaderLibrary> compiled(const std::string& source) {
   struct Cache {
     std::mutex mutex;

@@ -302,7 +302,7 @@ Tensor batched(const Tensor& tensor) {
 
 // The addend [1 or B, 1 or M, 1 or N]: axes along which it repeats are left to the device.
 Tensor addend_of(const Tensor& self, const Tensor& out) {
-  require(self.dtype == out.dtype, "the addend ", self, " has not the dtype of ", out);
+  require(self.dtype == out.dtype, "the addend ", self, " does not have the dtype of ", out);
   Tensor view = broadcast(self, out.sizes());
   for (int32_t axis = 0; axis < view.dimensions; ++axis) {
     if (view.stride[axis] == 0) view.size[axis] = 1;

@@ -75,7 +75,7 @@ void* State::allocate_raw(size_t bytes) {
 }
 
 void State::free_raw(void* address) {
-  require(raw_.erase(address) == 1, "the pointer is none of aoti_torch_mps_malloc");
+  require(raw_.erase(address) == 1, "the pointer is not from aoti_torch_mps_malloc");
 }
 
 std::shared_ptr<Buffer> State::raw(const void* address) const {
@@ -152,7 +152,7 @@ std::byte* at(void* buffer, size_t offset) { return static_cast<std::byte*>(buff
 // A part of memory that this program has allocated.
 Region region_at(void* buffer, size_t offset, size_t bytes) {
   const std::shared_ptr<Buffer> found = State::current().raw(buffer);
-  require(found != nullptr, "the pointer is none of aoti_torch_mps_malloc");
+  require(found != nullptr, "the pointer is not from aoti_torch_mps_malloc");
   require(offset <= found->bytes() && bytes <= found->bytes() - offset, bytes, " bytes at ", offset,
           " pass the end of ", found->bytes());
   return {found, offset, bytes};

@@ -83,7 +83,7 @@ class State final : public BackendState {
   // Runs what was encoded, and fails where a check did.
   void finish();
 
-  // After a failure nobody knows which of them have been computed.
+  // After a failure it is not known which of them have been computed.
   void forget_constants() { dense_constants_ = KernelCache(kDenseConstants); }
 
  private:

@@ -34,7 +34,7 @@ constexpr char kUsage[] =
     "  --trust PLACE   whose keys are trusted: a root.json or a folder of them; left out:\n"
     "                  $MENAGERIE_TRUST, else what came with a standalone bundle, else\n"
     "                  the folder trust of Menagerie's own\n"
-    "  --allow-unsigned  run what nobody vouches for: native code that may do what you may\n"
+    "  --allow-unsigned  run a bundle that is not signed: native code that may do what you may\n"
     "Exit code: 0 all equal, 1 something differs or fails, 2 wrong usage.\n";
 
 struct Options {

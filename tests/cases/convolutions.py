@@ -207,10 +207,10 @@ for fact, changed in (
     ("do not fit", {"weight": floats(7, 1, 3, 3)}),
     ("the bias must have 9 elements", {"bias": floats(8)}),
     ("is larger than input", {"weight": floats(9, 1, 12, 3)}),
-    ("are none of rows", {"rows": floats(1, 9, 1, 1)}),
-    ("are none of rows", {"rows": floats(1, 1, 1, 2)}),
-    ("are none of rows", {"rows": floats(1, 1, 3, 1)}),
-    ("are none of rows", {"rows": floats(3, 1, 1)}),
+    ("must be one for each row", {"rows": floats(1, 9, 1, 1)}),
+    ("must be one for each row", {"rows": floats(1, 1, 1, 2)}),
+    ("must be one for each row", {"rows": floats(1, 1, 3, 1)}),
+    ("must be one for each row", {"rows": floats(3, 1, 1)}),
     ("stride 0 is less than 1", {"expansion_stride": [0, 1]}),
 ):
     TABLE.refuse("expanded_depthwise", fact, **(_BLOCK | changed))

@@ -217,7 +217,7 @@ for fact, changed in (
     ("step 11 has no operand", _finish([_ADD], None)),
     ("4 are the most", _finish([_RELU] * (_MOST + 1), None)),
     ("4 are the most", _finish([_RELU], None) | {"low": []}),
-    ("has not the dtype", _finish([_ADD], floats(3).half())),
+    ("does not have the dtype", _finish([_ADD], floats(3).half())),
     ("shapes do not fit", _finish([], None) | {"b": floats(5, 3)}),
     ("shapes do not fit", _finish([], None) | {"a": floats(4)}),
     ("dtypes differ", _finish([], None) | {"b": floats(4, 3).half()}),

@@ -163,7 +163,7 @@ _SUM = {"count_include_pad": 1, "divisor_override": None}
 _AROUND = {**_PLAIN, "padding": [2, 2]}
 TABLE.refuse("avg_pool2d", "do not fit together", self=_IMAGES, **_AROUND, **_SUM)
 TABLE.refuse(
-    "max_pool2d_with_indices", "lies the whole input of 2", self=floats(1, 1, 2, 2),
+    "max_pool2d_with_indices", "is the whole input of 2", self=floats(1, 1, 2, 2),
     kernel_size=[2], stride=[1], padding=[1], ceil_mode=0, dilation=[3],
 )  # fmt: skip
 TABLE.refuse("avg_pool2d", "floating numbers", self=integers(2, 6, 5), **_PLAIN, **_SUM)

@@ -77,7 +77,7 @@ for kind in _KINDS:
 
 _LSTM = _arguments("LSTM")
 for fact, changed in (
-    ("mode 4 is no recurrent layer", {"mode": 4}),
+    ("mode 4 is not a recurrent layer", {"mode": 4}),
     ("one layer in one direction", {"bidirectional": 1}),
     ("one layer in one direction", {"num_layers": 2}),
     ("one layer in one direction", {"batch_sizes": [2, 1]}),

@@ -123,6 +123,6 @@ TEST("the range of what a weight meets is two ends with zero between, beside a s
   REFUSES("does not hold zero", rounding(infinite));
   const std::string_view odd("\x00\x00\xc0\x7f\x00\x00\x80\x40", 8);  // NaN and 4
   REFUSES("does not hold zero", rounding(odd));
-  REFUSES("no two float32", rounding(both, "[2,1]"));
-  REFUSES("no two float32", rounding(both, "[2]", "I32"));
+  REFUSES("must be two float32", rounding(both, "[2,1]"));
+  REFUSES("must be two float32", rounding(both, "[2]", "I32"));
 }

@@ -40,7 +40,8 @@ AOTITorchError aoti_torch_index_put_out(AtenTensorHandle out, AtenTensorHandle s
     const Indices chosen = indices_of(into, handles.data(), num_indices);
     const Tensor from = chosen.values_for(into, operand(values));
     const Tensor& target = operand(out);
-    require(target.dtype == into.dtype, "the result ", target, " has not the dtype of ", into);
+    require(target.dtype == into.dtype, "the result ", target, " does not have the dtype of ",
+            into);
     backend::assign(backend::put_at(into, chosen, from, accumulate), target);
   });
 }

@@ -284,7 +284,7 @@ _TAMPERED: dict[str, tuple[dict[str, Any], str]] = {
     "groups of no equal length": ({".scales": torch.ones(48, 3).bfloat16()}, "do not divide"),
     "no groups": ({".scales": torch.ones(48, 0).bfloat16()}, "do not divide its rows"),
     "no shape": ({".shape": None}, "has no tensor"),
-    "a shape of floats": ({".shape": torch.tensor([48.0, 64.0])}, "is no list of int64"),
+    "a shape of floats": ({".shape": torch.tensor([48.0, 64.0])}, "must be a list of int64"),
     "a negative axis": ({".shape": torch.tensor([-48, -64])}, "has an axis of size -48"),
     "a shape beyond memory": ({".shape": torch.tensor([2**62, 2**62])}, "shape overflows"),
     "more axes than any": ({".shape": torch.ones(9, dtype=torch.int64)}, "has more than 8 axes"),
