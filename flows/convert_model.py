@@ -40,6 +40,7 @@ from flows.runs import (
     without_tags,
 )
 from flows.services import services
+from menagerie.validation.findings import Verdict
 from tasks.failures import ProcessDied, StageTimedOut, explain
 from tasks.job import StageRecords
 from tasks.prove import NotProven
@@ -60,7 +61,7 @@ from transforms.stages import Stage
 from transforms.targets import all_targets
 from zoo.errors import MenagerieError, UsageError
 from zoo.manifest import Manifest, load_manifest
-from zoo.records import Diagnosis, StageTime, Verdict, dearest
+from zoo.records import Diagnosis, StageTime, dearest
 from zoo.report import cause
 from zoo.store import open_store
 

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from flows.parameters import ConversionOptions
     from transforms.targets import Target
     from zoo.manifest import Manifest
-    from zoo.spec import ModelSpec, Precision
+    from zoo.precision import Precision
+    from zoo.spec import ModelSpec
     from zoo.store import Store, StoredBuild
 
 _PACKAGES = ("torch", "torchvision", "transformers", "numpy", "safetensors")

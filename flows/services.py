@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from flows.plan import PlannedModel
     from flows.results import ModelResult
+    from menagerie.validation.findings import ValidationReport
     from tasks.job import Job, StageRecords
     from tasks.stages import Hold, ModelHolder
     from transforms.stages import Stage
-    from zoo.records import ValidationReport
 
 
 class Recorder(Listener):

@@ -16,8 +16,9 @@ from zoo.report import write_report
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from menagerie.validation.findings import ValidationReport
     from tasks.job import Job, StageRecords
-    from zoo.records import ConversionReport, ValidationReport
+    from zoo.records import ConversionReport
 
 _EMULATION_SHARE = 0.9  # of the stage's time; the report is written in the rest
 

@@ -26,8 +26,8 @@ from zoo.store import Store, open_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from menagerie.validation.findings import ValidationReport
     from tasks.job import Job, StageRecords
-    from zoo.records import ValidationReport
     from zoo.report.comparison import Regression, RegressionLimits
     from zoo.signing import Keyring
     from zoo.spec import ModelSpec

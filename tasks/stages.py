@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
+    from menagerie.validation.findings import ValidationReport
     from tasks.job import Job, StageRecords
-    from zoo.records import ValidationReport
     from zoo.spec import ModelSpec
 
 RecordT = TypeVar("RecordT", bound=BaseModel)

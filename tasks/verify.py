@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from menagerie.format.bundle_manifest import BundleManifest
+    from menagerie.validation.findings import ValidationReport
     from tasks.job import Job
     from tasks.stages import Hold
-    from zoo.records import ValidationReport
     from zoo.store import Release, Store
 
 _BUNDLE = "bundle"  # in the working folder, so that what a pull leaves beside it goes as well

@@ -24,6 +24,7 @@ from menagerie.format.bundle_manifest import (
     unsealed,
 )
 from menagerie.format.folder import seal
+from menagerie.numerics import DEFAULT_TOLERANCES
 from menagerie.speech.recipe import HELD_OUT_FILE, SPEECH_FILE
 from menagerie.typed_json import document
 from transforms.export.trace import WRAPPER_PREFIX
@@ -32,12 +33,12 @@ from transforms.passes.round_weights import may_narrow, may_quantise
 from transforms.quantisation import Quantised, Scheme, quantised, scheme_of
 from transforms.sbom import SBOM_FILE, sbom_document
 from transforms.targets.base import LoweredFile
-from zoo.spec import DEFAULT_TOLERANCES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from menagerie.numerics import Dtype, Tolerance
     from transforms.eager import SpeechParts
     from transforms.export.prepare import Prepared
     from transforms.goldens.cases import GoldenCase
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from transforms.targets import Target
     from transforms.targets.base import LoweredProgram
     from zoo.precision import WeightPrecision
-    from zoo.spec import AccuracyGate, Dtype, Tolerance
+    from zoo.spec import AccuracyGate
 
 _WEIGHTS = "weights.safetensors"
 _ACCURACY = "accuracy.safetensors"

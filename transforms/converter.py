@@ -19,6 +19,7 @@ from torch.export import ExportedProgram
 
 from menagerie.format.archive import require_free_place
 from menagerie.format.folder import open_bundle
+from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
 from menagerie.validation import Limits
 from menagerie.validation.findings import Verdict
 from transforms.bisect import diagnose
@@ -29,18 +30,18 @@ from transforms.stages import Identity, Stage, lower, prove, seal, transform
 from transforms.targets import target_named
 from zoo.build_key import code_digest
 from zoo.errors import MenagerieError, UsageError, ValidationError
-from zoo.precision import WeightPrecision
+from zoo.precision import Precision, WeightPrecision
 from zoo.records import ConversionReport, Diagnosis, StageTime, dearest, suspected
 from zoo.signing import sign_own
-from zoo.spec import DEFAULT_TOLERANCES, Dtype, Group, Precision, Tolerance, usual_tolerances
+from zoo.spec import Group, usual_tolerances
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from menagerie.format.bundle_manifest import BundleManifest
+    from menagerie.validation.findings import ValidationReport
     from transforms.export.prepare import Prepared
     from transforms.targets import PassItem, Target
-    from zoo.records import ValidationReport
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _NAMES = "Use lower-case letters, digits and `_`, a letter first"

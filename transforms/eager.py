@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from menagerie.speech.recipe import Recipe
+    from menagerie.validation.findings import Measurement
     from transforms.export.prepare import Prepared
     from transforms.targets import Target
-    from zoo.records import Measurement
     from zoo.sources.context import Context
     from zoo.spec import AccuracyGate, InputSpec, ModelSpec, ProgramSpec, SpeechSpec
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from menagerie.numerics import Dtype
 from menagerie.tensor_files import read_array
 from transforms.export.prepare import Program
 from zoo.errors import SourceError, SourceRefused, UsageError
-from zoo.spec import Dtype
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING
 
 from menagerie.format.bundle_manifest import ReleaseState
 from menagerie.validation import Limits, validate
+from menagerie.validation.findings import Measurement, ValidationReport
 from zoo.base_models import Frozen
 from zoo.bundle_differences import reseal
 from zoo.precision import FLOATS, Precision, WeightPrecision
 from zoo.records import (
     ConversionReport,
     LoweringRecord,
-    Measurement,
     PassLog,
     ProgramGraphs,
     StageTime,
-    ValidationReport,
     with_latencies,
 )
 from zoo.report import write_report
@@ -38,12 +37,12 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from menagerie.format.bundle_manifest import BundleManifest
+    from menagerie.numerics import Dtype, Tolerance
     from transforms.bundle import Gate
     from transforms.eager import SpeechParts
     from transforms.export.prepare import Prepared
     from transforms.quantisation import Call, Range
     from transforms.targets import PassItem, Target
-    from zoo.spec import Dtype, Tolerance
 
 
 class Stage(StrEnum):

@@ -9,9 +9,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from menagerie.numerics import Dtype
 from menagerie.typed_json import plain
 from zoo.errors import UsageError
-from zoo.spec import Dtype
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from zoo.base_models import Frozen
+from zoo.base_models import Frozen, Name
 from zoo.errors import ManifestError, UsageError, advice
-from zoo.spec import ModelSpec, Name, Precision
+from zoo.spec import ModelSpec
 from zoo.yaml_source import Fault, YamlFile, explain, read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from zoo.precision import Precision
 
 DEFAULT_TAG = "default"
 VERSION = 1

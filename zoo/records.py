@@ -15,12 +15,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from menagerie.validation.findings import (
-    AccuracyResult,
-    Bound,
-    CaseShape,
-    ErrorHistogram,
     Measurement,
-    OutputParity,
     ProgramValidation,
     ValidationReport,
     Verdict,
@@ -29,37 +24,6 @@ from zoo.base_models import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-__all__ = [
-    "AccuracyResult",
-    "Bound",
-    "CaseShape",
-    "ConversionReport",
-    "Diagnosis",
-    "Divergence",
-    "DivergenceStage",
-    "ErrorHistogram",
-    "FailureReport",
-    "GraphNode",
-    "GraphRecord",
-    "LayerCost",
-    "LoweringRecord",
-    "Measurement",
-    "NodeKind",
-    "OutputParity",
-    "PassLog",
-    "PassRecord",
-    "ProgramGraphs",
-    "ProgramValidation",
-    "Refusal",
-    "StageTime",
-    "Suspected",
-    "ValidationReport",
-    "Verdict",
-    "dearest",
-    "suspected",
-    "with_latencies",
-]
 
 
 class Refusal(Frozen):

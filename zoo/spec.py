@@ -6,6 +6,7 @@ line in every complaint, is `zoo.manifest`'s work.
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Literal, Self, TypeVar
 
@@ -13,41 +14,168 @@ from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
-from zoo.base_models import Axis, Name, Sha256, SpecModel
+from zoo.base_models import Axis, Name, Reference, Sha256, SpecModel
 from zoo.precision import Precision, WeightPrecision
-from zoo.spec_sources import (
-    CheckpointSource,
-    FactorySource,
-    SourceSpec,
-    TorchvisionSource,
-    TransformersSource,
-)
-from zoo.spec_speech import SpeechSpec, WordGate
 
-__all__ = [
-    "DEFAULT_TOLERANCES",
-    "AccuracyGate",
-    "CheckpointSource",
-    "Dimension",
-    "Dtype",
-    "FactorySource",
-    "InputSpec",
-    "Licence",
-    "ModelSpec",
-    "Name",
-    "PassChoice",
-    "Precision",
-    "ProgramSpec",
-    "Sample",
-    "SampleKind",
-    "Sha256",
-    "SourceSpec",
-    "SpeechSpec",
-    "Tolerance",
-    "TorchvisionSource",
-    "TransformersSource",
-    "Variant",
-    "usual_tolerances",
+# Where a model comes from. Each kind tells whether weights can be had without `--random-weights`
+# (`has_weights`), and whether a seed stands in for them (`is_fetched`): that replaces going to the
+# network, not files at hand.
+
+_OUR_BUILDERS = "zoo.models.builders."
+
+
+INSTEAD_OF_NEMO = (
+    "name weights in the layout of transformers (kind: transformers); its repository's "
+    "src/transformers/models/parakeet/convert_nemo_to_hf.py makes them of a .nemo file"
+)
+
+
+def _no_nemo(path: str) -> str:
+    if path.lower().endswith(".nemo"):
+        raise ValueError(f"{path!r} is an archive of NeMo's own: {INSTEAD_OF_NEMO}")
+    return path
+
+
+_Path = Annotated[str, AfterValidator(_no_nemo)]
+
+
+def is_ours(reference: str) -> bool:
+    """Whether a `module:callable` is this project's own, and so needs no permission to run."""
+    return reference.startswith(_OUR_BUILDERS)
+
+
+class TorchvisionSource(SpecModel):
+    """A torchvision builder, with one of its weights enum members or none."""
+
+    kind: Literal["torchvision"]
+    builder: Name = Field(description="name in torchvision.models, e.g. `resnet18`")
+    weights: str | None = Field(
+        default=None, description="weights enum member, e.g. `ResNet18_Weights.IMAGENET1K_V1`"
+    )
+    sha256: Sha256 | None = Field(
+        default=None,
+        description="of the weights' file; left out: the eight digits that torchvision puts into "
+        "its name, which somebody with a day's computing can meet",
+    )
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether weights can be had without `--random-weights`."""
+        return self.weights is not None
+
+    @property
+    def is_fetched(self) -> bool:
+        """Whether having the weights means going to the network."""
+        return True
+
+
+class TransformersSource(SpecModel):
+    """A model of the transformers library: a hub id at a pinned revision, or a local folder.
+
+    Only safetensors are read; code from the hub is never run.
+    """
+
+    kind: Literal["transformers"]
+    architecture: str = Field(description="class in transformers, e.g. `ParakeetForCTC`")
+    id: _Path | None = Field(default=None, description="hub id, e.g. `nvidia/parakeet-ctc-0.6b`")
+    revision: str | None = Field(
+        default=None, description="commit of the hub repository, 40 hexadecimal digits"
+    )
+    folder: _Path | None = Field(
+        default=None, description="local folder with config.json and *.safetensors"
+    )
+    config: dict[str, object] = Field(
+        default_factory=dict,
+        description="configuration for seeded random weights, as the class's config takes it",
+    )
+    from_samples: bool = Field(
+        default=False,
+        description="for `speech`: instead of the class's own forward two parts, `listen`, from "
+        "samples to encoded frames or scores, and of a transducer, Whisper or Moonshine `emit`, a "
+        "decoder step",
+    )
+    may_lack: tuple[str, ...] = Field(
+        default=(),
+        description="parameters (globs) that the weights may leave out, as no program uses them",
+    )
+
+    @model_validator(mode="after")
+    def _pinned(self) -> Self:
+        if self.id is not None and self.folder is not None:
+            raise ValueError("give `id` or `folder`, not both")
+        if self.id is not None and not re.fullmatch(r"[0-9a-f]{40}", self.revision or ""):
+            raise ValueError("`id` needs `revision`, a 40-digit commit: a branch or tag can move")
+        return self
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether weights can be had without `--random-weights`."""
+        return self.id is not None or self.folder is not None
+
+    @property
+    def is_fetched(self) -> bool:
+        """Whether having the weights means going to the network."""
+        return self.folder is None
+
+
+class CheckpointSource(SpecModel):
+    """A state dict on disk or behind a URL, for a module built by `builder`."""
+
+    kind: Literal["checkpoint"]
+    builder: Reference = Field(
+        description="what the weights are for: `module:callable`, under `zoo.models.builders.` or, "
+        "with --allow-factories, anywhere"
+    )
+    path: _Path = Field(
+        min_length=1,
+        description="path beside the manifest file, or an https URL; .safetensors, or a file that "
+        "torch.load(weights_only=True) reads",
+    )
+    sha256: Sha256
+    arguments: dict[str, object] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _encrypted(self) -> Self:
+        if "://" in self.path and not self.path.startswith("https://"):
+            raise ValueError("`path` is a path beside the manifest file or starts with https://")
+        return self
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether weights can be had without `--random-weights`."""
+        return True
+
+    @property
+    def is_fetched(self) -> bool:
+        """Whether having the weights means going to the network."""
+        return self.path.startswith("https://")
+
+
+class FactorySource(SpecModel):
+    """A callable of the manifest's owner that returns an nn.Module: code, so off by default.
+
+    Callables under `zoo.models.builders.` are this project's own and always allowed.
+    """
+
+    kind: Literal["factory"]
+    builder: Reference = Field(
+        description="`module:callable`; the module is importable or lies beside the manifest file"
+    )
+    arguments: dict[str, object] = Field(default_factory=dict)
+    has_weights: bool = Field(
+        default=True,
+        description="false: the callable gives the structure only, for --random-weights to fill",
+    )
+
+    @property
+    def is_fetched(self) -> bool:
+        """Whether `--random-weights` stands in for the callable's weights: it has none."""
+        return not self.has_weights
+
+
+SourceSpec = Annotated[
+    TorchvisionSource | TransformersSource | CheckpointSource | FactorySource,
+    Field(discriminator="kind"),
 ]
 
 
@@ -197,6 +325,148 @@ class PassChoice(SpecModel):
 
     name: Name
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
+
+
+# What an entry says about a model that understands speech; becomes the bundle's speech.json.
+
+_Token = Annotated[int, Field(ge=0)]
+
+
+class CtcHeadSpec(SpecModel):
+    """Greedy CTC: `listen` takes `samples`, and `lengths` if they are padded; gives `logits`."""
+
+    kind: Literal["ctc"]
+    listen: Name = "listen"
+    blank: int = Field(ge=0, description="the token that says nothing")
+
+
+class TransducerHeadSpec(SpecModel):
+    """Greedy RNN-T, or TDT with durations: `listen` gives `encoded`, `emit` is a decoder step."""
+
+    kind: Literal["transducer"]
+    listen: Name = "listen"
+    emit: Name = "emit"
+    blank: int = Field(ge=0, description="the token that says nothing, and the first that is fed")
+    durations: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        default=(), description="in frames, as the joint network numbers them; none: an RNN-T"
+    )
+    most_symbols: int = Field(default=10, ge=1, description="tokens emitted at one frame at most")
+
+
+class AttentionHeadSpec(SpecModel):
+    """A greedy decoder that attends to what `listen` gives, `keys` and `values`, without times.
+
+    With the vocabulary's `tokenizer`, generation_config.json beside the weights says the tokens and
+    how many there may be.
+    """
+
+    kind: Literal["attention"]
+    listen: Name = "listen"
+    emit: Name = "emit"
+    start: _Token = Field(description="the token that is fed first")
+    end: _Token = Field(description="the token that ends a window")
+    most_tokens: int = Field(ge=2, description="of a window, the first included")
+    pace: float | None = Field(
+        default=None, gt=0, description="tokens a second that are said at most; none: any number"
+    )
+
+
+class WhisperHeadSpec(SpecModel):
+    """Whisper's greedy decoding: `listen` gives `keys` and `values`, `emit` is a decoder step.
+
+    With the vocabulary's `tokenizer`, generation_config.json beside the weights says all tokens and
+    lists; what stands here serves where weights are random.
+    """
+
+    kind: Literal["whisper"]
+    listen: Name = "listen"
+    emit: Name = "emit"
+    start: _Token = Field(description="the first token of the prompt")
+    languages: dict[str, _Token] = Field(
+        default_factory=dict, description="by code; none: a model of English alone"
+    )
+    language: str | None = Field(
+        default=None, description="that is spoken; left out: the likeliest, window by window"
+    )
+    tasks: dict[str, _Token] = Field(
+        default_factory=dict, description="`transcribe`, and `translate`, which is into English"
+    )
+    task: str | None = Field(default=None, description="one of the tasks")
+    end: _Token = Field(description="the token that ends a window; those below it are text")
+    no_timestamps: _Token = Field(description="the token before the first timestamp")
+    timestamps: bool = Field(
+        default=True, description="whether times are told, and windows begin where one ended"
+    )
+    latest_start: _Token | None = Field(
+        default=None, description="the latest first timestamp of a window, in steps of 20 ms"
+    )
+    suppress: tuple[_Token, ...] = Field(default=(), description="tokens that are never said")
+    begin_suppress: tuple[_Token, ...] = Field(default=(), description="nor said first")
+    most_tokens: int = Field(default=448, ge=5, description="of a window, its prompt included")
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        for name, known in (("language", self.languages), ("task", self.tasks)):
+            wanted = getattr(self, name)
+            if wanted is not None and wanted not in known:
+                raise ValueError(f"there is no {name} {wanted!r}")
+        return self
+
+
+class VocabularySpec(SpecModel):
+    """The text of every token."""
+
+    kind: Literal["sentencepiece", "bytes", "plain"] = Field(
+        description="how a piece is written: with U+2581 for a space, a character for a byte, or "
+        "as it is; the first two in tokenizer.json, the last, with `|` for a space, in vocab.json"
+    )
+    pieces: tuple[str, ...] = Field(default=(), description="in the order of the tokens' numbers")
+    numbered: int = Field(
+        default=0, ge=0, description="instead of pieces, for a model without a tokenizer: how many"
+    )
+    tokenizer: bool = Field(
+        default=False,
+        description="read them from the file beside the source's weights; `numbered` stands in for "
+        "them where weights are random",
+    )
+    special: tuple[int, ...] = Field(default=(), description="tokens that are no text")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if bool(self.pieces) == bool(self.numbered):
+            raise ValueError("give `pieces`, or `numbered`, and not both")
+        if self.tokenizer and not self.numbered:
+            raise ValueError("`tokenizer` needs `numbered`: how many tokens it has")
+        return self
+
+
+class WordGate(SpecModel):
+    """Recordings on which the artifact's word errors must be eager's, and few enough."""
+
+    folder: str = Field(
+        description="beside the manifest file: audio files, and transcripts.tsv with a line for "
+        "each: its name, a tab, what it says"
+    )
+    most: float = Field(default=0.05, gt=0, lt=1, description="the highest word error rate")
+    slack: int = Field(default=0, ge=0, description="words that the count may differ by")
+
+
+class SpeechSpec(SpecModel):
+    """How the programs make text of a recording."""
+
+    rate: int = Field(default=16_000, ge=1000, description="samples a second")
+    frame: int = Field(ge=1, description="samples to a frame of the encoder's results")
+    hop: int = Field(
+        default=1, ge=1, description="samples to a frame of features; a rest shorter is not heard"
+    )
+    overlap: float = Field(
+        default=2.0, ge=0, description="seconds that chunks of a long recording share"
+    )
+    heads: dict[Name, CtcHeadSpec | TransducerHeadSpec | AttentionHeadSpec | WhisperHeadSpec] = (
+        Field(min_length=1, description="the first is used unless another is asked for")
+    )
+    vocabulary: VocabularySpec
+    gate: WordGate | None = None
 
 
 # Of float32 outputs, against eager PyTorch with weights that nobody rounded. A weight of b bits has

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from zoo.spec_speech import SpeechSpec
+    from zoo.spec import SpeechSpec
 
 TRANSCRIPTS = "transcripts.tsv"
 _SPACES = {"sentencepiece": "\u2581", "bytes": "\u0120", "plain": " "}  # as each writes one

@@ -215,7 +215,7 @@ def submit(
 
 def _is_foreign(source: "SourceSpec") -> bool:
     """Whether code of the folder's own builds the model."""
-    from zoo.spec_sources import is_ours
+    from zoo.spec import is_ours
 
     builder = getattr(source, "builder", "")
     return ":" in builder and not is_ours(builder)

@@ -16,15 +16,15 @@ from toy_zoo import toy_divergence, toy_job, toy_judgement
 from flows.cli import invoke
 from flows.cli.output import emit
 from menagerie.format.bundle_manifest import TensorSpec
+from menagerie.numerics import Dtype
 from menagerie.validation.findings import KernelTime, Peaks, Profile
 from transforms.goldens.cases import GoldenCase
-from zoo.spec import Dtype
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from zoo.records import ValidationReport
+    from menagerie.validation.findings import ValidationReport
 
 
 def strictly(text: str) -> Any:

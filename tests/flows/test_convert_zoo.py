@@ -30,13 +30,13 @@ from flows.results import ModelResult, Outcome, RunResult
 from flows.runs import state_error
 from flows.services import Recorder, Services, use_services
 from menagerie.format.bundle_manifest import MANIFEST, SIGNATURE
+from menagerie.validation.findings import Verdict
 from tasks.failures import ProcessDied
 from tasks.prove import prove
 from tasks.publish import publish_bundle
 from transforms.stages import Stage
 from zoo.catalogue import update_catalogue
 from zoo.errors import ExportError, SourceError, StoreUnreachable, UsageError
-from zoo.records import Verdict
 from zoo.store import open_store
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from menagerie.format.bundle_manifest import (
     unsealed,
 )
 from menagerie.format.folder import seal
+from menagerie.numerics import Dtype
 from transforms import run_passes
 from transforms.lowering.cpu import lower
 from transforms.targets import target_named
-from zoo.spec import Dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -14,12 +14,12 @@ from menagerie.format.bundle_manifest import (
     unsealed,
 )
 from menagerie.host import RUNTIME_ABI
-from zoo.spec import DEFAULT_TOLERANCES
+from menagerie.numerics import DEFAULT_TOLERANCES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from zoo.spec import Dtype, Tolerance
+    from menagerie.numerics import Dtype, Tolerance
 
 
 def draft_manifest(

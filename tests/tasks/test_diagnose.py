@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 from toy_zoo import ToyModel, toy_bundle, toy_divergence, toy_job, toy_judgement, toy_records
 
+from menagerie.validation.findings import ValidationReport, Verdict
 from tasks.failures import ProcessDied
 from tasks.job import Suspect
 from tasks.prove import NotProven, prove
 from tasks.stages import diagnose, search_command, suspects
 from transforms.stages import Stage
 from zoo.manifest import OUR_MODELS
-from zoo.records import ValidationReport, Verdict
 from zoo.report import cause, markdown, read_report
 from zoo.spec import ProgramSpec
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from menagerie.validation import Limits
+    from menagerie.validation.findings import ValidationReport
     from tasks.job import Job
-    from zoo.records import ValidationReport
 
 
 def _judged(**changes: object) -> ValidationReport:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from menagerie.validation.findings import Verdict
 from tasks.job import Job, StageRecords
 from tasks.model_stages import ModelStages
 from tasks.prove import NotProven, prove
@@ -19,7 +20,7 @@ from transforms.bisect.reproducer import read_program
 from transforms.lowering import cpu
 from transforms.passes.fold_batch_norm import FoldBatchNorm
 from zoo.manifest import load_manifest
-from zoo.records import DivergenceStage, Verdict
+from zoo.records import DivergenceStage
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,29 +10,20 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime" / "format"))
 
 from bundle_maker import make_bundle
 
-from tasks.job import ExportedProgramSize, ExportRecord, Job, PullRecord, StageRecords, Suspect
-from tasks.stages import ModelHolder
-from transforms.stages import LowerRecord, Stage, TransformRecord
-from zoo.records import (
+from menagerie.numerics import DEFAULT_TOLERANCES, Dtype
+from menagerie.validation.findings import (
     CaseShape,
-    Diagnosis,
-    Divergence,
-    DivergenceStage,
     Measurement,
     OutputParity,
     ProgramValidation,
-    StageTime,
     ValidationReport,
     Verdict,
 )
-from zoo.spec import (
-    DEFAULT_TOLERANCES,
-    Dtype,
-    Licence,
-    ModelSpec,
-    ProgramSpec,
-    TorchvisionSource,
-)
+from tasks.job import ExportedProgramSize, ExportRecord, Job, PullRecord, StageRecords, Suspect
+from tasks.stages import ModelHolder
+from transforms.stages import LowerRecord, Stage, TransformRecord
+from zoo.records import Diagnosis, Divergence, DivergenceStage, StageTime
+from zoo.spec import Licence, ModelSpec, ProgramSpec, TorchvisionSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

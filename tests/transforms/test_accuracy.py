@@ -10,10 +10,11 @@ import torch
 from safetensors.torch import save_file
 
 from menagerie.format.bundle_manifest import AccuracyData, BundleProgram, TensorSpec, unsealed
+from menagerie.numerics import Dtype
 from menagerie.validation.checks import LoadedProgram, accuracy
 from transforms.eager import eager_accuracy
 from zoo.errors import ArtifactError, ExportError, SourceError
-from zoo.spec import AccuracyGate, Dtype, Licence, ModelSpec, ProgramSpec, TorchvisionSource
+from zoo.spec import AccuracyGate, Licence, ModelSpec, ProgramSpec, TorchvisionSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
 from zoo.build_key import build_key
-from zoo.spec import DEFAULT_TOLERANCES, Dtype, ModelSpec, Tolerance
+from zoo.spec import ModelSpec
 
 _ENTRY: dict[str, Any] = {
     "summary": "a model",

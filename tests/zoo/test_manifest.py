@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import zoo.models
+from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
 from zoo.errors import ManifestError, UsageError
 from zoo.manifest import Manifest, Origin, json_schema, load_manifest
-from zoo.spec import DEFAULT_TOLERANCES, Dtype, Precision, Tolerance
+from zoo.precision import Precision
 
 _ENTRY = """\
   {name}:

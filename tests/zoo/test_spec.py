@@ -7,21 +7,20 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from menagerie.numerics import Dtype, Tolerance
 from zoo.spec import (
     CheckpointSource,
     Dimension,
-    Dtype,
     FactorySource,
     InputSpec,
     ModelSpec,
     ProgramSpec,
     Sample,
     SampleKind,
-    Tolerance,
     TorchvisionSource,
     TransformersSource,
+    is_ours,
 )
-from zoo.spec_sources import is_ours
 
 _SHA = "0" * 64
 _REVISION = "1" * 40

@@ -22,6 +22,7 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import tree_flatten, tree_map
 
+from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
 from menagerie.validation.compare import compare
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.interpret import capture
@@ -29,7 +30,6 @@ from transforms.graph.layouts import as_array
 from transforms.graph.record import module_path, source_line
 from zoo.errors import MenagerieError
 from zoo.records import Divergence, DivergenceStage
-from zoo.spec import DEFAULT_TOLERANCES, Dtype, Tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -31,6 +31,7 @@ from safetensors.torch import load_file, save_file
 from torch.export.graph_signature import ConstantArgument, InputKind
 
 from menagerie.figures import decibels, error
+from menagerie.numerics import Dtype, Tolerance
 from menagerie.paths import home
 from transforms.bisect.pieces import Difference, Piece, difference
 from transforms.export.prepare import Prepared
@@ -43,7 +44,7 @@ from transforms.targets import Target, target_named
 from zoo.base_models import Frozen
 from zoo.errors import ArtifactError, SessionError, SourceRefused, UsageError
 from zoo.records import Divergence
-from zoo.spec import Dtype, PassChoice, Tolerance
+from zoo.spec import PassChoice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

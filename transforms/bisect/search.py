@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
+    from menagerie.numerics import Dtype, Tolerance
     from transforms.bisect.pieces import Runner
     from transforms.export.prepare import Prepared
     from transforms.graph.graph_pass import GraphPass, PassOptions
     from transforms.targets import PassItem, Target
     from zoo.records import Suspected
-    from zoo.spec import Dtype, Tolerance
 
 
 def locate(

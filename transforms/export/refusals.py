@@ -23,11 +23,11 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
+from menagerie.numerics import Dtype
 from transforms.graph.editor import ProgramEditor
 from transforms.graph.record import origin
 from transforms.graph.schemas import is_random, schema_of
 from zoo.errors import ExportError
-from zoo.spec import Dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

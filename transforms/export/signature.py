@@ -16,8 +16,8 @@ from torch.utils._pytree import (
 from torch.utils._sympy.numbers import int_oo
 
 from menagerie.format.bundle_manifest import TensorSpec
+from menagerie.numerics import Dtype
 from zoo.errors import ExportError
-from zoo.spec import Dtype
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

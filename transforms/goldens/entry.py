@@ -28,8 +28,7 @@ from zoo.sources.context import Context, resolve_inside
 from zoo.speech import held_out
 
 if TYPE_CHECKING:
-    from zoo.spec import ModelSpec, ProgramSpec
-    from zoo.spec_speech import SpeechSpec, WordGate
+    from zoo.spec import ModelSpec, ProgramSpec, SpeechSpec, WordGate
 
 
 _FULL = 2.0**15  # a sample of 16 bits is a fraction of this

@@ -29,8 +29,8 @@ from zoo.report.summary import badness
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from menagerie.validation.findings import Profile
-    from zoo.records import Measurement, OutputParity, StageTime
+    from menagerie.validation.findings import Measurement, OutputParity, Profile
+    from zoo.records import StageTime
     from zoo.report.summary import Latencies, OutputCases
 
 _MOST_ROWS = 24

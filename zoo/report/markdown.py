@@ -14,14 +14,15 @@ from menagerie.figures import (
     size,
     speed,
 )
-from zoo.records import Bound
+from menagerie.validation.findings import Bound
 from zoo.report.phrases import EMULATED, cause, demand, heading, proof, tiles
 from zoo.report.summary import latencies, parities
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from zoo.records import ConversionReport, FailureReport, OutputParity
+    from menagerie.validation.findings import OutputParity
+    from zoo.records import ConversionReport, FailureReport
 
 # The last two are links by themselves in GitHub's Markdown: addresses of mail, and `www.`
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&:@]|(?<=www)\.)", re.IGNORECASE)

@@ -17,12 +17,13 @@ from menagerie.figures import (
     speed,
     thousands,
 )
-from zoo.records import DivergenceStage, Verdict
+from menagerie.validation.findings import Verdict
+from zoo.records import DivergenceStage
 from zoo.report.summary import parities, summarise
 
 if TYPE_CHECKING:
-    from menagerie.validation.findings import Exactness
-    from zoo.records import ConversionReport, Diagnosis, Divergence, OutputParity
+    from menagerie.validation.findings import Exactness, OutputParity
+    from zoo.records import ConversionReport, Diagnosis, Divergence
 
 _A_BIT = 6.02  # dB: a bit of the mantissa more or less is another order of summing
 
@@ -94,7 +95,7 @@ def cause(diagnosis: Diagnosis) -> str:
 
 
 def demand(parity: OutputParity) -> str:
-    """What an output must keep to; see `zoo.spec.Tolerance`."""
+    """What an output must keep to; see `menagerie.numerics.Tolerance`."""
     tolerance, allowed = parity.tolerance, parity.allowed
     if tolerance is None or allowed is None:
         return "every bit"

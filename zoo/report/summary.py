@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from zoo.records import (
-        ConversionReport,
-        Measurement,
-        OutputParity,
-        ProgramValidation,
-        Verdict,
-    )
+    from menagerie.validation.findings import Measurement, OutputParity, ProgramValidation, Verdict
+    from zoo.records import ConversionReport
 
 _WAITING = 1.15
 

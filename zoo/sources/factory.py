@@ -11,7 +11,7 @@ from torch import nn
 
 from zoo.errors import SourceError, SourceRefused
 from zoo.models.torchvision_operators import torchvision_operators
-from zoo.spec_sources import is_ours
+from zoo.spec import is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from menagerie.durable import sha256_of
 from zoo.sources.context import Context, resolve_inside, weights_folder
-from zoo.spec import CheckpointSource, FactorySource, TorchvisionSource, TransformersSource
-from zoo.spec_sources import is_ours
+from zoo.spec import CheckpointSource, FactorySource, TorchvisionSource, TransformersSource, is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,8 +15,7 @@ from menagerie.paths import home
 from zoo.errors import SourceError, advice
 from zoo.models.torchvision_operators import torchvision_operators
 from zoo.sources.context import beside_weights, weights_folder
-from zoo.spec_sources import INSTEAD_OF_NEMO
-from zoo.spec_speech import AttentionHeadSpec, CtcHeadSpec, WhisperHeadSpec
+from zoo.spec import INSTEAD_OF_NEMO, AttentionHeadSpec, CtcHeadSpec, WhisperHeadSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from zoo.sources.context import Context
-    from zoo.spec import TransformersSource
-    from zoo.spec_speech import SpeechSpec, VocabularySpec
+    from zoo.spec import SpeechSpec, TransformersSource, VocabularySpec
 
     HeadSpec = CtcHeadSpec | AttentionHeadSpec | WhisperHeadSpec
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from menagerie.figures import shown_address
+from menagerie.store.base import Progress, silent
 from menagerie.store.releases import Release
 from zoo.errors import UsageError
-from zoo.store.base import LocalObjects, ObjectStore, Progress, silent
+from zoo.store.base import LocalObjects, ObjectStore
 from zoo.store.coordination import LeaseTiming
 from zoo.store.garbage_collection import KeepRule, SweepResult
 from zoo.store.inventory import StoredBuild

@@ -15,31 +15,14 @@ from menagerie.store.base import (
     INCOMING,
     Advance,
     FolderReader,
-    Meter,
     ObjectReader,
-    Progress,
     StoredFile,
     copy_bytes,
-    silent,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-__all__ = [
-    "HTML",
-    "LINK_DAYS",
-    "LINK_SECONDS",
-    "Advance",
-    "LocalObjects",
-    "Meter",
-    "ObjectStore",
-    "Progress",
-    "StoredFile",
-    "content_type",
-    "silent",
-]
 
 LINK_DAYS: Final = 7  # S3 gives no presigned address a longer life
 LINK_SECONDS: Final = LINK_DAYS * 24 * 3600

@@ -63,7 +63,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from menagerie.format.bundle_manifest import BundleManifest
-    from zoo.store.base import ObjectStore, StoredFile
+    from menagerie.store.base import StoredFile
+    from zoo.store.base import ObjectStore
 
 T = TypeVar("T")
 

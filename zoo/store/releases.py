@@ -21,6 +21,7 @@ from menagerie.format.bundle_manifest import (
     parse_manifest,
 )
 from menagerie.format.folder import open_bundle
+from menagerie.store.base import Meter, Progress, silent
 from menagerie.store.latest import find_latest, read_summary
 from menagerie.store.layout import (
     CANDIDATES,
@@ -42,7 +43,7 @@ from menagerie.trust.signature import MAX_SIGNATURE_BYTES
 from menagerie.typed_json import document
 from zoo.base_models import Frozen
 from zoo.errors import ArtifactError, HashMismatch, NotInStore, StoreError, TooLarge
-from zoo.store.base import HTML, Meter, ObjectStore, Progress, content_type, silent
+from zoo.store.base import HTML, ObjectStore, content_type
 from zoo.store.coordination import LeaseTiming, announce, hold_lease
 from zoo.store.garbage_collection import LINKED_DAYS, KeepRule, SweepResult, sweep
 from zoo.store.inventory import StoredBuild, inventory

@@ -12,11 +12,13 @@ from botocore.exceptions import ClientError
 
 from menagerie.store.s3 import ABSENT, S3Reader
 from zoo.errors import NotInStore, StoreError
-from zoo.store.base import Advance, ObjectStore, content_type
+from zoo.store.base import ObjectStore, content_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from menagerie.store.base import Advance
 
 _log = logging.getLogger(__name__)
 # What servers answer to a checksum that they do not know: R2, Backblaze, older MinIO and Ceph.

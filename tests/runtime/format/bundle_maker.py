@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from menagerie.format.bundle_manifest import BundleManifest
 from menagerie.format.folder import seal
 from menagerie.host import RUNTIME_ABI
+from menagerie.numerics import DEFAULT_TOLERANCES
 from menagerie.typed_json import check, plain
-from zoo.spec import DEFAULT_TOLERANCES
 
 if TYPE_CHECKING:
     from pathlib import Path

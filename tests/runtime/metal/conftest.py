@@ -27,13 +27,13 @@ from menagerie.format.bundle_manifest import (
 )
 from menagerie.format.folder import seal
 from menagerie.host import RUNTIME_ABI
+from menagerie.numerics import Dtype
 from transforms import run_passes
 from transforms.lowering import metal
 from transforms.lowering.inductor import metal_header
 from transforms.lowering.metal_codegen import metal_code
 from transforms.targets import target_named
 from transforms.targets.cpu import host_requirements
-from zoo.spec import Dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -13,9 +13,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from menagerie.session import Session
+from menagerie.validation.findings import Verdict
 from menagerie.validation.validate import Limits, validate
 from zoo.errors import SessionError
-from zoo.records import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from menagerie.format.bundle_manifest import AccuracyData
 from menagerie.format.folder import seal
-from zoo.spec import Dtype
+from menagerie.numerics import Dtype
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))

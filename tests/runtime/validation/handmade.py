@@ -11,7 +11,7 @@ from menagerie.format.bundle_manifest import (
 )
 
 if TYPE_CHECKING:
-    from zoo.spec import Dtype
+    from menagerie.numerics import Dtype
 
 
 def handmade_program(name: str, dtype: Dtype, shape: tuple[int, ...], cases: int) -> BundleProgram:

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
 from menagerie.tensor_files import widen
 from menagerie.validation.compare import compare, error_histogram, measure, same_bits
-from zoo.records import Bound
-from zoo.spec import DEFAULT_TOLERANCES, Dtype, Tolerance
+from menagerie.validation.findings import Bound
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from verdicts import VERDICTS, Verdict
 
 if TYPE_CHECKING:
-    from zoo.records import OutputParity
+    from menagerie.validation.findings import OutputParity
 
 FINITE = st.floats(-1e6, 1e6, width=32)
 PAIRS = st.lists(st.tuples(FINITE, FINITE), min_size=1, max_size=40)

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from menagerie.numerics import Dtype
 from menagerie.tensor_files import narrow, stored, widen
-from zoo.spec import Dtype
 
 FLOATS = [dtype for dtype in Dtype if dtype.is_floating]
 NUMBERS = st.lists(st.floats(width=64), min_size=1, max_size=30)

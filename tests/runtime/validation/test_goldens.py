@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from menagerie.format.bundle_manifest import BundleProgram, TensorSpec, unsealed
+from menagerie.numerics import Dtype
 from menagerie.validation.findings import CaseKind
 from menagerie.validation.goldens import GoldenCases, read_tensors
 from zoo.errors import ArtifactError
-from zoo.spec import Dtype
 
 if TYPE_CHECKING:
     from pathlib import Path

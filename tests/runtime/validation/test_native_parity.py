@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from menagerie.format.folder import seal
 from menagerie.library import native_tool
-from zoo.spec import Dtype
+from menagerie.numerics import Dtype
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
 from menagerie.validation.compare import compare, weakest_part
-from zoo.spec import DEFAULT_TOLERANCES, Dtype, Tolerance
 
 
 def test_the_part_is_named_and_measured() -> None:

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from menagerie.format.folder import seal
-from zoo.spec import Dtype
+from menagerie.numerics import Dtype
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))

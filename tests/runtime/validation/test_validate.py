@@ -16,13 +16,13 @@ import pytest
 import menagerie
 from menagerie.format.folder import open_bundle, seal
 from menagerie.validation import Limits, sandbox, validate
+from menagerie.validation.findings import Verdict
 from menagerie.validation.sandbox import landlock_version
-from zoo.records import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from zoo.records import ValidationReport
+    from menagerie.validation.findings import ValidationReport
 
     MakeBundle = Callable[..., Path]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.spec import DEFAULT_TOLERANCES, Dtype, Tolerance
+from menagerie.numerics import DEFAULT_TOLERANCES, Dtype, Tolerance
 
 Array = NDArray[Any]
 

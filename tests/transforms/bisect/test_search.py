@@ -20,13 +20,14 @@ from corrupt_target import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from menagerie.numerics import Dtype, Tolerance
 from transforms.bisect import locate, reproducer
 from transforms.bisect.__main__ import main
 from transforms.bisect.reproducer import read_program, rerun
 from transforms.pipeline import make_passes
 from zoo.errors import LoweringError, SessionError, UsageError
 from zoo.records import DivergenceStage as Stage
-from zoo.spec import Dtype, PassChoice, Tolerance
+from zoo.spec import PassChoice
 
 if TYPE_CHECKING:
     from pathlib import Path

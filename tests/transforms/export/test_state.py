@@ -15,6 +15,7 @@ from torch.export import Dim
 
 from menagerie.format.folder import open_bundle
 from menagerie.library import native_tool
+from menagerie.numerics import DEFAULT_TOLERANCES
 from menagerie.session import Session
 from transforms import Program, convert
 from transforms.bisect import diagnose
@@ -22,7 +23,7 @@ from transforms.export.prepare import prepare, prepare_module
 from transforms.export.state import state_of
 from transforms.targets import target_named
 from zoo.errors import ExportError, SessionError, UsageError
-from zoo.spec import DEFAULT_TOLERANCES, Dimension, InputSpec, ProgramSpec
+from zoo.spec import Dimension, InputSpec, ProgramSpec
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,9 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from menagerie.numerics import Dtype
 from transforms.goldens.cases import make_goldens, make_inputs, planned_cases, telling_sizes
 from zoo.errors import ExportError
-from zoo.spec import Dimension, Dtype, InputSpec, ProgramSpec, Sample, SampleKind
+from zoo.spec import Dimension, InputSpec, ProgramSpec, Sample, SampleKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from menagerie.numerics import DEFAULT_TOLERANCES
 from zoo.manifest import load_manifest
 from zoo.sources import load, torchvision
 from zoo.sources.context import Context
-from zoo.spec import DEFAULT_TOLERANCES, TorchvisionSource
+from zoo.spec import TorchvisionSource
 
 if TYPE_CHECKING:
     from zoo.spec import InputSpec, ProgramSpec

@@ -8,28 +8,30 @@ from pathlib import Path
 
 import pytest
 
-from zoo.records import (
+from menagerie.numerics import DEFAULT_TOLERANCES, Dtype
+from menagerie.validation.findings import (
     AccuracyResult,
     Bound,
     CaseShape,
+    ErrorHistogram,
+    Measurement,
+    OutputParity,
+    ProgramValidation,
+    ValidationReport,
+    Verdict,
+)
+from zoo.records import (
     ConversionReport,
     Diagnosis,
     Divergence,
     DivergenceStage,
-    ErrorHistogram,
     LayerCost,
     LoweringRecord,
-    Measurement,
-    OutputParity,
     PassLog,
     PassRecord,
-    ProgramValidation,
     Refusal,
     StageTime,
-    ValidationReport,
-    Verdict,
 )
-from zoo.spec import DEFAULT_TOLERANCES, Dtype
 
 MACHINE = "Intel Xeon Processor (Cascadelake), 2 cores, Linux x86_64"
 RUNTIME = "menagerie 0.1.0, ABI 1, oneDNN 3.2.0"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from zoo.records import Bound
+from menagerie.validation.findings import Bound
 from zoo.report import markdown, plain_text
 
 if TYPE_CHECKING:

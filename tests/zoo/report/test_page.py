@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zoo.records import Verdict
+from menagerie.validation.findings import Verdict
 from zoo.report import write_index
 from zoo.report.page import IndexRow, render_index, render_report
 
