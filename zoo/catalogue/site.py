@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import shlex
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
@@ -15,7 +16,7 @@ from menagerie.store.layout import METADATA
 from zoo.base_models import Frozen
 from zoo.catalogue.collect import CataloguedModel, collect, siblings
 from zoo.catalogue.pages import pull_command, render_catalogue, render_model
-from zoo.errors import NotInStore, TooLarge, UsageError
+from zoo.errors import UsageError
 from zoo.store.base import LINK_SECONDS, content_type
 
 if TYPE_CHECKING:
@@ -221,10 +222,10 @@ def share_catalogue(store: Store) -> str | None:
 
 def kept_site(objects: ObjectStore) -> Site:
     """What the owner said of the store's site, if anything."""
-    try:
-        return Site.model_validate_json(objects.read_small(_SITE, _MOST_BYTES))
-    except (NotInStore, TooLarge, ValidationError):
-        return Site()
+    content = objects.read_if_there(_SITE, _MOST_BYTES)
+    with suppress(ValidationError):
+        return Site() if content is None else Site.model_validate_json(content)
+    return Site()
 
 
 def keep_site(objects: ObjectStore, site: Site, wheels: Iterable[Path] = ()) -> Site:
@@ -255,17 +256,13 @@ def _put_root(objects: ObjectStore) -> None:
 
 def _records(objects: ObjectStore) -> dict[str, CataloguedModel] | None:
     """What the site says now; None where it was never made, or by another version."""
-    try:
-        return _FORM.validate_json(objects.read_small(_RECORDS, _MOST_BYTES))
-    except (NotInStore, TooLarge, ValidationError):
-        return None
+    content = objects.read_if_there(_RECORDS, _MOST_BYTES)
+    with suppress(ValidationError):
+        return None if content is None else _FORM.validate_json(content)
+    return None
 
 
 def _put(objects: ObjectStore, key: str, content: bytes) -> None:
-    try:
-        same = objects.size_of(key) == len(content)
-        if same and objects.read_small(key, _MOST_BYTES) == content:
-            return
-    except (NotInStore, TooLarge):
-        pass
-    objects.put_small(key, content)
+    same = objects.size_of(key) == len(content)
+    if not (same and objects.read_if_there(key, _MOST_BYTES) == content):
+        objects.put_small(key, content)

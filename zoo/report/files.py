@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from pydantic import ValidationError as MalformedRecord
 
 from menagerie.durable import disk_errors, make_folders, write_durably
 from menagerie.store.layout import blob_key
-from zoo.errors import ArtifactError, NotInStore, TooLarge
+from zoo.errors import ArtifactError
 from zoo.records import ConversionReport, FailureReport, ProgramGraphs
 from zoo.report.page import IndexRow, render_failure, render_index, render_report
 
@@ -144,10 +145,9 @@ def report_of(store: Store, release: Release) -> ConversionReport | None:
     entry = release.manifest.listed.get("report.json")
     if entry is None:
         return None
-    try:
-        content = store.objects.read_small(blob_key(entry.sha256), _MOST_REPORT_BYTES)
-        if hashlib.sha256(content).hexdigest() != entry.sha256:
-            return None
-        return ConversionReport.model_validate_json(content)
-    except (NotInStore, TooLarge, ValidationError):
+    content = store.objects.read_if_there(blob_key(entry.sha256), _MOST_REPORT_BYTES)
+    if content is None or hashlib.sha256(content).hexdigest() != entry.sha256:
         return None
+    with suppress(MalformedRecord):
+        return ConversionReport.model_validate_json(content)
+    return None

@@ -15,7 +15,6 @@ from tuf.api.serialization import DeserializationError
 
 from menagerie.durable import write_durably
 from menagerie.store.layout import METADATA
-from zoo.errors import NotInStore, TooLarge
 from zoo.signing.keyring import Role, expires
 
 if TYPE_CHECKING:
@@ -75,53 +74,34 @@ class StoreMetadata:
 
     def _latest(self, name: str, kind: type[S]) -> S:
         """The last that was signed, here or by another holder of the keys; else an empty one."""
-        found = [s for s in (self._own(name, kind), self._stored(name, kind)) if s is not None]
+        own = self._verified(name, kind, _bytes(self._kept / f"{name}.json"))
+        found = [s for s in (own, self._stored(name, kind)) if s is not None]
         return max(found, key=lambda each: each.version) if found else kind()
-
-    def _own(self, name: str, kind: type[S]) -> S | None:
-        try:
-            return self._verified(name, kind, (self._kept / f"{name}.json").read_bytes())
-        except OSError:
-            return None
 
     def _stored(self, name: str, kind: type[S]) -> S | None:
         if name == "timestamp":
             return self._verified(name, kind, self._read("timestamp.json"))
-        above = ("snapshot", Snapshot) if name == "targets" else ("timestamp", Timestamp)
-        listing = self._stored(above[0], above[1])  # type: ignore[type-var]
-        if listing is None:
-            return None
-        meta = (
-            listing.snapshot_meta
-            if isinstance(listing, Timestamp)
-            else listing.meta.get("targets.json")
-            if isinstance(listing, Snapshot)
-            else None
-        )
+        if name == "snapshot":
+            timestamp = self._stored("timestamp", Timestamp)
+            meta = None if timestamp is None else timestamp.snapshot_meta
+        else:
+            snapshot = self._stored("snapshot", Snapshot)
+            meta = None if snapshot is None else snapshot.meta.get("targets.json")
         if meta is None:
             return None
         return self._verified(name, kind, self._read(f"{meta.version}.{name}.json"))
 
     def _verified(self, name: str, kind: type[S], content: bytes | None) -> S | None:
-        """What keys of today have signed; anything else does not count."""
+        """What keys of today have signed, or what is kept here, though keys were rotated since."""
         if content is None:
             return None
         try:
             metadata = Metadata[kind].from_bytes(content)  # type: ignore[valid-type]
-            self._keyring.root.verify_delegate(name, metadata)
+            if content != _bytes(self._kept / f"{name}.json"):
+                self._keyring.root.verify_delegate(name, metadata)
         except (RepositoryError, DeserializationError, ValueError):
-            return self._retired(name, kind, content)
+            return None
         signed = metadata.signed
-        return signed if isinstance(signed, kind) else None
-
-    def _retired(self, name: str, kind: type[S], content: bytes) -> S | None:
-        """After a rotation: what an earlier root of ours vouches for is carried over."""
-        if content != _bytes(self._kept / f"{name}.json"):
-            return None
-        try:
-            signed = Metadata[kind].from_bytes(content).signed  # type: ignore[valid-type]
-        except (RepositoryError, DeserializationError, ValueError):
-            return None
         return signed if isinstance(signed, kind) else None
 
     def _signed(self, signed: Targets | Snapshot | Timestamp, role: Role) -> bytes:
@@ -136,10 +116,7 @@ class StoreMetadata:
         signed.expires = expires(days)
 
     def _read(self, name: str) -> bytes | None:
-        try:
-            return self._objects.read_small(METADATA + name, _MOST_BYTES)
-        except (NotInStore, TooLarge):
-            return None
+        return self._objects.read_if_there(METADATA + name, _MOST_BYTES)
 
     def _put(self, name: str, content: bytes) -> None:
         self._objects.put_small(METADATA + name, content)

@@ -24,7 +24,7 @@ from menagerie.figures import shown_address
 from menagerie.paths import home
 from zoo.errors import HashMismatch, SourceError, SourceRefused
 from zoo.sources import factory
-from zoo.sources.context import resolve_inside
+from zoo.sources.context import first_line, resolve_inside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -164,7 +164,7 @@ def read_state(path: Path, model: str) -> Mapping[str, Tensor]:
     except SourceRefused:
         raise
     except Exception as error:  # bytes from anywhere make readers raise anything
-        fact = f"{path.name} cannot be read ({_first_line(error)})"
+        fact = f"{path.name} cannot be read ({first_line(error)})"
         raise SourceError(model, fact, "Save the state dict again") from error
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
         raise SourceError(
@@ -222,7 +222,3 @@ def _refuse_inflation(path: Path, model: str) -> None:
             f"{path.name} would unpack to more than it is",
             "Save the state dict with torch.save, or as safetensors",
         )
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -23,6 +23,11 @@ class Context:
     allow_factories: bool = False
 
 
+def first_line(error: Exception) -> str:
+    """What an error says first, for a message of one line."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
 def resolve_inside(path: str, context: Context) -> Path:
     """The file or folder that an entry's relative `path` means.
 

@@ -22,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from zoo.errors import SourceError
+from zoo.sources.context import first_line
 from zoo.spec import SampleKind
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def enliven(module: nn.Module, spec: ModelSpec, model: str) -> None:
     try:
         strengthen(module, run)
     except Exception as error:  # torch raises many kinds; all mean that the entry does not fit
-        fact = f"cannot be called as its entry says ({next(iter(str(error).splitlines()), '')})"
+        fact = f"cannot be called as its entry says ({first_line(error)})"
         raise SourceError(model, fact, "Mend its programs' parts, inputs or arguments") from error
 
 

@@ -14,7 +14,7 @@ import torch
 from menagerie.paths import home
 from zoo.errors import SourceError, advice
 from zoo.models.torchvision_operators import torchvision_operators
-from zoo.sources.context import beside_weights, weights_folder
+from zoo.sources.context import beside_weights, first_line, weights_folder
 from zoo.spec import INSTEAD_OF_NEMO, AttentionHeadSpec, CtcHeadSpec, WhisperHeadSpec
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def untrained(source: TransformersSource, context: Context) -> nn.Module:
     try:
         module: nn.Module = architecture(architecture.config_class(**source.config))
     except Exception as error:  # configurations validate themselves, each in its way
-        fact = f"{source.architecture} refuses the entry's config ({_first_line(error)})"
+        fact = f"{source.architecture} refuses the entry's config ({first_line(error)})"
         raise SourceError(context.model, fact, "Mend `config`") from error
     return _in_parts(module, source, context)
 
@@ -74,7 +74,7 @@ def trained(source: TransformersSource, context: Context) -> nn.Module:
     except Exception as error:  # hub, file system and tensor errors all mean: no weights
         step = _mending(place) if local else "Check the network, or give --random-weights SEED"
         shown = source.folder if local else f"{source.id} at {source.revision}"
-        fact = f"{shown} cannot be loaded ({_first_line(error)})"
+        fact = f"{shown} cannot be loaded ({first_line(error)})"
         raise SourceError(context.model, fact, step) from error
     _require_complete(info, source, context)
     return _in_parts(module, source, context, as_trained=True)
@@ -151,7 +151,7 @@ def _do_normalize(source: TransformersSource, context: Context) -> bool | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, AttributeError) as error:
-        fact = f"{_PREPROCESSOR} cannot be read ({_first_line(error)})"
+        fact = f"{_PREPROCESSOR} cannot be read ({first_line(error)})"
         raise SourceError(context.model, fact, "Mend the source's folder") from error
     return None if told is None else bool(told)
 
@@ -206,7 +206,7 @@ def with_pieces(speech: SpeechSpec, source: TransformersSource, context: Context
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # of Rust's: it has one type for all
-        fact = f"{_FILE} cannot be read ({_first_line(error)})"
+        fact = f"{_FILE} cannot be read ({first_line(error)})"
         raise SourceError(context.model, fact, "Mend the source's folder") from error
     pieces = {number: text for text, number in tokenizer.get_vocab().items()}
     special = {n for n, token in tokenizer.get_added_tokens_decoder().items() if token.special}
@@ -258,7 +258,7 @@ def _with_characters(
         }
         lower, blank = bool(told.get("do_lower_case")), tokens[named["pad_token"]]
     except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
-        fact = f"{_CHARACTERS} or {_SETTINGS} cannot be read ({_first_line(error)})"
+        fact = f"{_CHARACTERS} or {_SETTINGS} cannot be read ({first_line(error)})"
         raise SourceError(context.model, fact, "Mend the source's folder") from error
     written = {named["word_delimiter_token"]: " "}
     pieces = {
@@ -293,9 +293,5 @@ def _as_generated(
         fields = {n: value for n, value in fields.items() if n in known and value is not None}
         return type(head).model_validate(head.model_dump() | fields)
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        fact = f"{_GENERATION} cannot be read ({_first_line(error)})"
+        fact = f"{_GENERATION} cannot be read ({first_line(error)})"
         raise SourceError(context.model, fact, "Mend the source's folder") from error
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

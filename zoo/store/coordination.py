@@ -218,7 +218,7 @@ def _renew(
 
 
 def _read(objects: ObjectStore, key: str) -> _Note | None:
-    try:
-        return _Note.model_validate_json(objects.read_small(key, _MAX_BYTES))
-    except (NotInStore, TooLarge, ValidationError):
-        return None
+    content = objects.read_if_there(key, _MAX_BYTES)
+    with suppress(ValidationError):
+        return None if content is None else _Note.model_validate_json(content)
+    return None

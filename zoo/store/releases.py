@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from menagerie.format.folder import Bundle
-    from menagerie.store.latest import Read
     from menagerie.trust.ledger import Ledger
     from zoo.store.base import ObjectStore
 
@@ -176,7 +175,7 @@ class Store(ReleaseReader):
     def sign(self, release: Release, signature: bytes) -> None:
         """Puts a signature beside a release's document, in place of the one before."""
         key = signature_key(*release.names, confirmed=release.confirmed)
-        if self._small(key) != signature:
+        if self._objects.read_if_there(key, MAX_SIGNATURE_BYTES) != signature:
             self._objects.put_small(key, signature)
 
     def candidates(self, model: str | None = None, target: str | None = None) -> list[Release]:
@@ -266,11 +265,15 @@ class Store(ReleaseReader):
 
     def note(self, verdict: ReleaseVerdict) -> None:
         """Keeps how a release's verification ended."""
-        write_verdict(self._objects, verdict)
+        key = verdict_key(verdict.model, verdict.target, verdict.build_key)
+        self._objects.put_small(key, (verdict.model_dump_json(indent=1) + "\n").encode())
 
     def verdict(self, release: Release) -> ReleaseVerdict | None:
         """How the last verification of a release ended, if there was one."""
-        return read_verdict(self._objects, *release.names)
+        content = self._objects.read_if_there(verdict_key(*release.names), MAX_SUMMARY_BYTES)
+        with suppress(ValidationError):
+            return None if content is None else ReleaseVerdict.model_validate_json(content)
+        return None
 
     def link(self, release: Release, file: str, seconds: int) -> str | None:
         """An address at which a browser gets a file of the release; None for a local folder.
@@ -344,7 +347,10 @@ class Store(ReleaseReader):
         return probe(self._objects)
 
     def _write_latest(self, model: str, target: str, platform: str) -> None:
-        write_latest(self._objects, model, target, platform, self._manifest)
+        """Brings the stored summary of a platform up to date; written only when it changes."""
+        summary = find_latest(self._objects, model, target, platform, self._manifest)
+        if summary not in {None, read_summary(self._objects, model, platform)}:
+            self._objects.put_small(latest_key(model, platform), document(summary))
 
     def _put_files(self, bundle: Bundle, meter: Meter) -> None:
         files = {entry.sha256: name for name, entry in bundle.manifest.listed.items()}
@@ -355,12 +361,6 @@ class Store(ReleaseReader):
                 meter.advance(entry.bytes)
             else:
                 self._objects.put_file(bundle.file(name), key, meter.advance)
-
-    def _small(self, key: str) -> bytes | None:
-        try:
-            return self._objects.read_small(key, MAX_SIGNATURE_BYTES)
-        except (NotInStore, TooLarge):
-            return None
 
     def _whole(self, model: str, target: str, build_key: str) -> Release | None:
         """The release, or the candidate, whose document is sound and whose files have their sizes.
@@ -400,13 +400,6 @@ def _names(key: str) -> Build:
     return parse_release_key(key) or ("", "", "")
 
 
-def write_latest(objects: ObjectStore, model: str, target: str, platform: str, read: Read) -> None:
-    """Brings the stored summary of a platform up to date; it is written only when it changes."""
-    summary = find_latest(objects, model, target, platform, read)
-    if summary is not None and summary != read_summary(objects, model, platform):
-        objects.put_small(latest_key(model, platform), document(summary))
-
-
 class ReleaseVerdict(Frozen):
     """What a verification found."""
 
@@ -418,20 +411,3 @@ class ReleaseVerdict(Frozen):
     machine: str = ""
     runtime: str = ""
     when: str  # ISO 8601, UTC
-
-
-def write_verdict(objects: ObjectStore, verdict: ReleaseVerdict) -> None:
-    """Puts it beside the release, in place of the one before."""
-    key = verdict_key(verdict.model, verdict.target, verdict.build_key)
-    objects.put_small(key, (verdict.model_dump_json(indent=1) + "\n").encode())
-
-
-def read_verdict(
-    objects: ObjectStore, model: str, target: str, build_key: str
-) -> ReleaseVerdict | None:
-    """The last one; None when there is none that can be read."""
-    try:
-        content = objects.read_small(verdict_key(model, target, build_key), MAX_SUMMARY_BYTES)
-        return ReleaseVerdict.model_validate_json(content)
-    except (NotInStore, TooLarge, ValidationError):
-        return None

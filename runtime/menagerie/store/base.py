@@ -96,6 +96,13 @@ class ObjectReader(ABC):
             TooLarge: there are more than `limit` bytes.
         """
 
+    def read_if_there(self, key: str, limit: int) -> bytes | None:
+        """The bytes under `key`; None where there is nothing, or more than `limit` bytes."""
+        try:
+            return self.read_small(key, limit)
+        except (NotInStore, TooLarge):
+            return None
+
     @abstractmethod
     def list_files(self, prefix: str) -> list[StoredFile] | None:
         """The files whose keys start with `prefix`, sorted by key; None where nothing is listed."""

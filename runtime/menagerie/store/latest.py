@@ -94,11 +94,10 @@ def find_latest(
 
 def read_summary(objects: ObjectReader, model: str, platform: str) -> Latest | None:
     """The stored summary; None when there is none that can be read, for it can be made again."""
-    try:
-        content = objects.read_small(latest_key(model, platform), MAX_SUMMARY_BYTES)
-        return from_json(Latest, content)
-    except (NotInStore, TooLarge, Malformed):
-        return None
+    content = objects.read_if_there(latest_key(model, platform), MAX_SUMMARY_BYTES)
+    with suppress(Malformed):
+        return None if content is None else from_json(Latest, content)
+    return None
 
 
 def _entry(manifest: BundleManifest) -> Latest:

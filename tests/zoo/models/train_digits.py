@@ -1,4 +1,4 @@
-"""Trains `digits_cnn` on scikit-learn's digits: `python -m zoo.models.digits.train [FOLDER]`.
+"""Trains `digits_cnn` on scikit-learn's digits: `python tests/zoo/models/train_digits.py FOLDER`.
 
 Writes `digits_cnn.safetensors` (the state dict), `held_out.safetensors` (images and labels the
 training never saw) and `calibration.safetensors` (images that it saw) in a few seconds, and prints
@@ -85,8 +85,8 @@ def _train(digits: Digits, epochs: int) -> DigitsCnn:
 
 
 def main() -> None:
-    """Train and write the files beside this one, or into the folder named as argument."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+    """Train and write the files into the folder named as argument, as `zoo/models/digits`."""
+    folder = Path(sys.argv[1])
     training, held_out = split_digits()
     model = train(training)
     weights = folder / "digits_cnn.safetensors"
