@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import zipfile
 from contextlib import suppress
@@ -23,7 +22,7 @@ from menagerie.errors import ArtifactError, SessionError, Untrusted, UsageError
 from menagerie.format.archive import require_free_place
 from menagerie.format.folder import open_bundle
 from menagerie.paths import built
-from menagerie.store.pull import foreign, private_folder, reached_by, umask
+from menagerie.store.pull import appearing
 from menagerie.trust import check_signature, trusted_roots
 
 if TYPE_CHECKING:
@@ -76,18 +75,12 @@ def make_standalone(
     partial = place.with_name(f".{place.name}.standalone")
     with disk_errors(place.parent):
         make_folders(place.parent)
-        with private_folder(partial) as descriptor:
-            inner = reached_by(descriptor, partial)
+        with appearing(place, partial) as inner:
             try:
                 _fill(inner, fetch, runtime)
             except UsageError:  # or the next call, for another bundle, would meet this one's
                 shutil.rmtree(inner / "bundle", ignore_errors=True)
                 raise
-            os.fchmod(descriptor, 0o777 & ~umask())
-            partial.replace(place)
-            if not os.path.samestat(place.lstat(), os.fstat(descriptor)):
-                raise foreign(place, "was put there by somebody else during the pull")
-        sync(place.parent)
     return place
 
 

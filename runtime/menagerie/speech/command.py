@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from menagerie.errors import MenagerieError, UsageError
 from menagerie.speech.audio import open_audio, raw_audio
 from menagerie.speech.transcript import FORMATS, as_json
+from menagerie.terminal import Status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from menagerie.speech.transcript import Token, Transcript
 
 STDIN = "-"
+_LONG = 30.0  # seconds, from which on a recording's progress is shown
 
 
 @dataclass(frozen=True)
@@ -94,20 +96,20 @@ def _one(transcriber: Transcriber, order: Order, audio: str) -> Transcript:
 
 
 def _heard(transcriber: Transcriber, order: Order, recording: Recording, audio: str) -> Transcript:
-    progress = _Progress(audio, recording.seconds)
+    length = recording.seconds
+    of = "" if length is None else f" of {length:.0f}"
     at_once = audio == STDIN and order.form == "txt" and order.folder is None
     tokens: list[Token] = []
     seconds = 0.0
-    try:
+    with Status() as status:
         for found, seconds in transcriber.listen(recording):
             if at_once:
                 text = transcriber.written(found)
                 sys.stdout.write(text if tokens else text.lstrip())
                 sys.stdout.flush()
             tokens += found
-            progress.show(seconds)
-    finally:
-        progress.end()
+            if length is None or length > _LONG:
+                status.show(f"{audio}: {seconds:.0f}{of} s")
     if at_once:
         sys.stdout.write("\n")
     return transcriber.transcript(tokens, seconds)
@@ -122,27 +124,3 @@ def _write(order: Order, audio: str, transcript: Transcript) -> None:
             sys.stdout.write(f"{audio}: {text}" if len(order.audio) > 1 else text)
     elif order.form != "json":
         sys.stdout.write(text)
-
-
-class _Progress:
-    """How far a long recording is, on a terminal alone."""
-
-    _LONG = 30.0  # seconds
-
-    def __init__(self, audio: str, seconds: float | None) -> None:
-        self._audio = audio
-        self._seconds = seconds
-        self._shown = False
-        self._wanted = sys.stderr.isatty() and (seconds is None or seconds > self._LONG)
-
-    def show(self, done: float) -> None:
-        if not self._wanted:
-            return
-        of = "" if self._seconds is None else f" of {self._seconds:.0f}"
-        sys.stderr.write(f"\r{self._audio}: {done:.0f}{of} s")
-        sys.stderr.flush()
-        self._shown = True
-
-    def end(self) -> None:
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")

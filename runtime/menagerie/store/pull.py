@@ -71,19 +71,13 @@ def pull_bundle(
     partial = folder.with_name(f".{folder.name}.{manifest.build_key[:16]}.partial")
     with disk_errors(folder.parent, total):
         make_folders(folder.parent)
-        with private_folder(partial) as descriptor, _alone(descriptor, partial):
-            inner = reached_by(descriptor, partial)
+        with appearing(folder, partial) as inner:
             _remove_strangers(inner, manifest)
             require_space(inner, total - _gathered(inner))
             _fetch_all(objects, inner, manifest, meter, cache)
             _complete(inner, signature())
             write_durably(inner / MANIFEST, document, partial=inner / PARTIAL)
             open_bundle(inner, check_hashes=False)
-            os.fchmod(descriptor, 0o777 & ~umask())
-            partial.replace(folder)
-            if not os.path.samestat(folder.lstat(), os.fstat(descriptor)):
-                raise foreign(folder, "was put there by somebody else during the pull")
-            sync(folder.parent)
     return folder
 
 
@@ -198,7 +192,30 @@ def _gathered(partial: Path) -> int:
 
 
 @contextmanager
-def private_folder(partial: Path) -> Iterator[int]:
+def appearing(folder: Path, partial: Path) -> Iterator[Path]:
+    """A private folder in which files gather; it becomes `folder` when the block ends well.
+
+    Args:
+        folder: absent or empty.
+        partial: beside it; what an interrupted call left there is found again.
+
+    Raises:
+        StoreError: another process is at it, or another user has put something there.
+    """
+    with _private_folder(partial) as descriptor, _alone(descriptor, partial):
+        through = Path(f"/proc/self/fd/{descriptor}")  # a path that nobody can turn elsewhere
+        yield through if through.exists() else partial
+        mask = os.umask(0o077)
+        os.umask(mask)
+        os.fchmod(descriptor, 0o777 & ~mask)
+        partial.replace(folder)
+        if not os.path.samestat(folder.lstat(), os.fstat(descriptor)):
+            raise _foreign(folder, "was put there by somebody else during the pull")
+    sync(folder.parent)
+
+
+@contextmanager
+def _private_folder(partial: Path) -> Iterator[int]:
     """A descriptor of the folder in which files gather: this user's, and for him alone.
 
     Where others may write beside it they can put a link or a folder of their own there, before the
@@ -211,33 +228,20 @@ def private_folder(partial: Path) -> Iterator[int]:
         descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENOTDIR}:
-            raise foreign(partial, "is a link that somebody has put there") from None
+            raise _foreign(partial, "is a link that somebody has put there") from None
         raise
     try:
         if os.fstat(descriptor).st_uid != os.geteuid():
-            raise foreign(partial, "belongs to another user")
+            raise _foreign(partial, "belongs to another user")
         os.fchmod(descriptor, 0o700)
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def foreign(place: Path, fact: str) -> StoreError:
+def _foreign(place: Path, fact: str) -> StoreError:
     """What is said of a folder that somebody else has his hands in."""
     return StoreError(str(place), fact, "Pull into a folder that only you may write")
-
-
-def reached_by(descriptor: int, partial: Path) -> Path:
-    """The opened folder by a path that nobody can turn elsewhere, where the system has such."""
-    through = Path(f"/proc/self/fd/{descriptor}")
-    return through if through.exists() else partial
-
-
-def umask() -> int:
-    """What this process takes from the rights of what it makes."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 @contextmanager

@@ -268,6 +268,29 @@ class ValidationReport:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Order:
+    """What the worker is asked for.
+
+    Attributes:
+        bundle: its folder, absolute.
+        pipe: file descriptor for the events.
+        threads: that a run uses.
+        memory_bytes: private memory.
+        seconds: wall time of the whole trial.
+        measure_seconds: for each program's latency; 0: none.
+        allow_unsigned: also try what no trusted key has signed.
+    """
+
+    bundle: str
+    pipe: int
+    threads: int
+    memory_bytes: int
+    seconds: float
+    measure_seconds: float
+    allow_unsigned: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Step:
     """The worker is about to do something, e.g. `program main, case 1`."""
 
@@ -294,18 +317,13 @@ class Outcome:
 Event = Step | Finding | Outcome
 
 
-_KINDS = {"step": Step, "finding": Finding, "outcome": Outcome}
-
-
 def parse_event(line: bytes) -> Event:
     """Reads one line.
 
     Raises:
         Malformed: it is not an event.
     """
-    fields = load(line)
-    kind = fields.get("kind") if isinstance(fields, dict) else None
-    event: Event = check(_KINDS.get(kind if isinstance(kind, str) else "", Step), fields)
+    event: Event = check(Event, load(line))
     return event
 
 

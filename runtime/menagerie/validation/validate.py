@@ -16,9 +16,10 @@ from menagerie.host import cores, machine
 from menagerie.paths import PACKAGE, home
 from menagerie.process import signal_name
 from menagerie.trust.roots import TRUST, allows_unsigned, trusted_place
-from menagerie.typed_json import Malformed
+from menagerie.typed_json import Malformed, document
 from menagerie.validation.findings import (
     Finding,
+    Order,
     Outcome,
     ProgramValidation,
     Step,
@@ -123,19 +124,19 @@ def _start(
     bundle: Path, limits: Limits, pipe: int, *, unsigned_too: bool
 ) -> tuple[subprocess.Popen[bytes], str]:
     memory = limits.memory_bytes or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    command = [sys.executable, "-m", "menagerie.validation.worker", str(bundle.absolute())]
-    options = {
-        "pipe": pipe,
-        "threads": limits.threads or cores(),
-        "memory-bytes": memory,
-        "seconds": limits.seconds,
-        "measure-seconds": limits.measure_seconds,
-    }
-    command += [f"--{name}={value}" for name, value in options.items()]
-    command += ["--allow-unsigned"] * unsigned_too
+    order = Order(
+        bundle=str(bundle.absolute()),
+        pipe=pipe,
+        threads=limits.threads or cores(),
+        memory_bytes=memory,
+        seconds=limits.seconds,
+        measure_seconds=limits.measure_seconds,
+        allow_unsigned=unsigned_too,
+    )
+    program = [sys.executable, "-m", "menagerie.validation.worker"]
     own = home()
     command, sandbox = contained(
-        command,
+        [*program, document(order).decode()],
         readable=(bundle.absolute(), trusted_place()),
         layered=(own / "emulator", own / "zig"),
     )

@@ -1,13 +1,12 @@
 """The process in which an artifact is tried: fresh, confined, without torch.
 
-Started by `menagerie.validation.validate` as ``python -m menagerie.validation.worker``. Everything
-that it finds out goes through one pipe; whatever the artifact does to this process, the caller
-lives. Against malice there is `menagerie.validation.sandbox`, in which it is started.
+Started by `menagerie.validation.validate` as ``python -m menagerie.validation.worker ORDER``, an
+`Order` as JSON. All that it finds out goes through one pipe; whatever the artifact does to this
+process, the caller lives. Against malice there is `menagerie.validation.sandbox`.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import math
 import os
@@ -15,7 +14,6 @@ import resource
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +26,7 @@ from menagerie.library import version
 from menagerie.process import foreign_libraries, peak_memory_bytes
 from menagerie.session import Session
 from menagerie.speech.recipe import read_recipe
+from menagerie.typed_json import from_json
 from menagerie.validation.checks import (
     Judged,
     LoadedProgram,
@@ -38,6 +37,7 @@ from menagerie.validation.checks import (
 )
 from menagerie.validation.findings import (
     AccuracyResult,
+    Order,
     Sender,
     ValidationReport,
     Verdict,
@@ -46,27 +46,14 @@ from menagerie.validation.findings import (
 from menagerie.validation.goldens import GoldenCases
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from menagerie.format.bundle_manifest import BundleProgram
 
 
-@dataclass(frozen=True)
-class _Order:
-    """What the caller asked for."""
-
-    bundle: Path
-    pipe: int
-    threads: int
-    memory_bytes: int
-    seconds: float
-    measure_seconds: float
-    allow_unsigned: bool
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Tries one bundle and sends the judgement; the exit code says only that it was sent."""
-    order = _parse(arguments)
+    order = from_json(Order, sys.argv[1])
     _confine(order)
     _die_with_caller()
     sender = Sender(order.pipe)
@@ -80,25 +67,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             detail=f"{sender.place}: {fact}",
             programs=tuple(sender.findings),
             machine=machine(),
-            runtime=_version(order.bundle),
+            runtime=_version(Path(order.bundle)),
         )
     sender.outcome(report)
     return 0
 
 
-def _parse(arguments: Sequence[str] | None) -> _Order:
-    parser = argparse.ArgumentParser(prog="menagerie.validation.worker", description=__doc__)
-    parser.add_argument("bundle", type=Path)
-    parser.add_argument("--pipe", type=int, required=True, help="file descriptor for the events")
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--memory-bytes", type=int, required=True)
-    parser.add_argument("--seconds", type=float, required=True, help="wall time of the whole trial")
-    parser.add_argument("--measure-seconds", type=float, required=True)
-    parser.add_argument("--allow-unsigned", action="store_true")
-    return _Order(**vars(parser.parse_args(arguments)))
-
-
-def _confine(order: _Order) -> None:
+def _confine(order: Order) -> None:
     """Bounds this process; done here and not between fork and exec, where threads forbid it."""
     processor = math.ceil(order.seconds) * (order.threads + 1)
     _limit(resource.RLIMIT_CPU, processor, processor + 5)
@@ -146,10 +121,10 @@ def _version(bundle: Path) -> str:
 class _Trial:
     """One bundle, tried from opening to accuracy; sessions stay open as they would in an app."""
 
-    def __init__(self, order: _Order, sender: Sender) -> None:
+    def __init__(self, order: Order, sender: Sender) -> None:
         self._order = order
         self._sender = sender
-        self._bundle = open_bundle(order.bundle)
+        self._bundle = open_bundle(Path(order.bundle))
         self._facts: list[str] = []
 
     def run(self) -> ValidationReport:
