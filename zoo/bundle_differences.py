@@ -58,7 +58,7 @@ def reseal(folder: Path, draft: BundleManifest, state: ReleaseState) -> BundleMa
 
 
 def without_report(manifest: BundleManifest) -> BundleManifest:
-    """The manifest as if nobody had written what the proof came to."""
+    """The manifest without the proof's report."""
     kept = {role: entry for role, entry in manifest.files.items() if entry.path not in _REPORT}
     return replace(manifest, files=kept)
 

@@ -18,7 +18,7 @@
     ├── SpeechError            a recording cannot be read, or a bundle understands none
     ├── ValidationError        the artifact did not reproduce eager
     └── StoreError             the store could not do its work
-        ├── StoreUnreachable   nobody answers at the endpoint
+        ├── StoreUnreachable   no answer from the endpoint
         ├── StoreFull          no space left
         ├── NotInStore         the asked-for release or blob does not exist
         ├── Retracted          the release must no longer be used
@@ -99,7 +99,7 @@ class SourceError(MenagerieError):
 
 
 class SourceRefused(SourceError):
-    """The source would run foreign code or read a pickle, and nobody allowed it."""
+    """The source would run foreign code or read a pickle, and that was not allowed."""
 
 
 class ExportError(MenagerieError):

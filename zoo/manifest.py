@@ -87,7 +87,7 @@ class Manifest:
         tags: Sequence[str] = (),
         precisions: Sequence[Precision] = (),
     ) -> list[str]:
-        """Names that match any pattern or bear any tag, each once, in the manifest's order.
+        """Names that match any pattern or have any tag, each once, in the manifest's order.
 
         Args:
             patterns: names, or globs with `*`, `?`, `[...]`; a glob leaves other precisions out.
@@ -148,7 +148,7 @@ class Manifest:
         if not found:
             known = sorted({t for spec in self.models.values() for t in spec.tags})
             step = advice(tag, known, "Name models, or '*' for all of them")
-            raise UsageError(f"tag {tag}", "no model bears it", step)
+            raise UsageError(f"tag {tag}", "no model has this tag", step)
         return found
 
     def _require(self, name: str) -> None:

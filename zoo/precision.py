@@ -33,7 +33,7 @@ class Precision(StrEnum):
 
     @property
     def suffix(self) -> str:
-        """What a release in this precision bears behind its model's name."""
+        """What follows the model's name in the name of a release in this precision."""
         return self.value.replace("-", "_")
 
 

@@ -305,7 +305,7 @@ class ProgramSpec(SpecModel):
             raise ValueError(f"dimension {spare[0]!r} has a range but no input uses it")
         names = [i.name for i in self.inputs]
         if len(set(names)) != len(names):
-            raise ValueError("two inputs bear the same name")
+            raise ValueError("two inputs have the same name")
         return self
 
 
@@ -395,7 +395,7 @@ class WhisperHeadSpec(SpecModel):
     end: _Token = Field(description="the token that ends a window; those below it are text")
     no_timestamps: _Token = Field(description="the token before the first timestamp")
     timestamps: bool = Field(
-        default=True, description="whether times are told, and windows begin where one ended"
+        default=True, description="whether it gives times, and windows begin where one ended"
     )
     latest_start: _Token | None = Field(
         default=None, description="the latest first timestamp of a window, in steps of 20 ms"
@@ -469,7 +469,7 @@ class SpeechSpec(SpecModel):
     gate: WordGate | None = None
 
 
-# Of float32 outputs, against eager PyTorch with weights that nobody rounded. A weight of b bits has
+# Of float32 outputs, against eager PyTorch with unrounded weights. A weight of b bits has
 # 6.02 dB a bit, less its crest (Widrow and Kollar, "Quantization Noise", 2008): some 40 with eight
 # bits and 18 with four, of which layers upon layers leave less. With `int8` each layer's input has
 # such a loss, too, and a larger one where its range was measured on other inputs.
@@ -592,7 +592,7 @@ class ModelSpec(SpecModel):
     def _programs_named_once(self) -> Self:
         names = [p.name for p in self.programs]
         if len(set(names)) != len(names):
-            raise ValueError("two programs bear the same name")
+            raise ValueError("two programs have the same name")
         if self.accuracy is not None and self.accuracy.program not in names:
             raise ValueError(f"the accuracy gate names no program of this model: {names}")
         for head, spec in (self.speech.heads if self.speech else {}).items():

@@ -115,7 +115,7 @@ def _loaded(target: str) -> ctypes.CDLL:
     _check_processor(path)
     try:
         with _short_spinning():
-            # Local, not global: the shim functions bear the names that libtorch's bear.
+            # Local, not global: the shim functions have the names of libtorch's.
             loaded = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
         _declare(loaded)
     except OSError as error:

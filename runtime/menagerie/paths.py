@@ -47,7 +47,7 @@ def home() -> Path:
     except RuntimeError as error:  # a home folder that nobody has: `~nobody/cache`
         raise UsageError(
             asked or "~",
-            f"the cache folder cannot be told ({error})",
+            f"the cache folder is not known ({error})",
             "Set MENAGERIE_HOME to the path of a folder you can write to",
         ) from error
     try:

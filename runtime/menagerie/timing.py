@@ -181,7 +181,7 @@ class Partner:
         self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> None:
         self._name = name
-        # In this process's group, so that whoever ends or weighs this one reaches it as well.
+        # In this process's group, so that what ends or weighs this one reaches it as well.
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -146,7 +146,7 @@ def _member(kinds: tuple[Any, ...], value: object, place: str) -> Any:
 
 
 def _of_its_kind(kinds: tuple[Any, ...], value: object) -> tuple[Any, ...]:
-    """Of several records the one whose `kind` a value bears: its faults are the ones to tell."""
+    """Of several records the one that a value's `kind` names: its faults are reported."""
     if not isinstance(value, dict):
         return kinds
     records: list[Any] = [each for each in kinds if is_dataclass(each)]

@@ -92,7 +92,7 @@ def test_a_line_that_goes_deaf_is_given_up(cluster: ToyCluster, way: Forwarder) 
     cluster.convert()
     rows = cluster.table()
     assert (rows["cat cpu"]["outcome"], rows["cat cpu"]["stage"]) == ("failed", "publish")
-    assert "nobody answers (timed out)" in rows["cat cpu"]["reason"]
+    assert "no answer (timed out)" in rows["cat cpu"]["reason"]
     assert published(cluster) == []
     way.deaf_after = None
     cluster.convert()

@@ -44,5 +44,5 @@ def test_impossible_folder_is_one_line_of_advice(
 def test_a_home_that_nobody_has_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """`~` of a user who is not there stands for no folder."""
     monkeypatch.setenv("MENAGERIE_HOME", "~no_such_user_here/cache")
-    with pytest.raises(UsageError, match=r"cannot be told.*Set MENAGERIE_HOME"):
+    with pytest.raises(UsageError, match=r"is not known.*Set MENAGERIE_HOME"):
         home()

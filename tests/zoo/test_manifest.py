@@ -147,7 +147,7 @@ def test_selection(
     [
         (["resnet81"], [], "resnet81: there is no such model. Did you mean 'resnet18'? "),
         (["zzz*"], [], "zzz*: no model's name matches. "),
-        ([], ["visoin"], "tag visoin: no model bears it. Did you mean 'vision'? "),
+        ([], ["visoin"], "tag visoin: no model has this tag. Did you mean 'vision'? "),
     ],
 )
 def test_selecting_nothing_is_misuse(

@@ -65,7 +65,7 @@ def _integers(dtype: Dtype = Dtype.INT64, **bounds: float) -> InputSpec:
         ),
         (
             lambda: ProgramSpec(inputs=(InputSpec(name="x", shape=(1,)),) * 2),
-            "two inputs bear the same name",
+            "two inputs have the same name",
         ),
         (
             lambda: TransformersSource(kind="transformers", architecture="A", id="a/b"),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", int, float)
 
 _NOTHING = "\N{EN DASH}"
-_UNTOLD = "and its report does not tell how much it is now"
+_UNTOLD = "and its report does not say how much it is now"
 _SAME_TIME = 0.1  # ratios to eager of two runs differ by so much without a cause
 _SAME_RATIO_DB = 0.5
 _SAME_BYTES = 1000  # a report's words differ by so much
@@ -80,10 +80,10 @@ class Side(NamedTuple):
 
 
 def compare(before: Side, after: Side) -> tuple[Difference, ...]:
-    """All that can be told of two releases from their manifests and reports, also what is equal.
+    """All that the manifests and reports of two releases say, also what is equal.
 
     Args:
-        before: the first; without a report, only the manifest's facts are told.
+        before: the first; without a report, only the manifest's facts are given.
         after: the second.
     """
     return (

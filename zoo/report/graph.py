@@ -43,7 +43,7 @@ _SIGNS = {Mark.REMOVED: "\N{MINUS SIGN}", Mark.ADDED: "+", Mark.REWIRED: "~", Ma
 
 @dataclass(frozen=True)
 class Cell:
-    """One graph's half of a row: a node, or several that are told as one by `summary`."""
+    """One graph's half of a row: a node, or several that are shown as one by `summary`."""
 
     nodes: tuple[GraphNode, ...]
     mark: Mark = Mark.SAME
@@ -66,7 +66,7 @@ class Cell:
 
     @property
     def sign(self) -> str:
-        """What became of it, so that nobody has to tell colours apart."""
+        """What became of it, for readers who do not see colours."""
         return _SIGNS.get(self.mark, "")
 
 

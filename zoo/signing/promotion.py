@@ -53,7 +53,7 @@ class Promoter:
     Args:
         store: where the releases are.
         keyring: what it signs with.
-        draws: whether each decision draws the catalogue; else whoever makes several calls `draw`.
+        draws: whether each decision draws the catalogue; else the caller does, by `draw`.
     """
 
     def __init__(self, store: Store, keyring: Keyring, *, draws: bool = True) -> None:
@@ -146,7 +146,7 @@ class Promoter:
         return None if latest is None else latest.build_key
 
     def refresh(self) -> None:
-        """Dates the store's metadata anew; the nightly work of whoever holds the online key."""
+        """Dates the store's metadata anew; the nightly work of the online key's holder."""
         with self._keyring.hold():
             StoreMetadata(self._store.objects, self._keyring).refresh()
 
@@ -299,14 +299,14 @@ class _Fault:
 def check_candidate(manifest: BundleManifest, spec: ModelSpec) -> None:
     """Returns if a candidate is what the manifest's entry asks for.
 
-    Its goldens are another matter: whoever did not see them made computes them again.
+    Its goldens are another matter: a caller that did not see them made computes them again.
 
     Args:
         manifest: of the candidate.
         spec: the model's entry, as the promoter has it.
 
     Raises:
-        ValidationError: it proves itself by other tolerances, or bears another licence, other
+        ValidationError: it proves itself by other tolerances, or has another licence, other
             programs or no accuracy data; says all that is wrong.
     """
     faults = "; ".join(f"{fault.field} {fault.fact}" for fault in _faults(manifest, spec))

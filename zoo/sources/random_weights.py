@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _BIAS_STD = 0.1
-# Of batch norms' biases. About nought, a ReLU cuts half of what it is given, and each layer makes
+# Of batch norms' biases. About zero, a ReLU cuts half of what it is given, and each layer makes
 # 1.2 times as much of an error; nearer to linear it is less (Yang et al. 2019, arXiv:1902.08129).
 # Float32 of Inception v3 at 128 by 128 keeps 95 dB of float64 with 0.5, and 114 with 1.
 _OFFSET = 1.0

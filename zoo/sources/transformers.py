@@ -136,8 +136,8 @@ def _in_parts(
             return family(whole)
     for levelled in (Wav2Vec2, Moonshine):
         if levelled.takes(whole):
-            told = _do_normalize(source, context) if as_trained else None
-            return levelled(whole) if told is None else levelled(whole, told)
+            given = _do_normalize(source, context) if as_trained else None
+            return levelled(whole) if given is None else levelled(whole, given)
     fact = f"{source.architecture} has no parts from samples on"
     step = "Leave out `from_samples`, or name a Parakeet, Whisper, wav2vec 2.0, HuBERT or Moonshine"
     raise SourceError(context.model, fact, step)
@@ -147,13 +147,13 @@ def _do_normalize(source: TransformersSource, context: Context) -> bool | None:
     """What a Wav2Vec2FeatureExtractor's settings say of the samples; None if they say nothing."""
     path = beside_weights(_PREPROCESSOR, source, context)
     try:
-        told = json.loads(path.read_bytes()).get("do_normalize")
+        given = json.loads(path.read_bytes()).get("do_normalize")
     except FileNotFoundError:
         return None
     except (OSError, ValueError, AttributeError) as error:
         fact = f"{_PREPROCESSOR} cannot be read ({first_line(error)})"
         raise SourceError(context.model, fact, "Mend the source's folder") from error
-    return None if told is None else bool(told)
+    return None if given is None else bool(given)
 
 
 def _mending(folder: str) -> str:
@@ -252,11 +252,12 @@ def _with_characters(
         table = json.loads(beside_weights(_CHARACTERS, source, context).read_bytes())
         tokens = {token: operator.index(number) for token, number in table.items()}
         path = beside_weights(_SETTINGS, source, context)
-        told = json.loads(path.read_bytes())
+        given = json.loads(path.read_bytes())
         named = {
-            role: _content(told.get(role), token) for role, token in (_SPECIAL | _DELIMITER).items()
+            role: _content(given.get(role), token)
+            for role, token in (_SPECIAL | _DELIMITER).items()
         }
-        lower, blank = bool(told.get("do_lower_case")), tokens[named["pad_token"]]
+        lower, blank = bool(given.get("do_lower_case")), tokens[named["pad_token"]]
     except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
         fact = f"{_CHARACTERS} or {_SETTINGS} cannot be read ({first_line(error)})"
         raise SourceError(context.model, fact, "Mend the source's folder") from error
@@ -274,9 +275,9 @@ def _with_characters(
     return speech.model_copy(update={"vocabulary": read, "heads": heads})
 
 
-def _content(told: Any, default: str) -> str:
+def _content(given: Any, default: str) -> str:
     """A token that a setting names, in short or, as those of added tokens, with its properties."""
-    return str(told["content"] if isinstance(told, dict) else told or default)
+    return str(given["content"] if isinstance(given, dict) else given or default)
 
 
 def _as_generated(
@@ -284,11 +285,11 @@ def _as_generated(
 ) -> WhisperHeadSpec | AttentionHeadSpec:
     """A decoder's head with the tokens and lists of its own generation."""
     try:
-        told = json.loads(beside_weights(_GENERATION, source, context).read_bytes())
-        fields = {ours: told[theirs] for ours, theirs in _NAMES.items() if theirs in told}
-        languages = told.get("lang_to_id") or {}
+        given = json.loads(beside_weights(_GENERATION, source, context).read_bytes())
+        fields = {ours: given[theirs] for ours, theirs in _NAMES.items() if theirs in given}
+        languages = given.get("lang_to_id") or {}
         fields["languages"] = {code.strip("<|>"): token for code, token in languages.items()}
-        fields["tasks"] = told.get("task_to_id") or {}
+        fields["tasks"] = given.get("task_to_id") or {}
         known = type(head).model_fields
         fields = {n: value for n, value in fields.items() if n in known and value is not None}
         return type(head).model_validate(head.model_dump() | fields)

@@ -149,7 +149,7 @@ def hold_lease(
         objects: the store.
         build_key: of what.
         patience: how long what takes.
-        waiting: told once by whom it is held, e.g. `process 12 on host`, before it is waited for.
+        waiting: called once with who holds it, e.g. `process 12 on host`, before it is waited for.
 
     Yields:
         Whether another held it in between: then the release may be there by now.

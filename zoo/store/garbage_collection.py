@@ -99,7 +99,7 @@ class KeepRule(Frozen):
         ge=0,
         le=365.0 * 100,
         title="Days of candidates",
-        description="So long a build stays that nobody promotes; never shorter than a release.",
+        description="So long a build stays that is not promoted; never shorter than a release.",
     )
     submissions: int = Field(
         default=20,
@@ -152,7 +152,7 @@ def sweep(objects: ObjectStore, rule: KeepRule, *, dry_run: bool) -> SweepResult
 
     Raises:
         StoreError: the store did not do something; what is released is as complete as before.
-        ArtifactError: a release cannot be read, so nobody knows which blobs it needs.
+        ArtifactError: a release cannot be read, so that it is not known which blobs it needs.
     """
     now = _store_time(objects)
     # Before the releases: what comes later is not touched.

@@ -93,7 +93,7 @@ class S3Objects(S3Reader, ObjectStore):
             self._client.delete_object(**self._where(key))
 
     def ensure_bucket(self) -> None:
-        """Makes the bucket where there is none; for servers of one's own, not for production."""
+        """Makes the bucket where there is none; for a server of this user's, not for production."""
         with self._errors(""):
             try:
                 self._client.head_bucket(Bucket=self._bucket)

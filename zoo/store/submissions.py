@@ -1,8 +1,8 @@
-"""Manifest folders in a store: one's own models, for workers that share no folder with us.
+"""Manifest folders in a store: custom models, for workers that share no folder with us.
 
 A submission is a document, `submissions/<sha256>.json`, that lists the folder's files by path, size
-and sha256; the files lie among the blobs. Its name is the digest of the document: whoever names it
-names every byte, and a worker takes nothing else for it.
+and sha256; the files lie among the blobs. Its name is the digest of the document: to name it
+is to name every byte, and a worker takes nothing else for it.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class Role:
     LIBRARY: Final = "library"
     GOLDEN: Final = "golden"  # safetensors: `<case>/input/<name>` and `<case>/output/<name>`
     SHADERS: Final = "shaders"  # generated Metal kernels, without the bundle's shared header
-    EMULATION: Final = "emulation"  # a twin, by which a host without the device proves the program
+    EMULATION: Final = "emulation"  # a library by which a host without the device proves it
     # of the bundle
     WEIGHTS: Final = "weights"
     SHADER_HEADER: Final = "shader_header"  # what stands before every program's shaders
@@ -228,8 +228,8 @@ class BundleProgram:
             if not 0 <= low <= high <= _MOST or not 1 <= step <= _MOST:
                 raise ValueError(f"dimension {name!r} has no sizes from {low} to {high} by {step}")
         _require_roles(self.files, Role.LIBRARY, Role.GOLDEN)
-        twin = self.emulation
-        if twin is not None and (twin.requires is None or twin.source_sha256 is None):
+        library = self.emulation
+        if library and (library.requires is None or library.source_sha256 is None):
             raise ValueError("files.emulation lacks requires or source_sha256")
         if self.state is not None:
             self._check_state(self.state)
@@ -275,7 +275,7 @@ def _require_roles(files: dict[str, FileEntry], *roles: str) -> None:
 def _check_axes(tensors: tuple[TensorSpec, ...], known: Iterable[str]) -> None:
     names = [tensor.name for tensor in tensors]
     if len(set(names)) != len(names):
-        raise ValueError("two inputs or two outputs bear the same name")
+        raise ValueError("two inputs or two outputs have the same name")
     for tensor in tensors:
         for axis in tensor.shape:
             if isinstance(axis, str) and axis not in known:
@@ -325,7 +325,7 @@ class BundleManifest:
         object.__setattr__(self, "runtime", self.runtime or self.target)
         names = [program.name for program in self.programs]
         if len(set(names)) != len(names):
-            raise ValueError("two programs bear the same name")
+            raise ValueError("two programs have the same name")
         if self.accuracy is not None and self.accuracy.program not in names:
             raise ValueError("the accuracy data names no program of this bundle")
         _require_roles(self.files, Role.WEIGHTS)

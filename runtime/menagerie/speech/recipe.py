@@ -188,7 +188,7 @@ class Recipe:
     version: Literal[1] = 1
     rate: Positive  # samples a second that the programs take
     frame: Positive  # samples to a frame of the programs' results
-    hop: Positive = 1  # samples to a frame of features; of a rest shorter than that nothing is told
+    hop: Positive = 1  # samples to a frame of features; a rest shorter than that is not heard
     overlap: float  # seconds
     heads: dict[Name, Head]  # the first is the one to use
     vocabulary: Vocabulary

@@ -1,4 +1,4 @@
-"""A model's programs, whoever runs them, and the loop that makes tokens of their results."""
+"""A model's programs, whatever runs them, and the loop that makes tokens of their results."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class Transcriber:
 
         Args:
             path: WAV, FLAC, Ogg, MP3 or another format of libsndfile's.
-            progress: told how many seconds are done, and of how many, where the file says that.
+            progress: takes how many seconds are done, and of how many, where the file says that.
 
         Raises:
             SpeechError: the file cannot be read as audio, or holds none.
@@ -330,4 +330,4 @@ def _in_language(code: str | None, head: Head, model: str) -> Head:
         return replace(head, language=code)
     known = sorted(head.languages) if isinstance(head, WhisperHead) else []
     step = f"It knows: {', '.join(known)}" if known else "Leave the language out"
-    raise SpeechError(model, f"is told of no language {code!r}", step)
+    raise SpeechError(model, f"does not support language {code!r}", step)

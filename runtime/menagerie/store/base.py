@@ -25,7 +25,7 @@ _CHUNK = 4 * 2**20
 
 
 def silent(done: int, total: int) -> None:
-    """The progress that nobody watches."""
+    """Progress that is not shown."""
 
 
 class Meter:
@@ -47,7 +47,7 @@ class Meter:
 
 @dataclass(frozen=True)
 class StoredFile:
-    """What a listing tells of a file.
+    """What a listing says of a file.
 
     Attributes:
         key: where it lies.

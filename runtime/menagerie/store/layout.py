@@ -9,7 +9,7 @@
     latest/<model>/<platform>.json              a summary of the two lines above; a platform begins
                                                 with its target: cpu-linux-x86_64
     verdicts/<model>/<target>/<build key>.json  how its last verification ended
-    candidates/<model>/<target>/<build key>.json  the same, proposed by whoever converted it
+    candidates/<model>/<target>/<build key>.json  the same, proposed by its converter
     signatures/<model>/<target>/<build key>.json  a release's signature.json; `.confirmed` as above
     provenance/<model>/<target>/<build key>.json  where a release comes from; signed
     ledgers/<model>/<platform>.json             which were promoted, in order; signed

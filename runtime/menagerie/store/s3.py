@@ -235,11 +235,11 @@ def _pause(attempt: int) -> None:
 
 def _silence(error: BotoCoreError) -> str:
     if isinstance(error, ConnectTimeoutError | ReadTimeoutError):
-        return "nobody answers (timed out)"
+        return "no answer (timed out)"
     if isinstance(error, ConnectionClosedError | IncompleteReadError):
         return "the connection broke"
     reason = _innermost(error)
-    return f"nobody answers ({reason})" if isinstance(error, EndpointConnectionError) else reason
+    return f"no answer ({reason})" if isinstance(error, EndpointConnectionError) else reason
 
 
 def _innermost(error: BaseException) -> str:

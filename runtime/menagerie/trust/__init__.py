@@ -1,6 +1,6 @@
 """Whose releases are trusted, and what they signed; needs numpy's neighbours only, no cryptography.
 
-A *root* is root metadata of The Update Framework, https://theupdateframework.io: whoever chose it
+A *root* is root metadata of The Update Framework, https://theupdateframework.io: its owner
 trusts the keys that it names for the role `targets`, as many of them as it asks for. Those sign a
 release's manifest.json (rule 13 of FORMAT.md) and the ledger of each model, which says which
 releases there are, which is the latest and which were retracted.

@@ -1,6 +1,6 @@
 """The ledger of a model on a platform: every release that was promoted, in order, and signed whole.
 
-It says which release is the latest. That cannot be told from the releases themselves: their own
+It says which release is the latest. The releases themselves do not say it: their own
 dates are what their makers wrote.
 """
 

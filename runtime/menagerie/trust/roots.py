@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 TRUST = "MENAGERIE_TRUST"
 ALLOW_UNSIGNED = "MENAGERIE_ALLOW_UNSIGNED"
 WARNING = (
-    "unsigned bundles are allowed: nobody vouches for them, and each is native code that may do "
-    "whatever you may"
+    "unsigned bundles are allowed: no trusted key vouches for them, and each is native code that "
+    "may do whatever you may"
 )
 MAX_ROOT_BYTES = 64 * 2**10
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -38,7 +38,7 @@ def trusted_place() -> Path:
 
 
 def allows_unsigned(asked: bool | None = None) -> bool:
-    """Whether bundles that nobody signed are taken.
+    """Whether unsigned bundles are taken.
 
     Args:
         asked: what a caller said; None: `MENAGERIE_ALLOW_UNSIGNED=1` decides.

@@ -208,7 +208,7 @@ def judge_program(
     Args:
         program: what to judge.
         tolerances: by output dtype; a dtype without one must be bit-equal.
-        step: told where the judgement is, before anything can go wrong there.
+        step: called with where the judgement is, before anything can go wrong there.
         seconds: how long to measure the latency; 0 leaves it out.
         threads: how many threads the session uses.
     """

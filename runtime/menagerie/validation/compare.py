@@ -59,7 +59,7 @@ def weakest_part(reference: Float64, output: Float64, slack_db: float) -> Part |
     """The part that is judged the worst; None without any error or without parts.
 
     Args:
-        reference: eager's output; what is not finite in either counts as nought.
+        reference: eager's output; what is not finite in either counts as zero.
         output: of the same shape.
         slack_db: see `Part.judged`.
     """

@@ -1,4 +1,4 @@
-"""A room for code that nobody trusts yet: no network, few files, and all of it ends at once.
+"""Sandbox for untrusted bundles: no network, few files, and all of it ends at once.
 
 What makes it, the first that works here:
 

@@ -92,7 +92,7 @@ def validate(
     Args:
         bundle: the bundle's folder.
         limits: bounds of time, memory and threads.
-        progress: told each step, e.g. `program main, case 1`.
+        progress: called with each step, e.g. `program main, case 1`.
         allow_unsigned: also try what no trusted key has signed; None: the variable
             MENAGERIE_ALLOW_UNSIGNED decides.
 

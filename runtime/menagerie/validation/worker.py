@@ -107,9 +107,9 @@ def _but_for(slack: int, what: str) -> str:
 
 
 def _version(bundle: Path) -> str:
-    """Version of the runtime that a bundle is for, and its device; empty where neither can be told.
+    """Version of the runtime that a bundle is for, and its device; empty where neither is known.
 
-    Why not, is told elsewhere: the bundle has no sound manifest, or the library cannot be loaded.
+    Why not, another check says: the bundle has no sound manifest, or the library cannot be loaded.
     """
     path = bundle / "manifest.json"
     try:
@@ -177,7 +177,7 @@ class _Trial:
             program,
             manifest.tolerances,
             step=self._sender.step,
-            # An emulated device's latency is nobody's business but the emulator's.
+            # An emulated device's latency says nothing of a real one's.
             seconds=0.0 if emulates(manifest.requires) else self._order.measure_seconds,
             threads=self._order.threads,
         )
