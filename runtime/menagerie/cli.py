@@ -476,7 +476,7 @@ def _verified(report: ValidationReport) -> str:
     ]
     load = "–" if report.load_ms is None else milliseconds(report.load_ms)  # noqa: RUF001
     memory = "–" if report.peak_memory_bytes is None else size(report.peak_memory_bytes)  # noqa: RUF001
-    lines.append(f"load {load}, memory {memory}")
+    lines.append(f"load {load}, peak memory {memory}")
     where = " on an emulated device" if report.emulated else ""
     lines.append(f"verified{where}" if report.passed else f"{report.verdict}: {report.detail}")
     return "\n".join(lines)

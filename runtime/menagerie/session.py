@@ -21,6 +21,7 @@ from menagerie.library import (
     library,
 )
 from menagerie.numerics import Dtype
+from menagerie.tensor_files import stored
 from menagerie.trust import allows_unsigned, check_signature, trusted_place
 from menagerie.validation.findings import KernelTime
 
@@ -45,10 +46,6 @@ _NUMBERS = {
 
 
 _threaded_in: dict[str, int] = {}  # target -> process that ran with several threads
-
-
-def _numpy_dtype(dtype: Dtype) -> np.dtype[np.generic]:
-    return np.dtype("uint16" if dtype is Dtype.BFLOAT16 else dtype.value)
 
 
 class Session:
@@ -289,7 +286,7 @@ class Session:
         if not isinstance(array, np.ndarray):
             raise SessionError(str(self._folder), f"input {spec.name} is not a numpy array")
         array = np.ndarray.view(array, np.ndarray)  # a subclass may say anything of its shape
-        wanted = _numpy_dtype(spec.dtype)
+        wanted = stored(spec.dtype)
         if array.dtype != wanted:
             raise SessionError(
                 str(self._folder),
@@ -354,7 +351,7 @@ def _fill(view: TensorView, spec: TensorSpec, array: np.ndarray) -> None:
 
 
 def _copy_out(view: TensorView, spec: TensorSpec) -> np.ndarray:
-    dtype = _numpy_dtype(spec.dtype)
+    dtype = stored(spec.dtype)
     if view.dtype != _NUMBERS[spec.dtype]:
         raise SessionError(
             f"output {spec.name}", f"has dtype number {view.dtype}, the manifest says {spec.dtype}"

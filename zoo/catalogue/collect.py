@@ -62,6 +62,7 @@ class CataloguedRelease(Frozen):
         ratio: the artifact's time over eager's, like for like; None for what was emulated.
         latency_ms: median of one call of all programs.
         accuracy: a fraction, where there is a gate.
+        memory_bytes: peak of the fresh process that proved it, resident.
         machine: on which it was proven.
     """
 
@@ -75,6 +76,7 @@ class CataloguedRelease(Frozen):
     ratio: float | None = None
     latency_ms: float | None = None
     accuracy: float | None = None
+    memory_bytes: int | None = None
     machine: str = ""
 
 
@@ -232,6 +234,7 @@ def _figures(report: ConversionReport | None) -> dict[str, object]:
         "ratio": row.ratio if timed else None,
         "latency_ms": row.artifact_ms if timed else None,
         "accuracy": None if validation.accuracy is None else validation.accuracy.artifact,
+        "memory_bytes": validation.peak_memory_bytes,
         "machine": validation.machine,
     }
 

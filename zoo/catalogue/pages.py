@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from zoo.catalogue.collect import side_by_side
 from zoo.report.charts import strip
 from zoo.report.page import render
+from zoo.report.phrases import Command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,7 +56,7 @@ class _Platform:
     history: History
     release: CataloguedRelease | None
     rows: tuple[tuple[CataloguedRelease, _Strips], ...]  # the newest first
-    snippets: tuple[Snippet, ...]
+    snippets: tuple[Command, ...]
 
     @property
     def bill(self) -> CataloguedFile | None:
@@ -142,15 +143,7 @@ def _first_lines(latest: Sequence[tuple[CataloguedModel, History]], way: Way) ->
     return "".join(way.first_lines(*each) for each in chosen)
 
 
-@dataclass(frozen=True)
-class Snippet:
-    """Something to copy, and what it is for."""
-
-    purpose: str
-    text: str
-
-
-def snippets(model: CataloguedModel, history: History, store: str) -> tuple[Snippet, ...]:
+def snippets(model: CataloguedModel, history: History, store: str) -> tuple[Command, ...]:
     """Commands and Python for the latest release of a platform.
 
     Args:
@@ -159,14 +152,14 @@ def snippets(model: CataloguedModel, history: History, store: str) -> tuple[Snip
         store: the address at which a visitor reaches the store.
     """
     pull = pull_command(model, history, store)
-    found = [Snippet("Download and check it", pull)]
+    found = [Command("Download and check it", pull)]
     if model.speech:
         found.append(
-            Snippet("Make text of a recording", f"menagerie transcribe {model.name} a.wav")
+            Command("Make text of a recording", f"menagerie transcribe {model.name} a.wav")
         )
-    found.append(Snippet("Prove it on your machine", f"menagerie verify {model.name}"))
+    found.append(Command("Prove it on your machine", f"menagerie verify {model.name}"))
     found.append(
-        Snippet(
+        Command(
             "The same in Python" if model.speech else "Run it in Python, without PyTorch",
             _python(model, history),
         )
@@ -180,12 +173,12 @@ def pull_command(model: CataloguedModel, history: History, store: str) -> str:
     return f"menagerie pull {model.name} --target {history.target} --store {place} -o {model.name}"
 
 
-def _standalone(model: CataloguedModel, history: History, pull: str) -> tuple[Snippet, ...]:
+def _standalone(model: CataloguedModel, history: History, pull: str) -> tuple[Command, ...]:
     """Without Python: a folder that runs by itself."""
     if model.speech or history.platform != "cpu-linux-x86_64":  # a recogniser is a loop of programs
         return ()
     command = f"{pull}-alone --standalone && {model.name}-alone/menagerie-run --bench 20"
-    return (Snippet("Without Python: a folder that proves and measures itself", command),)
+    return (Command("Without Python: a folder that proves and measures itself", command),)
 
 
 def _python(model: CataloguedModel, history: History) -> str:

@@ -53,7 +53,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Command:
-    """A command line, and what it is for."""
+    """Something to copy, a command line most often, and what it is for."""
 
     purpose: str
     line: str

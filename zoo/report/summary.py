@@ -177,7 +177,6 @@ def _ratio(times: Sequence[Latencies]) -> float | None:
 
 def summarise(report: ConversionReport) -> Summary:
     """Condenses a report to one row."""
-    compared = [parity for _, parity in parities(report)]
     times = latencies(report)
     artifact = [t.artifact.median_ms for t in times if t.artifact is not None]
     eager = [t.eager.median_ms for t in times if t.eager is not None]
@@ -187,8 +186,8 @@ def summarise(report: ConversionReport) -> Summary:
         verdict=report.validation.verdict,
         detail=report.validation.detail,
         random_weights=report.random_weights,
-        worst_abs=max((p.max_abs for p in compared), default=None),
-        worst_snr_db=min((p.snr_db for p in compared), default=None),
+        worst_abs=report.worst_abs,
+        worst_snr_db=report.worst_snr_db,
         artifact_ms=sum(artifact) if times and len(artifact) == len(times) else None,
         eager_ms=sum(eager) if times and len(eager) == len(times) else None,
         ratio=_ratio(times),

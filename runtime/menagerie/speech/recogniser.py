@@ -127,17 +127,10 @@ class Recogniser:
 class WindowRecogniser(ABC):
     """A window of sound in, tokens with their frames and the next window's place out.
 
+    Arguments and errors are those of `Recogniser`.
+
     Attributes:
         sizes: how many samples a window has; shorter pieces are padded.
-
-    Args:
-        recipe: how the programs work together.
-        head: one of its heads.
-        programs: those that the head names.
-        place: for messages.
-
-    Raises:
-        SpeechError: a program does not take what the recipe's kind of head gives it.
     """
 
     def __init__(
@@ -147,7 +140,7 @@ class WindowRecogniser(ABC):
         programs: Mapping[str, Program],
         place: str,
     ) -> None:
-        self._frame = recipe.frame
+        self._frame, self._rate, self._head = recipe.frame, recipe.rate, head
         self._listen, self._emit = programs[head.listen], programs[head.emit]
         self.sizes = _sizes(self._listen, place)
         self._emit.size("position", 0, place)
@@ -180,11 +173,7 @@ class WindowRecogniser(ABC):
 class AttentionRecogniser(WindowRecogniser):
     """A decoder without times: a long recording is cut at pauses."""
 
-    def __init__(
-        self, recipe: Recipe, head: AttentionHead, programs: Mapping[str, Program], place: str
-    ) -> None:
-        super().__init__(recipe, head, programs, place)
-        self._rate, self._head = recipe.rate, head
+    _head: AttentionHead
 
     def window(self, samples: NDArray[np.float32], last: bool = True) -> tuple[list[Emission], int]:
         """See `WindowRecogniser`; of a window that goes on, what lies before its last pause."""
@@ -203,11 +192,7 @@ class WhisperRecogniser(WindowRecogniser):
     A window is scaled by its own loudest bin; `transformers` scales a long recording as a whole.
     """
 
-    def __init__(
-        self, recipe: Recipe, head: WhisperHead, programs: Mapping[str, Program], place: str
-    ) -> None:
-        super().__init__(recipe, head, programs, place)
-        self._head = head
+    _head: WhisperHead
 
     def window(self, samples: NDArray[np.float32], last: bool = True) -> tuple[list[Emission], int]:
         """See `WindowRecogniser`."""
@@ -220,22 +205,9 @@ class WhisperRecogniser(WindowRecogniser):
 
 
 def recogniser_of(
-    recipe: Recipe,
-    head: Head,
-    programs: Mapping[str, Program],
-    place: str,
+    recipe: Recipe, head: Head, programs: Mapping[str, Program], place: str
 ) -> Recogniser | WindowRecogniser:
-    """What decodes a head.
-
-    Args:
-        recipe: how the programs work together.
-        head: one of its heads.
-        programs: those that the head names.
-        place: for messages.
-
-    Raises:
-        SpeechError: a program does not take what the recipe's kind of head gives it.
-    """
+    """What decodes a head; arguments and errors are those of `Recogniser`."""
     if isinstance(head, WhisperHead):
         return WhisperRecogniser(recipe, head, programs, place)
     if isinstance(head, AttentionHead):

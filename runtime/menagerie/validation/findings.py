@@ -249,7 +249,7 @@ class ValidationReport:
     accuracy: AccuracyResult | None = None
     word_errors: tuple[WordErrors, ...] = ()
     load_ms: float | None = None
-    peak_memory_bytes: int | None = None  # of the whole process, resident
+    peak_memory_bytes: int | None = None  # most that was resident in the fresh process
     second_model_coexists: bool | None = None  # a second session beside it gave the same bits
     machine: str = ""
     runtime: str = ""  # version of the shim runtime and its kernel library

@@ -17,7 +17,7 @@ def texts(store: str, **history: Any) -> list[str]:
     """The snippets of a model with one release for the CPU."""
     fields = {"target": "cpu", "platform": "cpu-linux-x86_64", "releases": (), "latest": None}
     made = History(**(fields | history))
-    return [each.text for each in snippets(CataloguedModel(name="tiny"), made, store)]
+    return [each.line for each in snippets(CataloguedModel(name="tiny"), made, store)]
 
 
 def test_a_folder_with_a_blank_in_its_name_is_one_word() -> None:

@@ -141,7 +141,7 @@ def test_what_is_not_told_passes_no_limit(
     silent = Side(manifest, report)
     found = regressions(told, silent, LIMITS)
     assert [each.what for each in found] == ["latency", "parity", "accuracy"]
-    assert all("does not tell" in each.fact for each in found)
+    assert all("does not say" in each.fact for each in found)
     assert regressions(Side(manifest, None), told, LIMITS) == ()
     assert regressions(Side(manifest, None), Side(manifest, None), LIMITS) == ()
 
