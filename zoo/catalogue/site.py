@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import posixpath
 import shlex
-from abc import ABC, abstractmethod
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
@@ -20,7 +20,7 @@ from zoo.errors import UsageError
 from zoo.store.base import LINK_SECONDS, content_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
     from pathlib import Path
 
     from zoo.catalogue.collect import History
@@ -76,25 +76,21 @@ def _platform_tag(wheel: str) -> str:
     return wheel.removesuffix(".whl").rpartition("-")[2]
 
 
-class Way(ABC):
+@dataclass(frozen=True)
+class Way:
     """Addresses as one page's reader needs them.
 
-    Args:
+    Attributes:
         site: what its owner said.
         store: what commands name as the store.
+        link: of a key, what a link on the page says; a file is saved as the name given with it.
+        whole: of a key, the address of the file by itself, for commands; None where there is none.
     """
 
-    def __init__(self, site: Site, store: str) -> None:
-        self.site = site
-        self.store = store
-
-    @abstractmethod
-    def link(self, key: str, name: str = "") -> str:
-        """What a link on the page says; a file that it leads to is saved as `name`."""
-
-    @abstractmethod
-    def whole(self, key: str) -> str | None:
-        """The address of a file by itself, for commands; None where there is none."""
+    site: Site
+    store: str
+    link: Callable[..., str]
+    whole: Callable[[str], str | None]
 
     def first_lines(self, model: CataloguedModel, history: History) -> str:
         """Commands with which a stranger gets from nothing to the latest release of a platform."""
@@ -110,54 +106,36 @@ class Way(ABC):
         )
 
 
-class RelativeWay(Way):
-    """Of a page in a folder or behind a web server: links work wherever the whole store is shown.
+def _relative(site: Site, store: str, page: str) -> Way:
+    """Of a page in a folder or behind a web server: links work wherever all the store is shown."""
+    shown, folder = site.address or store, posixpath.dirname(page)
 
-    Args:
-        site: what its owner said.
-        store: the store's own address.
-        page: the key of the page.
-    """
+    def link(key: str, _name: str = "") -> str:  # the page itself says how a file is called
+        return quote(posixpath.relpath(key, folder))
 
-    def __init__(self, site: Site, store: str, page: str) -> None:
-        super().__init__(site, site.address or store)
-        self._folder = posixpath.dirname(page)
+    def whole(key: str) -> str | None:
+        return None if shown.startswith("s3:") else f"{shown.removeprefix('file://')}/{key}"
 
-    def link(self, key: str, name: str = "") -> str:  # noqa: ARG002 - the page says it
-        """From the page's own folder."""
-        return quote(posixpath.relpath(key, self._folder))
-
-    def whole(self, key: str) -> str | None:
-        """Below the site's address, or the folder's."""
-        return (
-            None if self.store.startswith("s3:") else f"{self.store.removeprefix('file://')}/{key}"
-        )
+    return Way(site, shown, link, whole)
 
 
-class SignedWay(Way):
+def _signed(site: Site, objects: ObjectStore, pages: Container[str]) -> Way:
     """Of a page in a private bucket: each link carries a signature and is good for a week.
 
     Pages link the copies of one another that were made with such links.
     """
 
-    def __init__(self, site: Site, objects: ObjectStore, is_page: Callable[[str], bool]) -> None:
-        super().__init__(site, objects.url)
-        self._objects = objects
-        self._is_page = is_page
-
-    def copy_of(self, page: str) -> str:
-        """The key of a page's copy."""
-        return _SHARED + page.removeprefix(CATALOGUE)
-
-    def link(self, key: str, name: str = "") -> str:
-        """Signed."""
-        place = self.copy_of(key) if self._is_page(key) else key
+    def link(key: str, name: str = "") -> str:
+        place = _copy_of(key) if key in pages else key
         saved = name or posixpath.basename(key)
-        return self._objects.link(place, saved, content_type(saved), LINK_SECONDS) or ""
+        return objects.link(place, saved, content_type(saved), LINK_SECONDS) or ""
 
-    def whole(self, key: str) -> str | None:
-        """The same."""
-        return self.link(key)
+    return Way(site, objects.url, link, link)
+
+
+def _copy_of(page: str) -> str:
+    """The key of a page's copy, whose links are signed."""
+    return _SHARED + page.removeprefix(CATALOGUE)
 
 
 _RECORDS = "catalogue/models.json"
@@ -192,10 +170,10 @@ def update_catalogue(store: Store, models: Iterable[str] | None = None) -> int:
     site = kept_site(objects)
     _put_root(objects)
     for name in sorted({sibling for n in changed for sibling in siblings(n, known).values()}):
-        way = RelativeWay(site, store.url, _page(name))
+        way = _relative(site, store.url, _page(name))
         _put(objects, _page(name), render_model(name, known, way).encode())
     _put(objects, _RECORDS, _FORM.dump_json(dict(sorted(known.items()))))
-    index = render_catalogue(list(known.values()), RelativeWay(site, store.url, INDEX))
+    index = render_catalogue(list(known.values()), _relative(site, store.url, INDEX))
     _put(objects, INDEX, index.encode())
     return len(known)
 
@@ -211,12 +189,12 @@ def share_catalogue(store: Store) -> str | None:
     """
     objects, known = store.objects, _records(store.objects) or {}
     pages = {_page(name): name for name in known}
-    way = SignedWay(kept_site(objects), objects, lambda key: key == INDEX or key in pages)
+    way = _signed(kept_site(objects), objects, {INDEX, *pages})
     if not (address := way.link(INDEX)):
         return None
     for page, name in pages.items():
-        objects.put_small(way.copy_of(page), render_model(name, known, way).encode())
-    objects.put_small(way.copy_of(INDEX), render_catalogue(list(known.values()), way).encode())
+        objects.put_small(_copy_of(page), render_model(name, known, way).encode())
+    objects.put_small(_copy_of(INDEX), render_catalogue(list(known.values()), way).encode())
     return address
 
 

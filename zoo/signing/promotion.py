@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -172,14 +172,7 @@ class Promoter:
     def _decide(
         self, ledger: Ledger, action: Literal["rollback", "retract"], to: LedgerEntry, reason: str
     ) -> Ledger:
-        entry = LedgerEntry(
-            action=action,
-            build_key=to.build_key,
-            document=to.document,
-            state=to.state,
-            when=_now(),
-            reason=reason,
-        )
+        entry = replace(to, action=action, when=_now(), reason=reason)
         with self._keyring.hold():  # another promoter may have decided something meanwhile
             now = self._store.ledger(ledger.model, ledger.platform) or ledger
             self._write(decided := now.with_entry(entry))
@@ -274,15 +267,7 @@ def _before(ledger: Ledger) -> str | None:
     latest = ledger.latest
     if latest is None:
         return None
-    without = ledger.with_entry(
-        LedgerEntry(
-            action="retract",
-            build_key=latest.build_key,
-            document=latest.document,
-            state=latest.state,
-            when=latest.when,
-        )
-    ).latest
+    without = ledger.with_entry(replace(latest, action="retract")).latest
     return None if without is None else without.build_key
 
 
