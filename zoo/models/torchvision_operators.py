@@ -3,7 +3,7 @@
 That need not fit the installed torch: a CUDA build of torchvision beside a CPU build of torch fails
 at its import, and transformers imports it where it is present. Where it fits, export would see its
 operators, for which no target has kernels. So they are declared here, with torchvision's own
-signatures (torchvision/csrc/ops), and given a meaning in PyTorch: slower than the binary, the same
+arguments (torchvision/csrc/ops), and given a meaning in PyTorch: slower than the binary, the same
 numbers. Sampling is written in operators that targets have, so that export sees those; box
 suppression depends on data, and stays what a program asks its runtime for.
 """
@@ -22,25 +22,6 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-_SUPPRESSION = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-_ALIGN = (
-    "(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width,"
-    " int sampling_ratio, bool aligned) -> Tensor"
-)
-_DEFORM = (
-    "(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias,"
-    " SymInt stride_h, SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h,"
-    " SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask) -> Tensor"
-)
-_POOL = (
-    "(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width)"
-    " -> (Tensor, Tensor)"
-)
-_PS_ALIGN = (
-    "(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width,"
-    " int sampling_ratio) -> (Tensor, Tensor)"
-)
 
 # Where its functions ask whether they may call an operator; each has the question by its own name.
 _ASKING = ("torchvision.extension", "torchvision.ops.roi_align")
@@ -64,18 +45,18 @@ def _library() -> torch.library.Library | None:
     if hasattr(torch.ops.torchvision, "nms"):  # somebody imported torchvision before us
         return None
     library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
-    for name in ("nms", "qnms"):
-        library.define(name + _SUPPRESSION)  # type: ignore[no-untyped-call]
-    library.impl("nms", suppress_boxes, "CPU")  # type: ignore[no-untyped-call]
-    composites: dict[str, tuple[str, Callable[..., object]]] = {
-        "roi_align": (_ALIGN, align_regions),
-        "roi_pool": (_POOL, pool_regions),
-        "ps_roi_align": (_PS_ALIGN, align_parts),
-        "ps_roi_pool": (_POOL, pool_parts),
-        "deform_conv2d": (_DEFORM, deformed_convolution),
+    composites: dict[str, Callable[..., object]] = {
+        "roi_align": align_regions,
+        "roi_pool": pool_regions,
+        "ps_roi_align": align_parts,
+        "ps_roi_pool": pool_parts,
+        "deform_conv2d": deformed_convolution,
     }
-    for name, (schema, body) in composites.items():
-        library.define(name + schema)  # type: ignore[no-untyped-call]
+    bodies = {"nms": suppress_boxes, "qnms": suppress_boxes, **composites}
+    for name, body in bodies.items():
+        library.define(name + torch.library.infer_schema(body, mutates_args=()))  # type: ignore[no-untyped-call]
+    library.impl("nms", suppress_boxes, "CPU")  # type: ignore[no-untyped-call]
+    for name, body in composites.items():
         library.impl(name, body, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
     return library
 
