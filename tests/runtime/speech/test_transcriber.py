@@ -52,7 +52,9 @@ def test_a_recording_longer_than_the_model_takes_is_heard_whole(
 
 def test_a_model_of_one_language_takes_none(levels: Path) -> None:
     """Rather than to hear something else than was asked for."""
-    with pytest.raises(SpeechError, match=r"does not support language 'en'\. Leave the language out"):
+    with pytest.raises(
+        SpeechError, match=r"does not support language 'en'\. Leave the language out"
+    ):
         Transcriber(levels, language="en")
 
 

@@ -133,7 +133,7 @@ def test_the_language_that_is_spoken_can_be_given(bundle: Path) -> None:
         with Transcriber(bundle, language=language) as transcriber:
             said.append(transcriber.transcribe(samples, RATE).tokens)
     assert said[0] != said[1]
-    with pytest.raises(SpeechError, match=r"no language 'fr'\. It knows: de, en"):
+    with pytest.raises(SpeechError, match=r"does not support language 'fr'\. It knows: de, en"):
         Transcriber(bundle, language="fr")
 
 
