@@ -42,7 +42,7 @@ def kind() -> str:
 
 
 def recorded() -> Mapping[str, int] | None:
-    """Counts by command on this kind of machine; None where nobody has recorded any."""
+    """Counts by command on this kind of machine; None where none are recorded."""
     found: Mapping[str, int] | None = json.loads(_RECORD.read_text()).get(kind())
     return found
 

@@ -282,7 +282,7 @@ class Connection:
 
 
 def connection() -> Connection | None:
-    """The server that is meant; None if nobody named or started one. Nothing is asked of it yet.
+    """The server that is meant; None if none is named or started. Nothing is asked of it yet.
 
     Raises:
         MenagerieError: if the local cluster has ended by itself, or its files are damaged.

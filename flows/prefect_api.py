@@ -110,7 +110,7 @@ def probe(url: str, *, seconds: float = 10.0) -> None:
     """Ask the API at `url` for a sign of life.
 
     Raises:
-        MenagerieError: if nobody answers.
+        MenagerieError: if the server does not answer.
     """
     state = ClusterState.load()
     advice = "Start that server, or unset PREFECT_API_URL to use the embedded one"

@@ -282,7 +282,7 @@ def leave_row(row: ModelResult, run: UUID) -> None:
 def rows_left_before() -> list[ModelResult]:
     """The rows that this run left before it crashed and was run again by itself.
 
-    None where somebody has it run again after it failed: they want another try of what failed.
+    None where a person has it run again after it failed: they want another try of what failed.
     """
     if (flow_run.run_count or 1) <= 1:
         return []

@@ -120,4 +120,4 @@ class PublishRecord(Frozen):
     bytes: int
     kept: str | None = None  # ISO 8601
     state: ReleaseState = ReleaseState.VALIDATED
-    promoted: bool = False  # else it is a candidate, until whoever has the keys promotes it
+    promoted: bool = False  # else it is a candidate, until the holder of the keys promotes it

@@ -437,7 +437,7 @@ class ModelProcess(ModelHolder):
 
     @classmethod
     def stop_all(cls) -> None:
-        """End all that this process started; whoever waits for one learns that it died."""
+        """End all that this process started; a caller that waits for one learns that it died."""
         for process in tuple(cls._alive):
             process.kill()
 

@@ -248,7 +248,7 @@ def rebuild_release(store: Store, release: Release, job: Job, hold: Hold) -> Reb
         hold: starts what holds the model.
 
     Raises:
-        Untrusted: nobody who is trusted has signed it.
+        Untrusted: no trusted key has signed it.
         MenagerieError: it could not be had, or not be converted.
     """
     began = time.perf_counter()

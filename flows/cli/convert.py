@@ -94,7 +94,7 @@ def convert(
     from flows.parameters import ConversionOptions
     from flows.plan import plan
 
-    if allow_factories:  # whoever types it is the operator, of this machine and not of workers
+    if allow_factories:  # the caller is the operator of this machine, not of workers
         os.environ["MENAGERIE_ALLOW_FACTORIES"] = "1"
     if local:
         os.environ.pop("PREFECT_API_URL", None)

@@ -191,7 +191,7 @@ def retract(
     model: ModelArgument,
     build: Annotated[str, typer.Argument(metavar="KEY", help="Which build, or its beginning.")],
     *,
-    reason: Annotated[str, typer.Option(help="What users are told.")],
+    reason: Annotated[str, typer.Option(help="The reason that users read.")],
     target: TargetOption = "cpu",
     platform: PlatformOption = None,
     store: StoreOption = None,

@@ -269,7 +269,7 @@ def rebuild(
     from tasks.verify import RebuildOutcome
     from zoo.store import open_store
 
-    if allow_factories:  # whoever types it is the operator of this machine
+    if allow_factories:  # the caller is the operator of this machine
         os.environ["MENAGERIE_ALLOW_FACTORIES"] = "1"
     place = store_url(store)
     release = open_store(place).find(model, target, build, platform=platform)
@@ -438,7 +438,7 @@ def gc(
     """Say what no release needs any more, or remove it with `--delete`.
 
     The latest release of every model and target stays, as its ledger has it, and so does every file
-    that a release names; others may publish meanwhile. A candidate that nobody has promoted goes
+    that a release names; others may publish meanwhile. A candidate that is not promoted goes
     when it is older than `--candidate-days` and `--keep-days`.
 
     **Examples**

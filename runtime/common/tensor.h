@@ -40,7 +40,7 @@ class Storage {
  public:
   // Fresh memory from an arena, which the storage keeps alive.
   static std::shared_ptr<Storage> allocate(const std::shared_ptr<Arena>& arena, size_t bytes);
-  // Memory of somebody else, who keeps it valid for as long as the storage is used.
+  // Memory of the caller, who keeps it valid for as long as the storage is used.
   static std::shared_ptr<Storage> borrow(void* data, size_t bytes);
   // Memory that is never written, so what is computed from it may be kept.
   static std::shared_ptr<Storage> constant(const void* data, size_t bytes,

@@ -73,7 +73,7 @@ def pull(
 
     Raises:
         NotInStore: there is no such release.
-        Untrusted: nobody who is trusted here has signed it; see `menagerie.trust`.
+        Untrusted: no trusted key has signed it; see `menagerie.trust`.
         StoreError: the store could not give it; what came already is kept for the next try.
     """
     from menagerie.store import open_releases

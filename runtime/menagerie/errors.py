@@ -56,7 +56,7 @@ class ArtifactError(MenagerieError):
 
 
 class Untrusted(ArtifactError):
-    """Nobody who is trusted here has signed these bytes; nothing of them was used."""
+    """No trusted key has signed these bytes; nothing of them was used."""
 
 
 class SessionError(MenagerieError):
@@ -72,7 +72,7 @@ class StoreError(MenagerieError):
 
 
 class StoreUnreachable(StoreError):
-    """Nobody answers at the store's address."""
+    """The store's address does not answer."""
 
 
 class StoreFull(StoreError):

@@ -70,7 +70,7 @@ class Session:
             None: the variable MENAGERIE_ALLOW_UNSIGNED decides.
 
     Raises:
-        SessionError: the bundle is malformed, signed by nobody who is trusted, does not fit this
+        SessionError: the bundle is malformed, signed by no trusted key, does not fit this
             machine, or cannot be loaded.
     """
 

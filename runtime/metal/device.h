@@ -144,7 +144,7 @@ class MetalDevice {
   // "Apple M2", or "emulated" with what emulates it.
   virtual std::string name() const = 0;
   virtual std::shared_ptr<Buffer> allocate(size_t bytes) = 0;
-  // Memory of somebody else without a copy where the device can (page-aligned), else a copy. It is
+  // The caller's memory without a copy where the device can (page-aligned), else a copy. It is
   // never written. The owner is kept for as long as the buffer.
   virtual std::shared_ptr<Buffer> wrap(const void* data, size_t bytes,
                                        std::shared_ptr<const void> owner) = 0;

@@ -35,7 +35,7 @@ class Recording:
     Attributes:
         place: its name, for messages.
         rate: samples a second.
-        seconds: how long it says it is; None where nobody knows, as of a pipe.
+        seconds: how long it says it is; None where it is unknown, as of a pipe.
         blocks: (samples,) float32 in order, channels folded; can be gone through once.
     """
 

@@ -121,7 +121,7 @@ class Transcriber:
         SpeechError: the bundle understands no speech, has no such head, knows no such language, or
             takes no such chunk.
         SessionError: it cannot be loaded.
-        Untrusted: nobody who is trusted has signed it.
+        Untrusted: no trusted key has signed it.
     """
 
     def __init__(

@@ -166,7 +166,7 @@ class ReleaseReader:
 
         Raises:
             NotInStore: there is no such release.
-            Untrusted: there is, but nobody who is trusted has signed it.
+            Untrusted: there is, but no trusted key has signed it.
             Retracted: its publisher says that it must no longer be used.
             ArtifactError: its document is damaged.
             TooLarge: there is something else in its place.

@@ -19,7 +19,7 @@ class HostBuffer : public Buffer, public std::enable_shared_from_this<HostBuffer
 // what nobody has written shows it in its results.
 std::shared_ptr<HostBuffer> allocate_buffer(size_t bytes);
 
-// Somebody else's memory where it lies, never written.
+// The caller's memory, in place, never written.
 std::shared_ptr<HostBuffer> wrap_buffer(const void* data, size_t bytes,
                                         std::shared_ptr<const void> owner);
 
