@@ -60,7 +60,7 @@ _TOP = {
     "transcribe": "mounted:transcribe",
     "doctor": "doctor:doctor",
 }
-# Shorter names, which the help leaves out: `zoo release promote` is `zoo release promote`.
+# Shorter names, which the help leaves out: `zoo promote` is `zoo release promote`.
 _ALIASES = {**_RELEASE, **_CLUSTER, **_DEBUG, "releases": _RELEASE["list"]}
 
 # Commands whose options are another program's, `--help` included.
