@@ -40,14 +40,14 @@ def test_arguments_are_bound_by_name_with_defaults() -> None:
 
 
 def _recurrent(target: Any, weights: int, states: int, dropout: float, *, train: bool) -> Any:
-    """A call of two layers of one cell: between these its dropout is."""
+    """Two layers of one cell, between which its dropout is; positive, so that ReLU keeps all."""
     state = [torch.zeros(2, 1, 3)] * states
-    layers = [torch.randn(weights * 3, 3), torch.randn(weights * 3, 3)] * 2
+    layers = [torch.rand(weights * 3, 3), torch.rand(weights * 3, 3)] * 2
     hidden = state if states > 1 else state[0]
     flags = (layers, False, 2, dropout, train, False)
     if target._overloadname == "data":
-        return target, torch.randn(4, 3), torch.ones(4, dtype=torch.int64), hidden, *flags
-    return target, torch.randn(4, 1, 3), hidden, *flags, False
+        return target, torch.rand(4, 3), torch.ones(4, dtype=torch.int64), hidden, *flags
+    return target, torch.rand(4, 1, 3), hidden, *flags, False
 
 
 def _switched() -> Iterator[tuple[Any, ...]]:
