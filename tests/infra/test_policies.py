@@ -40,7 +40,7 @@ READING = {"get_object", "head_object", "list_objects_v2"}
 # the prefix to no condition, so that those can only be listed for a whole bucket or not at all.
 CONDITIONS = {"s3:ListBucket": {"s3:prefix"}, "s3:ListBucketMultipartUploads": set()}
 BUCKET = "arn:aws:s3:::models"
-HELPERS = {"get_paginator", "exceptions", "close", "generate_presigned_url"}
+HELPERS = {"get_paginator", "exceptions", "close", "generate_presigned_url", "meta"}
 
 
 def requests_made() -> set[str]:
