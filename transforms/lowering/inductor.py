@@ -25,6 +25,8 @@ The rest is private to TorchInductor, and each part is named here with its reaso
 - `torch.utils._pytree.treespec_dumps`: gives the text of a result's structure, which the library
   carries and our runtime does not read; it knows none for named tuples, torch's own among them.
 - `codegen.cpp.stride_at_vec_range`: takes minutes for long indexes (`stride_in_range`).
+- `cpu_vec_isa.valid_vec_isa_list`: what this machine compiles and runs, asked once a process. One
+  failure, as of a full disk, and all later code would be scalar. `cpp.simdlen` says what is meant.
 
 One of its options is set for programs that keep state in buffers: `joint_graph_constant_folding`
 off. It takes a buffer of one element, such as a count of calls, for a constant (torch's
@@ -58,7 +60,7 @@ from unittest.mock import patch
 
 import sympy
 import torch
-from torch._inductor import codecache, ir, lowering, sizevars
+from torch._inductor import codecache, cpu_vec_isa, ir, lowering, sizevars
 from torch._inductor import graph as graph_module
 from torch._inductor.codegen import common, cpp, cpp_wrapper_cpu
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
@@ -168,6 +170,7 @@ def generate_code(
             patch.object(graph_module, "normalize_name", _constant_name),
             patch.object(cpp_wrapper_cpu, "normalize_name", _constant_name),
             patch.object(cpp, "stride_at_vec_range", stride_in_range),
+            patch.object(cpu_vec_isa, "valid_vec_isa_list", _every_vector_isa),
             patch.object(pytree, "treespec_dumps", _spec_text),
             patch.object(graph_module.GraphLowering, "get_attr", _constant_with_views),
             is_number_cached(),
@@ -186,6 +189,10 @@ def generate_code(
         "torch no longer calls AotCodeCompiler.compile",
         "Install the pinned torch, or adapt transforms/lowering/inductor.py",
     )
+
+
+def _every_vector_isa() -> list[cpu_vec_isa.VecISA]:
+    return cpu_vec_isa.supported_vec_isa_list
 
 
 _dumped = pytree.treespec_dumps

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 from torch._dynamo.device_interface import get_interface_for_device
-from torch._inductor import codecache
+from torch._inductor import codecache, cpu_vec_isa
 from torch._inductor.codegen import cpp, mps
 from torch._inductor.fx_passes import fuse_attention, joint_graph
 from torch._inductor.graph import GraphLowering
@@ -177,6 +177,14 @@ def test_code_generation_asks_us_for_strides() -> None:
     with patch.object(inductor, "stride_in_range", wraps=stride_in_range) as asked:
         _generate(nn.ReLU(), torch.randn(4, 64))
     assert asked.called
+
+
+def test_a_process_that_found_no_vectors_writes_them_all_the_same() -> None:
+    """PyTorch asks the machine once a process, by a compilation that a full disk makes fail."""
+    plain = _generate(nn.ReLU(), torch.randn(4, 64)).kernels
+    with patch.object(cpu_vec_isa, "valid_vec_isa_list", list):
+        assert _generate(nn.ReLU(), torch.randn(4, 64)).kernels == plain
+    assert "at::vec::Vectorized<float>" in plain
 
 
 def test_missing_kernels_are_listed_with_module_and_line() -> None:
