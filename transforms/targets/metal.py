@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar
 from menagerie.compilers import zig_environment, zig_version
 from menagerie.format.bundle_manifest import Requirements
 from menagerie.host import RUNTIME_ABI
-from transforms.lowering.mach import DEPLOYMENT_TARGET
 from transforms.targets.base import ROUND_WEIGHTS, PassItem, Target
 from transforms.targets.cpu import CpuTarget
 from zoo.errors import Check, Health
@@ -61,6 +60,8 @@ class MetalTarget(Target):
 
     def requirements(self) -> Requirements:
         """See `Target.requirements`; the same wherever it is lowered."""
+        from transforms.lowering.mach import DEPLOYMENT_TARGET
+
         return Requirements(
             system="darwin",
             machine="arm64",
