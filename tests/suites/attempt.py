@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.sweep.apart import Bounds, Ended, run_apart
+from tests.sweep.attempt import without_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 _PRELOAD = "tests.suites.preload"
 _TEXT = 600  # characters of a reason that are kept
-_PLACES = re.compile(r"/[^\s'\":]*/(?=site-packages|menagerie-sweep-)")
 _DRAWS = re.compile(
     r"aten\.(rand|normal|bernoulli|multinomial|uniform|exponential|geometric|cauchy|log_normal"
     r"|poisson|binomial|dropout|native_dropout|feature_dropout|alpha_dropout|rrelu_with_noise)"
@@ -64,13 +64,18 @@ class Outcome:
     error: str = ""
     text: str = ""
 
+    @classmethod
+    def read(cls, fields: dict[str, str]) -> Outcome:
+        """Of what JSON made of one."""
+        return cls(**{**fields, "state": State(fields["state"])})
+
 
 def try_together(names: Sequence[str], target: str) -> Iterator[tuple[str, Outcome]]:
     """Convert the cases as one program; those of a program that fails in halves, at last alone."""
     ended = run_apart(_attempt, (tuple(names), target), BOUNDS, _PRELOAD)
     if ended.answer is not None and (len(names) == 1 or _proven(ended.answer)):
         for name, fields in ended.answer.items():
-            yield name, _outcome(fields)
+            yield name, Outcome.read(fields)
     elif len(names) == 1:
         yield names[0], _died(ended)
     else:
@@ -83,16 +88,12 @@ def sort_out(names: Sequence[str]) -> Iterator[tuple[str, Outcome | None]]:
     ended = run_apart(_sort_out, (tuple(names),), BOUNDS, _PRELOAD)
     if ended.answer is not None:
         for name, fields in ended.answer.items():
-            yield name, None if fields is None else _outcome(fields)
+            yield name, None if fields is None else Outcome.read(fields)
     elif len(names) == 1:
         yield names[0], None
     else:
         for part in (names[: len(names) // 2], names[len(names) // 2 :]):
             yield from sort_out(part)
-
-
-def _outcome(fields: dict[str, str]) -> Outcome:
-    return Outcome(State(fields["state"]), fields["error"], fields["text"])
 
 
 def _proven(answer: dict[str, dict[str, str]]) -> bool:
@@ -171,5 +172,4 @@ def convert_cases(chosen: Sequence[Case], target: str, folder: Path) -> Outcome:
 
 
 def _told(state: State, error: Exception) -> Outcome:
-    text = _PLACES.sub("", str(error))[:_TEXT]
-    return Outcome(state, type(error).__name__, text)
+    return Outcome(state, type(error).__name__, without_folders(str(error))[:_TEXT])

@@ -65,7 +65,7 @@ def test_a_run_resumes_and_the_share_leaves_out_what_cannot_be(tmp_path: Path) -
     for name, outcome in rows.items():
         results.add("cpu", name, outcome)
     held = Results(tmp_path / "results.json")
-    assert held.outcomes == {"cpu": rows}
+    assert held.records == {"cpu": rows}
     assert share(held, "cpu", "op_db") == (1, 2)
     text = table(held)
     assert "| cpu | op_db | 1 | 2 | 50.0 % | 97 % |" in text

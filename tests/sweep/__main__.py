@@ -57,7 +57,7 @@ def main() -> None:
         (target, name)
         for target in ([] if options.only_table else options.target or ["cpu"])
         for name in dict.fromkeys(chosen)
-        if _lacks(results.records.get(target, {}).get(name), again=options.again, anew=options.anew)
+        if _lacks(results.of(target, name), again=options.again, anew=options.anew)
     ]
     with ThreadPoolExecutor(options.jobs) as pool:
         running = {

@@ -6,7 +6,14 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from _typeshed import DataclassInstance
+
+RecordT = TypeVar("RecordT", bound="DataclassInstance")
 
 RESULTS = Path(__file__).with_name("results.json")
 
@@ -56,18 +63,27 @@ class Record:
         return cls(**{**fields, **lists})
 
 
-class Results:
-    """The records of all targets, by target and case; written after each, so that a run resumes."""
+class Kept(Generic[RecordT]):
+    """Records by target and case, in a file that is written after each: so a run resumes.
 
-    def __init__(self, path: Path = RESULTS) -> None:
+    Args:
+        path: of the file, JSON.
+        read: makes a record of what JSON made of its fields.
+    """
+
+    def __init__(self, path: Path, read: Callable[[dict[str, Any]], RecordT]) -> None:
         self._path = path
         held = json.loads(path.read_text()) if path.exists() else {}
-        self.records: dict[str, dict[str, Record]] = {
-            target: {name: Record.read(fields) for name, fields in rows.items()}
+        self.records: dict[str, dict[str, RecordT]] = {
+            target: {name: read(fields) for name, fields in rows.items()}
             for target, rows in held.items()
         }
 
-    def add(self, target: str, name: str, record: Record) -> None:
+    def of(self, target: str, name: str) -> RecordT | None:
+        """What came of a case, if it was tried."""
+        return self.records.get(target, {}).get(name)
+
+    def add(self, target: str, name: str, record: RecordT) -> None:
         """Keep a record, in the place of an older one."""
         self.records.setdefault(target, {})[name] = record
         made = {
@@ -77,3 +93,10 @@ class Results:
         fresh = self._path.with_suffix(".partial")
         fresh.write_text(json.dumps(made, indent=1) + "\n")
         fresh.replace(self._path)
+
+
+class Results(Kept[Record]):
+    """The sweep's."""
+
+    def __init__(self, path: Path = RESULTS) -> None:
+        super().__init__(path, Record.read)

@@ -82,12 +82,13 @@ def _row(name: str, target: str, record: Record) -> str:
         why = "no kernel: " + ", ".join(record.missing)
     elif record.error and not record.narrowed:
         why = f"{record.error}: {why}"
-    return _cells([name, target, exported, result, ", ".join(record.dynamic) or "none", why])
+    return cells([name, target, exported, result, ", ".join(record.dynamic) or "none", why])
 
 
-def _cells(cells: Iterable[str]) -> str:
+def cells(texts: Iterable[str]) -> str:
+    """A row of a table in Markdown; long texts are cut."""
     plain = (
-        " ".join(cell.split())[:_TEXT].replace("|", "\\|").replace("<", "&lt;") for cell in cells
+        " ".join(cell.split())[:_TEXT].replace("|", "\\|").replace("<", "&lt;") for cell in texts
     )
     return f"| {' | '.join(plain)} |"
 
