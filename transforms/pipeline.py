@@ -17,6 +17,7 @@ from transforms.passes.cpu.expand_recurrent_layers import ExpandRecurrentLayers
 from transforms.passes.cpu.fuse_activations import FuseActivations
 from transforms.passes.cpu.join_expanded_depthwise import JoinExpandedDepthwise
 from transforms.passes.decompose_linear import DecomposeLinear
+from transforms.passes.decompose_rare_operators import DecomposeRareOperators
 from transforms.passes.decompose_stft import DecomposeStft
 from transforms.passes.fold_batch_norm import FoldBatchNorm
 from transforms.passes.fold_constants import FoldConstants
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 # Which a model may choose, in the order that all targets have, then those of lowering.
 _PASSES: tuple[type[GraphPass], ...] = (
     DecomposeStft,
+    DecomposeRareOperators,
     ReplaceViewCopies,
     UnpadRelativeShift,
     FoldBatchNorm,

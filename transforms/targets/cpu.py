@@ -32,6 +32,8 @@ class CpuTarget(Target):
     passes: ClassVar[tuple[PassItem, ...]] = (
         # The runtime has no FFT. First, since all others then see plain views and products.
         "decompose_stft",
+        # Before what it computes from sizes alone is folded. It traces anew.
+        "decompose_rare_operators",
         # A copy ends the chains of views that the passes below follow.
         "replace_view_copies",
         # After it, as it reads views; before sizes that are computed twice are merged.

@@ -1,0 +1,154 @@
+"""DecomposeRareOperators: what no runtime has a kernel for converts, and computes as eager does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from transforms import convert, run_passes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+NAN = float("nan")
+_NOISE = torch.Generator().manual_seed(7)
+
+
+def _noise(*sizes: int) -> torch.Tensor:
+    return torch.randn(sizes, generator=_NOISE)
+
+
+def _drawn(*sizes: int, below: int = 4) -> torch.Tensor:
+    return torch.randint(0, below, sizes, generator=_NOISE)
+
+
+def _with_nan() -> torch.Tensor:
+    """Rows without NaN, with one, and with several; none of NaN alone."""
+    x = _noise(5, 7, 4)
+    x[0, 1, 2] = x[3, 2:5, 3] = x[4, 0, 0] = x[1, :6, 1] = NAN
+    return x
+
+
+def _bags(mode: str, **options: Any) -> Callable[..., torch.Tensor]:
+    def bags(indices: torch.Tensor, weight: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        return F.embedding_bag(indices, weight, offsets, mode=mode, **options)
+
+    return bags
+
+
+def _sampled(**options: Any) -> Callable[..., torch.Tensor]:
+    return lambda x, grid: F.grid_sample(x, grid, **options)
+
+
+def _resized(mode: str, size: tuple[int, int], align: bool) -> Callable[..., torch.Tensor]:
+    return lambda x: F.interpolate(x, size, mode=mode, antialias=True, align_corners=align)
+
+
+_VOLUMES = _noise(2, 3, 5, 6, 7)
+_INDICES, _WEIGHT = torch.tensor([1, 3, 3, 3, 5, 9, 0]), _noise(10, 3)
+_GRID = _noise(2, 3, 2, 4, 3) * 1.2
+CALLS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "addbmm": (
+        lambda s, a, b: torch.addbmm(s, a, b, beta=0.5, alpha=2),
+        (_noise(3, 4), _noise(2, 3, 5), _noise(2, 5, 4)),
+    ),
+    "addbmm of integers": (
+        lambda s, a, b: torch.addbmm(s, a, b, beta=1.7, alpha=2),
+        (_drawn(3, 4), _drawn(2, 3, 5), _drawn(2, 5, 4)),
+    ),
+    "bilinear": (F.bilinear, (_noise(2, 3), _noise(2, 4), _noise(5, 3, 4), _noise(5))),
+    "adaptive_max_pool3d of equal values": (
+        lambda x: F.adaptive_max_pool3d(x, (2, 4, 3), return_indices=True),
+        (_drawn(2, 3, 5, 6, 7).float(),),
+    ),
+    "histc": (lambda x: torch.histc(x, 7, -1, 1), (_noise(1000),)),
+    "histc of its own range": (lambda x: torch.histc(x, 10), (torch.arange(10.0),)),
+    "histc of one value": (lambda x: torch.histc(x, 5), (torch.ones(4),)),
+    "nanmedian of all": (torch.nanmedian, (_with_nan(),)),
+    "nanmedian of NaN": (torch.nanmedian, (torch.full((3,), NAN),)),
+    "nanmedian of integers": (torch.nanmedian, (_drawn(9, below=100),)),
+}
+for sizes in ((2, 4, 3), (5, 1, 7), (7, 8, 9)):
+    CALLS[f"adaptive pools of {sizes}"] = (
+        lambda x, s=sizes: (
+            F.adaptive_avg_pool3d(x, s), F.adaptive_avg_pool3d(x[0], s), F.adaptive_max_pool3d(x, s)
+        ),
+        (_VOLUMES,),
+    )  # fmt: skip
+for axis in (0, 1, -1):
+    CALLS[f"medians along {axis}"] = (
+        lambda x, a=axis: (torch.median(x, a), torch.nanmedian(x, a, True), torch.nanmedian(x, a)),
+        (_with_nan(),),
+    )
+    CALLS[f"modes along {axis}"] = (
+        lambda x, a=axis: (torch.mode(x, a), torch.mode(x.float(), a, True)),
+        (_drawn(5, 7, 4),),
+    )
+for mode in ("sum", "mean", "max"):
+    for offsets, options in (
+        ([0, 2, 2, 5], {}),
+        ([0, 2, 2, 5], {"padding_idx": 3}),
+        ([0, 3, 7], {"include_last_offset": True}),
+    ):
+        CALLS[f"embedding_bag, {mode}, {offsets}, {options}"] = (
+            _bags(mode, **options),
+            (_INDICES, _WEIGHT, torch.tensor(offsets)),
+        )
+for mode in ("bilinear", "nearest"):
+    for padding in ("zeros", "border", "reflection"):
+        for align in (False, True):
+            CALLS[f"grid_sample, {mode}, {padding}, {align}"] = (
+                _sampled(mode=mode, padding_mode=padding, align_corners=align),
+                (_VOLUMES, _GRID),
+            )
+for mode in ("bilinear", "bicubic"):
+    for size in ((5, 7), (20, 33), (1, 1), (9, 12), (3, 40)):
+        CALLS[f"interpolate, {mode}, {size}"] = (
+            lambda x, m=mode, s=size: tuple(_resized(m, s, align)(x) for align in (False, True)),
+            (_noise(2, 3, 9, 12),),
+        )
+    CALLS[f"interpolate, {mode}, by factors"] = (
+        lambda x, m=mode: F.interpolate(x, scale_factor=(0.47, 0.45), mode=m, antialias=True),
+        (_noise(1, 3, 9, 12),),
+    )
+
+
+class _Calls(nn.Module):
+    """Some of the calls, one after another, each with its own of the inputs."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__()
+        self._names = names
+
+    def forward(self, *inputs: torch.Tensor) -> list[Any]:
+        results, left = [], list(inputs)
+        for name in self._names:
+            call, given = CALLS[name]
+            results.append(call(*left[: len(given)]))
+            del left[: len(given)]
+        return results
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_is_written_out_computes_as_eager_does(name: str) -> None:
+    """NaN, equal values, empty bags, places outside and all modes; each without its operator."""
+    call, inputs = CALLS[name]
+    program = torch.export.export(_Calls([name]), inputs, strict=False)
+    rewritten, log = run_passes(program.run_decompositions({}), ["decompose_rare_operators"])
+    assert log.records[0].changes, "the operator was not met"
+    result = rewritten.module()(*inputs)
+    torch.testing.assert_close(result, [call(*inputs)], equal_nan=True)
+
+
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_programs_of_rare_operators_are_proven(target: str, tmp_path: Path) -> None:
+    """Through the front door, one call of each kind."""
+    kinds = {name.split(" ")[0].rstrip(","): name for name in CALLS if "NaN" not in name}
+    names = list(kinds.values())
+    inputs = tuple(tensor for name in names for tensor in CALLS[name][1])
+    convert(_Calls(names), inputs, target=target, out=tmp_path / "out", measure_seconds=0)

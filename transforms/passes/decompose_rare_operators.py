@@ -1,0 +1,345 @@
+"""Writes out operators that no runtime has a kernel for, with those that every runtime has.
+
+Each function computes one call, by the definition in PyTorch's documentation of the function named.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from transforms.graph.editor import fake_value
+from transforms.graph.graph_pass import GraphPass, Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+    from torch._ops import OpOverload
+    from torch.fx import Node
+
+    from transforms.graph.editor import ProgramEditor
+
+aten = torch.ops.aten
+
+_IMAGE_AXES = 4
+
+
+class DecomposeRareOperators(GraphPass):
+    """Replaces calls of rare operators with sorts, gathers, sums and pointwise operators.
+
+    They are traced anew, so that all nodes of a program that has one of them are new.
+    """
+
+    name = "decompose_rare_operators"
+    summary = "Replaces operators without a kernel with operators that have one"
+
+    def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
+        """Write out all calls, if there are any."""
+        found = [(n.name, n.target) for n in editor.calls(*_WRITTEN_OUT) if not _is_of_images(n)]
+        if not found:
+            return
+        editor.decompose(_WRITTEN_OUT)
+        for name, operator in found:
+            journal.changed(f"wrote out {name}, {operator}")
+
+
+def _is_of_images(node: Node) -> bool:
+    """Whether it samples images, for which Inductor has code; of volumes it has none."""
+    return node.target is aten.grid_sampler.default and fake_value(node).dim() == _IMAGE_AXES
+
+
+def _addbmm(
+    self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    if not self.dtype.is_floating_point:
+        beta, alpha = int(beta), int(alpha)
+    product = torch.bmm(batch1, batch2).sum(0, dtype=self.dtype) * alpha
+    return product if beta == 0 else product + self * beta
+
+
+def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    factors = input1[..., None, :, None] * weight * input2[..., None, None, :]
+    product = factors.sum((-2, -1))
+    return product if bias is None else product + bias
+
+
+def _trilinear(  # noqa: PLR0917 - PyTorch's own list
+    i1: Tensor, i2: Tensor, i3: Tensor, expand1: Sequence[int], expand2: Sequence[int],
+    expand3: Sequence[int], sumdim: Sequence[int], unroll_dim: int = 1,  # noqa: ARG001
+) -> Tensor:  # fmt: skip
+    """Three factors, each with axes of 1 put in, multiplied and summed over `sumdim`."""
+    product: Tensor | None = None
+    for factor, axes in ((i1, expand1), (i2, expand2), (i3, expand3)):
+        wide = factor
+        for axis in axes:
+            wide = wide.unsqueeze(axis)
+        product = wide if product is None else product * wide
+    assert product is not None  # noqa: S101 - there are three
+    return product.sum(list(sumdim)) if sumdim else product
+
+
+def _adaptive_avg_pool3d(self: Tensor, output_size: Sequence[int]) -> Tensor:
+    """Of images first, then along the depth: windows of volumes are boxes."""
+    depth, height, width = output_size
+    *leading, deep, high, wide = self.shape
+    planes: Tensor = aten._adaptive_avg_pool2d.default(
+        self.reshape(-1, deep, high, wide), [height, width]
+    ).reshape(-1, deep, height * width)
+    pooled: Tensor = aten._adaptive_avg_pool2d.default(planes, [depth, height * width])
+    return pooled.reshape(*leading, depth, height, width)
+
+
+def _adaptive_max_pool3d(self: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The same; of equal values in a box both take the first."""
+    depth, height, width = output_size
+    *leading, deep, high, wide = self.shape
+    planes, places = aten.adaptive_max_pool2d.default(
+        self.reshape(-1, deep, high, wide), [height, width]
+    )
+    columns = planes.reshape(-1, deep, height * width)
+    pooled, chosen = aten.adaptive_max_pool2d.default(columns, [depth, height * width])
+    plane = chosen // (height * width)
+    place = places.reshape(-1, deep, height * width).gather(1, plane)
+    where = (plane * (high * wide) + place).reshape(*leading, depth, height, width)
+    return pooled.reshape(*leading, depth, height, width), where
+
+
+def _median(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The lower middle value of each row; the first NaN of a row that has one."""
+    if self.dim() == 0:
+        return self.clone(), torch.zeros_like(self, dtype=torch.int64)
+    middle = (self.shape[dim] + 1) // 2
+    values, places = aten.kthvalue.default(self, middle, dim, True)
+    if self.dtype.is_floating_point:
+        nan = torch.isnan(self)
+        first = nan.to(torch.int64).argmax(dim, True)
+        some = nan.any(dim, True)
+        values = torch.where(some, self.gather(dim, first), values)
+        places = torch.where(some, first, places)
+    return _without_axis(dim, keepdim, values, places)
+
+
+def _nanmedian(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The lower middle of a row's numbers, NaN not among them; NaN where there is no other."""
+    if not self.dtype.is_floating_point:
+        return _median(self, dim, keepdim)
+    if self.dim() == 0:
+        return self.clone(), torch.zeros_like(self, dtype=torch.int64)
+    numbers = (~torch.isnan(self)).sum(dim, True)
+    ordered, order = torch.sort(self, stable=True, dim=dim)  # NaN comes last
+    middle = ((numbers - 1) // 2).clamp(min=0)
+    values, places = ordered.gather(dim, middle), order.gather(dim, middle)
+    return _without_axis(dim, keepdim, values, places)
+
+
+def _nanmedian_of_all(self: Tensor) -> Tensor:
+    return _nanmedian(self.reshape(-1), 0)[0]
+
+
+def _mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The most frequent value of each row, of several the smallest, and where it stood last."""
+    if self.dim() == 0:
+        return self.clone(), torch.zeros_like(self, dtype=torch.int64)
+    axis = dim % self.dim()
+    rows, order = torch.sort(self.movedim(axis, -1), stable=True, dim=-1)
+    place = torch.arange(rows.shape[-1], device=self.device).expand_as(rows)
+    same = rows[..., 1:] == rows[..., :-1]
+    begins = torch.where(torch.nn.functional.pad(same, (1, 0)), 0, place)
+    length = place - begins.cummax(-1).values  # of the run up to here, less one
+    best = length.argmax(-1, True)
+    values, places = rows.gather(-1, best), order.gather(-1, best)
+    return _without_axis(axis, keepdim, values.movedim(-1, axis), places.movedim(-1, axis))
+
+
+def _without_axis(dim: int, keepdim: bool, values: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+
+
+def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:  # noqa: A002
+    """How many elements each of `bins` equal parts of the range has; the last has its end too."""
+    flat = self.reshape(-1)
+    low, high = (torch.full((), float(end), dtype=self.dtype) for end in (min, max))
+    if min == max and flat.shape[0] > 0:
+        low, high = flat.min(), flat.max()
+    single = low == high
+    low, high = torch.where(single, low - 1, low), torch.where(single, high + 1, high)
+    inside = (flat >= low) & (flat <= high)
+    part = ((flat - low) * bins / (high - low)).to(torch.int64).clamp(0, bins - 1)
+    part = torch.where(inside, part, bins)
+    ones = torch.ones_like(flat)
+    return self.new_zeros(bins + 1).scatter_add(0, part, ones)[:bins]
+
+
+_SUM, _MEAN, _MAX = range(3)  # as torch.nn.functional.embedding_bag numbers them
+
+
+def _embedding_bag(  # noqa: PLR0917 - PyTorch's own list
+    weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False,  # noqa: ARG001
+    mode: int = _SUM, sparse: bool = False, per_sample_weights: Tensor | None = None,  # noqa: ARG001
+    include_last_offset: bool = False, padding_idx: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Sums, means or largest values of rows, bag by bag; a bag begins at each offset."""
+    starts = offsets[:-1] if include_last_offset else offsets
+    bags, places = starts.shape[0], torch.arange(indices.shape[0], dtype=starts.dtype)
+    bag = torch.searchsorted(starts, places, right=True) - 1
+    rows = weight[indices]
+    counted = torch.ones_like(bag)
+    if padding_idx is not None and padding_idx >= 0:
+        counted = (indices != padding_idx).to(bag.dtype)
+        rows = torch.where(counted.bool()[:, None], rows, -torch.inf if mode == _MAX else 0.0)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights[:, None]
+    number = bag.new_zeros(bags).index_add(0, bag, counted)
+    empty = rows.new_zeros(bags, weight.shape[1])
+    if mode == _MAX:
+        wide = bag[:, None].expand_as(rows)
+        largest = empty.scatter_reduce(0, wide, rows, "amax", include_self=False)
+        result = torch.where((number > 0)[:, None], largest, 0.0)
+    else:
+        result = empty.index_add(0, bag, rows)
+        if mode == _MEAN:
+            result = result / number.clamp(min=1).to(result.dtype)[:, None]
+    return result, bag, number, bag.new_zeros(0)
+
+
+_ZEROS, _BORDER, _REFLECTION = range(3)  # as torch.nn.functional.grid_sample numbers them
+
+
+def _grid_sampler(input: Tensor, *how: Any) -> Tensor:  # noqa: A002 - PyTorch's own name
+    images: Callable[..., Tensor] = aten.grid_sampler_2d.default
+    return (images if input.dim() == _IMAGE_AXES else _grid_sampler_3d)(input, *how)
+
+
+def _grid_sampler_3d(
+    input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool  # noqa: A002
+) -> Tensor:  # fmt: skip
+    """Volumes [N, C, D, H, W] at the places (x, y, z) of a grid [N, d, h, w, 3]."""
+    batch, channels = input.shape[:2]
+    sizes = input.shape[2:]
+    at = [
+        _place(grid[..., 2 - axis], sizes[axis], padding_mode, align_corners) for axis in range(3)
+    ]
+    elements = input.reshape(batch, channels, -1)
+
+    def corner(places: Sequence[Tensor]) -> Tensor:
+        inside = torch.ones_like(places[0], dtype=torch.bool)
+        offset = torch.zeros_like(places[0], dtype=torch.int64)
+        for place, size in zip(places, sizes, strict=True):
+            inside = inside & (place >= 0) & (place < size)
+            offset = offset * size + place.clamp(0, size - 1).to(torch.int64)
+        flat = offset.reshape(batch, 1, -1).expand(-1, channels, -1)
+        found = elements.gather(2, flat).reshape(batch, channels, *grid.shape[1:4])
+        return torch.where(inside[:, None], found, 0.0)
+
+    if interpolation_mode == 1:  # nearest
+        return corner([place.round() for place in at])
+    low = [place.floor() for place in at]
+    result = torch.zeros((), dtype=input.dtype)
+    for choice in range(8):
+        upper = [choice >> axis & 1 for axis in range(3)]
+        places = [place + step for place, step in zip(low, upper, strict=True)]
+        share = torch.ones((), dtype=input.dtype)
+        for place, begin, step in zip(at, low, upper, strict=True):
+            share = share * (place - begin if step else begin + 1 - place)
+        result = result + corner(places) * share[:, None]
+    return result
+
+
+def _place(at: Tensor, size: int, padding_mode: int, align_corners: bool) -> Tensor:
+    """A place from -1 to 1 in elements, brought inside as the mode says."""
+    place = (at + 1) / 2 * (size - 1) if align_corners else ((at + 1) * size - 1) / 2
+    if padding_mode == _REFLECTION:
+        low, span = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
+        if span == 0:
+            return torch.zeros_like(place)
+        away = (place - low).abs()
+        rest, turns = away % span, (away / span).floor()
+        place = torch.where(turns % 2 == 0, rest, span - rest) + low
+    return place if padding_mode == _ZEROS else place.clamp(0, size - 1)
+
+
+def _resize(  # noqa: PLR0917
+    kernel: Callable[[Tensor], Tensor], reach: float, images: Tensor,
+    output_size: Sequence[int] | None, align_corners: bool, factors: Sequence[float] | None,
+) -> Tensor:  # fmt: skip
+    if output_size is None:
+        assert factors is not None  # noqa: S101 - the operator's own rule
+        output_size = [int(images.shape[2 + axis] * factors[axis]) for axis in range(2)]
+    return _resize_to(kernel, reach, images, output_size, align_corners, *factors or ())
+
+
+def _resize_to(  # noqa: PLR0917
+    kernel: Callable[[Tensor], Tensor], reach: float, images: Tensor, output_size: Sequence[int],
+    align_corners: bool, scales_h: float | None = None, scales_w: float | None = None,
+) -> Tensor:  # fmt: skip
+    """Antialiased resizing, along the width and then the height.
+
+    Each element of the result is a mean of those within `reach` steps of the wider grid, weighted
+    by a kernel (PIL.Image.resize; torch.nn.functional.interpolate, antialias).
+    """
+    result = images
+    for axis, factor in ((-1, scales_w), (-2, scales_h)):
+        size, wanted = images.shape[axis], output_size[axis]
+        if align_corners:
+            step = (size - 1) / (wanted - 1) if wanted > 1 else 0.0
+        else:
+            step = 1 / factor if factor is not None and factor > 0 else size / wanted
+        place, weight = _taps(kernel, reach, step, size, torch.arange(wanted, dtype=images.dtype))
+        rows = result.movedim(axis, -1)[..., place] * weight
+        result = torch.where(weight == 0, 0.0, rows).sum(-1).movedim(-1, axis)
+    return result
+
+
+def _taps(
+    kernel: Callable[[Tensor], Tensor], reach: float, step: float, size: int, wanted: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Which elements each of the result's reads, and their weights, which are 1 together."""
+    widened = max(step, 1.0)
+    support = reach * widened
+    centre = step * (wanted + 0.5)
+    first = (centre - support + 0.5).to(torch.int64).clamp(min=0)
+    end = (centre + support + 0.5).to(torch.int64).clamp(max=size)
+    place = first[:, None] + torch.arange(int(support) * 2 + 3)
+    weight = kernel((place.to(wanted.dtype) - centre[:, None] + 0.5) / widened)
+    weight = torch.where(place < end[:, None], weight, 0.0)
+    return place.clamp(max=size - 1), weight / weight.sum(1, True)
+
+
+def _triangle(x: Tensor) -> Tensor:
+    return (1 - x.abs()).clamp(min=0)
+
+
+def _cubic(x: Tensor) -> Tensor:
+    """Keys' kernel with a = -1/2, as Pillow has it."""
+    x = x.abs()
+    near = (1.5 * x - 2.5) * x * x + 1
+    far = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))  # noqa: PLR2004
+
+
+_WRITTEN_OUT: dict[OpOverload, Callable[..., Any]] = {
+    aten.addbmm.default: _addbmm,
+    aten.bilinear.default: _bilinear,
+    aten._trilinear.default: _trilinear,
+    aten.adaptive_avg_pool3d.default: _adaptive_avg_pool3d,
+    aten._adaptive_avg_pool3d.default: _adaptive_avg_pool3d,
+    aten.adaptive_max_pool3d.default: _adaptive_max_pool3d,
+    aten.median.dim: _median,
+    aten.nanmedian.dim: _nanmedian,
+    aten.nanmedian.default: _nanmedian_of_all,
+    aten.mode.default: _mode,
+    aten.histc.default: _histc,
+    aten.embedding_bag.default: _embedding_bag,
+    aten.embedding_bag.padding_idx: _embedding_bag,
+    aten._embedding_bag.default: _embedding_bag,
+    aten._embedding_bag_forward_only.default: _embedding_bag,
+    aten.grid_sampler.default: _grid_sampler,
+    aten.grid_sampler_3d.default: _grid_sampler_3d,
+    aten._upsample_bilinear2d_aa.vec: functools.partial(_resize, _triangle, 1.0),
+    aten._upsample_bicubic2d_aa.vec: functools.partial(_resize, _cubic, 2.0),
+    aten._upsample_bilinear2d_aa.default: functools.partial(_resize_to, _triangle, 1.0),
+    aten._upsample_bicubic2d_aa.default: functools.partial(_resize_to, _cubic, 2.0),
+}
