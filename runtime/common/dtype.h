@@ -77,11 +77,10 @@ struct BFloat16 {
   }
 };
 
-// A factor of tensors of whole numbers, which must be one too.
+// A factor of tensors of integers, cut to an integer as torch does.
 inline int64_t whole_factor(double factor) {
   constexpr double kBeyond = 0x1p63;
-  require(factor >= -kBeyond && factor < kBeyond && std::trunc(factor) == factor, "the factor ",
-          factor, " is not a whole number");
+  require(factor >= -kBeyond && factor < kBeyond, "the factor ", factor, " is out of range");
   return static_cast<int64_t>(factor);
 }
 

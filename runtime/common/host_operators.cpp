@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 #include <span>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "common/backend.h"
@@ -299,6 +301,82 @@ Tensor distances(const Tensor& a, const Tensor& b, double p) {
     }
   });
   return out;
+}
+
+namespace {
+
+// Euclid's algorithm in the dtype itself, where the smallest integer is its own negative: what
+// torch gives for it.
+template <class T>
+T divisor(T a, T b) {
+  const auto positive = [](T x) { return x < 0 ? static_cast<T>(-static_cast<uint64_t>(x)) : x; };
+  a = positive(a);
+  b = positive(b);
+  while (a != 0) {
+    const T rest = std::is_signed_v<T> && a == static_cast<T>(-1) ? T{0} : static_cast<T>(b % a);
+    b = std::exchange(a, rest);
+  }
+  return b;
+}
+
+}  // namespace
+
+Tensor gcd(const Tensor& a, const Tensor& b) {
+  require(a.dtype == b.dtype, "dtypes differ: ", a, " and ", b);
+  const std::vector<int64_t> sizes = common_sizes(a, b);
+  const Tensor left = broadcast(a, sizes), right = broadcast(b, sizes);
+  Tensor out = empty_beside(a, a.dtype, sizes);
+  with_type(a.dtype, [&]<class T>(T) {
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+      T* next = out.data<T>();
+      for_each_index(sizes, [&](Index index) {
+        *next++ = divisor(left.data<T>()[offset_of(left, index)],
+                          right.data<T>()[offset_of(right, index)]);
+      });
+    } else {
+      fail("divisors are of integers, not of ", a);
+    }
+  });
+  return out;
+}
+
+void convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
+              const ConvolutionParameters& p, const Tensor& output) {
+  const int64_t ins = p.transposed ? input.size[1] / p.groups : weight.size[1];
+  const int64_t outs = output.size[1] / p.groups;
+  const Index taps(weight.size.data() + 2, p.spatial);
+  // Where a tap of the window meets the input along an axis; negative where it does not.
+  const auto place_of = [&](size_t axis, int64_t at, int64_t tap) {
+    const int64_t reach = tap * p.dilation[axis] - p.padding[axis];
+    if (!p.transposed) return at * p.stride[axis] + reach;
+    return (at - reach) % p.stride[axis] == 0 ? (at - reach) / p.stride[axis] : -1;
+  };
+  with_type(output.dtype, [&]<class T>(T) {
+    using Sum = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
+    for_each_index(output.sizes(), [&](Index at) {
+      const int64_t group = at[1] / outs;
+      Sum sum =
+          bias == nullptr ? Sum{} : static_cast<Sum>(bias->data<T>()[at[1] * bias->stride[0]]);
+      for_each_index(taps, [&](Index tap) {
+        int64_t from = at[0] * input.stride[0] + group * ins * input.stride[1];
+        int64_t factor = p.transposed
+                             ? group * ins * weight.stride[0] + at[1] % outs * weight.stride[1]
+                             : at[1] * weight.stride[0];
+        for (size_t axis = 0; axis < p.spatial; ++axis) {
+          const int64_t place = place_of(axis, at[axis + 2], tap[axis]);
+          if (place < 0 || place >= input.size[axis + 2]) return;
+          from += place * input.stride[axis + 2];
+          factor += tap[axis] * weight.stride[axis + 2];
+        }
+        const int64_t step = weight.stride[p.transposed ? 0 : 1];
+        for (int64_t channel = 0; channel < ins; ++channel) {
+          sum += static_cast<Sum>(input.data<T>()[from + channel * input.stride[1]]) *
+                 static_cast<Sum>(weight.data<T>()[factor + channel * step]);
+        }
+      });
+      output.data<T>()[offset_of(output, at)] = static_cast<T>(sum);
+    });
+  });
 }
 
 }  // namespace menagerie::host

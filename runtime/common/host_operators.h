@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/tensor.h"
+#include "common/windows.h"
 
 namespace menagerie::host {
 
@@ -41,6 +42,14 @@ Tensor median(const Tensor& self);
 
 // Each position so many times as its number says; fails if there is a negative one.
 Tensor repeat_interleave(const Tensor& repeats);
+
+// The greatest common divisor of integers, broadcast; of zeros it is zero.
+Tensor gcd(const Tensor& a, const Tensor& b);
+
+// output = input * weight + bias by plain loops, of integers or float64, which kernel libraries do
+// not compute. Sums of integers wrap around.
+void convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
+              const ConvolutionParameters& p, const Tensor& output);
 
 // Distances [..., P, R] between the rows of a [..., P, M] and b [..., R, M] by the p-norm.
 Tensor distances(const Tensor& a, const Tensor& b, double p);

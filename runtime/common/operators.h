@@ -25,7 +25,8 @@ Tensor empty_convolution(const Tensor& input, const Tensor& weight, std::span<co
 void convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
               const ConvolutionParameters& parameters, const Tensor& output);
 
-// Averages of floating numbers, divided by the divisor or else by the number of elements.
+// Averages, divided by the divisor or else by the number of elements; of integers cut to integers,
+// which not every device has.
 Tensor average(const Tensor& self, const Windows& windows, const PooledGeometry& geometry,
                bool count_padding, std::optional<int64_t> divisor);
 // Largest values; indices count the elements of the plane. NaN wins, and of several the last.

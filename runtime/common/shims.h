@@ -77,10 +77,28 @@ AOTITorchError aoti_torch_cpu_kthvalue(AtenTensorHandle self, int64_t k, int64_t
 AOTITorchError aoti_torch_mps_kthvalue(AtenTensorHandle self, int64_t k, int64_t dim, int32_t keepdim, AtenTensorHandle* ret0, AtenTensorHandle* ret1);
 AOTITorchError aoti_torch_cpu_median(AtenTensorHandle self, AtenTensorHandle* ret0);
 AOTITorchError aoti_torch_mps_median(AtenTensorHandle self, AtenTensorHandle* ret0);
+AOTITorchError aoti_torch_cpu_gcd(AtenTensorHandle self, AtenTensorHandle other, AtenTensorHandle* ret0);
+AOTITorchError aoti_torch_mps_gcd(AtenTensorHandle self, AtenTensorHandle other, AtenTensorHandle* ret0);
 AOTITorchError aoti_torch_cpu_repeat_interleave_Tensor(AtenTensorHandle repeats, int64_t* output_size, AtenTensorHandle* ret0);
 AOTITorchError aoti_torch_mps_repeat_interleave_Tensor(AtenTensorHandle repeats, int64_t* output_size, AtenTensorHandle* ret0);
 AOTITorchError aoti_torch_cpu__cdist_forward(AtenTensorHandle x1, AtenTensorHandle x2, double p, int64_t* compute_mode, AtenTensorHandle* ret0);
 AOTITorchError aoti_torch_mps__cdist_forward(AtenTensorHandle x1, AtenTensorHandle x2, double p, int64_t* compute_mode, AtenTensorHandle* ret0);
+AOTITorchError aoti_torch_cpu_cholesky_factor(AtenTensorHandle self, int32_t check, AtenTensorHandle* ret0, AtenTensorHandle* ret1);
+AOTITorchError aoti_torch_mps_cholesky_factor(AtenTensorHandle self, int32_t check, AtenTensorHandle* ret0, AtenTensorHandle* ret1);
+AOTITorchError aoti_torch_cpu_lu_factor(AtenTensorHandle self, int32_t check, AtenTensorHandle* ret0, AtenTensorHandle* ret1, AtenTensorHandle* ret2);
+AOTITorchError aoti_torch_mps_lu_factor(AtenTensorHandle self, int32_t check, AtenTensorHandle* ret0, AtenTensorHandle* ret1, AtenTensorHandle* ret2);
+AOTITorchError aoti_torch_cpu_lu_permutation(AtenTensorHandle pivots, int64_t rows, AtenTensorHandle* ret0);
+AOTITorchError aoti_torch_mps_lu_permutation(AtenTensorHandle pivots, int64_t rows, AtenTensorHandle* ret0);
+AOTITorchError aoti_torch_cpu_triangle_solved(AtenTensorHandle self, AtenTensorHandle other, int32_t upper, int32_t unit, AtenTensorHandle* ret0);
+AOTITorchError aoti_torch_mps_triangle_solved(AtenTensorHandle self, AtenTensorHandle other, int32_t upper, int32_t unit, AtenTensorHandle* ret0);
+AOTITorchError aoti_torch_cpu_qr_factor(AtenTensorHandle self, AtenTensorHandle* ret0, AtenTensorHandle* ret1);
+AOTITorchError aoti_torch_mps_qr_factor(AtenTensorHandle self, AtenTensorHandle* ret0, AtenTensorHandle* ret1);
+AOTITorchError aoti_torch_cpu_reflectors_product(AtenTensorHandle self, AtenTensorHandle factors, AtenTensorHandle* ret0);
+AOTITorchError aoti_torch_mps_reflectors_product(AtenTensorHandle self, AtenTensorHandle factors, AtenTensorHandle* ret0);
+AOTITorchError aoti_torch_cpu_symmetric_eigen(AtenTensorHandle self, AtenTensorHandle* ret0, AtenTensorHandle* ret1);
+AOTITorchError aoti_torch_mps_symmetric_eigen(AtenTensorHandle self, AtenTensorHandle* ret0, AtenTensorHandle* ret1);
+AOTITorchError aoti_torch_cpu_singular_values(AtenTensorHandle self, AtenTensorHandle* ret0, AtenTensorHandle* ret1, AtenTensorHandle* ret2);
+AOTITorchError aoti_torch_mps_singular_values(AtenTensorHandle self, AtenTensorHandle* ret0, AtenTensorHandle* ret1, AtenTensorHandle* ret2);
 AOTITorchError aoti_torch_mps_attention(AtenTensorHandle query, AtenTensorHandle key, AtenTensorHandle value, AtenTensorHandle* mask, int32_t is_causal, double* scale, AtenTensorHandle* ret0);
 AOTITorchError aoti_torch_mps__linear_fp_act_4bit_weight(AtenTensorHandle A, AtenTensorHandle B, int64_t group_size, AtenTensorHandle S, AtenTensorHandle Z, AtenTensorHandle* ret0);
 AOTITorchError aoti_torch_mps_finished_product(AtenTensorHandle a, AtenTensorHandle b, AtenTensorHandle* bias, const int64_t* steps, int64_t steps_len_, const double* low, int64_t low_len_, const double* high, int64_t high_len_, AtenTensorHandle* other, AtenTensorHandle* ret0);
@@ -290,5 +308,14 @@ AOTITorchError aoti_torch_mps_copy_buffer(void* src_buffer, void* dst_buffer, si
 #define aoti_torch_device_searchsorted_Tensor MENAGERIE_SHIM(MENAGERIE_DEVICE, searchsorted_Tensor)
 #define aoti_torch_device_kthvalue MENAGERIE_SHIM(MENAGERIE_DEVICE, kthvalue)
 #define aoti_torch_device_median MENAGERIE_SHIM(MENAGERIE_DEVICE, median)
+#define aoti_torch_device_gcd MENAGERIE_SHIM(MENAGERIE_DEVICE, gcd)
 #define aoti_torch_device_repeat_interleave_Tensor MENAGERIE_SHIM(MENAGERIE_DEVICE, repeat_interleave_Tensor)
 #define aoti_torch_device__cdist_forward MENAGERIE_SHIM(MENAGERIE_DEVICE, _cdist_forward)
+#define aoti_torch_device_cholesky_factor MENAGERIE_SHIM(MENAGERIE_DEVICE, cholesky_factor)
+#define aoti_torch_device_lu_factor MENAGERIE_SHIM(MENAGERIE_DEVICE, lu_factor)
+#define aoti_torch_device_lu_permutation MENAGERIE_SHIM(MENAGERIE_DEVICE, lu_permutation)
+#define aoti_torch_device_triangle_solved MENAGERIE_SHIM(MENAGERIE_DEVICE, triangle_solved)
+#define aoti_torch_device_qr_factor MENAGERIE_SHIM(MENAGERIE_DEVICE, qr_factor)
+#define aoti_torch_device_reflectors_product MENAGERIE_SHIM(MENAGERIE_DEVICE, reflectors_product)
+#define aoti_torch_device_symmetric_eigen MENAGERIE_SHIM(MENAGERIE_DEVICE, symmetric_eigen)
+#define aoti_torch_device_singular_values MENAGERIE_SHIM(MENAGERIE_DEVICE, singular_values)

@@ -2,6 +2,7 @@
 // adaptive kind.
 #include <algorithm>
 #include <optional>
+#include <type_traits>
 
 #include "common/dtype.h"
 #include "common/operators.h"
@@ -56,9 +57,10 @@ template <class T>
 void average_windows(const Windows& windows, const Tensor& out, bool count_padding,
                      std::optional<int64_t> divisor) {
   for_each_window<T>(windows, out, [&](const T* plane, int64_t target, const Place& place) {
-    double sum = 0;
+    using Sum = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
+    Sum sum = 0;
     for_each_element(windows, place,
-                     [&](int64_t at, int64_t) { sum += static_cast<double>(plane[at]); });
+                     [&](int64_t at, int64_t) { sum += static_cast<Sum>(plane[at]); });
     int64_t inside = 1;
     int64_t padded = 1;
     for (const WindowExtent& stretch : place) {
@@ -66,7 +68,7 @@ void average_windows(const Windows& windows, const Tensor& out, bool count_paddi
       padded *= stretch.padded_length;
     }
     const int64_t count = divisor.value_or(count_padding ? padded : inside);
-    out.data<T>()[target] = static_cast<T>(sum / static_cast<double>(count));
+    out.data<T>()[target] = static_cast<T>(sum / static_cast<Sum>(count));
   });
 }
 

@@ -243,8 +243,10 @@ namespace menagerie {
 // Always contiguous, as Inductor without layout optimisation counts on it.
 Tensor backend::empty_convolution(const Tensor& input, const Tensor&,
                                   std::span<const int64_t> sizes) {
+  if (!is_floating(input.dtype))
+    return metal::empty_contiguous(input.dtype, sizes);  // the host does
   require(input.dimensions <= 4, "the device convolves along one or two axes, not ", input);
-  require(is_floating(input.dtype) && input.dtype != Dtype::kFloat64,
+  require(input.dtype != Dtype::kFloat64,
           "the device convolves float32, float16 and bfloat16, not ", input);
   return metal::empty_contiguous(input.dtype, sizes);
 }

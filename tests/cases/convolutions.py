@@ -88,6 +88,14 @@ for name, arguments in (
     ("overlapping sequences", _arguments(floats(2, 12).unfold(1, 9, 1), floats(6, 4, 3))),
 ):  # fmt: skip
     TABLE.add("convolution", name, arguments, _convolution, tolerance=1e-4)
+    if arguments["input"].numel() > 10_000:  # what is below, plain loops compute
+        continue
+    for dtype in (torch.float64, torch.int64):
+        others = {
+            key: (value * 3).to(dtype) if isinstance(value, torch.Tensor) else value
+            for key, value in arguments.items()
+        }
+        TABLE.add("convolution", f"{name}, {short(dtype)}", others, _convolution)
 TABLE.add(
     "convolution",
     "volume",

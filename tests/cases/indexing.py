@@ -299,3 +299,13 @@ TABLE.refuse(
     "searchsorted_Tensor", "does not fit", sorted_sequence=floats(3, 4), self=floats(2, 4),
     out_int32=0, right=0, side=None, sorter=None,
 )  # fmt: skip
+
+for dtype in (torch.int64, torch.int32, torch.int8, torch.uint8):
+    ends = torch.tensor([torch.iinfo(dtype).min, torch.iinfo(dtype).max, 0, 1], dtype=dtype)
+    TABLE.add(
+        "gcd",
+        f"{short(dtype)}, zeros and the ends",
+        {"self": ends[:, None], "other": torch.cat([ends, torch.tensor([6, 12], dtype=dtype)])},
+        aten.gcd,
+    )
+TABLE.refuse("gcd", "divisors are of integers", self=floats(2), other=floats(2))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
-from case import FLOATS, Table, floats, integers, numbers, short
+from case import FLOATS, Refusal, Table, floats, integers, numbers, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,7 +166,9 @@ TABLE.refuse(
     "max_pool2d_with_indices", "is the whole input of 2", self=floats(1, 1, 2, 2),
     kernel_size=[2], stride=[1], padding=[1], ceil_mode=0, dilation=[3],
 )  # fmt: skip
-TABLE.refuse("avg_pool2d", "floating numbers", self=integers(2, 6, 5), **_PLAIN, **_SUM)
+_WHOLE = {"self": integers(2, 6, 5, low=-9), **_PLAIN, **_SUM}
+TABLE.add("avg_pool2d", "integers", _WHOLE, _average, targets=("cpu",))
+TABLE.refusals.append(Refusal("avg_pool2d", "floating numbers", _WHOLE, targets=("metal",)))
 TABLE.refuse(
     "avg_pool2d", "larger than the input", self=floats(1, 1, 1, 1),
     **{**_PLAIN, "padding": [0, 0]}, **_SUM,

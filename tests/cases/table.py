@@ -6,6 +6,7 @@ import attention
 import convolutions
 import finished
 import indexing
+import linear_algebra
 import ordering
 import pooling
 import products
@@ -22,6 +23,7 @@ _TABLES = [
         ordering,
         indexing,
         recurrent,
+        linear_algebra,
     )
 ]
 CASES = [case for table in _TABLES for case in table.cases]

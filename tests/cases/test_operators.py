@@ -47,7 +47,7 @@ REFUSED = [
     pytest.param(kind, refusal, id=f"{kind.target}-{refusal}")
     for kind in built_kinds()
     for refusal in REFUSALS
-    if has(kind, refusal.operator)
+    if kind.target in refusal.targets and has(kind, refusal.operator)
 ]
 
 

@@ -207,16 +207,16 @@ def _is_arithmetic(target: Any) -> bool:
 
 @functools.cache
 def declare(
-    schema: str, shape: Callable[..., torch.Tensor], compute: Callable[..., torch.Tensor]
+    schema: str, shape: Callable[..., object], compute: Callable[..., object]
 ) -> torch.library.Library:
     """Declare `menagerie::<schema>` for the process; once, however often it is called.
 
     The runtime reads operands by any strides.
 
     Args:
-        schema: name, parameters and result, as torch writes them.
-        shape: an uninitialised result for such arguments.
-        compute: the result by torch's own operators; what a program is interpreted with.
+        schema: name, parameters and results, as torch writes them.
+        shape: uninitialised results for such arguments.
+        compute: the results by torch's own operators; what a program is interpreted with.
 
     Returns:
         What holds the declaration, kept alive by this cache.

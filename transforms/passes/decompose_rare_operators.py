@@ -12,6 +12,7 @@ import torch
 
 from transforms.graph.editor import fake_value
 from transforms.graph.graph_pass import GraphPass, Journal
+from transforms.passes.linear_algebra import LINEAR_ALGEBRA, needs_factors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +39,11 @@ class DecomposeRareOperators(GraphPass):
 
     def rewrite(self, editor: ProgramEditor, journal: Journal) -> None:
         """Write out all calls, if there are any."""
-        found = [(n.name, n.target) for n in editor.calls(*_WRITTEN_OUT) if not _is_of_images(n)]
+        found = [
+            (node.name, node.target)
+            for node in editor.calls(*_WRITTEN_OUT)
+            if needs_factors(node) and not _is_of_images(node)
+        ]
         if not found:
             return
         editor.decompose(_WRITTEN_OUT)
@@ -321,6 +326,7 @@ def _cubic(x: Tensor) -> Tensor:
 
 
 _WRITTEN_OUT: dict[OpOverload, Callable[..., Any]] = {
+    **LINEAR_ALGEBRA,
     aten.addbmm.default: _addbmm,
     aten.bilinear.default: _bilinear,
     aten._trilinear.default: _trilinear,

@@ -60,6 +60,12 @@ AOTITorchError aoti_torch_device_median(AtenTensorHandle self, AtenTensorHandle*
   return kernel(__func__, [&] { *ret0 = to_handle(host::median(host_operand(self))); });
 }
 
+AOTITorchError aoti_torch_device_gcd(AtenTensorHandle self, AtenTensorHandle other,
+                                     AtenTensorHandle* ret0) {
+  return kernel(__func__,
+                [&] { *ret0 = to_handle(host::gcd(host_operand(self), host_operand(other))); });
+}
+
 AOTITorchError aoti_torch_device_repeat_interleave_Tensor(AtenTensorHandle repeats, int64_t*,
                                                           AtenTensorHandle* ret0) {
   return kernel(__func__,

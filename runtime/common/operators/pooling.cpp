@@ -9,7 +9,6 @@ namespace {
 Tensor averaged(AtenTensorHandle self, int32_t spatial, const PoolingNumbers& given,
                 bool count_padding, const int64_t* divisor) {
   const Tensor& input = operand(self);
-  require(is_floating(input.dtype), "averages are of floating numbers, not of ", input);
   require(divisor == nullptr || *divisor != 0, "divisor_override must not be zero");
   const Windows windows = sliding_windows(input, spatial, given);
   return backend::average(input, windows, pooled_geometry(input, windows), count_padding,
@@ -89,7 +88,6 @@ AOTITorchError aoti_torch_device__adaptive_avg_pool2d(AtenTensorHandle self,
   return kernel(__func__, [&] {
     const Tensor& input = operand(self);
     const Windows windows = adaptive_windows(input, numbers(output_size, output_size_len_));
-    require(is_floating(input.dtype), "averages are of floating numbers, not of ", input);
     *ret0 = to_handle(backend::average(input, windows, pooled_geometry(input, windows),
                                        /*count_padding=*/false, std::nullopt));
   });

@@ -1,6 +1,7 @@
 // Matrix products: checking operands.
 #include <algorithm>
 
+#include "common/host_operators.h"
 #include "common/operators.h"
 #include "common/shim_support.h"
 #include "common/windows.h"
@@ -66,6 +67,10 @@ bool reaches_past_windows(const ConvolutionParameters& p) {
 void convolve(const Tensor& input, const Tensor& weight, const Tensor* bias,
               const ConvolutionParameters& p, const Tensor& output) {
   if (output.empty()) return;
+  if (!is_floating(output.dtype) || output.dtype == Dtype::kFloat64) {
+    if (output.storage->is_on_device()) backend::finish();
+    return host::convolve(input, weight, bias, p, output);
+  }
   const bool nothing = input.empty() || weight.empty();
   if (!nothing && !reaches_past_windows(p)) {
     return backend::convolve(input, weight, bias, p, output);

@@ -1,0 +1,455 @@
+"""Linear algebra by the factorisations that the runtimes have (`runtime/common/linear_algebra.h`).
+
+Each function computes one call, by the definition in PyTorch's documentation of `torch.linalg`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from transforms.graph.editor import fake_value
+from transforms.graph.schemas import bound_arguments, declare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+    from torch._ops import OpOverload
+    from torch.fx import Node
+
+_MATRIX = 2
+
+aten = torch.ops.aten
+ours = torch.ops.menagerie
+
+
+def _batch(a: Tensor, *others: int) -> tuple[int, ...]:
+    return (*a.shape[:-2], *others)
+
+
+def _smaller(a: Tensor) -> int:
+    return min(a.shape[-2:])
+
+
+def _computed_svd(a: Tensor) -> tuple[Tensor, ...]:
+    return tuple(part.contiguous() for part in torch.linalg.svd(a, full_matrices=False))
+
+
+declare(
+    "cholesky_factor(Tensor self, bool check) -> (Tensor, Tensor)",
+    lambda a, _check: (a.new_empty(a.shape), a.new_empty(_batch(a), dtype=torch.int32)),
+    lambda a, check: tuple(p.contiguous() for p in torch.linalg.cholesky_ex(a, check_errors=check)),
+)
+declare(
+    "lu_factor(Tensor self, bool check) -> (Tensor, Tensor, Tensor)",
+    lambda a, _check: (
+        a.new_empty(a.shape),
+        a.new_empty(_batch(a, _smaller(a)), dtype=torch.int32),
+        a.new_empty(_batch(a), dtype=torch.int32),
+    ),
+    lambda a, check: tuple(
+        p.contiguous() for p in torch.linalg.lu_factor_ex(a, check_errors=check)
+    ),
+)
+declare(
+    "lu_permutation(Tensor pivots, int rows) -> Tensor",
+    lambda pivots, rows: pivots.new_empty((*pivots.shape[:-1], rows), dtype=torch.int64),
+    lambda pivots, rows: (
+        torch.lu_unpack(
+            torch.zeros(*pivots.shape[:-1], rows, pivots.shape[-1]), pivots, unpack_data=False
+        )[0]
+        .argmax(-2)
+        .contiguous()
+    ),
+)
+declare(
+    "triangle_solved(Tensor self, Tensor other, bool upper, bool unit) -> Tensor",
+    lambda _a, b, *_: b.new_empty(b.shape),
+    lambda a, b, upper, unit: torch.linalg.solve_triangular(
+        a, b, upper=upper, unitriangular=unit
+    ).contiguous(),
+)
+declare(
+    "qr_factor(Tensor self) -> (Tensor, Tensor)",
+    lambda a: (a.new_empty(a.shape), a.new_empty(_batch(a, _smaller(a)))),
+    lambda a: tuple(part.contiguous() for part in torch.geqrf(a)),
+)
+declare(
+    "reflectors_product(Tensor self, Tensor factors) -> Tensor",
+    lambda a, _factors: a.new_empty(a.shape),
+    lambda a, factors: torch.linalg.householder_product(a, factors).contiguous(),
+)
+declare(
+    "symmetric_eigen(Tensor self) -> (Tensor, Tensor)",
+    lambda a: (a.new_empty(a.shape[:-1]), a.new_empty(a.shape)),
+    lambda a: tuple(part.contiguous() for part in torch.linalg.eigh(a)),
+)
+declare(
+    "singular_values(Tensor self) -> (Tensor, Tensor, Tensor)",
+    lambda a: (
+        a.new_empty(_batch(a, a.shape[-2], _smaller(a))),
+        a.new_empty(_batch(a, _smaller(a))),
+        a.new_empty(_batch(a, _smaller(a), a.shape[-1])),
+    ),
+    _computed_svd,
+)
+
+
+def _triangle(a: Tensor, b: Tensor, *, upper: bool, unit: bool = False) -> Tensor:
+    """The x with a x = b; the batches of both are broadcast."""
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
+    wide = (a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:]))
+    found: Tensor = ours.triangle_solved(*wide, upper, unit)
+    return found
+
+
+def _solve_triangular(
+    a: Tensor, b: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:
+    if left:
+        return _triangle(a, b, upper=upper, unit=unitriangular)
+    return _triangle(a.mT, b.mT, upper=not upper, unit=unitriangular).mT
+
+
+def _triangular_solve(
+    self: Tensor,
+    a: Tensor,
+    upper: bool = True,
+    transpose: bool = False,
+    unitriangular: bool = False,
+) -> tuple[Tensor, Tensor]:
+    matrix = a.mT if transpose else a
+    return _triangle(matrix, self, upper=upper != transpose, unit=unitriangular), a.clone()
+
+
+def _cholesky(self: Tensor, upper: bool = False) -> Tensor:
+    return _cholesky_ex(self, upper=upper, check_errors=True)[0]
+
+
+def _linalg_cholesky(self: Tensor, *, upper: bool = False) -> Tensor:
+    return _cholesky(self, upper)
+
+
+def _cholesky_ex(
+    self: Tensor, *, upper: bool = False, check_errors: bool = False
+) -> tuple[Tensor, Tensor]:
+    factor, info = ours.cholesky_factor(self.mT if upper else self, check_errors)
+    return (factor.mT if upper else factor), info
+
+
+def _cholesky_solve(self: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
+    lower = factor.mT if upper else factor
+    return _triangle(lower.mT, _triangle(lower, self, upper=False), upper=True)
+
+
+def _cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
+    return _cholesky_solve(_identity(self), self, upper)
+
+
+def _identity(a: Tensor) -> Tensor:
+    return torch.eye(a.shape[-1], dtype=a.dtype).expand(a.shape)
+
+
+def _lu_factor_ex(
+    self: Tensor, *, pivot: bool = True, check_errors: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    if not pivot:
+        raise NotImplementedError("LU without exchanging rows")
+    factors: tuple[Tensor, Tensor, Tensor] = ours.lu_factor(self, check_errors)
+    return factors
+
+
+def _lu_factor(self: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor]:
+    factors, pivots, _ = _lu_factor_ex(self, pivot=pivot, check_errors=True)
+    return factors, pivots
+
+
+def _parts(lu: Tensor) -> tuple[Tensor, Tensor]:
+    """L [rows, r] with ones on its diagonal and U [r, columns]."""
+    r = _smaller(lu)
+    rows, columns = torch.arange(lu.shape[-2]), torch.arange(r)
+    diagonal = (rows[:, None] == columns).to(lu.dtype)
+    return lu[..., :r].tril(-1) + diagonal, lu[..., :r, :].triu()
+
+
+def _permutation(pivots: Tensor, rows: int, dtype: torch.dtype) -> Tensor:
+    """P with A = P L U: column i has its one where row i of L U comes from."""
+    order: Tensor = ours.lu_permutation(pivots, rows)
+    return (order[..., None, :] == torch.arange(rows)[:, None]).to(dtype)
+
+
+def _lu_unpack(
+    lu: Tensor, pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
+    none = lu.new_empty(0)
+    exchange = _permutation(pivots, lu.shape[-2], lu.dtype) if unpack_pivots else none
+    return (exchange, *(_parts(lu) if unpack_data else (none, none)))
+
+
+def _lu(self: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    factors, pivots, _ = _lu_factor_ex(self, pivot=pivot)
+    return _lu_unpack(factors, pivots)
+
+
+def _lu_solve(
+    lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoint: bool = False
+) -> Tensor:
+    if not left:
+        return _lu_solve(lu, pivots, b.mT, adjoint=not adjoint).mT
+    exchange = _permutation(pivots, lu.shape[-2], lu.dtype)
+    if adjoint:
+        inner = _triangle(lu.mT, b, upper=False)
+        found: Tensor = exchange @ _triangle(lu.mT, inner, upper=True, unit=True)
+        return found
+    return _triangle(lu, _triangle(lu, exchange.mT @ b, upper=False, unit=True), upper=True)
+
+
+def _old_lu_solve(self: Tensor, lu: Tensor, pivots: Tensor) -> Tensor:
+    return _lu_solve(lu, pivots, self)
+
+
+def _solve_ex(
+    a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    factors, pivots, info = ours.lu_factor(a, check_errors)
+    vector = b.dim() == 1 or (b.dim() == a.dim() - 1 and b.shape == a.shape[:-1])
+    columns = b[..., None] if vector else b
+    found = _lu_solve(factors, pivots, columns, left=left or vector)
+    return found[..., 0] if vector else found, factors, pivots, info
+
+
+def _solve_ex_two(
+    a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False
+) -> tuple[Tensor, Tensor]:
+    found, _, _, info = _solve_ex(a, b, left=left, check_errors=check_errors)
+    return found, info
+
+
+def _solve(a: Tensor, b: Tensor, *, left: bool = True) -> Tensor:
+    return _solve_ex(a, b, left=left, check_errors=True)[0]
+
+
+def _inv_ex(a: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
+    return _solve_ex_two(a, _identity(a), check_errors=check_errors)
+
+
+def _inv(a: Tensor) -> Tensor:
+    return _inv_ex(a, check_errors=True)[0]
+
+
+def _tensorinv(a: Tensor, ind: int = 2) -> Tensor:
+    """The inverse of the matrix whose columns are indexed by the first `ind` axes."""
+    sizes = (*a.shape[ind:], *a.shape[:ind])
+    order = math.prod(a.shape[ind:])
+    return _inv(a.reshape(order, order)).reshape(sizes)
+
+
+def _matrix_power(a: Tensor, n: int) -> Tensor:
+    if n == 0:
+        return _identity(a).clone()
+    power = base = _inv(a) if n < 0 else a
+    for digit in bin(abs(n))[3:]:
+        power = power @ power
+        if digit == "1":
+            power = power @ base
+    return power
+
+
+def _slogdet(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    factors, pivots, _ = ours.lu_factor(a, False)
+    diagonal = factors.diagonal(dim1=-2, dim2=-1)
+    kept = pivots == torch.arange(1, a.shape[-1] + 1)
+    odd = (~kept).sum(-1) % 2
+    sign = diagonal.sign().prod(-1) * (1 - 2 * odd).to(a.dtype)
+    return sign, diagonal.abs().log().sum(-1), factors, pivots
+
+
+def _det(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    factors, pivots, _ = ours.lu_factor(a, False)
+    kept = pivots == torch.arange(1, a.shape[-1] + 1)
+    odd = (~kept).sum(-1) % 2
+    product = factors.diagonal(dim1=-2, dim2=-1).prod(-1)
+    return product * (1 - 2 * odd).to(a.dtype), factors, pivots
+
+
+def _qr(a: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
+    rows = a.shape[-2]
+    reflectors, factors = ours.qr_factor(a)
+    r = reflectors.triu() if mode == "complete" else reflectors[..., : _smaller(a), :].triu()
+    if mode == "r":
+        return a.new_empty(0), r
+    width = rows if mode == "complete" else _smaller(a)
+    return ours.reflectors_product(_as_wide(reflectors, width), factors), r
+
+
+def _as_wide(reflectors: Tensor, width: int) -> Tensor:
+    """As many columns, cut off or of zeros, as the product shall have."""
+    missing = width - reflectors.shape[-1]
+    if missing <= 0:
+        return reflectors[..., :width]
+    return torch.nn.functional.pad(reflectors, (0, missing))
+
+
+def _householder_product(a: Tensor, factors: Tensor) -> Tensor:
+    product: Tensor = ours.reflectors_product(a, factors)
+    return product
+
+
+def _ormqr(
+    self: Tensor, factors: Tensor, other: Tensor, left: bool = True, transpose: bool = False
+) -> Tensor:
+    q = ours.reflectors_product(_as_wide(self, self.shape[-2]), factors)
+    q = q.mT if transpose else q
+    product: Tensor = q @ other if left else other @ q
+    return product
+
+
+def _symmetric(a: Tensor, part: str) -> Tensor:
+    """The symmetric matrix of which one triangle is given."""
+    if part.upper() == "U":
+        return a.triu() + a.triu(1).mT
+    return a.tril() + a.tril(-1).mT
+
+
+def _eigh(a: Tensor, uplo: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
+    values, vectors = ours.symmetric_eigen(_symmetric(a, uplo))
+    return values, vectors if compute_v else a.new_empty(0)
+
+
+def _svd(
+    a: Tensor,
+    full_matrices: bool = False,
+    compute_uv: bool = True,
+    *,
+    driver: str | None = None,  # noqa: ARG001
+) -> tuple[Tensor, Tensor, Tensor]:
+    u, values, vh = ours.singular_values(a)
+    if not compute_uv:
+        return a.new_empty(0), values, a.new_empty(0)
+    if full_matrices:
+        u, vh = _completed(u), _completed(vh.mT).mT
+    return u, values, vh
+
+
+def _completed(columns: Tensor) -> Tensor:
+    """A square orthogonal matrix that begins with such columns."""
+    q, r = _qr(columns, "complete")
+    sign = r.diagonal(dim1=-2, dim2=-1).sign()
+    rest = q.shape[-1] - sign.shape[-1]
+    return q * torch.nn.functional.pad(sign, (0, rest), value=1.0)[..., None, :]
+
+
+def _pinv(
+    a: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False
+) -> Tensor:
+    u, values, vh = ours.singular_values(_symmetric(a, "L") if hermitian else a)
+    largest = values.amax(-1, True) if values.shape[-1] else values
+    limit = torch.zeros_like(largest) if atol is None else atol[..., None].to(a.dtype)
+    if rtol is None:
+        share = max(a.shape[-2:]) * torch.finfo(a.dtype).eps
+        rtol = torch.where(limit > 0, 0.0, share)[..., 0] if atol is not None else None
+        relative = largest * (share if rtol is None else rtol[..., None])
+    else:
+        relative = largest * rtol[..., None].to(a.dtype)
+    kept = values > torch.maximum(limit, relative)
+    inverse = torch.where(kept, 1 / torch.where(kept, values, 1.0), 0.0)
+    found: Tensor = vh.mT @ (inverse[..., None] * u.mT)
+    return found
+
+
+_TERMS = 18  # of the series, whose rest is below float64's precision where the norm is at most one
+_HALVINGS = 24
+
+
+def _matrix_exp(a: Tensor) -> Tensor:
+    """The series of a matrix halved until it is small, squared as often."""
+    norm = a.abs().sum(-2).amax(-1)[..., None, None]
+    halved = torch.where(norm > 1, norm.log2().ceil(), 0.0).clamp(max=_HALVINGS)
+    small = a / torch.exp2(halved)
+    result = term = _identity(a)
+    for order in range(1, _TERMS + 1):
+        term = term @ small / order
+        result = result + term
+    for step in range(_HALVINGS):
+        result = torch.where(halved > step, result @ result, result)
+    return result
+
+
+# PyTorch writes them with those of the table below, where they need any. Its own function is called
+# as `OpOverload.decompose` would; that would find the very table while a program is traced anew.
+_COMPOSITE = (
+    aten.linalg_svd.default, aten.svd.default, aten.linalg_svdvals.default,
+    aten.linalg_pinv.default, aten.linalg_pinv.atol_rtol_float, aten.linalg_pinv.rcond_tensor,
+    aten.pinverse.default, aten.linalg_cond.default, aten.linalg_cond.p_str,
+    aten.linalg_matrix_rank.default, aten.linalg_matrix_rank.tol_tensor,
+    aten.linalg_matrix_rank.atol_rtol_tensor, aten.linalg_matrix_rank.atol_rtol_float,
+    aten.linalg_matrix_norm.default, aten.linalg_matrix_norm.str_ord, aten.linalg_norm.default,
+    aten.linalg_norm.ord_str, aten.nuclear_norm.default, aten.nuclear_norm.dim,
+    aten.logdet.default, aten.linalg_tensorsolve.default, aten.qr.default,
+)  # fmt: skip
+_BY_SINGULAR_VALUES = (2, -2, "nuc")
+
+
+def needs_factors(node: Node) -> bool:
+    """Whether a call of the table needs a factorisation: few norms do."""
+    if node.target in (aten.linalg_matrix_norm.default, aten.linalg_matrix_norm.str_ord):
+        return bound_arguments(node)["ord"] in _BY_SINGULAR_VALUES
+    if node.target in (aten.linalg_norm.default, aten.linalg_norm.ord_str):
+        given = bound_arguments(node)
+        dim, axes = given["dim"], fake_value(given["self"]).dim()
+        matrices = axes == _MATRIX if dim is None else len(dim) == _MATRIX
+        return matrices and given["ord"] in _BY_SINGULAR_VALUES
+    return True
+
+
+def _as_torch_does(operator: OpOverload) -> Callable[..., Any]:
+    return functools.partial(operator._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
+
+
+LINEAR_ALGEBRA: dict[OpOverload, Callable[..., Any]] = {
+    **{operator: _as_torch_does(operator) for operator in _COMPOSITE},
+    aten.cholesky.default: _cholesky,
+    aten.linalg_cholesky.default: _linalg_cholesky,
+    aten.linalg_cholesky_ex.default: _cholesky_ex,
+    aten.cholesky_solve.default: _cholesky_solve,
+    aten.cholesky_inverse.default: _cholesky_inverse,
+    aten.linalg_solve_triangular.default: _solve_triangular,
+    aten.triangular_solve.default: _triangular_solve,
+    aten.linalg_lu_factor.default: _lu_factor,
+    aten.linalg_lu_factor_ex.default: _lu_factor_ex,
+    aten.linalg_lu.default: _lu,
+    aten.lu_unpack.default: _lu_unpack,
+    aten.linalg_lu_solve.default: _lu_solve,
+    aten.lu_solve.default: _old_lu_solve,
+    aten.linalg_solve.default: _solve,
+    aten.linalg_solve_ex.default: _solve_ex_two,
+    aten._linalg_solve_ex.default: _solve_ex,
+    aten.linalg_inv.default: _inv,
+    aten.inverse.default: _inv,
+    aten.linalg_inv_ex.default: _inv_ex,
+    aten.linalg_tensorinv.default: _tensorinv,
+    aten.linalg_matrix_power.default: _matrix_power,
+    aten.matrix_power.default: _matrix_power,
+    aten._linalg_det.default: _det,
+    aten.linalg_det.default: lambda a: _det(a)[0],
+    aten.det.default: lambda a: _det(a)[0],
+    aten._linalg_slogdet.default: _slogdet,
+    aten.linalg_slogdet.default: lambda a: _slogdet(a)[:2],
+    aten.slogdet.default: lambda a: _slogdet(a)[:2],
+    aten.geqrf.default: lambda a: tuple(ours.qr_factor(a)),
+    aten.linalg_qr.default: _qr,
+    aten.linalg_householder_product.default: _householder_product,
+    aten.orgqr.default: _householder_product,
+    aten.ormqr.default: _ormqr,
+    aten._linalg_eigh.default: _eigh,
+    aten.linalg_eigh.default: _eigh,
+    aten.linalg_eigvalsh.default: lambda a, uplo="L": _eigh(a, uplo)[0],
+    aten._linalg_svd.default: _svd,
+    aten.linalg_pinv.atol_rtol_tensor: _pinv,
+    aten.linalg_matrix_exp.default: _matrix_exp,
+    aten.matrix_exp.default: _matrix_exp,
+}
