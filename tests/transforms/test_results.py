@@ -152,3 +152,22 @@ def test_axes_that_come_and_go_with_a_size_are_refused(tmp_path: Path) -> None:
     fact = r"output output is \[5\] in eager PyTorch at \{'batch': 1\}, and \['batch', 5\] as"
     with pytest.raises(ExportError, match=rf"{fact}.*\.squeeze\(1\)"):
         convert(Squeezed(), (torch.randn(3, 1, 5),), out=tmp_path / "made", dynamic_shapes=sizes)
+
+
+class _Selections(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[Any, ...]:
+        return (
+            torch.sort(x > 1, 0), torch.argsort(x, descending=True), torch.topk(x, 3),
+            torch.topk(x, 5, largest=False), torch.kthvalue(x, 2, 0), torch.median(x, 1),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["cpu", "metal"])
+def test_indices_of_equal_values_are_proven(target: str, tmp_path: Path) -> None:
+    """Eager leaves their order open, an artifact keeps it: goldens have the kept order."""
+    x = torch.randint(0, 4, (40, 9), generator=torch.Generator().manual_seed(1))
+    out = tmp_path / "out"
+    convert(_Selections(), (x,), target=target, out=out, measure_seconds=0)
+    if target == "cpu":
+        found = [torch.from_numpy(v) for v in Session(out).run({"x": x.numpy()}).values()]
+        assert torch.equal(found[2], torch.argsort(x, descending=True, stable=True))

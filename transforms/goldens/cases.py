@@ -14,9 +14,10 @@ import hashlib
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from menagerie.format.bundle_manifest import TensorSpec
 from menagerie.validation.findings import CaseKind
@@ -214,7 +215,7 @@ def golden_case(
     try:
         inputs = draw_inputs()
         began = time.perf_counter()
-        with torch.no_grad(), one_thread():
+        with torch.no_grad(), one_thread(), TiesInOrder():  # type: ignore[no-untyped-call]
             results = call({name: tensor.clone() for name, tensor in inputs.items()})
         seconds = time.perf_counter() - began
         outputs = {name: value.clone() for name, value in results.items()}
@@ -223,6 +224,48 @@ def golden_case(
     except Exception as error:
         raise ExportError(place, f"eager PyTorch fails at {at}: {error}", step) from error
     return GoldenCase(dict(planned.dimensions), inputs, outputs, planned.kind, seconds)
+
+
+class TiesInOrder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside, equal values of sorts and selections keep their order.
+
+    Eager leaves it open which of equal values comes first; an artifact, whose sorts are stable,
+    could not be compared with it.
+    """
+
+    def __torch_dispatch__(
+        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Compute what is asked for, by a stable sort where that settles an order."""
+        return _IN_ORDER.get(func, func)(*args, **(kwargs or {}))
+
+
+def _sorted(x: torch.Tensor, dim: int = -1, descending: bool = False) -> Any:
+    return aten.sort.stable(x, stable=True, dim=dim, descending=descending)
+
+
+def _first(
+    x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, in_order: bool = True
+) -> Any:
+    if x.dim() == 0:
+        return aten.topk.default(x, k, dim, largest, in_order)
+    return tuple(part.narrow(dim, 0, k).contiguous() for part in _sorted(x, dim, largest))
+
+
+def _kth(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    if x.dim() == 0:
+        return aten.kthvalue.default(x, k, dim, keepdim)
+    chosen = [part.narrow(dim, k - 1, 1) for part in _sorted(x, dim)]
+    return tuple(part if keepdim else part.squeeze(dim) for part in chosen)
+
+
+aten = torch.ops.aten
+_IN_ORDER: dict[object, Callable[..., Any]] = {
+    aten.sort.default: _sorted,
+    aten.sort.stable: lambda x, **how: aten.sort.stable(x, **{**how, "stable": True}),
+    aten.topk.default: _first,
+    aten.kthvalue.default: _kth,
+}
 
 
 def _inputs(
@@ -385,7 +428,7 @@ def exact_outputs(
     try:
         run = call(copy.deepcopy(model).double())
         wide = {n: v.double() if v.is_floating_point() else v for n, v in case.inputs.items()}
-        with torch.no_grad(), one_thread():
+        with torch.no_grad(), one_thread(), TiesInOrder():  # type: ignore[no-untyped-call]
             found = run({name: value.clone() for name, value in wide.items()})
     except Exception:  # noqa: BLE001 - whatever a model has against float64, there is no truth then
         return {}
