@@ -65,6 +65,20 @@ def _addbmm(
     return product if beta == 0 else product + self * beta
 
 
+def _index_reduce(
+    self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """A scatter of whole slices."""
+    if self.dim() == 0:
+        return _index_reduce(
+            self[None], 0, index.reshape(-1), source.reshape(-1), reduce, include_self=include_self
+        )[0]
+    sizes = [1] * self.dim()
+    sizes[dim] = -1
+    wide = index.reshape(sizes).expand(source.shape)
+    return self.scatter_reduce(dim, wide, source, reduce, include_self=include_self)
+
+
 def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     factors = input1[..., None, :, None] * weight * input2[..., None, None, :]
     product = factors.sum((-2, -1))
@@ -328,6 +342,7 @@ def _cubic(x: Tensor) -> Tensor:
 _WRITTEN_OUT: dict[OpOverload, Callable[..., Any]] = {
     **LINEAR_ALGEBRA,
     aten.addbmm.default: _addbmm,
+    aten.index_reduce.default: _index_reduce,
     aten.bilinear.default: _bilinear,
     aten._trilinear.default: _trilinear,
     aten.adaptive_avg_pool3d.default: _adaptive_avg_pool3d,

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+# index_reduce is called unfinished by torch.
+pytestmark = pytest.mark.filterwarnings("ignore:index_reduce:UserWarning")
+
 NAN = float("nan")
 _NOISE = torch.Generator().manual_seed(7)
 
@@ -60,6 +63,14 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "addbmm of integers": (
         lambda s, a, b: torch.addbmm(s, a, b, beta=1.7, alpha=2),
         (_drawn(3, 4), _drawn(2, 3, 5), _drawn(2, 5, 4)),
+    ),
+    "index_reduce": (
+        lambda x, index, source: tuple(
+            x.index_reduce(1, index, source, kind, include_self=include)
+            for kind in ("prod", "mean", "amax", "amin")
+            for include in (True, False)
+        ),
+        (_noise(2, 4, 3), torch.tensor([0, 2, 2, 0, 1]), _noise(2, 5, 3)),
     ),
     "bilinear": (F.bilinear, (_noise(2, 3), _noise(2, 4), _noise(5, 3, 4), _noise(5))),
     "adaptive_max_pool3d of equal values": (
