@@ -79,7 +79,7 @@ def _index_reduce(
     return self.scatter_reduce(dim, wide, source, reduce, include_self=include_self)
 
 
-def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     factors = input1[..., None, :, None] * weight * input2[..., None, None, :]
     product = factors.sum((-2, -1))
     return product if bias is None else product + bias
@@ -166,7 +166,7 @@ def _mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, T
     rows, order = torch.sort(self.movedim(axis, -1), stable=True, dim=-1)
     place = torch.arange(rows.shape[-1], device=self.device).expand_as(rows)
     same = rows[..., 1:] == rows[..., :-1]
-    begins = torch.where(torch.nn.functional.pad(same, (1, 0)), 0, place)
+    begins = place * (1 - torch.nn.functional.pad(same.to(place.dtype), (1, 0)))
     length = place - begins.cummax(-1).values  # of the run up to here, less one
     best = length.argmax(-1, True)
     values, places = rows.gather(-1, best), order.gather(-1, best)

@@ -390,6 +390,7 @@ _COMPOSITE = (
     aten.linalg_matrix_norm.default, aten.linalg_matrix_norm.str_ord, aten.linalg_norm.default,
     aten.linalg_norm.ord_str, aten.nuclear_norm.default, aten.nuclear_norm.dim,
     aten.logdet.default, aten.linalg_tensorsolve.default, aten.qr.default,
+    aten._lu_with_info.default,
 )  # fmt: skip
 _BY_SINGULAR_VALUES = (2, -2, "nuc")
 

@@ -73,6 +73,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         (_noise(2, 4, 3), torch.tensor([0, 2, 2, 0, 1]), _noise(2, 5, 3)),
     ),
     "bilinear": (F.bilinear, (_noise(2, 3), _noise(2, 4), _noise(5, 3, 4), _noise(5))),
+    "bilinear without a bias": (F.bilinear, (_noise(2, 3), _noise(2, 4), _noise(5, 3, 4))),
     "adaptive_max_pool3d of equal values": (
         lambda x: F.adaptive_max_pool3d(x, (2, 4, 3), return_indices=True),
         (_drawn(2, 3, 5, 6, 7).float(),),
