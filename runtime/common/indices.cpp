@@ -24,7 +24,7 @@ std::vector<Tensor> lists_of_mask(const Tensor& self, const Tensor& mask, int32_
 
 Tensor as_int64(const Tensor& index) {
   if (index.dtype == Dtype::kInt64) return index;
-  require(index.dtype == Dtype::kInt32, index, " is not an index");
+  require(index.dtype == Dtype::kInt32, index, " is not an index: it must be int64 or int32");
   const Tensor wide = host::empty_beside(index, Dtype::kInt64, index.sizes());
   backend::assign(index, wide);
   return wide;
@@ -157,16 +157,9 @@ Scatter checked_scatter(const Tensor& out, const Tensor& self, int64_t dim, cons
                         const Tensor& source) {
   require(std::ranges::equal(out.sizes(), self.sizes()) && out.dtype == self.dtype, "the result ",
           out, " does not have the geometry of ", self);
-  require(index.dtype == Dtype::kInt64 || index.dtype == Dtype::kInt32,
-          "the index must be int64 or int32, not ", index);
-  Tensor places = index;
-  if (index.dtype != Dtype::kInt64) {
-    places = host::empty_beside(index, Dtype::kInt64, index.sizes());
-    backend::assign(index, places);
-  }
   require(source.dtype == self.dtype, "the source ", source, " does not have the dtype of ", self);
   const int32_t axis = checked_axis(self, dim);
-  Scatter scatter{with_an_axis(out), with_an_axis(self), with_an_axis(places),
+  Scatter scatter{with_an_axis(out), with_an_axis(self), with_an_axis(as_int64(index)),
                   with_an_axis(source)};
   scatter.axis = axis;
   bool fits = scatter.index.dimensions == scatter.self.dimensions &&

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     _Call = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
 
+aten = torch.ops.aten
+
 
 @dataclass(frozen=True)
 class GoldenCase:
@@ -259,7 +261,6 @@ def _kth(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     return tuple(part if keepdim else part.squeeze(dim) for part in chosen)
 
 
-aten = torch.ops.aten
 _IN_ORDER: dict[object, Callable[..., Any]] = {
     aten.sort.default: _sorted,
     aten.sort.stable: lambda x, **how: aten.sort.stable(x, **{**how, "stable": True}),

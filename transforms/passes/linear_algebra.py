@@ -259,21 +259,22 @@ def _matrix_power(a: Tensor, n: int) -> Tensor:
     return power
 
 
-def _slogdet(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _diagonal_and_sign(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The diagonal of U and the sign of P, for A = P L U; then the factors and pivots."""
     factors, pivots, _ = ours.lu_factor(a, False)
-    diagonal = factors.diagonal(dim1=-2, dim2=-1)
-    kept = pivots == torch.arange(1, a.shape[-1] + 1)
-    odd = (~kept).sum(-1) % 2
-    sign = diagonal.sign().prod(-1) * (1 - 2 * odd).to(a.dtype)
-    return sign, diagonal.abs().log().sum(-1), factors, pivots
+    exchanges = (pivots != torch.arange(1, a.shape[-1] + 1)).sum(-1)
+    sign = (1 - 2 * (exchanges % 2)).to(a.dtype)
+    return factors.diagonal(dim1=-2, dim2=-1), sign, factors, pivots
+
+
+def _slogdet(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    diagonal, sign, factors, pivots = _diagonal_and_sign(a)
+    return diagonal.sign().prod(-1) * sign, diagonal.abs().log().sum(-1), factors, pivots
 
 
 def _det(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    factors, pivots, _ = ours.lu_factor(a, False)
-    kept = pivots == torch.arange(1, a.shape[-1] + 1)
-    odd = (~kept).sum(-1) % 2
-    product = factors.diagonal(dim1=-2, dim2=-1).prod(-1)
-    return product * (1 - 2 * odd).to(a.dtype), factors, pivots
+    diagonal, sign, factors, pivots = _diagonal_and_sign(a)
+    return diagonal.prod(-1) * sign, factors, pivots
 
 
 def _qr(a: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
@@ -348,14 +349,12 @@ def _pinv(
 ) -> Tensor:
     u, values, vh = ours.singular_values(_symmetric(a, "L") if hermitian else a)
     largest = values.amax(-1, True) if values.shape[-1] else values
-    limit = torch.zeros_like(largest) if atol is None else atol[..., None].to(a.dtype)
+    least = torch.zeros_like(largest) if atol is None else atol[..., None].to(a.dtype)
     if rtol is None:
-        share = max(a.shape[-2:]) * torch.finfo(a.dtype).eps
-        rtol = torch.where(limit > 0, 0.0, share)[..., 0] if atol is not None else None
-        relative = largest * (share if rtol is None else rtol[..., None])
+        share = torch.where(least > 0, 0.0, max(a.shape[-2:]) * torch.finfo(a.dtype).eps)
     else:
-        relative = largest * rtol[..., None].to(a.dtype)
-    kept = values > torch.maximum(limit, relative)
+        share = rtol[..., None].to(a.dtype)
+    kept = values > torch.maximum(least, largest * share)
     inverse = torch.where(kept, 1 / torch.where(kept, values, 1.0), 0.0)
     found: Tensor = vh.mT @ (inverse[..., None] * u.mT)
     return found
